@@ -1,0 +1,25 @@
+# What toolcell uses of msgpack, which ships no types.
+from collections.abc import Callable
+from typing import Any
+
+from . import exceptions as exceptions
+
+class Packer:
+    def __init__(self, *, use_bin_type: bool = ..., autoreset: bool = ...) -> None: ...
+    def pack(self, obj: object) -> bytes: ...
+
+def packb(o: object, **kwargs: object) -> bytes: ...
+def unpackb(
+    packed: bytes | bytearray | memoryview,
+    *,
+    raw: bool = ...,
+    strict_map_key: bool = ...,
+    list_hook: Callable[[list[Any]], object] | None = ...,
+    object_pairs_hook: Callable[[list[tuple[Any, Any]]], object] | None = ...,
+    ext_hook: Callable[[int, bytes], object] = ...,
+    max_str_len: int = ...,
+    max_bin_len: int = ...,
+    max_array_len: int = ...,
+    max_map_len: int = ...,
+    max_ext_len: int = ...,
+) -> object: ...

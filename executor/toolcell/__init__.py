@@ -1,0 +1,148 @@
+"""Run the tool calls of LLM agents, each in a sandboxed process of its own.
+
+    from toolcell import Supervisor, SessionKind, base_tools, tool
+
+Importing this package loads nothing; each name loads its module on first use.
+"""
+
+from importlib import import_module
+
+TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
+if TYPE_CHECKING:
+    from toolcell_sandbox.limits import Limits
+    from toolcell_sandbox.profile import NoNetwork, Profile
+    from toolcell_sandbox.report import Mechanism, SandboxReport
+    from toolcell_tools.annotations import Annotations
+    from toolcell_tools.artifact import Artifact
+    from toolcell_tools.base import base_tools
+    from toolcell_tools.capability import Capability, PermissionTier, SessionKind
+    from toolcell_tools.context import ToolContext, require
+    from toolcell_tools.declaration import ToolDeclaration
+    from toolcell_tools.definition import Tool
+    from toolcell_tools.errors import (
+        Cancelled,
+        Crashed,
+        ExecutionError,
+        LimitExceeded,
+        Overloaded,
+        PermissionDenied,
+        ProtocolViolation,
+        SandboxUnavailable,
+        Timeout,
+        ToolError,
+        ToolFailed,
+        UnknownTool,
+        ValidationError,
+    )
+    from toolcell_tools.failures import MissingCapability, ToolDefinitionError, ToolFailure
+    from toolcell_tools.function import tool
+    from toolcell_tools.handles import FetchedPage, MemoryRecord, SearchHit
+    from toolcell_tools.result import CapturedOutput, SandboxSummary, ToolResult, Usage
+
+    from .backends.channel import LogChannel
+    from .backends.errors import BackendError
+    from .backends.memory import SQLiteMemory
+    from .backends.protocols import Channel, MemoryStore, WebClient
+    from .backends.web import PublicWeb
+    from .call import ToolCall
+    from .errors import SandboxUnavailableError, ToolcellError, UsageError
+    from .journal.journal import Journal, RecentJournal, Record
+    from .session import Session
+    from .supervisor import Supervisor
+
+_HOMES = {
+    "toolcell_sandbox.limits": "Limits",
+    "toolcell_sandbox.profile": "NoNetwork Profile",
+    "toolcell_sandbox.report": "Mechanism SandboxReport",
+    "toolcell_tools.annotations": "Annotations",
+    "toolcell_tools.artifact": "Artifact",
+    "toolcell_tools.base": "base_tools",
+    "toolcell_tools.capability": "Capability PermissionTier SessionKind",
+    "toolcell_tools.context": "ToolContext require",
+    "toolcell_tools.declaration": "ToolDeclaration",
+    "toolcell_tools.definition": "Tool",
+    "toolcell_tools.errors": (
+        "Cancelled Crashed ExecutionError LimitExceeded Overloaded PermissionDenied ProtocolViolation "
+        "SandboxUnavailable Timeout ToolError ToolFailed UnknownTool ValidationError"
+    ),
+    "toolcell_tools.failures": "MissingCapability ToolDefinitionError ToolFailure",
+    "toolcell_tools.function": "tool",
+    "toolcell_tools.handles": "FetchedPage MemoryRecord SearchHit",
+    "toolcell_tools.result": "CapturedOutput SandboxSummary ToolResult Usage",
+    "toolcell.backends.channel": "LogChannel",
+    "toolcell.backends.errors": "BackendError",
+    "toolcell.backends.memory": "SQLiteMemory",
+    "toolcell.backends.protocols": "Channel MemoryStore WebClient",
+    "toolcell.backends.web": "PublicWeb",
+    "toolcell.call": "ToolCall",
+    "toolcell.errors": "SandboxUnavailableError ToolcellError UsageError",
+    "toolcell.journal.journal": "Journal RecentJournal Record",
+    "toolcell.session": "Session",
+    "toolcell.supervisor": "Supervisor",
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
+
+__all__ = [
+    "Annotations",
+    "Artifact",
+    "BackendError",
+    "Cancelled",
+    "Capability",
+    "CapturedOutput",
+    "Channel",
+    "Crashed",
+    "ExecutionError",
+    "FetchedPage",
+    "Journal",
+    "LimitExceeded",
+    "Limits",
+    "LogChannel",
+    "Mechanism",
+    "MemoryRecord",
+    "MemoryStore",
+    "MissingCapability",
+    "NoNetwork",
+    "Overloaded",
+    "PermissionDenied",
+    "PermissionTier",
+    "Profile",
+    "ProtocolViolation",
+    "PublicWeb",
+    "RecentJournal",
+    "Record",
+    "SQLiteMemory",
+    "SandboxReport",
+    "SandboxSummary",
+    "SandboxUnavailable",
+    "SandboxUnavailableError",
+    "SearchHit",
+    "Session",
+    "SessionKind",
+    "Supervisor",
+    "Timeout",
+    "Tool",
+    "ToolCall",
+    "ToolContext",
+    "ToolDeclaration",
+    "ToolDefinitionError",
+    "ToolError",
+    "ToolFailed",
+    "ToolFailure",
+    "ToolResult",
+    "ToolcellError",
+    "UnknownTool",
+    "Usage",
+    "UsageError",
+    "ValidationError",
+    "WebClient",
+    "base_tools",
+    "require",
+    "tool",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'toolcell' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOME_OF[name]), name)
+    return value

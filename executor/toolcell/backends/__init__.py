@@ -1,0 +1,45 @@
+"""The outside world as the broker sees it: protocols to implement, and one real default for memory and web.
+
+These run in the supervisor's process and are trusted; what they are handed comes from a tool and is not.
+Importing this package loads nothing; each name loads its module on first use.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from toolcell.backends.errors import BackendError, NotConfigured, Refused, Unreachable
+    from toolcell.backends.memory import SQLiteMemory
+    from toolcell.backends.protocols import Channel, FetchedPage, MemoryRecord, MemoryStore, SearchHit, WebClient
+    from toolcell.backends.web import PublicWeb
+
+__all__ = [
+    "BackendError",
+    "Channel",
+    "FetchedPage",
+    "MemoryRecord",
+    "MemoryStore",
+    "NotConfigured",
+    "PublicWeb",
+    "Refused",
+    "SQLiteMemory",
+    "SearchHit",
+    "Unreachable",
+    "WebClient",
+]
+
+_MODULES = {"PublicWeb": "web", "SQLiteMemory": "memory"} | dict.fromkeys(
+    ("BackendError", "NotConfigured", "Refused", "Unreachable"), "errors"
+)
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(f"{__name__}.{_MODULES.get(name, 'protocols')}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

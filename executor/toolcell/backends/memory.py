@@ -1,0 +1,180 @@
+"""The default memory: one SQLite file, full-text search, nothing to install and nothing to run.
+
+Text is indexed with FTS5 (Porter stemming, diacritics ignored) and ranked by bm25. Scripts that write no spaces
+between words are found by substring, which FTS5's tokenizer cannot do.
+"""
+
+import json
+import re
+import sqlite3
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from toolcell.backends.database import open_database, transaction
+from toolcell.backends.errors import BackendError, Refused, Unreachable
+from toolcell.backends.protocols import MemoryRecord
+from toolcell.backends.threads import Threads
+
+__all__ = ["SQLiteMemory"]
+
+T = TypeVar("T")
+
+_MAX_QUERY = 2000
+_MAX_TOKENS = 64
+_MAX_LIMIT = 100
+_MAX_LABEL = 256  # of an id, a kind, a namespace, a tag
+_MAX_TAGS = 32
+_MAX_TIME = 253_402_300_800.0  # the year 10000, where datetime ends
+_SCANNED = 5000  # newest records that a substring search looks at
+
+_INSERT = "INSERT INTO record(namespace, room, id, text, kind, tags, created_at) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_DELETE = "DELETE FROM record WHERE namespace = ? AND id = ?"
+_FULL = "SELECT records >= ? FROM quota WHERE namespace = ?"
+_COLUMNS = "id, text, kind, tags, created_at"
+_SEARCH = f"""
+SELECT {_COLUMNS}, -score FROM record JOIN (
+    SELECT rowid AS number, bm25(word, 0.0, 1.0, 2.0) AS score FROM word WHERE word MATCH ? ORDER BY score LIMIT ?
+) USING (number) WHERE namespace = ? ORDER BY score, created_at DESC
+"""
+_SCAN = f"""
+SELECT {_COLUMNS}, score FROM (
+    SELECT *, (SELECT count(*) FROM json_each(?) WHERE instr(text, value) > 0) AS score
+    FROM (SELECT * FROM record WHERE namespace = ? ORDER BY number DESC LIMIT {_SCANNED})
+) WHERE score > 0 ORDER BY score DESC, created_at DESC LIMIT ?
+"""
+
+
+class SQLiteMemory:
+    """Records in `path`, kept until deleted; ":memory:" keeps them until `close`. Implements `MemoryStore`.
+
+    Opening creates the file (and its folder) for this user only. Several processes may have it open. All methods are
+    safe from any task and thread. A text may have `max_text_bytes` in UTF-8, a namespace `max_records`.
+    """
+
+    def __init__(
+        self, path: str | Path = ":memory:", *, max_text_bytes: int = 64 * 1024, max_records: int = 100_000
+    ) -> None:
+        self._max_text_bytes = max_text_bytes
+        self._max_records = max_records
+        self._lock = threading.Lock()
+        self._threads = Threads(4)
+        self._connection: sqlite3.Connection | None = open_database(path)
+
+    async def search(self, query: str, *, limit: int, namespace: str) -> list[MemoryRecord]:
+        """Return at most `limit` records (never more than 100) that share a word with `query`, best first.
+
+        Any text is a query: it has no operators. `score` is higher for better matches, and says nothing across queries.
+        """
+        words = list(dict.fromkeys(re.findall(r"\w+", query[:_MAX_QUERY])))[:_MAX_TOKENS]
+        limit = min(limit, _MAX_LIMIT)
+        if not words or limit < 1:
+            return []
+        return await self._threads.run(partial(self._search, words, limit, _namespace(namespace)))
+
+    async def store(self, record: MemoryRecord, *, namespace: str) -> str:
+        """Keep `record` and return its id, durably once it returns.
+
+        An empty id asks for a new one; a known id replaces that record of this namespace. Without `created_at` it is
+        now; `score` is not kept. Raise `Refused` for what is over a limit or is not Unicode text.
+        """
+        size = _bytes(record.text, "text")
+        if size > self._max_text_bytes:
+            raise Refused(f"The text has {size} bytes, over the limit of {self._max_text_bytes}. Store a summary.")
+        if not record.text.strip():
+            raise Refused("The text is empty. Store something worth finding again.")
+        if not 0 <= (record.created_at or 0) < _MAX_TIME:
+            raise Refused("created_at is not a time. Give seconds since 1970, or none for now.")
+        if len(record.tags) > _MAX_TAGS:
+            raise Refused(f"There are {len(record.tags)} tags, over the limit of {_MAX_TAGS}. Use fewer.")
+        for what, label in [("id", record.id), ("kind", record.kind), *(("tag", tag) for tag in record.tags)]:
+            if _bytes(label, what) > _MAX_LABEL:
+                raise Refused(f"The {what} is over the limit of {_MAX_LABEL} bytes. Use a shorter one.")
+        record = replace(record, id=record.id or uuid.uuid4().hex, created_at=record.created_at or time.time())
+        await self._threads.run(partial(self._store, record, _namespace(namespace)))
+        return record.id
+
+    async def delete(self, record_id: str, *, namespace: str) -> bool:
+        """Forget one record; return whether it was there."""
+        _bytes(record_id, "id")
+        return await self._threads.run(partial(self._delete, record_id, _namespace(namespace)))
+
+    def close(self) -> None:
+        """Close the file. Idempotent; every later call raises `BackendError`."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _search(self, words: list[str], limit: int, namespace: str) -> list[MemoryRecord]:
+        # \w has no quote and no NUL in it, so that quoting a word is all there is to do.
+        either = " OR ".join(f'"{word}"' for word in words)
+        match = f'room : "{_room(namespace)}" AND {{text tags}} : ({either})'
+        rows = self._run(lambda db: db.execute(_SEARCH, (match, limit, namespace)).fetchall())
+        unspaced = [word for word in words if not word.isascii()]
+        if len(rows) < limit and unspaced:
+            seen = {row[0] for row in rows}
+            found = self._run(lambda db: db.execute(_SCAN, (json.dumps(unspaced), namespace, limit)).fetchall())
+            rows += [(*row[:5], 0.0) for row in found if row[0] not in seen][: limit - len(rows)]
+        return [
+            MemoryRecord(id, text, kind, tuple(json.loads(tags)), at, score) for id, text, kind, tags, at, score in rows
+        ]
+
+    def _store(self, record: MemoryRecord, namespace: str) -> None:
+        tags = json.dumps(record.tags, ensure_ascii=False)
+        row = (namespace, _room(namespace), record.id, record.text, record.kind, tags, record.created_at)
+
+        def write(db: sqlite3.Connection) -> bool:
+            db.execute(_DELETE, (namespace, record.id))
+            full = db.execute(_FULL, (self._max_records, namespace)).fetchone() == (1,)
+            if not full:
+                db.execute(_INSERT, row)
+            return not full
+
+        if not self._run(write, writing=True):
+            why = f"This memory is full: it has {self._max_records} records."
+            raise Refused(f"{why} Whoever runs the agent can delete some or raise max_records.")
+
+    def _delete(self, record_id: str, namespace: str) -> bool:
+        return self._run(lambda db: db.execute(_DELETE, (namespace, record_id)).rowcount > 0, writing=True)
+
+    def _run(self, work: Callable[[sqlite3.Connection], T], *, writing: bool = False) -> T:
+        with self._lock:
+            if self._connection is None:
+                raise BackendError("The memory is closed. Open a new one.")
+            try:
+                return transaction(self._connection, work) if writing else work(self._connection)
+            except sqlite3.Error as error:
+                raise Unreachable(f"The memory could not be used: {error}. Try again in a moment.") from error
+
+
+def _namespace(name: str) -> str:
+    if not 0 < _bytes(name, "namespace") <= _MAX_LABEL:
+        raise Refused(f"The namespace is empty or over the limit of {_MAX_LABEL} bytes. Give another one.")
+    return name
+
+
+def _room(namespace: str) -> str:
+    return str(int.from_bytes(sha256(namespace.encode()).digest()[:16], "big"))
+
+
+def _bytes(text: str, what: str) -> int:
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        raise Refused(f"The {what} holds half a surrogate pair, which is not Unicode text. Leave it out.") from None

@@ -1,0 +1,178 @@
+"""The default web client: GET on the public web, from the supervisor, on behalf of code that is not trusted.
+
+Each hop is read strictly, resolved once, checked, and connected to at the very address that was checked, so that an
+answer which changes between two lookups changes nothing. Proxies, cookies and credentials do not exist here.
+"""
+
+import json
+import socket
+import ssl
+import time
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
+from typing import Any, cast
+from urllib.parse import quote
+
+import anyio
+
+from toolcell.backends.errors import NotConfigured, Refused, Unreachable
+from toolcell.backends.exchange import Exchange, Reply
+from toolcell.backends.guard import Target, checked_addresses, parse_pairs, parse_redirect, parse_url
+from toolcell.backends.protocols import FetchedPage, SearchHit
+from toolcell.backends.threads import Threads
+
+__all__ = ["MAX_BODY", "PublicWeb", "Resolver", "resolve_with_system"]
+
+Resolver = Callable[[str, int], Iterable[str]]
+
+MAX_BODY = 32 * 1024 * 1024
+_SEARCH_BYTES = 2 * 1024 * 1024
+_MAX_QUERY = 1000
+_MAX_HITS = 50
+_MAX_FIELD = 2000
+_THREADS = 16
+
+
+def resolve_with_system(host: str, port: int) -> list[str]:
+    """Every address the system's resolver has for `host`, in its order of preference. Blocking; raises `OSError`."""
+    return [str(answer[4][0]) for answer in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+
+
+class PublicWeb:
+    """GET on the public web and nothing else; implements `WebClient`. Safe to share between tasks and sessions.
+
+    `search_url` is a SearXNG-style JSON endpoint with `{query}` in it; it passes the same guard as any page, so one
+    on a private network must be listed in `allow_private` too, and can then be fetched by the agent as well.
+    `allow_private` lists "host:port" pairs, as they are written in URLs, that may be on a private network or an
+    unusual port: the one exception to the guard. `timeout_s` covers a whole fetch, from name lookup to last redirect
+    to last byte. `resolve(host, port)` is blocking and returns addresses; `tls` is for a private authority.
+    """
+
+    def __init__(
+        self,
+        *,
+        search_url: str | None = None,
+        allow_private: Collection[str] = (),
+        timeout_s: float = 15.0,
+        max_redirects: int = 5,
+        user_agent: str = "toolcell/0.1",
+        resolve: Resolver = resolve_with_system,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        if isinstance(allow_private, str):
+            raise TypeError("allow_private is a collection of 'host:port' strings. Put the one string in a tuple.")
+        if search_url is not None and "{query}" not in search_url:
+            raise ValueError(
+                "search_url has no {query} in it. Write it like 'https://host/search?q={query}&format=json'."
+            )
+        if not (timeout_s > 0 and max_redirects >= 0):
+            raise ValueError("timeout_s must be above zero and max_redirects not below it.")
+        if not (user_agent.isascii() and user_agent.isprintable()):
+            raise ValueError("user_agent goes into a header as it is: use printable ASCII only.")
+        self._allowed = parse_pairs(allow_private)
+        self._search_url = search_url
+        self._timeout_s = timeout_s
+        self._max_redirects = max_redirects
+        self._user_agent = user_agent
+        self._resolve = resolve
+        self._tls = tls
+        self._threads = Threads(_THREADS)
+
+    async def fetch(self, url: str, *, max_bytes: int) -> FetchedPage:
+        """Return the page at `url`, whatever its status, with at most `max_bytes` of its decoded body.
+
+        `FetchedPage.url` is the URL after redirects; `omitted_bytes` is 0 only where the whole body is returned.
+        Raise `Refused` for a URL, redirect or address that is not allowed, `Unreachable` for the rest.
+        """
+        if not 0 < max_bytes <= MAX_BODY:
+            raise Refused(f"max_bytes is {max_bytes}. Use a number from 1 to {MAX_BODY}.")
+        deadline = time.monotonic() + self._timeout_s
+        target = parse_url(url, allowed=self._allowed)
+        try:
+            with anyio.fail_after(self._timeout_s):
+                for _ in range(self._max_redirects + 1):
+                    reply = await self._get(target, max_bytes, deadline)
+                    if reply.location is None:
+                        return _page(target, reply)
+                    target = self._redirected(target, reply.location)
+        except TimeoutError:
+            why = f"{target.host} did not deliver the page within {self._timeout_s:g} s."
+            raise Unreachable(f"{why} Try again later or use another source.") from None
+        raise Unreachable(
+            f"There were more than {self._max_redirects} redirects, the last to {target.host}. Use another URL."
+        )
+
+    async def search(self, query: str, *, limit: int) -> list[SearchHit]:
+        """Return at most `limit` hits (never more than 50), best first. Raise as `fetch` does, or `NotConfigured`."""
+        if self._search_url is None:
+            raise NotConfigured(
+                "There is no search engine. Whoever runs the agent can set one: "
+                "PublicWeb(search_url='https://search.example/search?q={query}&format=json')."
+            )
+        if not query.strip() or len(query) > _MAX_QUERY:
+            raise Refused(f"The query has {len(query)} characters. Use words, {_MAX_QUERY} characters at most.")
+        quoted = quote(query, safe="", errors="replace")
+        page = await self.fetch(self._search_url.replace("{query}", quoted), max_bytes=_SEARCH_BYTES)
+        if page.status != 200:
+            raise Unreachable(
+                f"The search engine answered with status {page.status}. Try again later; "
+                "whoever runs the agent should check search_url and that the engine allows its JSON format."
+            )
+        return await self._threads.run(partial(_hits, page.body, max(0, min(limit, _MAX_HITS))))
+
+    async def _get(self, target: Target, max_bytes: int, deadline: float) -> Reply:
+        if target.literal is None:
+            try:
+                answers = await self._threads.run(partial(self._lookup, target), abandon=True)
+            except (OSError, UnicodeError):
+                raise Unreachable(f"The host {target.host} was not found. Check its spelling.") from None
+        else:
+            answers = [str(target.literal)]
+        addresses = checked_addresses(target, answers, self._allowed)
+        exchange = Exchange(target, addresses, deadline=deadline, tls=self._context, user_agent=self._user_agent)
+        try:
+            return await self._threads.run(partial(exchange.run, max_bytes), abandon=True)
+        finally:
+            exchange.abort()  # where the caller was cancelled, the thread is still in there
+
+    def _context(self) -> ssl.SSLContext:
+        if self._tls is None:
+            self._tls = ssl.create_default_context()  # reads every authority of the system: once, in a thread
+        return self._tls
+
+    def _lookup(self, target: Target) -> list[str]:
+        return list(self._resolve(target.host, target.port))
+
+    def _redirected(self, origin: Target, location: str) -> Target:
+        try:
+            return parse_redirect(origin, location, allowed=self._allowed)
+        except Refused as error:
+            raise Refused(f"{origin.host} redirects to a URL that is refused. {error}") from None
+
+
+def _page(target: Target, reply: Reply) -> FetchedPage:
+    omitted = 0 if not reply.truncated else None if reply.total_bytes is None else reply.total_bytes - len(reply.body)
+    return FetchedPage(target.url, reply.status, reply.content_type, reply.body, omitted)
+
+
+def _hits(body: bytes, limit: int) -> list[SearchHit]:
+    try:
+        answer: Any = json.loads(body)
+        results = cast("list[Any]", answer["results"])
+        if not isinstance(cast(object, results), list):
+            raise TypeError
+    except (ValueError, TypeError, LookupError, RecursionError):
+        raise Unreachable(
+            'The search engine did not answer with {"results": [...]} as JSON. Try again later; '
+            "whoever runs the agent should check search_url."
+        ) from None
+    rows = [cast("dict[str, Any]", row) for row in results if isinstance(row, dict)]
+    hits = [SearchHit(**{name: _text(row.get(key)) for name, key in _FIELDS}) for row in rows]
+    return [hit for hit in hits if hit.url.startswith(("http://", "https://"))][:limit]
+
+
+_FIELDS = (("title", "title"), ("url", "url"), ("snippet", "content"))
+
+
+def _text(value: object) -> str:
+    return value[:_MAX_FIELD] if isinstance(value, str) else ""

@@ -1,0 +1,174 @@
+"""From how a call ended to the `ToolResult` that the caller gets. Pure: facts in, value out."""
+
+import signal
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pydantic
+from toolcell_sandbox.limits import Limits
+from toolcell_tools.capability import Capability
+from toolcell_tools.declaration import ToolDeclaration
+from toolcell_tools.errors import (
+    Cancelled,
+    Crashed,
+    ExecutionError,
+    LimitedResource,
+    LimitExceeded,
+    Overloaded,
+    PermissionDenied,
+    ProtocolViolation,
+    SandboxUnavailable,
+    Timeout,
+    ToolError,
+    ValidationError,
+)
+from toolcell_tools.result import CapturedOutput, SandboxSummary, ToolResult, Usage
+
+from toolcell.pool.capture import EMPTY, Captured
+from toolcell.pool.run import Outcome
+
+LOST_PIPE = 76  # the exit code of a runner whose pipe the tool has closed (EX_PROTOCOL, sysexits.h)
+_LIMIT_OF: Mapping[str, str] = {
+    "memory": "memory_bytes",
+    "cpu": "cpu_s",
+    "processes": "processes",
+    "files": "open_files",
+    "file_size": "file_bytes",
+    "scratch": "scratch_bytes",
+    "output": "output_bytes",
+    "result": "result_bytes",
+}
+_NO_OUTPUT = CapturedOutput()
+
+
+def result_of(
+    outcome: Outcome,
+    declaration: ToolDeclaration,
+    limits: Limits,
+    *,
+    call_id: str,
+    session_id: str,
+    sandbox: SandboxSummary,
+    attempts: int,
+) -> ToolResult:
+    """The result of a call that reached the pool."""
+    usage = Usage.model_construct(
+        wall_s=outcome.wall_s,
+        queue_s=outcome.queue_s,
+        cpu_s=outcome.cpu_s,
+        max_rss_bytes=outcome.max_rss_bytes,
+        attempts=attempts,
+        sent_bytes=0,
+        received_bytes=0,
+    )
+    common: dict[str, Any] = {
+        "usage": usage,
+        "call_id": call_id,
+        "tool": declaration.name,
+        "version": declaration.version,
+        "session_id": session_id,
+        "sandbox": sandbox,
+        "stdout": _captured(outcome.stdout),
+        "stderr": _captured(outcome.stderr),
+    }
+    if outcome.ending == "result":
+        try:
+            return _success(cast("Mapping[str, Any]", outcome.payload), common)
+        except (pydantic.ValidationError, TypeError, KeyError) as error:
+            problem = str(error).partition("\n")[0]
+            return ToolResult.build(error=ProtocolViolation(message=f"The result frame is not a result: {problem}"), **common)
+    return ToolResult.build(error=error_of(outcome, declaration, limits), **common)
+
+
+def _success(payload: Mapping[str, Any], common: dict[str, Any]) -> ToolResult:
+    display, values = payload["display"], payload["values"]
+    if type(display) is not str or type(values) is not dict:
+        raise TypeError("display is a string and values is a map")
+    return ToolResult.build(
+        output=payload["output"],
+        display=display,
+        artifacts=payload["artifacts"],
+        content=payload["content"],
+        values=cast("dict[str, Any]", values),
+        **common,
+    )
+
+
+def _captured(captured: Captured) -> CapturedOutput:
+    if captured is EMPTY:
+        return _NO_OUTPUT
+    return CapturedOutput(
+        text=captured.text, total_bytes=captured.total_bytes, omitted_bytes=captured.omitted_bytes
+    )
+
+
+def error_of(outcome: Outcome, declaration: ToolDeclaration, limits: Limits) -> ToolError:
+    """The typed error that an outcome is. The kinds are ours to choose; a cell only ever names a reason."""
+    name = declaration.name
+    match outcome.ending:
+        case "error":
+            return _reported(outcome, declaration, limits)
+        case "exited":
+            return _exited(outcome, name)
+        case "lost":
+            return Crashed(message=f"The cell of {name!r} ended under the call. The session goes on in a new one.")
+        case "timeout":
+            return Timeout(
+                message=f"The tool {name!r} was ended after {outcome.wall_s:.3g} s, at its deadline.", elapsed=outcome.wall_s
+            )
+        case "limit":
+            return limit_exceeded(outcome.resource, name, limits)
+        case "violation":
+            return ProtocolViolation(message=f"The process of {name!r} broke the protocol ({outcome.message}); its cell was ended.")
+        case "unavailable":
+            return SandboxUnavailable(message=outcome.message, mechanism=outcome.mechanism, cure=outcome.cure)
+        case "overloaded":
+            return Overloaded(message=outcome.message)
+        case "cancelled":
+            return Cancelled(message=f"The call of {name!r} was cancelled.")
+        case "result":
+            raise AssertionError("a result is no error")
+
+
+def limit_exceeded(resource: str, tool: str, limits: Limits) -> LimitExceeded:
+    limit: float = getattr(limits, _LIMIT_OF[resource])
+    return LimitExceeded(
+        message=f"The tool {tool!r} exceeded its limit on {resource.replace('_', ' ')}: {limit:,}. Ask it for less at once.",
+        resource=cast("LimitedResource", resource),
+        limit=limit,
+    )
+
+
+def _reported(outcome: Outcome, declaration: ToolDeclaration, limits: Limits) -> ToolError:
+    """What the runner reported. Facts that it claims about limits only choose which of our limits is named."""
+    match outcome.reason:
+        case "arguments":
+            field = outcome.payload.get("field")
+            return ValidationError(
+                message=outcome.message,
+                field=field if isinstance(field, str) else None,
+                parameters_schema=dict(declaration.parameters_schema),
+            )
+        case "permission":
+            claimed = outcome.payload.get("capability")
+            missing = tuple(one for one in Capability if one.value == claimed)
+            return PermissionDenied(message=outcome.message, tier=declaration.tier, reason=outcome.message, missing=missing)
+        case "memory" | "files" | "file_size" | "scratch" | "processes" | "result":
+            return limit_exceeded(outcome.reason, declaration.name, limits)
+        case _:
+            return ExecutionError(message=outcome.message, data=outcome.payload.get("data"))
+
+
+def _exited(outcome: Outcome, tool: str) -> ToolError:
+    if outcome.code == LOST_PIPE:
+        return ProtocolViolation(message=f"The process of {tool!r} lost its protocol pipe; it must have closed it.")
+    if outcome.code < 0:
+        number = -outcome.code
+        try:
+            word = signal.Signals(number).name
+        except ValueError:
+            word = f"signal {number}"
+        return Crashed(message=f"The process of {tool!r} was ended by {word}.", signal=number)
+    return Crashed(
+        message=f"The process of {tool!r} exited with code {outcome.code} and gave no result.", exit_code=outcome.code
+    )

@@ -1,0 +1,52 @@
+"""The journal that the supervisor writes: a small protocol, and the one that keeps the most recent records in memory."""
+
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One event. `kind` is "call" (a call ended), "denied" (the broker or the dispatcher refused), "incident" (a cell broke
+    the protocol), "log" (a tool's own word) or "session" (opened, closed). `data` are its facts, JSON data; a traceback,
+    if there is one, is only here and never in what a model sees. `at` is Unix seconds."""
+
+    kind: str
+    session_id: str
+    call_id: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    at: float = field(default_factory=time.time)
+
+
+class Journal(Protocol):
+    """Where records go. Called on the event loop for every call: take the record and return; never raise."""
+
+    def write(self, record: Record) -> None: ...
+
+
+class RecentJournal:
+    """Keeps the last `size` records in memory; iterate over it, oldest first. The default of `Supervisor`."""
+
+    def __init__(self, size: int = 10_000) -> None:
+        self._records: deque[Record] = deque(maxlen=size)
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(list(self._records))
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def write(self, record: Record) -> None:
+        self._records.append(record)
+
+    def of(self, *, kind: str = "", session_id: str = "", call_id: str = "") -> list[Record]:
+        """The records that match every word given."""
+        return [
+            record
+            for record in self._records
+            if (not kind or record.kind == kind)
+            and (not session_id or record.session_id == session_id)
+            and (not call_id or record.call_id == call_id)
+        ]

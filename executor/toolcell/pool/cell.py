@@ -1,0 +1,597 @@
+"""One cell, seen from the supervisor: its descriptors, its two protocol machines, and the call it runs.
+
+A cell's life is a row of states; every change happens in a callback of the event loop, and the pool hears of it:
+
+    STARTING ─ Ready ─→ READY ─ assign ─→ BUSY ─ the call ends ─→ RECYCLING ─ Ready ─→ READY …
+        └────────────────── anything that breaks it ──────────────────────→ DEAD
+
+All of a cell's descriptors sit in one epoll of its own, so the event loop watches a single descriptor for each cell, and a
+wake-up costs one more system call, however many of them are ready.
+"""
+
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Protocol, cast
+
+from toolcell.wire.frames import Field, Violation, WireLimits
+from toolcell.wire.messages import (
+    Call,
+    Cancel,
+    Error,
+    Exited,
+    Failed,
+    Hello,
+    Load,
+    Log,
+    Message,
+    Progress,
+    Ready,
+    Recycle,
+    Reply,
+    Request,
+    Result,
+)
+from toolcell.wire.protocol import ControlLink, SupervisorLink
+from toolcell_sandbox.mechanisms.cgroups import Cgroup
+
+from .capture import Capture
+from .deadlines import Deadline, Deadlines
+from .evidence import Evidence, limit_of_exit
+from .outbox import Outbox, read_available
+from .reactor import Reactor
+from .run import CellSpec, Outcome, Run
+
+READ_BYTES = 256 * 1024
+PIPE_BYTES = 64 * 1024  # a pipe's default capacity (pipe(7)): a shorter read has emptied it
+KEEP_OUTPUT_BYTES = 64 * 1024
+FRAME_OVERHEAD_BYTES = 64 * 1024
+SHORT_CALL_S = 0.02  # below this, no tree-wide counter is read: a call cannot have done much
+RECYCLE_S = 5.0  # a sweep takes a millisecond or two; one that takes this long never ends
+CANCEL_GRACE_S = 0.05  # how long a cancelled tool may still look at ctx.cancelled
+_CPUCLOCK_SCHED = 2  # the clock id of a process is (~pid << 3) | CPUCLOCK_SCHED (linux/posix-timers.h)
+
+
+class CellState(Enum):
+    STARTING = "starting"
+    READY = "ready"
+    BUSY = "busy"
+    RECYCLING = "recycling"
+    DEAD = "dead"
+
+
+class Keeper(Protocol):
+    """The pool, as its cells see it."""
+
+    def on_idle(self, cell: "Cell") -> None: ...
+    def on_call_ended(self, run: Run) -> None: ...
+    def on_dead(self, cell: "Cell", failure: Failed | None) -> None: ...
+
+
+class Cell:
+    """One cell. Methods `on_…` are called by the event loop; the others by the pool."""
+
+    def __init__(
+        self,
+        id: int,
+        slot: int,
+        spec: CellSpec,
+        reactor: Reactor,
+        deadlines: Deadlines,
+        keeper: Keeper,
+        *,
+        cgroup: Cgroup | None,
+        standby: bool,
+    ) -> None:
+        self.id = id
+        self.slot = slot
+        self.spec = spec
+        self.cgroup = cgroup
+        self.state = CellState.STARTING
+        self.run: Run | None = None
+        self.entered: dict[str, object] = {}
+        self.idle_since = 0.0
+        self.pid = 0  # of the init, as the host sees it
+        self.calls = 0
+        self._pidfd = -1
+        self._reactor = reactor
+        self._deadlines = deadlines
+        self._keeper = keeper
+        self._kept = bool(spec.key.kept_tool)
+        self._standby = standby or self._kept
+        limits = spec.profile.limits
+        wire = WireLimits(
+            frame_bytes=limits.result_bytes + FRAME_OVERHEAD_BYTES,
+            string_bytes=limits.result_bytes + FRAME_OVERHEAD_BYTES,
+        )
+        self._link = SupervisorLink(wire, kept=self._kept)
+        self._control_link = ControlLink(WireLimits())
+        self._stdout = Capture(KEEP_OUTPUT_BYTES)
+        self._stderr = Capture(KEEP_OUTPUT_BYTES)
+        self._verdict: Outcome | None = None  # what the call ends with once its processes are gone
+        self._last_run: Run | None = None
+        self._process = 0  # the number of the call process that waits or works, counted by the init
+        self._watchdog: Deadline | None = None
+        self._failure: Failed | None = None
+        self._doomed = False
+        self._call_pid = 0
+        self._status_fd = -1
+        self._cpu_before = 0.0
+        self.evidence = Evidence(cgroup)
+        self._open_descriptors()
+        self._to_call = Outbox(self._calls_fd, self._want_room_for_calls)
+        self._to_init = Outbox(self._control.fileno(), self._want_room_for_control)
+        self._handlers: dict[int, Callable[[], None]] = {
+            self._out_fd: self._on_stdout,
+            self._err_fd: self._on_stderr,
+            self._frames_fd: self._on_frames,
+            self._control.fileno(): self._on_control,
+            self._calls_fd: self._to_call.flush,
+        }
+        self._send_load()
+        self._arm(limits.start_s, self._on_start_deadline)
+
+    def __repr__(self) -> str:
+        running = f" · {self.run}" if self.run else ""
+        return f"<Cell {self.id} {self.state.value} · {'+'.join(sorted(self.spec.key.grants)) or 'no grants'}{running}>"
+
+    # -- being made ---------------------------------------------------------------------------------------------------
+
+    def _open_descriptors(self) -> None:
+        """Five channels. Ours do not block and do not survive an exec; theirs go to the zygote and are closed here."""
+        self._control, control = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        calls, self._calls_fd = os.pipe2(os.O_CLOEXEC)
+        self._frames_fd, frames = os.pipe2(os.O_CLOEXEC)
+        self._out_fd, out = os.pipe2(os.O_CLOEXEC)
+        self._err_fd, err = os.pipe2(os.O_CLOEXEC)
+        self._theirs = [control.detach(), calls, frames, out, err]
+        self._control.setblocking(False)
+        self._epoll = select.epoll()
+        for fd in (self._frames_fd, self._out_fd, self._err_fd, self._control.fileno()):
+            os.set_blocking(fd, False)
+            self._epoll.register(fd, select.EPOLLIN)
+        os.set_blocking(self._calls_fd, False)
+        self._reactor.watch(self._epoll.fileno(), self._on_ready)
+
+    @property
+    def child_fds(self) -> Sequence[int]:
+        """What the cell gets, in the order that the zygote expects: control, in, out, stdout, stderr."""
+        return self._theirs
+
+    def handed_over(self) -> None:
+        """The zygote has its copies: close ours, so that the cell's end is the end of the pipe."""
+        for fd in self._theirs:
+            os.close(fd)
+        self._theirs = []
+
+    def _send_load(self) -> None:
+        profile = self.spec.profile
+        options = {
+            "environ": dict(profile.environment(os.environ)),
+            "cwd": self.spec.cwd,
+            "scratch": "/tmp",
+            "mounts": [*profile.readable, *profile.writable, *profile.system],
+            "kept": self._kept,
+            "standby": self._standby,
+            "cpu_s": profile.limits.cpu_s,
+            "result_bytes": profile.limits.result_bytes,
+        }
+        tools = [dict(tool) for tool in self.spec.tools]
+        self._say(Load(cast("list[Field]", tools), cast("dict[str, Field]", options)))
+
+    def on_spawned(self, pid: int, pidfd: int) -> None:
+        """The zygote made the cell's init."""
+        if self.state is CellState.DEAD:
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            os.close(pidfd)
+            return
+        self.pid = pid
+        self._pidfd = pidfd
+        self.evidence.new_cell(pid)
+        self._handlers[pidfd] = self._on_death
+        self._epoll.register(pidfd, select.EPOLLIN)
+        if self._doomed:
+            self.kill()
+
+    def on_not_spawned(self, failure: Failed) -> None:
+        self._failure = failure
+        self._die()
+
+    # -- running a call -----------------------------------------------------------------------------------------------
+
+    @property
+    def free(self) -> bool:
+        """Whether a call can be assigned now."""
+        return self.state is CellState.READY
+
+    @property
+    def doomed(self) -> bool:
+        """Whether it has been killed, though its end has not been seen yet."""
+        return self._doomed
+
+    def assign(self, run: Run, now: float) -> None:
+        """Send the call to the waiting process. Raises Unpackable where the arguments cannot be sent."""
+        run.context["remaining_s"] = run.deadline_at - now
+        seq = self._link.next_seq()
+        if not self._standby:
+            self._say(Recycle(self._process + 1))  # nothing waits: fork now; the call is in the pipe before it is read
+        buffers = self._link.send(Call(seq, run.call_id, run.tool, run.arguments, run.context))
+        self.state = CellState.BUSY
+        self.run = run
+        run.cell = self
+        run.started_at = now
+        self.calls += 1
+        self._verdict = None
+        self._disarm()
+        self.evidence.new_call()
+        run.deadline = self._deadlines.at(run.deadline_at, self._on_deadline)
+        if self._kept:
+            self._cpu_before = self._cpu_clock()
+        self._to_call.write(buffers)
+
+    def reply(self, run: Run, request: int, ok: bool, value: Field) -> None:
+        """Answer a handle request of the running call; too late is no error."""
+        if self.run is run and run.outcome is None and self.state is CellState.BUSY:
+            self._to_call.write(self._link.send(Reply(self._link.seq, request, ok, value)))  # type: ignore[arg-type]
+
+    def cancel(self, run: Run) -> None:
+        """The caller is gone: tell the tool, and end the call a moment later."""
+        if self.run is not run or self.state is not CellState.BUSY:
+            return
+        self._to_call.write(self._link.send(Cancel(self._link.seq, "the caller has gone")))
+        if run.deadline is not None:
+            self._deadlines.cancel(run.deadline)
+        run.deadline = self._deadlines.at(
+            time.monotonic() + CANCEL_GRACE_S, lambda: self.end(Outcome(ending="cancelled"))
+        )
+
+    def end(self, outcome: Outcome) -> None:
+        """End the running call with this outcome, now; its processes are swept behind it."""
+        if self.run is None:
+            return
+        self._measure(outcome)
+        self._conclude(outcome)
+        self._recycle()
+
+    def end_after_sweep(self, verdict: Outcome) -> None:
+        """End the running call with this outcome once its processes are gone, so that its counts are exact."""
+        if self.run is None or self._verdict is not None or self.state is not CellState.BUSY:
+            return
+        self._verdict = verdict
+        self._measure(verdict)
+        if self.run.deadline is not None:
+            self._deadlines.cancel(self.run.deadline)
+        self._recycle()
+
+    def _measure(self, outcome: Outcome) -> None:
+        """Fill in CPU time and peak memory by the kernel's count, as long as the call process is there to be asked."""
+        if outcome.cpu_s == 0.0:
+            outcome.cpu_s = max(0.0, self._cpu_clock() - self._cpu_before)
+        if self._status_fd >= 0 and not outcome.max_rss_bytes:
+            try:
+                status = os.pread(self._status_fd, 4096, 0)
+            except ProcessLookupError:
+                return
+            start = status.find(b"VmHWM:")
+            if start >= 0:
+                outcome.max_rss_bytes = int(status[start + 6 : status.index(b"kB", start)]) * 1024
+
+    def _cpu_clock(self) -> float:
+        if not self._call_pid:
+            return 0.0
+        try:
+            return time.clock_gettime((~self._call_pid << 3) | _CPUCLOCK_SCHED)
+        except OSError:
+            return 0.0  # reaped already; Exited has the figure
+
+    def _conclude(self, outcome: Outcome) -> None:
+        run = self.run
+        if run is None:
+            return
+        self.run = None
+        self._last_run = run
+        if run.deadline is not None:
+            self._deadlines.cancel(run.deadline)
+            run.deadline = None
+        now = time.monotonic()
+        if now - run.started_at > SHORT_CALL_S:
+            self.evidence.settle()
+        outcome.stdout = self._stdout.take()
+        outcome.stderr = self._stderr.take()
+        run.end(outcome, now)
+        self._keeper.on_call_ended(run)
+
+    def _recycle(self) -> None:
+        """Have the init sweep and make the next standby. Nothing more is written for the old call after this."""
+        if self.state is CellState.DEAD:
+            return
+        self.state = CellState.RECYCLING
+        self._to_call.clear()
+        self._say(Recycle(self._process))
+        self._arm(RECYCLE_S, self.kill)
+
+    # -- the event loop calls -----------------------------------------------------------------------------------------
+
+    def _on_ready(self) -> None:
+        """Something of ours is ready: what was printed first, then frames, then control, then the end of the cell."""
+        if self.state is CellState.DEAD:
+            return
+        ready = {fd for fd, _event in self._epoll.poll(0)}
+        for fd, handler in list(self._handlers.items()):
+            if fd in ready and self.state is not CellState.DEAD:
+                handler()
+
+    def _on_frames(self) -> None:
+        while self.state is not CellState.DEAD:
+            data = read_available(self._frames_fd, READ_BYTES)
+            if not data:
+                if data is not None:  # every writer is gone, and the init is one of them: its pidfd says the rest
+                    self._unwatch(self._frames_fd)
+                return
+            for event in self._link.receive(data):
+                self._on_frame(event)
+            if len(data) < PIPE_BYTES:
+                return
+
+    def _on_frame(self, event: Message | Violation) -> None:
+        run = self.run
+        if isinstance(event, Violation):
+            self._on_violation(event)
+        elif run is None or self._verdict is not None:
+            pass
+        elif isinstance(event, Result):
+            self._on_terminal(Outcome(ending="result", payload=event.payload))
+        elif isinstance(event, Error):
+            outcome = Outcome(ending="error", reason=event.reason, message=event.message, payload=event.data)
+            self._on_terminal(outcome)
+        elif isinstance(event, Progress):
+            run.listener.on_progress(run, event)
+        elif isinstance(event, Log):
+            run.listener.on_log(run, event)
+        elif isinstance(event, Request):
+            run.listener.on_request(run, event)
+
+    def _on_terminal(self, outcome: Outcome) -> None:
+        self._measure(outcome)
+        self._conclude(outcome)
+        if self._kept:
+            self._link.next_kept_call()
+            self._idle()
+        else:
+            self._recycle()
+
+    def _on_violation(self, violation: Violation) -> None:
+        """The cell lied or broke its pipe. Its call ends with that, and the cell is never used again."""
+        if self.run is not None:
+            self.run.listener.on_incident(self.run, f"protocol violation: {violation}")
+            outcome = Outcome(ending="violation", message=str(violation))
+            self._measure(outcome)
+            self._conclude(outcome)
+        elif self._last_run is not None:
+            self._last_run.listener.on_incident(self._last_run, f"protocol violation after the call's end: {violation}")
+        self.kill()
+
+    def _on_control(self) -> None:
+        self._to_init.flush()
+        data = read_available(self._control.fileno(), READ_BYTES)
+        if data is None:
+            return
+        if not data:
+            self._unwatch(self._control.fileno())
+            return  # the init is ending; its pidfd says when it has
+        for event in self._control_link.receive(data):
+            if isinstance(event, Hello):
+                self.entered = dict(event.info)
+            elif isinstance(event, Ready):
+                self._on_standby(event)
+            elif isinstance(event, Exited):
+                self._on_exited(event)
+            elif isinstance(event, Failed):
+                self._failure = event
+            elif isinstance(event, Violation):
+                self._on_violation(event)
+
+    def _on_standby(self, ready: Ready) -> None:
+        """The init has forked a call process (or, without standby, is ready to) and everything before it is gone."""
+        self._process = ready.seq
+        if self.state is CellState.BUSY:  # forked on demand
+            self._note_process()
+            return
+        self._on_stdout()
+        self._on_stderr()
+        self._on_frames()  # what came after the end of the last call is a violation
+        if self.state is CellState.DEAD:
+            return
+        self._stdout.clear()
+        self._stderr.clear()
+        if ready.pid:
+            self._note_process()
+        self._link.next_call()
+        self._idle()
+
+    def _note_process(self) -> None:
+        """Find the call process's pid on the host, and open its status while it surely lives."""
+        self._forget_process()
+        self._cpu_before = 0.0
+        try:
+            with open(f"/proc/{self.pid}/task/{self.pid}/children", "rb") as file:
+                children = file.read().split()
+            self._call_pid = int(children[-1]) if children else 0
+            if self._call_pid:
+                self._status_fd = os.open(f"/proc/{self._call_pid}/status", os.O_RDONLY | os.O_CLOEXEC)
+        except (FileNotFoundError, ProcessLookupError):
+            self._call_pid = 0  # it is gone already, which Exited will say
+
+    def _forget_process(self) -> None:
+        self._call_pid = 0
+        if self._status_fd >= 0:
+            os.close(self._status_fd)
+            self._status_fd = -1
+
+    def _idle(self) -> None:
+        self._disarm()
+        self.state = CellState.READY
+        self.idle_since = time.monotonic()
+        self._keeper.on_idle(self)
+
+    def _on_exited(self, exited: Exited) -> None:
+        """The call process is gone. If it answered, this is only the account; if not, this is the outcome."""
+        self._forget_process()
+        if self.run is None:
+            if self.state is CellState.READY:  # a standby that died while it waited
+                self._recycle()
+            return
+        self._on_stdout()
+        self._on_stderr()
+        self._on_frames()
+        if self.run is None:
+            return
+        swept = self._verdict is not None
+        outcome = self._verdict or self._outcome_of_exit(exited)
+        outcome.cpu_s = max(exited.cpu_s, outcome.cpu_s)
+        outcome.max_rss_bytes = max(exited.max_rss_bytes, outcome.max_rss_bytes)
+        self._conclude(outcome)
+        if not swept:
+            self._recycle()
+
+    def _outcome_of_exit(self, exited: Exited) -> Outcome:
+        assert self.run is not None
+        if self._link.partial:
+            self.run.listener.on_incident(self.run, "protocol violation: half a frame")
+            return Outcome(ending="violation", message="half a frame: the call process ended within one")
+        resource = limit_of_exit(exited.code, exited.cpu_s, self.run.limits) or self._memory_or_processes()
+        if resource:
+            return Outcome(ending="limit", resource=resource, code=exited.code)
+        return Outcome(ending="exited", code=exited.code)
+
+    def _memory_or_processes(self) -> str:
+        if self.evidence.oom_killed():
+            return "memory"
+        return "processes" if self.evidence.forks_refused() else ""
+
+    def inspect(self, now: float) -> None:
+        """Look whether the running call has exceeded a limit of its whole tree; the pool asks now and then."""
+        run = self.run
+        if run is None or self._verdict is not None or now - run.started_at < SHORT_CALL_S:
+            return
+        resource = self.evidence.exceeded(run.limits)
+        if resource:
+            self.end_after_sweep(Outcome(ending="limit", resource=resource))
+
+    def _on_stdout(self) -> None:
+        self._capture(self._out_fd, self._stdout)
+
+    def _on_stderr(self) -> None:
+        self._capture(self._err_fd, self._stderr)
+
+    def _capture(self, fd: int, capture: Capture) -> None:
+        for _ in range(16):  # a flood must not hold the loop
+            data = read_available(fd, READ_BYTES)
+            if data is None:
+                break
+            if not data:
+                self._unwatch(fd)
+                break
+            capture.feed(data)
+            if len(data) < PIPE_BYTES:
+                break
+        if self.run is not None and self._stdout.total + self._stderr.total > self.run.limits.output_bytes:
+            self.end_after_sweep(Outcome(ending="limit", resource="output"))
+
+    def _on_deadline(self) -> None:
+        self._on_ready()  # a result that is in the pipe came in time
+        if self.run is None or self._verdict is not None:
+            return
+        resource = self._memory_or_processes()
+        self.end(Outcome(ending="limit", resource=resource) if resource else Outcome(ending="timeout"))
+
+    def _on_start_deadline(self) -> None:
+        self._failure = Failed(
+            "import" if self.entered else "enter",
+            f"The cell was not ready after {self.spec.profile.limits.start_s:g} s; it was "
+            + ("importing the tools." if self.entered else "entering the sandbox."),
+            "",
+            "Import less at the top of the tool's module, or raise limits.start_s.",
+        )
+        self.kill()
+
+    def _on_death(self) -> None:
+        """The init has ended, and with it every process of its namespace."""
+        self._on_stdout()
+        self._on_stderr()
+        self._on_frames()
+        self._on_control()
+        self._die()
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def kill(self) -> None:
+        """Kill the init; the kernel ends the rest. The cell is dead once its pidfd says so."""
+        if self.state is CellState.DEAD:
+            return
+        self._disarm()
+        if self.state is CellState.STARTING and self._failure is None:
+            self._failure = Failed("start", "The cell was ended while it started.", "", "See the supervisor's log.")
+        self.state = CellState.RECYCLING
+        self._doomed = True
+        if self._pidfd >= 0:
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    def abandon(self) -> None:
+        """The zygote is gone, so the cell is or never will be."""
+        if self._pidfd < 0:
+            self._die()
+
+    def _die(self) -> None:
+        if self.state is CellState.DEAD:
+            return
+        run = self.run
+        if self.state is CellState.STARTING and self._failure is None:
+            self._failure = Failed("start", "The cell ended while it started.", "", "See the log of the supervisor.")
+        self.state = CellState.DEAD
+        self._disarm()
+        if run is not None:
+            self._conclude(self._verdict or Outcome(ending="lost", message="The cell ended under the call."))
+        self._reactor.unwatch(self._epoll.fileno())
+        self._epoll.close()
+        self._control.close()
+        self._forget_process()
+        self.handed_over()
+        for fd in (self._calls_fd, self._frames_fd, self._out_fd, self._err_fd):
+            os.close(fd)
+        if self._pidfd >= 0:
+            os.close(self._pidfd)
+            self._pidfd = -1
+        self._keeper.on_dead(self, self._failure)
+
+    # -- small things -------------------------------------------------------------------------------------------------
+
+    def _arm(self, seconds: float, action: Callable[[], None]) -> None:
+        self._disarm()
+        self._watchdog = self._deadlines.at(time.monotonic() + seconds, action)
+
+    def _disarm(self) -> None:
+        if self._watchdog is not None:
+            self._deadlines.cancel(self._watchdog)
+            self._watchdog = None
+
+    def _say(self, message: Load | Recycle) -> None:
+        self._to_init.write(self._control_link.send(message))
+
+    def _want_room_for_calls(self, want: bool) -> None:
+        if want:
+            self._epoll.register(self._calls_fd, select.EPOLLOUT)
+        else:
+            self._epoll.unregister(self._calls_fd)
+
+    def _want_room_for_control(self, want: bool) -> None:
+        self._epoll.modify(self._control.fileno(), select.EPOLLIN | (select.EPOLLOUT if want else 0))
+
+    def _unwatch(self, fd: int) -> None:
+        """Stop looking at a descriptor whose other end is closed."""
+        if self._handlers.pop(fd, None) is not None:
+            self._epoll.unregister(fd)

@@ -1,0 +1,101 @@
+"""Which call runs where: a pure decision over what there is. It does nothing; the pool carries it out.
+
+The rules, in order, for each waiting call, oldest first:
+
+1. A call that must not overlap with one that runs (`exclusive`) waits.
+2. A free cell of its key takes it: the one that was used last, whose pages are warm.
+3. A cell of its key that is starting or being swept will take it: that is sooner than a new one.
+4. Where its session and the machine have room, a new cell is made for it.
+5. Where there is none, the cell (of the session, if it is the session that is full) that has been idle longest makes room.
+6. Else it waits.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from .cell import Cell, CellState
+from .run import CellKey, CellSpec, Run
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    run: Run
+    cell: Cell
+
+
+@dataclass(frozen=True, slots=True)
+class Spawn:
+    spec: CellSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Retire:
+    cell: Cell
+
+
+Action = Assign | Spawn | Retire
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How many cells there may be: in all, and for one session."""
+
+    cells: int
+    cells_per_session: int
+
+
+def plan(waiting: Iterable[Run], cells: Sequence[Cell], room: Room) -> list[Action]:
+    """Decide what to do now, in the order in which to do it."""
+    actions: list[Action] = []
+    living = [cell for cell in cells if cell.state is not CellState.DEAD and not cell.doomed]
+    free: dict[CellKey, list[Cell]] = {}
+    for cell in sorted(living, key=lambda cell: cell.idle_since):
+        if cell.free:
+            free.setdefault(cell.spec.key, []).append(cell)
+    coming = Counter(cell.spec.key for cell in living if cell.state in (CellState.STARTING, CellState.RECYCLING))
+    per_session = Counter(cell.spec.key.session_id for cell in living)
+    total = len(living)
+    exclusive = {cell.run.exclusive for cell in living if cell.run is not None}
+    for run in waiting:
+        key = run.spec.key
+        if run.exclusive and run.exclusive in exclusive:
+            continue
+        if free.get(key):
+            actions.append(Assign(run, free[key].pop()))
+        elif coming[key]:
+            coming[key] -= 1
+        elif key.kept_tool and any(cell.spec.key == key for cell in living):
+            continue  # a kept process is the only one of its kind, so that its state is
+        elif per_session[key.session_id] < room.cells_per_session and total < room.cells:
+            total += 1
+            per_session[key.session_id] += 1
+            actions.append(Spawn(run.spec))
+        else:
+            crowded = per_session[key.session_id] >= room.cells_per_session
+            victim = _longest_idle(free, key.session_id if crowded else None)
+            if victim is None:
+                continue
+            free[victim.spec.key].remove(victim)
+            per_session[victim.spec.key.session_id] -= 1
+            per_session[key.session_id] += 1
+            actions += [Retire(victim), Spawn(run.spec)]
+        if run.exclusive:
+            exclusive.add(run.exclusive)
+    return actions
+
+
+def _longest_idle(free: dict[CellKey, list[Cell]], session_id: str | None = None) -> Cell | None:
+    candidates = [
+        cells[0]
+        for key, cells in free.items()
+        if cells and not key.kept_tool and (session_id is None or key.session_id == session_id)
+    ]
+    return min(candidates, key=lambda cell: cell.idle_since, default=None)
+
+
+def outlived(cells: Iterable[Cell], now: float, idle_s: float) -> list[Retire]:
+    """The cells that have been idle so long that their sessions count as parked. Kept processes stay."""
+    return [
+        Retire(cell) for cell in cells if cell.free and not cell.spec.key.kept_tool and now - cell.idle_since > idle_s
+    ]

@@ -1,0 +1,353 @@
+"""The pool: carries out what `plan` decided, keeps the zygotes and the cells, and rings the deadlines."""
+
+import os
+import random
+import time
+from collections.abc import Callable, Mapping
+
+from toolcell.errors import SandboxUnavailableError
+from toolcell.wire.frames import Unpackable
+from toolcell.wire.messages import Failed
+from toolcell_sandbox.errors import SandboxError
+from toolcell_sandbox.identity import Identity
+from toolcell_sandbox.mechanisms.cgroups import Cgroup, CgroupTree
+from toolcell_sandbox.report import SandboxReport
+
+from .cell import Cell, CellState
+from .deadlines import Deadline, Deadlines
+from .plan import Assign, Room, Spawn, outlived, plan
+from .reactor import Reactor
+from .run import CellKey, CellSpec, Outcome, Run
+from .zygote import Zygote
+
+WATCH_S = 0.05  # how often running calls are held against the limits of their whole tree
+PRUNE_S = 5.0
+RESTARTS = 5  # zygotes that die this often within RESTART_S are not restarted
+RESTART_S = 10.0
+
+
+class Pool:
+    """Runs `Run`s in cells. Everything but `start` and `close` is called on the loop and returns at once."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        *,
+        allow_missing: frozenset[str] = frozenset(),
+        max_cells: int,
+        cells_per_session: int = 8,
+        standby: bool = True,
+        zygotes: int = 0,
+        idle_s: float = 60.0,
+        max_waiting: int = 1000,
+    ) -> None:
+        self.report = SandboxReport((), "rootless")
+        self.cells: dict[int, Cell] = {}
+        self.waiting: dict[Run, None] = {}  # in the order of their arrival
+        self._reactor = reactor
+        self._allow_missing = allow_missing
+        self._room = Room(max_cells, cells_per_session)
+        self._standby = standby
+        self._zygote_count = zygotes or max(1, min(4, os.cpu_count() or 1))
+        self._idle_s = idle_s
+        self._max_waiting = max_waiting
+        self._deadlines = Deadlines(lambda when: reactor.set_alarm(when, self._ring))
+        self._idle: dict[CellKey, list[Cell]] = {}
+        self._exclusive: set[str] = set()
+        self._zygotes: list[Zygote] = []
+        self._zygote_of: dict[int, Zygote] = {}
+        self._deaths: list[float] = []
+        self._broken = ""
+        self._closing = False
+        self._last_id = 0
+        # Uids of cells: a range of this supervisor's own, so that two of them do not count each other's processes.
+        self._first_slot = random.SystemRandom().randrange(0, 0x0FFF) * 0x10000
+        self._free_slots: list[int] = []
+        self._next_slot = self._first_slot
+        self._userns_sessions: set[str] = set()  # whose workspace cannot be mounted with mapped ids
+        self._cgroup_tree: CgroupTree | None = None
+        self._free_cgroups: list[Cgroup] = []
+        self._watching: Deadline | None = None
+        self._on_empty: Callable[[], None] | None = None
+
+    def __repr__(self) -> str:
+        states = [cell.state for cell in self.cells.values()]
+        counts = " · ".join(
+            f"{states.count(state)} {name}"
+            for state, name in (
+                (CellState.READY, "idle"),
+                (CellState.BUSY, "busy"),
+                (CellState.STARTING, "starting"),
+                (CellState.RECYCLING, "recycling"),
+            )
+            if states.count(state)
+        )
+        return f"<Pool [cells: {counts or 'none'} · calls: {len(self.waiting)} queued]>"
+
+    # -- start and end ------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Start the zygotes. Raises SandboxUnavailableError where the sandbox is not whole and not allowed to be."""
+        first = self._new_zygote(None)
+        try:
+            self.report = SandboxReport.from_wire(dict(await first.started()))
+            self.report.require(self._allow_missing)
+        except SandboxError as error:
+            first.close()
+            raise SandboxUnavailableError(str(error), error.mechanism, error.cure) from None
+        except BaseException:
+            first.close()
+            raise
+        if "cgroup" in self.report.on:
+            self._cgroup_tree = CgroupTree.detect()
+        if self._cgroup_tree is not None:
+            self._cgroup_tree.sweep_stale()  # of supervisors that were killed
+        for _ in range(1, self._zygote_count):
+            self._new_zygote(self.report.to_wire())
+        self._deadlines.at(time.monotonic() + PRUNE_S, self._prune)
+
+    async def close(self) -> None:
+        """End every call and every cell, wait until they are gone, and leave nothing behind."""
+        self._closing = True
+        for run in list(self.waiting):
+            self._end_waiting(run, Outcome(ending="cancelled"))
+        for cell in list(self.cells.values()):
+            cell.end(Outcome(ending="cancelled"))
+            cell.kill()
+        if self.cells:
+            empty = self._reactor.waiter()
+            self._on_empty = lambda: empty.set(None)
+            await empty.wait()
+        for zygote in list(self._zygotes):
+            zygote.close()
+        self._zygotes.clear()
+        for cgroup in self._free_cgroups:
+            cgroup.remove()
+        self._free_cgroups.clear()
+        self._reactor.close()
+
+    def _new_zygote(self, report: Mapping[str, object] | None) -> Zygote:
+        zygote = Zygote(self._reactor, self._on_spawned, self._on_not_spawned, self._on_zygote_lost)
+        zygote.start(report, self._allow_missing)
+        self._zygotes.append(zygote)
+        return zygote
+
+    # -- calls --------------------------------------------------------------------------------------------------------
+
+    def submit(self, run: Run) -> None:
+        """Run it now where a cell is free, else let it wait. Its waiter gets the outcome, whatever happens."""
+        if self._closing or self._broken:
+            reason = self._broken or "The supervisor is closing."
+            run.end(
+                Outcome(ending="unavailable", message=reason, cure="See the log for why the zygotes ended."), _now()
+            )
+            return
+        idle = self._idle.get(run.spec.key)
+        if idle and not (run.exclusive and run.exclusive in self._exclusive):
+            self._assign(run, idle.pop())
+            return
+        if len(self.waiting) >= self._max_waiting:
+            message = f"{len(self.waiting):,} calls are waiting already, the most that max_waiting allows."
+            run.end(Outcome(ending="overloaded", message=message), _now())
+            return
+        self.waiting[run] = None
+        run.deadline = self._deadlines.at(run.deadline_at, lambda: self._expire(run))
+        self._pump()
+
+    def cancel(self, run: Run) -> None:
+        """The caller has gone: a waiting call is forgotten, a running one is ended behind its back."""
+        if run in self.waiting:
+            self._end_waiting(run, Outcome(ending="cancelled"))
+        elif run.cell is not None:
+            run.cell.cancel(run)
+            self._arm()
+
+    def end_session(self, session_id: str) -> None:
+        """End the session's calls and cells."""
+        for run in [run for run in self.waiting if run.spec.key.session_id == session_id]:
+            self._end_waiting(run, Outcome(ending="cancelled"))
+        for cell in [cell for cell in self.cells.values() if cell.spec.key.session_id == session_id]:
+            cell.end(Outcome(ending="cancelled"))
+            self._retire(cell)
+        self._userns_sessions.discard(session_id)
+
+    def _assign(self, run: Run, cell: Cell) -> None:
+        if run.deadline is not None:
+            self._deadlines.cancel(run.deadline)
+        try:
+            cell.assign(run, _now())
+        except Unpackable as error:
+            run.end(Outcome(ending="error", reason="arguments", message=str(error)), _now())
+            self._idle.setdefault(cell.spec.key, []).append(cell)
+            return
+        if run.exclusive:
+            self._exclusive.add(run.exclusive)
+        if self._watching is None:
+            self._watching = self._deadlines.at(_now() + WATCH_S, self._watch)
+
+    def _end_waiting(self, run: Run, outcome: Outcome) -> None:
+        del self.waiting[run]
+        if run.deadline is not None:
+            self._deadlines.cancel(run.deadline)
+        run.end(outcome, _now())
+
+    def _expire(self, run: Run) -> None:
+        if run in self.waiting:
+            waited = _now() - run.queued_at
+            message = f"The call waited {waited:.3g} s for a process, its whole time, and was not started."
+            self._end_waiting(run, Outcome(ending="overloaded", message=message))
+
+    def _pump(self) -> None:
+        """Carry out what the plan says about the calls that wait."""
+        if not self.waiting or self._closing:
+            return
+        for action in plan(self.waiting, list(self.cells.values()), self._room):
+            if isinstance(action, Assign):
+                del self.waiting[action.run]
+                self._idle[action.cell.spec.key].remove(action.cell)
+                self._assign(action.run, action.cell)
+            elif isinstance(action, Spawn):
+                self._spawn(action.spec)
+            else:
+                self._retire(action.cell)
+
+    # -- cells --------------------------------------------------------------------------------------------------------
+
+    def _spawn(self, spec: CellSpec) -> None:
+        self._last_id += 1
+        id = self._last_id
+        slot = self._take_slot()
+        cgroup = self._take_cgroup(spec)
+        cell = Cell(id, slot, spec, self._reactor, self._deadlines, self, cgroup=cgroup, standby=self._standby)
+        self.cells[id] = cell
+        mode = "userns-root" if spec.key.session_id in self._userns_sessions else self.report.identity
+        identity = Identity.for_slot(slot, mode)
+        request = {
+            "profile": spec.profile.to_wire(),
+            "identity": {"mode": identity.mode, "uid": identity.uid, "gid": identity.gid, "slot": identity.slot},
+            "cgroups": list(cgroup.paths) if cgroup else [],
+        }
+        zygote = min(self._zygotes, key=lambda zygote: len(zygote.asked))
+        self._zygote_of[id] = zygote
+        zygote.spawn(id, request, cell.child_fds)
+        cell.handed_over()
+
+    def _retire(self, cell: Cell) -> None:
+        idle = self._idle.get(cell.spec.key)
+        if idle and cell in idle:
+            idle.remove(cell)
+        cell.kill()
+
+    def _take_slot(self) -> int:
+        if self._free_slots:
+            return self._free_slots.pop()
+        self._next_slot += 1
+        return self._next_slot
+
+    def _take_cgroup(self, spec: CellSpec) -> Cgroup | None:
+        if self._cgroup_tree is None:
+            return None
+        if not self._free_cgroups:
+            return self._cgroup_tree.create(f"cell-{self._last_id}", spec.profile.limits)
+        cgroup = self._free_cgroups.pop()
+        cgroup.set_limits(spec.profile.limits)
+        return cgroup
+
+    def _on_spawned(self, id: int, pid: int, pidfd: int) -> None:
+        self.cells[id].on_spawned(pid, pidfd)
+
+    def _on_not_spawned(self, id: int, failure: Failed) -> None:
+        self.cells[id].on_not_spawned(failure)
+
+    def on_idle(self, cell: Cell) -> None:
+        """A cell is free for the next call."""
+        if self._closing:
+            cell.kill()
+            return
+        self._idle.setdefault(cell.spec.key, []).append(cell)
+        self._pump()
+
+    def on_call_ended(self, run: Run) -> None:
+        """A run is over; another that must not overlap with it may start."""
+        if run.exclusive:
+            self._exclusive.discard(run.exclusive)
+            if self.waiting:
+                self._reactor.soon(self._pump)
+
+    def on_dead(self, cell: Cell, failure: Failed | None) -> None:
+        """A cell is gone, with all its processes and descriptors."""
+        del self.cells[cell.id]
+        self._zygote_of.pop(cell.id, None)
+        self._free_slots.append(cell.slot)
+        idle = self._idle.get(cell.spec.key)
+        if idle is not None:
+            if cell in idle:
+                idle.remove(cell)
+            if not idle:
+                del self._idle[cell.spec.key]
+        if cell.cgroup is not None:
+            self._free_cgroups.append(cell.cgroup)
+        if failure is not None:
+            self._on_start_failed(cell.spec, failure)
+        if self._closing and not self.cells and self._on_empty is not None:
+            self._on_empty()
+        self._pump()
+
+    def _on_start_failed(self, spec: CellSpec, failure: Failed) -> None:
+        """A cell could not be made: its calls say so, unless there is another honest way to make it."""
+        session_id = spec.key.session_id
+        if failure.mechanism == "idmapped_mounts" and session_id not in self._userns_sessions:
+            self._userns_sessions.add(session_id)  # the next cell of this session is made in a user namespace
+            return
+        for run in [run for run in self.waiting if run.spec.key == spec.key]:
+            if failure.step == "import":
+                outcome = Outcome(ending="error", reason="import", message=failure.message)
+            else:
+                outcome = Outcome(
+                    ending="unavailable", message=failure.message, mechanism=failure.mechanism, cure=failure.cure
+                )
+            self._end_waiting(run, outcome)
+
+    def _on_zygote_lost(self, zygote: Zygote) -> None:
+        """A zygote died. Its cells die with it; a new one takes its place, unless they keep dying."""
+        if zygote not in self._zygotes:
+            return
+        self._zygotes.remove(zygote)
+        if self._closing:
+            return
+        now = _now()
+        self._deaths = [death for death in self._deaths if now - death < RESTART_S] + [now]
+        if len(self._deaths) > RESTARTS:
+            self._broken = f"The zygotes keep dying, the last one with: {zygote.last_words() or 'no word'}."
+            for run in list(self.waiting):
+                self._end_waiting(run, Outcome(ending="unavailable", message=self._broken))
+        else:
+            self._new_zygote(self.report.to_wire())
+        for id in zygote.asked:
+            self.cells[id].on_not_spawned(
+                Failed("spawn", "The zygote ended before it made the cell.", "", "Call again.")
+            )
+
+    # -- time ---------------------------------------------------------------------------------------------------------
+
+    def _ring(self) -> None:
+        for action in self._deadlines.pop_due(_now()):
+            action()
+
+    def _watch(self) -> None:
+        """Hold the running calls against the limits of their trees."""
+        now = _now()
+        busy = [cell for cell in self.cells.values() if cell.run is not None]
+        for cell in busy:
+            cell.inspect(now)
+        self._watching = self._deadlines.at(now + WATCH_S, self._watch) if busy else None
+
+    def _prune(self) -> None:
+        now = _now()
+        for retire in outlived(list(self.cells.values()), now, self._idle_s):
+            self._retire(retire.cell)
+        self._deadlines.at(now + PRUNE_S, self._prune)
+
+
+def _now() -> float:
+    return time.monotonic()

@@ -1,0 +1,181 @@
+"""The event loop as the pool needs it: descriptors that call back, one alarm, and waiters. For asyncio and for trio.
+
+Everything in the pool runs in these callbacks, on the loop's own thread, to the end, one at a time: no task for a frame,
+no lock, no thread.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    import trio
+
+T = TypeVar("T")
+
+
+class Waiter(Protocol[T]):
+    """One result, set once, waited for by one task."""
+
+    def set(self, value: T) -> None: ...
+    async def wait(self) -> T: ...
+
+
+class Reactor(Protocol):
+    """Descriptors, an alarm and waiters on one event loop."""
+
+    def watch(self, fd: int, on_ready: Callable[[], None]) -> None:
+        """Call `on_ready` whenever `fd` is readable."""
+        ...
+
+    def unwatch(self, fd: int) -> None: ...
+    def set_alarm(self, when: float, on_alarm: Callable[[], None]) -> None:
+        """Call `on_alarm` at `when` (time.monotonic), or a little later; math.inf for not at all. Replaces the last one."""
+        ...
+
+    def waiter(self) -> "Waiter[object]": ...
+    def soon(self, callback: Callable[[], None]) -> None:
+        """Call back in the next turn of the loop."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def current_reactor() -> Reactor:
+    """A reactor on the event loop that runs now."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return TrioReactor()
+    return AsyncioReactor()
+
+
+class _FutureWaiter(Generic[T]):
+    __slots__ = ("_future",)
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._future: asyncio.Future[T] = loop.create_future()
+
+    def set(self, value: T) -> None:
+        if not self._future.done():
+            self._future.set_result(value)
+
+    async def wait(self) -> T:
+        return await self._future
+
+
+class AsyncioReactor:
+    """On asyncio, all of it is there already: add_reader, call_at, futures."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._watched: set[int] = set()
+
+    def watch(self, fd: int, on_ready: Callable[[], None]) -> None:
+        self._loop.add_reader(fd, on_ready)
+        self._watched.add(fd)
+
+    def unwatch(self, fd: int) -> None:
+        self._watched.discard(fd)
+        self._loop.remove_reader(fd)
+
+    def set_alarm(self, when: float, on_alarm: Callable[[], None]) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if when != math.inf:
+            delay = when - time.monotonic()  # the loop's clock need not be time.monotonic (uvloop)
+            self._alarm = self._loop.call_later(max(0.0, delay), on_alarm)
+
+    def waiter(self) -> Waiter[object]:
+        return _FutureWaiter[object](self._loop)
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        self._loop.call_soon(callback)
+
+    def close(self) -> None:
+        self.set_alarm(math.inf, lambda: None)
+        for fd in list(self._watched):
+            self.unwatch(fd)
+
+
+class _EventWaiter(Generic[T]):
+    __slots__ = ("_event", "_value")
+
+    def __init__(self, event: "trio.Event") -> None:
+        self._event = event
+        self._value: list[T] = []
+
+    def set(self, value: T) -> None:
+        if not self._value:
+            self._value.append(value)
+            self._event.set()
+
+    async def wait(self) -> T:
+        await self._event.wait()
+        return self._value[0]
+
+
+class TrioReactor:
+    """On trio, each descriptor and the alarm has a system task that waits and calls back."""
+
+    def __init__(self) -> None:
+        import trio
+
+        self._trio = trio
+        self._watched: dict[int, trio.CancelScope] = {}
+        self._alarm: trio.CancelScope | None = None
+
+    def watch(self, fd: int, on_ready: Callable[[], None]) -> None:
+        trio = self._trio
+        scope = trio.CancelScope()
+        self._watched[fd] = scope
+
+        async def wait() -> None:
+            with scope:
+                while not scope.cancel_called:
+                    await trio.lowlevel.wait_readable(fd)
+                    if not scope.cancel_called:
+                        on_ready()
+
+        trio.lowlevel.spawn_system_task(wait, name=f"toolcell watches fd {fd}")
+
+    def unwatch(self, fd: int) -> None:
+        scope = self._watched.pop(fd, None)
+        if scope is not None:
+            scope.cancel()
+            self._trio.lowlevel.notify_closing(fd)
+
+    def set_alarm(self, when: float, on_alarm: Callable[[], None]) -> None:
+        trio = self._trio
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if when == math.inf:
+            return
+        scope = self._alarm = trio.CancelScope()
+
+        async def ring() -> None:
+            with scope:
+                await trio.sleep(max(0.0, when - time.monotonic()))
+                if not scope.cancel_called:
+                    on_alarm()
+
+        trio.lowlevel.spawn_system_task(ring, name="toolcell's alarm")
+
+    def waiter(self) -> Waiter[object]:
+        return _EventWaiter[object](self._trio.Event())
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        async def run() -> None:
+            callback()
+
+        self._trio.lowlevel.spawn_system_task(run, name="toolcell, soon")
+
+    def close(self) -> None:
+        self.set_alarm(math.inf, lambda: None)
+        for fd in list(self._watched):
+            self.unwatch(fd)

@@ -1,0 +1,150 @@
+"""A call on its way through the pool, and how it ended."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from toolcell.wire.frames import Field
+from toolcell.wire.messages import Log, Progress, Request
+from toolcell_sandbox.limits import Limits
+from toolcell_sandbox.profile import Profile
+
+from .capture import EMPTY, Captured
+from .deadlines import Deadline
+from .reactor import Waiter
+
+if TYPE_CHECKING:
+    from .cell import Cell
+
+
+@dataclass(frozen=True, slots=True)
+class CellKey:
+    """What a cell belongs to: one session, one grant set, one set of limits, and the tool it keeps alive, if any."""
+
+    session_id: str
+    grants: frozenset[str]
+    limits: Limits
+    kept_tool: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CellSpec:
+    """All it takes to make a cell for a key. `profile` is narrowed to the grants already."""
+
+    key: CellKey
+    profile: Profile
+    tools: tuple[Mapping[str, object], ...]
+    cwd: str
+
+
+Ending = Literal[
+    "result",  # `payload` is the tool's result
+    "error",  # the runner reported it: `reason`, `message`, `payload`
+    "exited",  # the process ended without a result: `code` as subprocess has it, minus the signal
+    "lost",  # the cell ended under the call
+    "timeout",
+    "limit",  # `resource` was exceeded
+    "violation",  # the cell broke the protocol
+    "unavailable",  # no cell could be made: `message`, `mechanism`, `cure`
+    "overloaded",  # it waited too long, or too many wait
+    "cancelled",
+]
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    """How a call ended, in facts. `dispatch.result` makes the `ToolResult` of it."""
+
+    ending: Ending
+    payload: Mapping[str, Field] = field(default_factory=dict[str, Field])
+    reason: str = ""
+    message: str = ""
+    code: int = 0
+    resource: str = ""
+    mechanism: str = ""
+    cure: str = ""
+    wall_s: float = 0.0
+    queue_s: float = 0.0
+    cpu_s: float = 0.0
+    max_rss_bytes: int = 0
+    stdout: Captured = EMPTY
+    stderr: Captured = EMPTY
+
+
+class Listener(Protocol):
+    """Who hears what a call says while it runs. Called on the loop, must not block and must not raise."""
+
+    def on_progress(self, run: "Run", progress: Progress) -> None: ...
+    def on_log(self, run: "Run", log: Log) -> None: ...
+    def on_request(self, run: "Run", request: Request) -> None: ...
+    def on_incident(self, run: "Run", what: str) -> None:
+        """Something that an auditor wants to know, such as a frame after the end of the call."""
+        ...
+
+
+class Run:
+    """One call in the pool: queued, then on a cell, then ended with exactly one `Outcome`."""
+
+    __slots__ = (
+        "arguments",
+        "call_id",
+        "cell",
+        "context",
+        "deadline",
+        "deadline_at",
+        "exclusive",
+        "limits",
+        "listener",
+        "outcome",
+        "queued_at",
+        "spec",
+        "started_at",
+        "tool",
+        "waiter",
+    )
+
+    def __init__(
+        self,
+        *,
+        call_id: str,
+        tool: str,
+        arguments: dict[str, Field],
+        context: dict[str, Field],
+        spec: CellSpec,
+        limits: Limits,
+        queued_at: float,
+        deadline_at: float,
+        exclusive: str,
+        listener: Listener,
+        waiter: Waiter[object],
+    ) -> None:
+        self.call_id = call_id
+        self.tool = tool
+        self.arguments = arguments
+        self.context = context
+        self.spec = spec
+        self.limits = limits
+        self.queued_at = queued_at
+        self.deadline_at = deadline_at
+        self.exclusive = exclusive  # runs with the same non-empty word do not overlap
+        self.listener = listener
+        self.waiter = waiter
+        self.started_at = 0.0
+        self.cell: Cell | None = None
+        self.deadline: Deadline | None = None
+        self.outcome: Outcome | None = None
+
+    def __repr__(self) -> str:
+        state = self.outcome.ending if self.outcome else "running" if self.cell else "queued"
+        return f"<Run {self.call_id} of {self.tool} · {state}>"
+
+    def end(self, outcome: Outcome, now: float) -> bool:
+        """Take the outcome unless there is one: the first wins. Says whether this one did."""
+        if self.outcome is not None:
+            return False
+        started = self.started_at or now
+        outcome.wall_s = now - started
+        outcome.queue_s = started - self.queued_at
+        self.outcome = outcome
+        self.waiter.set(outcome)
+        return True

@@ -1,0 +1,166 @@
+"""The supervisor's handle on one zygote: exec it, ask it for cells, learn when it is gone.
+
+The supervisor never forks: `subprocess` execs the interpreter anew (vfork and exec in C), with a clean environment and
+`-I`, so that nothing of the user's process, neither memory nor environment nor sys.path, is in it.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, cast
+
+import msgpack
+
+from toolcell.errors import SandboxUnavailableError
+from toolcell.wire.messages import Failed
+
+from .reactor import Reactor
+
+MESSAGE_BYTES = 256 * 1024
+ENVIRONMENT = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "LANG": "C.UTF-8",
+    "HOME": "/tmp",
+    "TMPDIR": "/tmp",
+    "TOOLCELL_IN_CELL": "1",
+}
+
+
+class Zygote:
+    """One exec'd zygote. `on_spawned(id, pid, pidfd)`, `on_failed(id, Failed)` and `on_lost(zygote)` are callbacks."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        on_spawned: Callable[[int, int, int], None],
+        on_failed: Callable[[int, Failed], None],
+        on_lost: Callable[["Zygote"], None],
+    ) -> None:
+        self._reactor = reactor
+        self._on_spawned = on_spawned
+        self._on_failed = on_failed
+        self._on_lost = on_lost
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._stderr: IO[bytes] | None = None
+        self._started = reactor.waiter()
+        self.asked: set[int] = set()  # the cells it has been asked for and has not answered
+
+    def __repr__(self) -> str:
+        pid = self._process.pid if self._process else None
+        return f"<Zygote pid {pid} · {len(self.asked)} cells asked for>"
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid if self._process else 0
+
+    def start(self, report: Mapping[str, object] | None, allow_missing: frozenset[str]) -> None:
+        """Exec the interpreter and send the first request; `started()` waits for the answer."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        self._socket = ours
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the zygote
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-m", "toolcell.runner", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=self._stderr,
+                stderr=self._stderr,
+                pass_fds=(theirs.fileno(),),
+                env=ENVIRONMENT,
+                cwd="/",
+                start_new_session=True,
+            )
+        self._send({"op": "start", "report": report, "allow_missing": sorted(allow_missing)}, ())
+        self._reactor.watch(ours.fileno(), self._on_readable)
+
+    async def started(self) -> Mapping[str, object]:
+        """The wire form of the zygote's sandbox report. Raises SandboxUnavailableError if it died instead."""
+        answer = await self._started.wait()
+        if isinstance(answer, SandboxUnavailableError):
+            raise answer
+        return cast("Mapping[str, object]", answer)
+
+    def spawn(self, id: int, request: Mapping[str, object], fds: Sequence[int]) -> None:
+        """Ask for a cell. Exactly one of `on_spawned`, `on_failed` and `on_lost` follows."""
+        self.asked.add(id)
+        self._send({"op": "cell", "id": id, **request}, fds)
+
+    def _send(self, message: Mapping[str, object], fds: Sequence[int]) -> None:
+        assert self._socket is not None
+        data = msgpack.packb(dict(message))
+        try:
+            socket.send_fds(self._socket, [data], list(fds))
+        except (BrokenPipeError, ConnectionResetError):
+            self._reactor.soon(self._lost)
+        except BlockingIOError:
+            # The socket holds some hundred requests; a zygote that far behind is stuck. Give up on it, not on the loop.
+            self.kill()
+
+    def _on_readable(self) -> None:
+        if self._socket is None:
+            return
+        while True:
+            try:
+                data, fds, _flags, _address = socket.recv_fds(self._socket, MESSAGE_BYTES, 4, socket.MSG_CMSG_CLOEXEC)
+            except BlockingIOError:
+                return
+            except ConnectionResetError:
+                data, fds = b"", []
+            if not data:
+                self._lost()
+                return
+            self._on_message(cast("dict[str, object]", msgpack.unpackb(data)), fds)
+
+    def _on_message(self, message: dict[str, object], fds: list[int]) -> None:
+        if message["op"] == "started":
+            self._started.set(message["report"])
+            return
+        id = cast("int", message["id"])
+        self.asked.discard(id)
+        if message["op"] == "spawned":
+            self._on_spawned(id, cast("int", message["pid"]), fds[0])
+        else:
+            self._on_failed(id, Failed(*cast("list[str]", message["failure"])))
+
+    def _lost(self) -> None:
+        """The zygote is gone: its cells die with it, and what it printed last says why."""
+        if self._socket is None:
+            return
+        self.close()
+        self._started.set(
+            SandboxUnavailableError(
+                f"The zygote process ended while it started: {self.last_words() or 'it printed nothing'}. "
+                f"Check that `{sys.executable} -I -c 'import toolcell.runner.zygote'` works."
+            )
+        )
+        self._on_lost(self)
+
+    def last_words(self) -> str:
+        """The end of what the zygote wrote to stderr."""
+        if self._stderr is None:
+            return ""
+        size = self._stderr.seek(0, os.SEEK_END)
+        self._stderr.seek(max(0, size - 2000))
+        return self._stderr.read().decode("utf-8", "replace").strip()
+
+    def kill(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGKILL)
+
+    def close(self) -> None:
+        """Close our end, which ends the zygote and with it every cell it forked; and reap it."""
+        if self._socket is None:
+            return
+        self._reactor.unwatch(self._socket.fileno())
+        self._socket.close()
+        self._socket = None
+        if self._process is not None:
+            self.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=5)  # a SIGKILLed process without children in the way: microseconds

@@ -1,0 +1,219 @@
+"""The cell's init: pid 1, locked down. Imports the tools, forks a call process per call, and sweeps after each.
+
+It is never the tool process: signals from inside cannot reach pid 1, and when it dies the kernel ends the whole pid
+namespace. It learns of its work only over the control socket, which no call process holds.
+"""
+
+import gc
+import os
+import select
+import signal
+import stat
+import sys
+from dataclasses import dataclass
+from typing import NoReturn, cast
+
+from toolcell_sandbox.enter import Entered
+
+from toolcell.wire.frames import Field, FrameDecoder, Violation, WireLimits, encode
+from toolcell.wire.messages import VERSION, Exited, Failed, Hello, Load, Message, Ready, Recycle, from_fields, to_fields
+
+from . import fds, loading, serve
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How this cell works; the supervisor sends it with the tools."""
+
+    environ: dict[str, str]
+    cwd: str
+    scratch: str  # the private directory that is emptied after each call, "" where there is none
+    mounts: tuple[str, ...]  # mount points that may lie below `scratch`
+    kept: bool  # one process over the calls of the session
+    standby: bool  # fork the next call process ahead
+    cpu_s: float
+    result_bytes: int
+
+
+class Control:
+    """The control socket, blocking."""
+
+    def __init__(self) -> None:
+        self._decoder = FrameDecoder(WireLimits())
+        self._waiting: list[Message] = []
+
+    def send(self, message: Message) -> None:
+        fds.write_all(fds.CONTROL, encode(to_fields(message), WireLimits()))
+
+    def receive(self) -> Message:
+        """The supervisor's next message. Its end being closed is the end of this cell."""
+        while not self._waiting:
+            data = os.read(fds.CONTROL, fds.READ_BYTES)
+            if not data:
+                os._exit(0)
+            for frame in self._decoder.feed(data):
+                message = frame if isinstance(frame, Violation) else from_fields(frame)
+                if isinstance(message, Violation):
+                    os._exit(76)  # EX_PROTOCOL, sysexits.h
+                self._waiting.append(message)
+        return self._waiting.pop(0)
+
+
+def main(entered: Entered) -> NoReturn:
+    """What a locked-down process does to become a cell: say Hello, load the tools, serve."""
+    control = Control()
+    control.send(Hello(VERSION, {"report": entered.report.to_wire(), "pid": os.getpid()}))
+    first = control.receive()
+    if not isinstance(first, Load):
+        os._exit(76)
+    options = _options(first.options)
+    os.environ.clear()
+    os.environ.update(options.environ)
+    os.chdir(options.cwd)
+    loaded = loading.load(cast("list[dict[str, object]]", first.tools))
+    if loading.started_threads():
+        control.send(
+            Failed(
+                "import", "a tool's module started a thread while it was imported. Start it inside the tool.", "", ""
+            )
+        )
+        os._exit(1)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    gc.collect()
+    gc.freeze()
+    Init(control, options, loaded).run()
+
+
+def _options(fields: dict[str, Field]) -> Options:
+    environ = cast("dict[str, str]", fields["environ"])
+    mounts = tuple(cast("list[str]", fields["mounts"]))
+    return Options(**{**fields, "environ": environ, "mounts": mounts})  # type: ignore[arg-type]
+
+
+class Init:
+    """One call process at a time: fork it, wait for its end or for word that its call is over, sweep, again."""
+
+    def __init__(self, control: Control, options: Options, loaded: loading.Loaded) -> None:
+        self.control = control
+        self.options = options
+        self.loaded = loaded
+        self.seq = 0
+        self.child = 0  # pid of the call process, 0 where there is none
+        self.child_fd = -1
+
+    def run(self) -> NoReturn:
+        self.next()
+        while True:
+            watched = select.poll()
+            watched.register(fds.CONTROL, select.POLLIN)
+            if self.child:
+                watched.register(self.child_fd, select.POLLIN)
+            for fd, _event in watched.poll():
+                if fd == fds.CONTROL:
+                    self.on_message(self.control.receive())
+                elif self.child:
+                    self.on_exit()
+
+    def on_message(self, message: Message) -> None:
+        """`Recycle` of the process that is there ends its call; of the next number, it asks for a process."""
+        if not isinstance(message, Recycle) or message.seq not in (self.seq, self.seq + 1):
+            os._exit(76)
+        if message.seq == self.seq:
+            self.sweep()
+            self.next()
+        else:
+            self.fork()
+
+    def next(self) -> None:
+        """Say that the next call may come, with a process waiting for it or without."""
+        if self.options.standby:
+            self.fork()
+        else:
+            self.control.send(Ready(self.seq, 0))
+
+    def fork(self) -> None:
+        """Fork the call process for the next call and say that it waits."""
+        self.seq += 1
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.close(fds.CONTROL)
+                serve.serve(self.loaded, self.options.cpu_s, self.options.result_bytes, kept=self.options.kept)
+            finally:
+                os._exit(70)  # EX_SOFTWARE: serve never returns
+        self.child = pid
+        self.child_fd = os.pidfd_open(pid)
+        self.control.send(Ready(self.seq, pid))
+
+    def on_exit(self) -> None:
+        """The call process ended by itself: say how, and kill what it left."""
+        pid, status, usage = os.wait4(self.child, 0)
+        self._ended(status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss)
+
+    def _ended(self, status: int, cpu_s: float, max_rss_kib: int) -> None:
+        os.close(self.child_fd)
+        self.child = 0
+        self.child_fd = -1
+        self._kill_rest()
+        self.control.send(Exited(self.seq, os.waitstatus_to_exitcode(status), cpu_s, max_rss_kib * 1024))
+
+    def sweep(self) -> None:
+        """End the call: no process of it is left after this, no file in the scratch, no byte in the pipe."""
+        if self.child:
+            os.kill(self.child, signal.SIGKILL)
+            self.on_exit()
+        else:
+            self._kill_rest()
+        while select.select([fds.FRAMES_IN], [], [], 0)[0]:
+            if not os.read(fds.FRAMES_IN, fds.READ_BYTES):
+                os._exit(0)  # the supervisor is gone
+        if self.options.scratch:
+            try:
+                empty(self.options.scratch, self.options.mounts)
+            except (OSError, RecursionError):
+                os._exit(77)  # a tree built to resist: this cell, and its scratch with it, is replaced instead
+
+    def _kill_rest(self) -> None:
+        """kill(-1) takes every process of the namespace but us; forks that are under way die with it (kernel/signal.c).
+
+        Without a pid namespace (allow_missing) it would take the user's own processes: there, what outlives the call
+        ends this cell, and the supervisor kills its tree.
+        """
+        if os.getpid() != 1:
+            try:
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            except ChildProcessError:
+                return
+            os._exit(77)
+        while True:
+            try:
+                os.kill(-1, signal.SIGKILL)
+            except ProcessLookupError:
+                pass  # nobody is left to kill, though there may be zombies to reap
+            try:
+                os.waitpid(-1, 0)
+            except ChildProcessError:
+                return
+
+
+def empty(directory: str, mounts: tuple[str, ...]) -> None:
+    """Delete all below `directory` but the mount points and what leads to them. Follows no link."""
+    with os.scandir(directory) as entries:
+        found = list(entries)
+    for entry in found:
+        below = entry.path + "/"
+        if entry.path in mounts:
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            if any(mount.startswith(below) for mount in mounts):
+                empty(entry.path, mounts)
+                continue
+            mode = stat.S_IMODE(entry.stat(follow_symlinks=False).st_mode)
+            if mode & 0o700 != 0o700:
+                os.chmod(entry.path, 0o700)
+            empty(entry.path, mounts)
+            os.rmdir(entry.path)
+        else:
+            os.unlink(entry.path)

@@ -1,0 +1,87 @@
+"""The handles of the broker, as a tool in a cell sees them: each operation is one request and one reply over the pipe.
+
+There is no secret here and no check that matters: what a forged request may do is decided by the broker's table, in the
+supervisor.
+"""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from toolcell_tools.capability import Capability
+from toolcell_tools.failures import MissingCapability, ToolFailure
+from toolcell_tools.handles import FetchedPage, MemoryRecord, SearchHit
+
+from toolcell.wire.frames import Field
+
+from .link import Link, Refused
+
+
+class _Brokered:
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def _ask(self, operation: str, arguments: dict[str, Field]) -> Any:
+        try:
+            return self._link.request(operation, arguments)
+        except Refused as refusal:
+            raise _raisable(refusal) from None
+
+    async def _aask(self, operation: str, arguments: dict[str, Field]) -> Any:
+        try:
+            return await self._link.arequest(operation, arguments)
+        except Refused as refusal:
+            raise _raisable(refusal) from None
+
+
+def _raisable(refusal: Refused) -> Exception:
+    if refusal.kind == "permission_denied":
+        return MissingCapability(Capability(cast("str", refusal.data["capability"])))
+    return ToolFailure(str(refusal), refusal.data or None)
+
+
+class Channel(_Brokered):
+    """`ctx.channel`: send a message to the session's people."""
+
+    def send(self, text: str) -> None:
+        self._ask("channel.send", {"text": text})
+
+    async def asend(self, text: str) -> None:
+        await self._aask("channel.send", {"text": text})
+
+
+class MemoryReader(_Brokered):
+    """`ctx.memory`: search the agent's memory."""
+
+    def search(self, query: str, limit: int = 5) -> list[MemoryRecord]:
+        return [MemoryRecord.from_dict(one) for one in self._ask("memory.search", {"query": query, "limit": limit})]
+
+    async def asearch(self, query: str, limit: int = 5) -> list[MemoryRecord]:
+        found = await self._aask("memory.search", {"query": query, "limit": limit})
+        return [MemoryRecord.from_dict(one) for one in found]
+
+
+class MemoryWriter(_Brokered):
+    """`ctx.memory_writer`: add to the agent's memory."""
+
+    def store(self, text: str, kind: str = "fact", tags: Sequence[str] = ()) -> str:
+        return str(self._ask("memory.store", {"text": text, "kind": kind, "tags": list(tags)}))
+
+    async def astore(self, text: str, kind: str = "fact", tags: Sequence[str] = ()) -> str:
+        return str(await self._aask("memory.store", {"text": text, "kind": kind, "tags": list(tags)}))
+
+
+class Web(_Brokered):
+    """`ctx.web`: GET on the public web, fetched by the supervisor."""
+
+    def search(self, query: str, limit: int = 5) -> list[SearchHit]:
+        return [SearchHit.from_dict(one) for one in self._ask("web.search", {"query": query, "limit": limit})]
+
+    async def asearch(self, query: str, limit: int = 5) -> list[SearchHit]:
+        found = await self._aask("web.search", {"query": query, "limit": limit})
+        return [SearchHit.from_dict(one) for one in found]
+
+    def fetch(self, url: str, max_bytes: int = 1_000_000) -> FetchedPage:
+        return FetchedPage.from_dict(self._ask("web.fetch", {"url": url, "max_bytes": max_bytes}))
+
+    async def afetch(self, url: str, max_bytes: int = 1_000_000) -> FetchedPage:
+        return FetchedPage.from_dict(await self._aask("web.fetch", {"url": url, "max_bytes": max_bytes}))

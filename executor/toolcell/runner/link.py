@@ -1,0 +1,139 @@
+"""The call process's side of the pipes: blocking for sync tools, through the running loop for async ones."""
+
+import asyncio
+import os
+import select
+import threading
+from typing import NoReturn
+
+from toolcell.wire.frames import Field, Violation, WireLimits
+from toolcell.wire.messages import Call, Cancel, Error, Log, Progress, Reply, Request, Result
+from toolcell.wire.protocol import CellLink, Event
+
+from . import fds
+
+
+class Refused(Exception):
+    """The broker said no. `kind` is the error kind it gave, such as "permission_denied"."""
+
+    def __init__(self, kind: str, message: str, data: dict[str, Field]) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.data = data
+
+
+class Link:
+    """One call process's pipes. `request` may be used from any thread of the tool; `arequest` from its event loop."""
+
+    def __init__(self, limits: WireLimits) -> None:
+        self._protocol = CellLink(limits)
+        self._lock = threading.Lock()
+        self._last_request = 0
+        self._replies: dict[int, Reply] = {}
+        self._futures: dict[int, asyncio.Future[Reply]] = {}
+        self._calls: list[Call] = []
+        self.cancelled = False
+
+    def wait_for_call(self) -> Call:
+        """Block until the supervisor sends a call."""
+        while not self._calls:
+            self._take(os.read(fds.FRAMES_IN, fds.READ_BYTES))
+        self.cancelled = False
+        self._last_request = 0
+        self._replies.clear()
+        return self._calls.pop(0)
+
+    def send(self, message: Result | Error | Progress | Log | Request) -> None:
+        """Send a message. Raises Unpackable for what cannot cross, with nothing sent."""
+        buffers = self._protocol.send(message)
+        try:
+            fds.write_all(fds.FRAMES_OUT, buffers)
+        except OSError:
+            _lost()
+
+    def tell(self, message: Progress | Log) -> None:
+        """Send a message that nothing depends on, from whichever thread."""
+        with self._lock:
+            self.send(message)
+
+    @property
+    def seq(self) -> int:
+        return self._protocol.seq
+
+    def request(self, operation: str, arguments: dict[str, Field]) -> Field:
+        """Ask the broker and wait for its answer; raises Refused."""
+        with self._lock:
+            number = self._send_request(operation, arguments)
+            while number not in self._replies:
+                self._take(os.read(fds.FRAMES_IN, fds.READ_BYTES))
+            return _value(self._replies.pop(number))
+
+    async def arequest(self, operation: str, arguments: dict[str, Field]) -> Field:
+        """The same for an async tool: the loop goes on while the broker works."""
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            number = self._send_request(operation, arguments)
+        future: asyncio.Future[Reply] = loop.create_future()
+        if not self._futures:
+            loop.add_reader(fds.FRAMES_IN, self._on_readable)
+        self._futures[number] = future
+        try:
+            return _value(await future)
+        finally:
+            del self._futures[number]
+            if not self._futures:
+                loop.remove_reader(fds.FRAMES_IN)
+
+    def poll(self) -> None:
+        """Read what has come, without waiting: a cancellation, perhaps."""
+        if self._lock.acquire(blocking=False):
+            try:
+                while select.select([fds.FRAMES_IN], [], [], 0)[0]:
+                    self._take(os.read(fds.FRAMES_IN, fds.READ_BYTES))
+            finally:
+                self._lock.release()
+
+    def _send_request(self, operation: str, arguments: dict[str, Field]) -> int:
+        self._last_request += 1
+        self.send(Request(self._protocol.seq, self._last_request, operation, arguments))
+        return self._last_request
+
+    def _on_readable(self) -> None:
+        with self._lock:
+            self._take(os.read(fds.FRAMES_IN, fds.READ_BYTES))
+
+    def _take(self, data: bytes) -> None:
+        if not data:
+            os._exit(0)  # the supervisor is gone
+        for event in self._protocol.receive(data):
+            self._on_event(event)
+
+    def _on_event(self, event: Event) -> None:
+        if isinstance(event, Call):
+            self._calls.append(event)
+        elif isinstance(event, Cancel):
+            self.cancelled = True
+        elif isinstance(event, Reply):
+            future = self._futures.get(event.request)
+            if future is None:
+                self._replies[event.request] = event
+            elif not future.done():
+                future.set_result(event)
+        elif isinstance(event, Violation):
+            _lost()
+
+
+def _value(reply: Reply) -> Field:
+    if reply.ok:
+        return reply.value
+    refusal = reply.value if isinstance(reply.value, dict) else {}
+    data = refusal.get("data")
+    raise Refused(str(refusal.get("kind")), str(refusal.get("message")), data if isinstance(data, dict) else {})
+
+
+LOST = 76
+"""The exit code of a call process that cannot speak any more: EX_PROTOCOL of sysexits.h."""
+
+
+def _lost() -> NoReturn:
+    os._exit(LOST)

@@ -1,0 +1,63 @@
+"""Getting the tools into a cell: by import path, or out of a pickle. Runs after lockdown, since both run their code."""
+
+import importlib
+import pickle
+import sys
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from toolcell_tools.definition import Tool
+
+
+@dataclass(frozen=True, slots=True)
+class LoadError:
+    """Why a tool could not be loaded: each call of it is answered with this."""
+
+    message: str
+    traceback: str
+
+
+AnyTool = Tool[..., object]
+Loaded = dict[str, AnyTool | LoadError]
+
+
+def load(entries: list[dict[str, object]]) -> Loaded:
+    """Load every tool; one that fails does not take the others with it."""
+    loaded: Loaded = {}
+    for entry in entries:
+        name = str(entry["name"])
+        try:
+            tool = _fetch(entry)
+            tool.prepare()
+        except BaseException as error:  # SystemExit at import is the module's doing too
+            if isinstance(error, SystemExit):
+                message = f"the module of tool {name!r} called sys.exit({error.code!r}) while it was imported"
+            else:
+                message = f"the tool {name!r} could not be loaded: {type(error).__name__}: {error}"
+            loaded[name] = LoadError(message[:4000], traceback.format_exc()[-20_000:])
+        else:
+            loaded[name] = tool
+    return loaded
+
+
+def _fetch(entry: Mapping[str, object]) -> AnyTool:
+    if entry["how"] == "pickle":
+        found: object = pickle.loads(cast("bytes", entry["where"]))
+    else:
+        module, _, path = str(entry["where"]).partition(":")
+        found = importlib.import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    if isinstance(found, Tool):
+        return cast("AnyTool", found)
+    if callable(found):
+        return cast("AnyTool", Tool(found, name=str(entry["name"]), derive=False))
+    raise TypeError(f"{entry['where']!r} is not a tool but a {type(found).__name__}")
+
+
+def started_threads() -> int:
+    """How many threads importing the tools left behind. A cell forks, so it must be single-threaded."""
+    threading = sys.modules.get("threading")
+    return threading.active_count() - 1 if threading is not None else 0

@@ -1,0 +1,135 @@
+"""The zygote: a clean, single-threaded, exec'd interpreter with the heavy imports done, which forks cells on request.
+
+It holds nothing worth stealing and trusts its supervisor. One request at a time: a cell's first milliseconds (namespaces,
+two forks) run here, the rest runs in the cell. When the supervisor's end of the socket closes, the zygote exits, and every
+cell dies with it (PR_SET_PDEATHSIG).
+"""
+
+# The heavy imports of a call, done once here so that every cell and call process shares their pages.
+import asyncio
+import gc
+import os
+import select
+import socket
+import sys
+from typing import NoReturn, cast
+
+import cloudpickle  # noqa: F401
+import msgpack
+import pydantic  # noqa: F401
+from toolcell_sandbox.kernel.probe import probe
+from toolcell_sandbox.spawn import spawn
+
+from toolcell.wire.frames import WireLimits, encode
+from toolcell.wire.messages import Failed, to_fields
+from toolcell_sandbox.errors import SandboxError
+from toolcell_sandbox.identity import Identity
+from toolcell_sandbox.profile import Profile
+from toolcell_sandbox.report import SandboxReport
+
+from . import cell, fds, serve
+
+REQUEST_BYTES = 256 * 1024  # a request is one SEQPACKET message; profiles are a few KiB
+
+
+def main(socket_fd: int) -> NoReturn:
+    """Serve spawn requests until the supervisor goes away."""
+    connection = socket.socket(fileno=socket_fd)
+    serve.preload()
+    asyncio.get_event_loop_policy()  # resolved once here rather than in every call of an async tool
+    Zygote(connection).run()
+
+
+def fields_of_failure(error: SandboxError) -> Failed:
+    return Failed(error.step, str(error), error.mechanism, error.cure)
+
+
+def _tell_failure(error: SandboxError) -> None:
+    """In the child: report on the cell's own control socket why it cannot become a cell."""
+    fds.write_all(fds.CONTROL, encode(to_fields(fields_of_failure(error)), WireLimits()))
+
+
+class Zygote:
+    """The request loop. `cells` maps the pidfd of each living cell to its pid, to reap it when it ends."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.cells: dict[int, int] = {}
+        self.report = SandboxReport((), "rootless")
+        self.allow_missing: frozenset[str] = frozenset()
+        # Cells inherit 0 to 5 at fixed numbers; park our own 1 and 2 above them.
+        self.saved = [os.dup(1), os.dup(2)]
+        for fd in (fds.CONTROL, fds.FRAMES_IN, fds.FRAMES_OUT):
+            os.dup2(0, fd)
+
+    def run(self) -> NoReturn:
+        poll = select.poll()
+        poll.register(self.connection, select.POLLIN)
+        gc.collect()
+        gc.disable()
+        gc.freeze()  # once, right before the fork loop: a cycle around every fork would leak (apache/airflow#60505)
+        while True:
+            for fd, _event in poll.poll():
+                if fd == self.connection.fileno():
+                    child = self.on_request()
+                    if child is not None:
+                        poll.register(child, select.POLLIN)
+                else:
+                    poll.unregister(fd)
+                    os.waitpid(self.cells.pop(fd), 0)
+                    os.close(fd)
+
+    def on_request(self) -> int | None:
+        """Carry out one request; return the pidfd of a new cell, if one was made."""
+        data, received, _flags, _address = socket.recv_fds(self.connection, REQUEST_BYTES, 8, socket.MSG_CMSG_CLOEXEC)
+        if not data:
+            os._exit(0)  # the supervisor is gone: our death takes every cell with it
+        request = cast("dict[str, object]", msgpack.unpackb(data, strict_map_key=True))
+        try:
+            if request["op"] == "start":
+                self.on_start(request)
+                return None
+            return self.on_cell(request, received)
+        finally:
+            for fd in received:
+                os.close(fd)
+
+    def on_start(self, request: dict[str, object]) -> None:
+        """The first request: take over the probe's report, or make it."""
+        known = request["report"]
+        self.allow_missing = frozenset(cast("list[str]", request["allow_missing"]))
+        self.report = SandboxReport.from_wire(cast("dict[str, object]", known)) if known is not None else probe()
+        self.answer({"op": "started", "report": self.report.to_wire(), "python": sys.version})
+
+    def on_cell(self, request: dict[str, object], received: list[int]) -> int | None:
+        """Fork a cell onto the five descriptors that came with the request: control, in, out, stdout, stderr."""
+        for source, target in zip(received, (fds.CONTROL, fds.FRAMES_IN, fds.FRAMES_OUT, 1, 2), strict=True):
+            os.dup2(source, target, inheritable=False)
+        try:
+            child = spawn(
+                Profile.from_wire(cast("dict[str, object]", request["profile"])),
+                cell.main,
+                _tell_failure,
+                identity=Identity(**cast("dict[str, object]", request["identity"])),  # type: ignore[arg-type]
+                cgroups=cast("list[str]", request["cgroups"]),
+                keep_fds=(fds.CONTROL, fds.FRAMES_IN, fds.FRAMES_OUT),
+                allow_missing=self.allow_missing,
+                report=self.report,
+            )
+        except SandboxError as error:
+            self.answer({"op": "failed", "id": request["id"], "failure": list(fields_of_failure(error))})
+            return None
+        finally:
+            for saved, target in zip(self.saved, (1, 2), strict=True):
+                os.dup2(saved, target)
+            for fd in (fds.CONTROL, fds.FRAMES_IN, fds.FRAMES_OUT):
+                os.dup2(0, fd)
+        self.cells[child.pidfd] = child.pid
+        self.answer({"op": "spawned", "id": request["id"], "pid": child.pid}, [child.pidfd])
+        return child.pidfd
+
+    def answer(self, message: dict[str, object], pidfds: list[int] | None = None) -> None:
+        try:
+            socket.send_fds(self.connection, [msgpack.packb(message)], pidfds or [])
+        except BrokenPipeError:
+            os._exit(0)

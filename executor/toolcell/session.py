@@ -1,0 +1,359 @@
+"""Session: one agent conversation. It holds what its calls may do and hands them to the dispatcher."""
+
+import inspect
+import logging
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import anyio
+from toolcell_sandbox.limits import Limits
+from toolcell_sandbox.profile import Profile
+from toolcell_tools.capability import Capability, SessionKind
+from toolcell_tools.declaration import ToolDeclaration
+from toolcell_tools.definition import Tool
+from toolcell_tools.result import SandboxSummary, ToolResult
+
+from .backends.protocols import Channel, MemoryStore, WebClient
+from .call import ToolCall
+from .dispatch.pipeline import Repair, dispatch
+from .dispatch.validate import Validator
+from .errors import UsageError
+from .journal import Journal, Record
+from .pool.pool import Pool
+from .pool.run import CellKey, CellSpec, Run
+from .sessions import broker, tree
+from .sessions.grants import Grants, grants_for
+from .sessions.policy import confine
+from .wire.frames import Field
+from .wire.messages import Log, Progress, Request
+
+if TYPE_CHECKING:
+    from .supervisor import Supervisor
+
+OnProgress = Callable[[str, float | None], Awaitable[None] | None]
+MAX_IDEMPOTENCY_KEYS = 1_000
+_log = logging.getLogger("toolcell.tool")
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where the calls of one tool go in this session: their grants, their cell, their broker's table."""
+
+    tool: Tool[..., Any]
+    grants: Grants
+    spec: CellSpec
+    table: broker.Table
+    limits: Limits
+    exclusive: str
+
+
+class Session:
+    """Made by `Supervisor.open_session` and `Session.open_child`. `call` never raises for what a tool or a model does;
+    it raises UsageError on a closed session, and whatever cancellation of the caller's own task is."""
+
+    def __init__(
+        self,
+        supervisor: "Supervisor",
+        kind: SessionKind,
+        *,
+        id: str,
+        agent_id: str,
+        parent: "Session | None",
+        workspace: Path,
+        profile: Profile,
+        grants: frozenset[Capability],
+        channel: Channel,
+        memory: MemoryStore,
+        web: WebClient,
+        config: Mapping[str, Any],
+    ) -> None:
+        self.id = id
+        self.kind = kind
+        self.agent_id = agent_id
+        self.parent = parent
+        self.workspace = workspace
+        self.grants = grants
+        self.profile = profile
+        self.channel = channel
+        self.memory = memory
+        self.web = web
+        self.config = dict(config)
+        self.values: dict[str, Any] = {}
+        self.depth: int = 0 if parent is None else parent.depth + 1
+        self.closed = False
+        self._supervisor = supervisor
+        self._children: dict[str, Session] = {}
+        self._routes: dict[str, Route] = {}
+        self._last_call = 0
+        self._finished: dict[str, ToolResult] = {}
+        self._under_way: dict[str, anyio.Event] = {}
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{len(self._children)} children"
+        return f"<Session {self.id} {self.kind.value} of {self.agent_id} · {state}>"
+
+    # -- the public way ----------------------------------------------------------------------------------------------
+
+    async def call(
+        self,
+        name: str,
+        args: Mapping[str, Any] | None = None,
+        *,
+        call_id: str | None = None,
+        timeout: float | None = None,
+        repair: Repair | None = None,
+        idempotency_key: str | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> ToolResult:
+        """Call a tool and wait for its result.
+
+        `timeout` in seconds is the call's whole time, waiting for a process included; without it the tool's own timeout
+        or the profile's `wall_s` holds. `repair` is asked for better arguments after a validation error, twice at the
+        most. Calls with one `idempotency_key` run once: the later ones get the first one's result, if it was no error.
+        `on_progress(message, fraction)` hears the tool's progress.
+        """
+        self._check_open()
+        if timeout is not None and not timeout > 0:
+            raise UsageError(f"timeout is not above 0: {timeout!r}. Pass seconds, or None for the tool's own.")
+        if call_id is None:
+            self._last_call += 1
+            call_id = f"{self.id}-{self._last_call}"
+        call = ToolCall(call_id, name, {} if args is None else args)
+        if idempotency_key is None:
+            return await dispatch(self, call, timeout=timeout, repair=repair, on_progress=on_progress)
+        while idempotency_key in self._under_way:
+            await self._under_way[idempotency_key].wait()
+        if idempotency_key in self._finished:
+            return self._finished[idempotency_key]
+        ended = self._under_way[idempotency_key] = anyio.Event()
+        try:
+            result = await dispatch(self, call, timeout=timeout, repair=repair, on_progress=on_progress)
+            if not result.is_error:
+                self._finished[idempotency_key] = result
+                if len(self._finished) > MAX_IDEMPOTENCY_KEYS:
+                    del self._finished[next(iter(self._finished))]
+            return result
+        finally:
+            del self._under_way[idempotency_key]
+            ended.set()
+
+    async def open_child(
+        self,
+        kind: SessionKind | str,
+        *,
+        workspace: str | Path | None = None,
+        agent_id: str | None = None,
+        session_id: str | None = None,
+        channel: Channel | None = None,
+        memory: MemoryStore | None = None,
+        web: WebClient | None = None,
+        config: Mapping[str, Any] | None = None,
+        profile: Profile | None = None,
+    ) -> "Session":
+        """Open a session below this one. What is left out is this session's own; a Branch borrows the channel.
+
+        Raises UsageError for a child of a Worker, a Main child, a tree over 4 deep and a ninth child.
+        """
+        self._check_open()
+        tree.check_child(self, SessionKind(kind))
+        child = self._supervisor.new_session(
+            SessionKind(kind),
+            workspace=self.workspace if workspace is None else workspace,
+            agent_id=self.agent_id if agent_id is None else agent_id,
+            session_id=session_id,
+            channel=channel or self.channel,
+            memory=memory or self.memory,
+            web=web or self.web,
+            config=self.config if config is None else config,
+            profile=profile,
+            parent=self,
+        )
+        self._children[child.id] = child
+        return child
+
+    async def tools(self) -> list[ToolDeclaration]:
+        """The declarations of the tools that this session may use, in the order of their registration."""
+        self._check_open()
+        routes = [self.route(tool) for tool in self._supervisor.registry.values()]
+        return [route.tool.declaration for route in routes if not route.grants.missing]
+
+    async def close(self) -> None:
+        """End the session, its children and their calls. Idempotent."""
+        if self.closed:
+            return
+        self.closed = True
+        for child in list(self._children.values()):
+            await child.close()
+        if self.parent is not None:
+            self.parent._children.pop(self.id, None)
+        self.pool.end_session(self.id)
+        self._supervisor.forget(self)
+        self.journal.write(Record("session", self.id, data={"event": "closed"}))
+
+    # -- for the dispatcher ------------------------------------------------------------------------------------------
+
+    @property
+    def living_children(self) -> int:
+        return len(self._children)
+
+    @property
+    def pool(self) -> Pool:
+        return self._supervisor.pool
+
+    @property
+    def journal(self) -> Journal:
+        return self._supervisor.journal
+
+    @property
+    def sandbox(self) -> SandboxSummary:
+        return self._supervisor.sandbox_summary
+
+    def offered(self, name: str) -> Tool[..., Any] | None:
+        return self._supervisor.registry.get(name)
+
+    def tool_names(self) -> list[str]:
+        return list(self._supervisor.registry)
+
+    def validator(self, tool: Tool[..., Any]) -> Validator:
+        return self._supervisor.validator(tool)
+
+    def route(self, tool: Tool[..., Any]) -> Route:
+        """Where calls of this tool go, worked out once."""
+        route = self._routes.get(tool.name)
+        if route is None or route.tool is not tool:
+            route = self._routes[tool.name] = self._new_route(tool)
+        return route
+
+    def _new_route(self, tool: Tool[..., Any]) -> Route:
+        grants = grants_for(self.grants, tool.needs, tool.uses)
+        limits = limits_for(tool, self.profile.limits)
+        alone = tool.lifetime == "session"
+        key = CellKey(self.id, frozenset(grants.given), limits, tool.name if alone else "")
+        mates = [tool] if alone else [mate for mate in self._supervisor.registry.values() if self._shares(mate, key)]
+        profile = confine(self.profile, grants.given, self.workspace, limits)
+        mutates = Capability.WRITE in grants.given and tool.declaration.annotations.sequential is not False
+        return Route(
+            tool,
+            grants,
+            CellSpec(key, profile, tuple(self._supervisor.shipment(mate) for mate in mates), profile.cwd),
+            broker.table_for(grants.given),
+            limits,
+            exclusive=self.id if mutates else "",
+        )
+
+    def _shares(self, tool: Tool[..., Any], key: CellKey) -> bool:
+        given = grants_for(self.grants, tool.needs, tool.uses)
+        return (
+            tool.lifetime == "call"
+            and not given.missing
+            and given.given == key.grants
+            and limits_for(tool, self.profile.limits) == key.limits
+        )
+
+    def new_run(
+        self, route: Route, call: ToolCall, arguments: dict[str, Any], timeout: float | None, on_progress: OnProgress | None
+    ) -> Run:
+        now = time.monotonic()
+        wall_s = timeout if timeout is not None else route.tool.timeout or route.limits.wall_s
+        context: dict[str, Field] = {
+            "session_id": self.id,
+            "agent_id": self.agent_id,
+            "session_kind": self.kind.value,
+            "workspace_root": str(self.workspace),
+            "config": self.config,
+            "values": self.values,
+            "attempt": call.attempt,
+            "grants": [capability.value for capability in route.grants.given],
+        }
+        return Run(
+            call_id=call.id,
+            tool=route.tool.name,
+            arguments=cast("dict[str, Field]", arguments),
+            context=context,
+            spec=route.spec,
+            limits=route.limits,
+            queued_at=now,
+            deadline_at=now + wall_s,
+            exclusive=route.exclusive,
+            listener=_Listener(self, route, on_progress),
+            waiter=self._supervisor.new_waiter(),
+        )
+
+    def in_background(self, function: Callable[..., Awaitable[object]], *args: object) -> None:
+        self._supervisor.in_background(function, *args)
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise UsageError(f"The session {self.id} is closed. Open another one.")
+
+
+def limits_for(tool: Tool[..., Any], limits: Limits) -> Limits:
+    """The session's limits, narrowed by what the tool asked for itself."""
+    if not tool.limits:
+        return limits
+    return limits.narrow(limits.replace(**tool.limits))
+
+
+class _Listener:
+    """Hears what one call says while it runs."""
+
+    __slots__ = ("_on_progress", "_route", "_session")
+
+    def __init__(self, session: Session, route: Route, on_progress: OnProgress | None) -> None:
+        self._session = session
+        self._route = route
+        self._on_progress = on_progress
+
+    def on_progress(self, run: Run, progress: Progress) -> None:
+        if self._on_progress is None:
+            return
+        try:
+            answer = self._on_progress(progress.message, progress.fraction)
+        except Exception:
+            _log.exception("on_progress of call %s raised", run.call_id)
+            return
+        if inspect.isawaitable(answer):
+            self._session.in_background(self._await, run, answer)
+
+    async def _await(self, run: Run, answer: Awaitable[None]) -> None:
+        try:
+            await answer
+        except Exception:
+            _log.exception("on_progress of call %s raised", run.call_id)
+
+    def on_log(self, run: Run, log: Log) -> None:
+        _log.log(_LEVELS.get(log.level, logging.INFO), "%s: %s", run.tool, log.message, extra={"toolcell": log.fields})
+        data = {"tool": run.tool, "level": log.level, "message": log.message, "fields": log.fields}
+        self._session.journal.write(Record("log", self._session.id, run.call_id, data))
+
+    def on_request(self, run: Run, request: Request) -> None:
+        self._session.in_background(self._serve, run, request)
+
+    async def _serve(self, run: Run, request: Request) -> None:
+        ok = True
+        try:
+            value = await broker.serve(self._route.table, self._session, request.operation, request.arguments)
+        except broker.Refusal as refusal:
+            ok, value = False, refusal.to_wire()
+            if refusal.kind == "permission_denied":
+                data = {"tool": run.tool, "operation": request.operation[:64], "by": "broker"}
+                self._session.journal.write(Record("denied", self._session.id, run.call_id, data))
+        except Exception:
+            _log.exception("the backend of %s failed", request.operation)
+            failure = broker.Refusal("execution", f"The supervisor could not carry out {request.operation!r}.")
+            ok, value = False, failure.to_wire()
+        if run.cell is not None:
+            run.cell.reply(run, request.request, ok, value)
+
+    def on_incident(self, run: Run, what: str) -> None:
+        _log.warning("call %s of %s: %s", run.call_id, run.tool, what)
+        self._session.journal.write(Record("incident", self._session.id, run.call_id, {"tool": run.tool, "what": what}))
+
+
+def new_session_id(kind: SessionKind) -> str:
+    return f"{kind.value}-{uuid.uuid4().hex[:12]}"

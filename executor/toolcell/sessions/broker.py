@@ -1,0 +1,132 @@
+"""The broker: serves the handle operations of calls, from a table that only the supervisor has.
+
+A call's table has a row for each operation that its grants allow, and no other. A request for anything else finds no row:
+that is the whole check, whatever the frame says and whoever wrote it. It is answered with a refusal and put on record.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
+
+from toolcell_tools.capability import Capability
+from toolcell_tools.handles import MemoryRecord
+
+from toolcell.backends.errors import BackendError
+from toolcell.backends.protocols import Channel, MemoryStore, WebClient
+from toolcell.wire.frames import Field
+
+TEXT_BYTES = 256 * 1024
+MAX_HITS = 100
+MAX_FETCH_BYTES = 8 * 1024 * 1024
+
+
+class Principal(Protocol):
+    """The session on whose behalf an operation runs: its backends, and who it is."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def agent_id(self) -> str: ...
+    @property
+    def channel(self) -> Channel: ...
+    @property
+    def memory(self) -> MemoryStore: ...
+    @property
+    def web(self) -> WebClient: ...
+
+
+Arguments = Mapping[str, Field]
+Operation = Callable[[Principal, Arguments], Awaitable[Field]]
+
+
+class Refusal(Exception):
+    """What the tool is told instead of a result: `kind` and message, and data where there is some."""
+
+    def __init__(self, kind: str, message: str, data: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.data = dict(data or {})
+
+    def to_wire(self) -> dict[str, Field]:
+        return {"kind": self.kind, "message": str(self), "data": self.data}
+
+
+async def _channel_send(principal: Principal, arguments: Arguments) -> Field:
+    text = _text(arguments, "text")
+    await principal.channel.send(text, sender=f"{principal.agent_id}/{principal.id}")
+    return None
+
+
+async def _memory_search(principal: Principal, arguments: Arguments) -> Field:
+    query, limit = _text(arguments, "query"), _count(arguments, "limit", MAX_HITS)
+    found = await principal.memory.search(query, limit=limit, namespace=principal.agent_id)
+    return [_plain(record.to_dict()) for record in found]
+
+
+async def _memory_store(principal: Principal, arguments: Arguments) -> Field:
+    tags = arguments.get("tags")
+    if not isinstance(tags, list) or len(tags) > 64 or not all(isinstance(tag, str) and len(tag) <= 256 for tag in tags):
+        raise Refusal("execution", "tags must be at most 64 short strings.")
+    text, kind = _text(arguments, "text"), _text(arguments, "kind")
+    record = MemoryRecord(id="", text=text, kind=kind, tags=tuple(str(tag) for tag in tags))
+    return await principal.memory.store(record, namespace=principal.agent_id)
+
+
+async def _web_search(principal: Principal, arguments: Arguments) -> Field:
+    query, limit = _text(arguments, "query"), _count(arguments, "limit", MAX_HITS)
+    return [_plain(hit.to_dict()) for hit in await principal.web.search(query, limit=limit)]
+
+
+async def _web_fetch(principal: Principal, arguments: Arguments) -> Field:
+    url, max_bytes = _text(arguments, "url"), _count(arguments, "max_bytes", MAX_FETCH_BYTES)
+    return _plain((await principal.web.fetch(url, max_bytes=max_bytes)).to_dict())
+
+
+OPERATIONS: Mapping[str, tuple[Capability, Operation]] = {
+    "channel.send": (Capability.CHANNEL, _channel_send),
+    "memory.search": (Capability.MEMORY_READ, _memory_search),
+    "memory.store": (Capability.MEMORY_WRITE, _memory_store),
+    "web.search": (Capability.WEB, _web_search),
+    "web.fetch": (Capability.WEB, _web_fetch),
+}
+"""Every operation there is, and the capability that puts it into a call's table."""
+
+Table = Mapping[str, Operation]
+
+
+def table_for(given: frozenset[Capability]) -> Table:
+    """The operations that a call with these grants has."""
+    return {name: operation for name, (capability, operation) in OPERATIONS.items() if capability in given}
+
+
+async def serve(table: Table, principal: Principal, operation: str, arguments: Arguments) -> Field:
+    """Carry out one request. Raises Refusal; what else a backend raises is its own fault and propagates."""
+    row = table.get(operation)
+    if row is None:
+        known = OPERATIONS.get(operation)
+        data = {"capability": known[0].value} if known else {}
+        raise Refusal("permission_denied", f"The operation {operation[:64]!r} was not granted to this call.", data)
+    try:
+        return await row(principal, arguments)
+    except BackendError as error:
+        raise Refusal("execution", str(error)) from error
+
+
+def _text(arguments: Arguments, name: str) -> str:
+    value = arguments.get(name)
+    if not isinstance(value, str):
+        raise Refusal("execution", f"{name} must be a string.")
+    if len(value) > TEXT_BYTES or len(value.encode()) > TEXT_BYTES:
+        raise Refusal("execution", f"{name} is too long; at most {TEXT_BYTES:,} bytes can be sent at once.")
+    return value
+
+
+def _count(arguments: Arguments, name: str, most: int) -> int:
+    value = arguments.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+        raise Refusal("execution", f"{name} must be a whole number from 1 to {most:,}.")
+    return value
+
+
+def _plain(record: dict[str, Any]) -> dict[str, Field]:
+    """Tuples as lists, as they cross the wire."""
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in record.items()}  # pyright: ignore[reportUnknownArgumentType]

@@ -1,0 +1,22 @@
+"""What a call may do: the one function that computes it, before anything is sent."""
+
+from collections.abc import Set
+from dataclasses import dataclass
+
+from toolcell_tools.capability import Capability
+
+
+@dataclass(frozen=True, slots=True)
+class Grants:
+    """`given` goes to the cell, to the kernel's rules and to the broker's table; with anything `missing` nothing runs."""
+
+    given: frozenset[Capability]
+    missing: frozenset[Capability]
+
+
+def grants_for(session: Set[Capability], needs: Set[Capability], uses: Set[Capability]) -> Grants:
+    """The session's grants ∩ what the tool needs and uses. A need that the session lacks is missing; a use is not."""
+    return Grants(
+        given=frozenset(session & (needs | uses)),
+        missing=frozenset(needs - session),
+    )

@@ -1,0 +1,56 @@
+"""Grants × profile → what the kernel enforces: the one place where tools meet the sandbox."""
+
+import os
+import sys
+from collections.abc import Set
+from functools import cache
+from pathlib import Path
+
+import toolcell_sandbox
+import toolcell_tools
+from toolcell_sandbox.limits import Limits
+from toolcell_sandbox.profile import Profile, is_below
+from toolcell_tools.capability import KIND_GRANTS, Capability, SessionKind
+
+import toolcell
+
+
+@cache
+def code_roots() -> tuple[str, ...]:
+    """Where our own three packages lie, if the interpreter's prefixes do not hold them (an editable install)."""
+    roots: dict[str, None] = {}
+    for package in (toolcell, toolcell_sandbox, toolcell_tools):
+        assert package.__file__ is not None
+        root = os.path.realpath(os.path.dirname(package.__file__))
+        if not is_below(root, [os.path.realpath(sys.prefix), os.path.realpath(sys.base_prefix)]):
+            roots[root] = None
+    return tuple(roots)
+
+
+def session_grants(kind: SessionKind, profile: Profile, parent: Set[Capability] | None) -> frozenset[Capability]:
+    """What a session holds: its kind's grants, no more than its profile's, no more than its parent's."""
+    grants = KIND_GRANTS[kind] & {Capability(name) for name in profile.grants}
+    return frozenset(grants if parent is None else grants & parent)
+
+
+def confine(profile: Profile, given: Set[Capability], workspace: Path, limits: Limits) -> Profile:
+    """The profile of one cell: the session's, with the workspace as far as the grants go, and nothing more.
+
+    READ binds the workspace read-only at its real path, WRITE read-write; without either it is not there.
+    """
+    here = str(workspace)
+    readable = [*profile.readable, *code_roots()]
+    writable = list(profile.writable) if Capability.WRITE in given else []
+    if Capability.WRITE in given:
+        writable.append(here)
+    elif Capability.READ in given:
+        readable.append(here)
+        readable += [path for path in profile.writable if path not in readable]
+    sees_workspace = bool({Capability.READ, Capability.WRITE} & given)
+    return profile.replace(
+        grants=frozenset(str(capability.value) for capability in given),
+        readable=tuple(readable),
+        writable=tuple(writable),
+        limits=limits,
+        cwd=here if sees_workspace else "/tmp",
+    )

@@ -1,0 +1,92 @@
+"""How a tool's function reaches a cell: by import path where the cell can import it, by value where it cannot.
+
+By value means cloudpickle, made here of what is the user's own already, and unpickled only inside a locked-down cell.
+Nothing that comes out of a cell is ever unpickled.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any, cast
+
+import cloudpickle
+from toolcell_sandbox.profile import is_below, python_paths
+from toolcell_tools.definition import Tool
+
+from toolcell.errors import UsageError
+
+from .policy import code_roots
+
+MAX_PICKLE_BYTES = 8 * 1024 * 1024
+
+
+def ship(tool: Tool[..., Any]) -> Mapping[str, object]:
+    """What the cell needs to load the tool: `{"name", "how": "import" | "pickle", "where": path | bytes}`."""
+    path = _import_path(tool)
+    if path is not None:
+        return {"name": tool.name, "how": "import", "where": path}
+    try:
+        with _by_value(_unreachable_modules()):
+            pickled = cast("bytes", cloudpickle.dumps(tool))
+    except Exception as error:  # pickling runs the reducers of whatever the function refers to
+        raise UsageError(
+            f"The tool {tool.name!r} cannot be sent to a cell by value: {error}. It refers to something that cannot be "
+            "pickled (a lock, a socket, a client): create that inside the function, or put the tool into an installed "
+            "module, which the cell imports."
+        ) from error
+    if len(pickled) > MAX_PICKLE_BYTES:
+        raise UsageError(
+            f"The tool {tool.name!r} has {len(pickled):,} bytes with all it refers to; at most {MAX_PICKLE_BYTES:,} can be "
+            "sent by value. Put its data into a file of the workspace, or the tool into an installed module."
+        )
+    return {"name": tool.name, "how": "pickle", "where": pickled}
+
+
+def _import_path(tool: Tool[..., Any]) -> str | None:
+    """`module:qualname`, if importing that in a cell gives this very tool or its function."""
+    function = cast("Callable[..., object]", tool.fn)
+    module = sys.modules.get(getattr(function, "__module__", None) or "")
+    qualname: str = getattr(function, "__qualname__", "")
+    if module is None or "<" in qualname or not _reachable(module):
+        return None
+    found: object = module
+    for part in qualname.split("."):
+        found = getattr(found, part, None)
+    if found is tool or (found is function and type(tool) is Tool):
+        return f"{module.__name__}:{qualname}"
+    return None
+
+
+def _reachable(module: ModuleType) -> bool:
+    """Whether a cell can import the module: it lies where the interpreter or toolcell itself does."""
+    if module.__name__ == "__main__":
+        return False
+    path = getattr(module, "__file__", None)
+    if path is None:
+        return module.__name__ in sys.builtin_module_names
+    return is_below(path, (*python_paths(), *code_roots(), "/usr/lib", "/usr/local/lib"))
+
+
+def _unreachable_modules() -> list[ModuleType]:
+    """The top-level modules and packages that a cell could not import: the user's own."""
+    return [
+        module
+        for name, module in list(sys.modules.items())
+        if "." not in name
+        and isinstance(module, ModuleType)  # pyright: ignore[reportUnnecessaryIsInstance] - sys.modules may hold anything
+        and name != "__main__"
+        and getattr(module, "__file__", None) is not None
+        and not _reachable(module)
+    ]
+
+
+@contextmanager
+def _by_value(modules: list[ModuleType]) -> Iterator[None]:
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        for module in modules:
+            cloudpickle.unregister_pickle_by_value(module)

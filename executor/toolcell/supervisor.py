@@ -1,0 +1,254 @@
+"""Supervisor: what an agent runtime embeds. It owns the tools, the sessions, the secrets and the pool of cells."""
+
+import logging
+import os
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+import anyio.abc
+from toolcell_sandbox.profile import Profile
+from toolcell_sandbox.report import SandboxReport
+from toolcell_tools.capability import SessionKind
+from toolcell_tools.definition import Tool
+from toolcell_tools.function import as_tool
+from toolcell_tools.result import SandboxSummary
+
+from .backends.channel import LogChannel
+from .backends.memory import SQLiteMemory
+from .backends.protocols import Channel, MemoryStore, WebClient
+from .backends.web import PublicWeb
+from .dispatch.validate import Validator
+from .errors import UsageError
+from .journal import Journal, RecentJournal, Record
+from .pool.pool import Pool
+from .pool.reactor import Reactor, Waiter, current_reactor
+from .session import Session, new_session_id
+from .sessions.policy import session_grants
+from .sessions.shipping import ship
+
+_log = logging.getLogger("toolcell")
+
+
+class Supervisor:
+    """An async context manager, on asyncio and on trio. Entering it starts the zygotes; leaving it ends every process.
+
+    `tools` are Tools or plain functions. `profiles` replaces the preset of a session kind. `journal` takes a record of
+    every call. `allow_missing` names mechanisms of the sandbox that may be missing here, which every result then says.
+    `max_cells` bounds the cells at any time; `standby` is how many call processes wait ready in each, 0 or 1.
+    Entering raises SandboxUnavailableError where a mechanism is missing that `allow_missing` does not name.
+    """
+
+    def __init__(
+        self,
+        tools: Iterable[Tool[..., Any] | Callable[..., Any]] = (),
+        *,
+        profiles: Mapping[SessionKind, Profile] | None = None,
+        journal: Journal | None = None,
+        allow_missing: Iterable[str] = frozenset(),
+        max_cells: int | None = None,
+        standby: int = 1,
+    ) -> None:
+        if standby not in (0, 1):
+            raise UsageError(f"standby is not 0 or 1: {standby!r}. A cell runs one call at a time, so one waits at most.")
+        if max_cells is not None and max_cells < 1:
+            raise UsageError(f"max_cells is not above 0: {max_cells!r}. Leave it out for a default by the machine.")
+        self.registry: dict[str, Tool[..., Any]] = {}
+        for each in tools:
+            self._register(as_tool(each))
+        self._profiles = {kind: Profile.for_kind(kind.value) for kind in SessionKind}
+        self._profiles.update({SessionKind(kind): profile for kind, profile in (profiles or {}).items()})
+        self.journal: Journal = RecentJournal() if journal is None else journal
+        self._allow_missing = frozenset(allow_missing)
+        self._max_cells = max_cells
+        self._standby = bool(standby)
+        self._sessions: dict[str, Session] = {}
+        self._validators: dict[str, Validator] = {}
+        self._shipments: dict[str, Mapping[str, object]] = {}
+        self._pool: Pool | None = None
+        self._reactor: Reactor | None = None
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self._memory: SQLiteMemory | None = None
+        self.sandbox_summary = SandboxSummary()
+
+    def __repr__(self) -> str:
+        state = repr(self._pool) if self._pool is not None else "not entered"
+        return f"<Supervisor {len(self.registry)} tools · {len(self._sessions)} sessions · {state}>"
+
+    def _register(self, tool: Tool[..., Any]) -> None:
+        if tool.name in self.registry:
+            raise UsageError(
+                f"Two tools are named {tool.name!r}: {_origin(self.registry[tool.name])} and {_origin(tool)}. "
+                "Rename one: tool(fn, name=…)."
+            )
+        self.registry[tool.name] = tool
+
+    # -- entering and leaving ----------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        if self._pool is not None:
+            raise UsageError("The supervisor has been entered already. Make another one.")
+        for tool in self.registry.values():  # loud here rather than at the first call
+            self.validator(tool)
+            self.shipment(tool)
+        self._reactor = current_reactor()
+        pool = Pool(
+            self._reactor,
+            allow_missing=self._allow_missing,
+            max_cells=self._max_cells or default_max_cells(),
+            standby=self._standby,
+        )
+        await pool.start()
+        self._pool = pool
+        allowed = sorted(name for name in self._allow_missing if name not in pool.report.on)
+        self.sandbox_summary = SandboxSummary(on=tuple(sorted(pool.report.on)), allowed_missing=tuple(allowed))
+        self._tasks = anyio.create_task_group()
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._pool is not None and self._tasks is not None
+        try:
+            with anyio.CancelScope(shield=True):
+                for session in list(self._sessions.values()):
+                    await session.close()
+                await self._pool.close()
+                if self._memory is not None:
+                    self._memory.close()
+        finally:
+            self._tasks.cancel_scope.cancel()
+            await self._tasks.__aexit__(kind, error, trace)
+
+    # -- the public way ----------------------------------------------------------------------------------------------
+
+    async def open_session(
+        self,
+        kind: SessionKind | str,
+        *,
+        workspace: str | Path,
+        agent_id: str = "agent",
+        session_id: str | None = None,
+        channel: Channel | None = None,
+        memory: MemoryStore | None = None,
+        web: WebClient | None = None,
+        config: Mapping[str, Any] | None = None,
+        profile: Profile | None = None,
+    ) -> Session:
+        """Open a session on a workspace, which must be an existing directory.
+
+        Without `channel`, messages go to the log; without `memory`, they are kept in this supervisor's own store, in
+        memory, by agent; without `web`, GET on the public web. `profile` replaces the kind's, for this session only.
+        """
+        return self.new_session(
+            SessionKind(kind),
+            workspace=workspace,
+            agent_id=agent_id,
+            session_id=session_id,
+            channel=channel,
+            memory=memory,
+            web=web,
+            config=config or {},
+            profile=profile,
+            parent=None,
+        )
+
+    def status(self) -> SandboxReport:
+        """What the kernel offers here, mechanism by mechanism, as probed at the start."""
+        return self.pool.report
+
+    # -- for sessions ------------------------------------------------------------------------------------------------
+
+    @property
+    def pool(self) -> Pool:
+        if self._pool is None:
+            raise UsageError("The supervisor is not running. Enter it first: async with Supervisor(…) as supervisor.")
+        return self._pool
+
+    def new_session(
+        self,
+        kind: SessionKind,
+        *,
+        workspace: str | Path,
+        agent_id: str,
+        session_id: str | None,
+        channel: Channel | None,
+        memory: MemoryStore | None,
+        web: WebClient | None,
+        config: Mapping[str, Any],
+        profile: Profile | None,
+        parent: Session | None,
+    ) -> Session:
+        assert self.pool is not None
+        root = Path(os.path.realpath(workspace))
+        if not root.is_dir():
+            raise UsageError(f"The workspace is not a directory: {str(workspace)!r}. Make it first.")
+        id = session_id or new_session_id(kind)
+        if id in self._sessions:
+            raise UsageError(f"There is an open session of this id already: {id!r}. Close it or choose another.")
+        profile = profile or self._profiles[kind]
+        session = Session(
+            self,
+            kind,
+            id=id,
+            agent_id=agent_id,
+            parent=parent,
+            workspace=root,
+            profile=profile,
+            grants=session_grants(kind, profile, None if parent is None else parent.grants),
+            channel=channel or LogChannel(),
+            memory=memory or self._default_memory(),
+            web=web or PublicWeb(),
+            config=config,
+        )
+        self._sessions[id] = session
+        data = {"event": "opened", "kind": kind.value, "parent": parent.id if parent else None}
+        self.journal.write(Record("session", id, data=data))
+        return session
+
+    def forget(self, session: Session) -> None:
+        self._sessions.pop(session.id, None)
+
+    def validator(self, tool: Tool[..., Any]) -> Validator:
+        """The tool's compiled validator, made once."""
+        validator = self._validators.get(tool.name)
+        if validator is None:
+            validator = self._validators[tool.name] = Validator(tool.name, tool.declaration.parameters_schema)
+        return validator
+
+    def shipment(self, tool: Tool[..., Any]) -> Mapping[str, object]:
+        """What a cell needs to load the tool, made once."""
+        shipment = self._shipments.get(tool.name)
+        if shipment is None:
+            shipment = self._shipments[tool.name] = ship(tool)
+        return shipment
+
+    def new_waiter(self) -> Waiter[object]:
+        assert self._reactor is not None
+        return self._reactor.waiter()
+
+    def in_background(self, function: Callable[..., Awaitable[object]], *args: object) -> None:
+        """Run something of a call beside it, until the supervisor ends."""
+        assert self._tasks is not None
+        self._tasks.start_soon(function, *args)
+
+    def _default_memory(self) -> SQLiteMemory:
+        if self._memory is None:
+            self._memory = SQLiteMemory()
+        return self._memory
+
+
+def default_max_cells() -> int:
+    """As many cells as descriptors and processors allow: a cell takes ten descriptors here, and one core each is plenty."""
+    import resource
+
+    soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    by_descriptors = (soft - 128) // 10 if soft != resource.RLIM_INFINITY else 1024
+    return max(4, min(by_descriptors, 32 * (os.cpu_count() or 1)))
+
+
+def _origin(tool: Tool[..., Any]) -> str:
+    return f"{getattr(tool.fn, '__module__', '?')}.{getattr(tool.fn, '__qualname__', '?')}"

@@ -1,0 +1,217 @@
+"""Length-prefixed msgpack frames: a 4-byte big-endian length, then one msgpack array of fewer than 16 fields.
+
+Nothing in a frame is trusted. The length is checked before a byte of the body is kept, the size of every string and
+container while msgpack decodes, the number of elements and the depth before anyone sees the value. What fails is a
+`Violation`, a value; decoding never raises into the caller.
+"""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import msgpack
+
+HEADER = struct.Struct(">I")
+_HEADER_BYTES = HEADER.size
+_FIRST = 0x90  # msgpack fixarray: what every message of ours starts with
+_SPLIT_ABOVE = 64 * 1024  # above this, header and body travel as two buffers (writev) instead of being joined by a copy
+# A reused Packer keeps its buffer (256 KiB, msgpack _packer.pyx) instead of allocating one for each frame.
+_pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
+
+Field = None | bool | int | float | str | bytes | list["Field"] | dict[str, "Field"]
+
+
+@dataclass(frozen=True, slots=True)
+class WireLimits:
+    """What one frame may be at the most: bytes, nesting, elements over all containers, bytes of one string."""
+
+    frame_bytes: int = 17 * 1024 * 1024
+    depth: int = 64  # monty uses 48, msgpack's own stack ends near 1,000
+    elements: int = 1_000_000
+    string_bytes: int = 17 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """What the peer did that the protocol does not allow. The cell that did it is ended and never used again."""
+
+    reason: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.detail}" if self.detail else self.reason
+
+
+class Unpackable(ValueError):
+    """The message holds a value that msgpack cannot carry."""
+
+
+class TooLarge(Unpackable):
+    """The message is larger than a frame may be."""
+
+
+def encode(fields: Sequence[object], limits: WireLimits) -> list[bytes]:
+    """Return the buffers of one frame, to be written in order."""
+    try:
+        body = _pack(fields)
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise Unpackable(f"the message cannot be encoded: {error}") from error
+    if len(body) > limits.frame_bytes:
+        raise TooLarge(f"the message has {len(body):,} bytes; a frame holds at most {limits.frame_bytes:,}")
+    header = HEADER.pack(len(body))
+    return [header, body] if len(body) > _SPLIT_ABOVE else [header + body]
+
+
+class _Broken(Exception):
+    """Raised by the decoding hooks, so that msgpack stops at once."""
+
+
+class _Census:
+    """Counts containers and elements while msgpack decodes, and refuses duplicate keys and ext types."""
+
+    __slots__ = ("containers", "elements", "limit")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.containers = 0
+        self.elements = 0
+
+    def _count(self, more: int) -> None:
+        self.containers += 1
+        self.elements += more + 1
+        if self.elements > self.limit:
+            raise _Broken("too many elements", f"over {self.limit:,} in one frame")
+
+    def array(self, items: list[Field]) -> list[Field]:
+        self._count(len(items))
+        return items
+
+    def mapping(self, pairs: list[tuple[str, Field]]) -> dict[str, Field]:
+        self._count(len(pairs))
+        result = dict(pairs)
+        if len(result) != len(pairs):
+            raise _Broken("duplicate key", "a map names one key twice")
+        return result
+
+    @staticmethod
+    def extension(code: int, data: bytes) -> object:
+        raise _Broken("extension type", f"code {code}; only plain msgpack types may cross")
+
+
+def _deeper_than(value: list[Field], limit: int) -> bool:
+    """Whether containers nest deeper than `limit`. Walks level by level, so it cannot recurse itself."""
+    level: list[list[Field] | dict[str, Field]] = [value]
+    for _ in range(limit + 1):
+        deeper: list[list[Field] | dict[str, Field]] = []
+        for container in level:
+            children = container.values() if isinstance(container, dict) else container
+            deeper.extend(child for child in children if isinstance(child, (list, dict)))
+        if not deeper:
+            return False
+        level = deeper
+    return True
+
+
+def decode(body: bytes | memoryview, limits: WireLimits) -> list[Field] | Violation:
+    """Decode one frame's body: a list of its fields, or what is wrong with it."""
+    census = _Census(limits.elements)
+    try:
+        value = msgpack.unpackb(
+            body,
+            raw=False,
+            strict_map_key=True,
+            list_hook=census.array,
+            object_pairs_hook=census.mapping,
+            ext_hook=census.extension,
+            max_str_len=limits.string_bytes,
+            max_bin_len=limits.string_bytes,
+            max_array_len=limits.elements,
+            max_map_len=limits.elements,
+            max_ext_len=0,
+        )
+    except _Broken as broken:
+        return Violation(*broken.args)
+    except (ValueError, TypeError, msgpack.exceptions.UnpackException, RecursionError) as error:
+        return Violation("undecodable frame", str(error)[:200] or type(error).__name__)
+    if not isinstance(value, list):
+        return Violation("undecodable frame", "the body is not an array")
+    fields = cast("list[Field]", value)
+    # A frame of no more containers than `depth` cannot nest deeper than that: most need no walk.
+    if census.containers > limits.depth and _deeper_than(fields, limits.depth):
+        return Violation("nested too deep", f"over {limits.depth} levels")
+    return fields
+
+
+class FrameDecoder:
+    """Cuts a byte stream into frames. After the first violation it stays broken and reads no further."""
+
+    __slots__ = ("_buffer", "_limits", "broken")
+
+    def __init__(self, limits: WireLimits) -> None:
+        self._limits = limits
+        self._buffer = bytearray()
+        self.broken: Violation | None = None
+
+    def __repr__(self) -> str:
+        return f"<FrameDecoder {len(self._buffer):,} bytes waiting{f' · {self.broken}' if self.broken else ''}>"
+
+    @property
+    def partial(self) -> bool:
+        """Whether part of a frame has come and the rest has not."""
+        return bool(self._buffer)
+
+    def clear(self) -> None:
+        """Forget what was read: the next byte starts a frame."""
+        self._buffer.clear()
+        self.broken = None
+
+    def feed(self, data: bytes) -> list[list[Field] | Violation]:
+        """Take bytes as they came; return the frames that are complete now, in order."""
+        if self.broken is not None:
+            return []
+        frames: list[list[Field] | Violation] = []
+        if not self._buffer and self._whole(data):  # the usual case: one read holds one frame, nothing is copied
+            self._take(decode(memoryview(data)[_HEADER_BYTES:], self._limits), frames)
+            return frames
+        buffer = self._buffer
+        buffer += data
+        start = 0
+        while len(buffer) - start >= _HEADER_BYTES:
+            (length,) = HEADER.unpack_from(buffer, start)
+            first = buffer[start + _HEADER_BYTES] if len(buffer) > start + _HEADER_BYTES else _FIRST
+            problem = self._refuse(length, first)
+            if problem is not None:
+                self._take(problem, frames)
+                break
+            end = start + _HEADER_BYTES + length
+            if len(buffer) < end:
+                break
+            with memoryview(buffer) as view, view[start + _HEADER_BYTES : end] as body:
+                self._take(decode(body, self._limits), frames)
+            start = end
+            if self.broken is not None:
+                break
+        if self.broken is not None:
+            buffer.clear()
+        elif start:
+            del buffer[:start]
+        return frames
+
+    def _whole(self, data: bytes) -> bool:
+        if len(data) <= _HEADER_BYTES:
+            return False
+        (length,) = HEADER.unpack_from(data)
+        return len(data) == _HEADER_BYTES + length and self._refuse(length, data[_HEADER_BYTES]) is None
+
+    def _refuse(self, length: int, first: int) -> Violation | None:
+        if not 0 < length <= self._limits.frame_bytes:
+            return Violation("frame length", f"{length:,}; a frame has 1 to {self._limits.frame_bytes:,} bytes")
+        if first & 0xF0 != _FIRST:
+            return Violation("undecodable frame", f"the body starts with 0x{first:02x}, not with an array")
+        return None
+
+    def _take(self, frame: list[Field] | Violation, frames: list[list[Field] | Violation]) -> None:
+        if isinstance(frame, Violation):
+            self.broken = frame
+        frames.append(frame)

@@ -1,0 +1,192 @@
+"""The messages that cross, each a named tuple, and the one table that says which fields a frame must have.
+
+A frame is `[kind, *fields]`. Kinds below 16 go into a cell, 16 to 31 come out of a call process, 32 and above run on
+the control socket between the supervisor and the cell's init, which no call process can reach.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from .frames import Field, Violation
+
+VERSION: Final = 1
+"""The protocol's version, in every `Hello`. A cell of another version is refused."""
+
+
+class Call(NamedTuple):
+    """Run a tool. `seq` numbers the calls of one cell; whatever answers must repeat it."""
+
+    seq: int
+    call_id: str
+    tool: str
+    arguments: dict[str, Field]
+    context: dict[str, Field]
+
+
+class Cancel(NamedTuple):
+    """The caller has gone; the tool may look at `ctx.cancelled` before it is killed."""
+
+    seq: int
+    reason: str
+
+
+class Reply(NamedTuple):
+    """The broker's answer to a handle request: `value` is the result, or the message of a refusal."""
+
+    seq: int
+    request: int
+    ok: bool
+    value: Field
+
+
+class Result(NamedTuple):
+    """The call's result; the first terminal frame (this or `Error`) wins."""
+
+    seq: int
+    payload: dict[str, Field]
+
+
+class Error(NamedTuple):
+    """The call failed in a way that the runner saw. `reason` is in `REASONS`; facts and limits are the supervisor's."""
+
+    seq: int
+    reason: str
+    message: str
+    data: dict[str, Field]
+
+
+class Progress(NamedTuple):
+    seq: int
+    message: str
+    fraction: float | None
+
+
+class Log(NamedTuple):
+    seq: int
+    level: str
+    message: str
+    fields: dict[str, Field]
+
+
+class Request(NamedTuple):
+    """A handle operation for the broker, such as `memory.search`."""
+
+    seq: int
+    request: int
+    operation: str
+    arguments: dict[str, Field]
+
+
+class Hello(NamedTuple):
+    """The cell's first word on its control socket, after lockdown, self-test and imports."""
+
+    version: int
+    info: dict[str, Field]
+
+
+class Failed(NamedTuple):
+    """The cell could not be made: which step, and the sandbox mechanism and cure where there is one."""
+
+    step: str
+    message: str
+    mechanism: str
+    cure: str
+
+
+class Ready(NamedTuple):
+    """A standby call process waits for call number `seq`; `pid` is its number inside the cell."""
+
+    seq: int
+    pid: int
+
+
+class Exited(NamedTuple):
+    """The call process ended: exit code, or minus the signal; CPU seconds and peak memory by the kernel's count."""
+
+    seq: int
+    code: int
+    cpu_s: float
+    max_rss_bytes: int
+
+
+class Load(NamedTuple):
+    """What the cell serves: name, how to get it ("import" or "pickle"), where from, kept over calls or not."""
+
+    tools: list[Field]
+    options: dict[str, Field]
+
+
+class Recycle(NamedTuple):
+    """Call number `seq` is over: kill what is left, clean up, and make the next standby."""
+
+    seq: int
+
+
+Message = (
+    Call | Cancel | Reply | Result | Error | Progress | Log | Request | Hello | Failed | Ready | Exited | Load | Recycle
+)
+
+REASONS: Final = frozenset(
+    {
+        "exception",  # the tool raised
+        "failure",  # the tool raised ToolFailure: message and data are meant for the model
+        "import",  # the tool's module or pickle could not be loaded
+        "arguments",  # the arguments did not convert to the types of the function
+        "permission",  # the tool used a handle that was not granted
+        "unencodable",  # what the tool returned cannot cross
+        "memory",  # MemoryError
+        "files",  # EMFILE
+        "file_size",  # EFBIG
+        "scratch",  # ENOSPC or EDQUOT
+        "processes",  # EAGAIN of fork or of a thread's start
+        "result",  # the encoded result is larger than the limit
+    }
+)
+
+_Types = frozenset[type]
+_int: _Types = frozenset({int})
+_str: _Types = frozenset({str})
+_map: _Types = frozenset({dict})
+_list: _Types = frozenset({list})
+_bool: _Types = frozenset({bool})
+_number: _Types = frozenset({int, float})
+_any: _Types = frozenset({type(None), bool, int, float, str, bytes, list, dict})
+_Shape = tuple[type[Message], tuple[_Types, ...]]
+
+SHAPES: Final[Mapping[int, _Shape]] = {
+    1: (Call, (_int, _str, _str, _map, _map)),
+    2: (Cancel, (_int, _str)),
+    3: (Reply, (_int, _int, _bool, _any)),
+    16: (Result, (_int, _map)),
+    17: (Error, (_int, _str, _str, _map)),
+    18: (Progress, (_int, _str, _number | {type(None)})),
+    19: (Log, (_int, _str, _str, _map)),
+    20: (Request, (_int, _int, _str, _map)),
+    32: (Hello, (_int, _map)),
+    33: (Failed, (_str, _str, _str, _str)),
+    34: (Ready, (_int, _int)),
+    35: (Exited, (_int, _int, _number, _int)),
+    48: (Load, (_list, _map)),
+    49: (Recycle, (_int,)),
+}
+KIND_OF: Final[Mapping[type[Message], int]] = {shape[0]: kind for kind, shape in SHAPES.items()}
+
+
+def to_fields(message: Message) -> tuple[object, ...]:
+    """The array that crosses: the kind, then the message's fields."""
+    return (KIND_OF[type(message)], *message)
+
+
+def from_fields(fields: list[Field]) -> Message | Violation:
+    """The message that a decoded frame is, or what is wrong with it."""
+    kind = fields[0] if fields else None
+    shape = SHAPES.get(kind) if type(kind) is int else None
+    if shape is None:
+        return Violation("unknown message", f"kind {str(kind)[:40]}")
+    cls, types = shape
+    if len(fields) != len(types) + 1:
+        return Violation("malformed message", f"{cls.__name__} has {len(types)} fields, not {len(fields) - 1}")
+    for value, allowed, name in zip(fields[1:], types, cls._fields, strict=True):
+        if type(value) not in allowed:
+            return Violation("malformed message", f"{cls.__name__}.{name} is of type {type(value).__name__}")
+    return cls._make(fields[1:])

@@ -1,0 +1,287 @@
+"""What may follow what: the two ends of a cell's pipes and of its control socket, as state machines.
+
+The rules, which the tables below and a few counters carry out:
+
+1. A cell speaks only when called. A byte before the call, or of another call number, is a violation; only a kept
+   process (`lifetime="session"`) may be late, and then its old frames are dropped and counted.
+2. The first terminal frame (`Result` or `Error`) wins. Whatever comes after it is a violation.
+3. A request number is used once, at most `in_flight` wait at a time, and a call sends at most `frames` frames.
+4. The control socket says `Hello` (or `Failed`) first, then `Ready` and `Exited` by call number.
+
+A violation is an event like any other: the machine that saw one stays broken and gives no event after it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from .frames import FrameDecoder, Violation, WireLimits, encode
+from .messages import (
+    REASONS,
+    VERSION,
+    Call,
+    Cancel,
+    Error,
+    Exited,
+    Failed,
+    Hello,
+    Load,
+    Log,
+    Message,
+    Progress,
+    Ready,
+    Recycle,
+    Reply,
+    Request,
+    Result,
+    from_fields,
+    to_fields,
+)
+
+Event = Message | Violation
+
+
+class LocalProtocolError(Exception):
+    """Our own side tried to send what the protocol does not allow now. This is a bug in toolcell: please report it."""
+
+
+class State(Enum):
+    IDLE = "idle"  # no call yet
+    CALLED = "called"  # a call is running
+    DONE = "done"  # its terminal frame has passed
+
+
+_TERMINAL: Final = (Result, Error)
+_FROM_CELL: Final[Mapping[State, Mapping[type[Message], State]]] = {
+    State.IDLE: {},
+    State.CALLED: {
+        Progress: State.CALLED,
+        Log: State.CALLED,
+        Request: State.CALLED,
+        Result: State.DONE,
+        Error: State.DONE,
+    },
+    State.DONE: {},
+}
+_TO_CELL: Final[Mapping[State, Mapping[type[Message], State]]] = {
+    State.IDLE: {Call: State.CALLED},
+    State.CALLED: {Reply: State.CALLED, Cancel: State.CALLED},
+    State.DONE: {},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CallLimits:
+    """How much one call may say: frames in all (progress, logs, requests), and requests waiting for an answer."""
+
+    frames: int = 100_000
+    in_flight: int = 256
+
+
+class SupervisorLink:
+    """The supervisor's end of one cell's pipes: calls and replies out, what the call process says in."""
+
+    def __init__(self, limits: WireLimits, call_limits: CallLimits | None = None, *, kept: bool = False) -> None:
+        self._limits = limits
+        self._call_limits = call_limits or CallLimits()
+        self._decoder = FrameDecoder(limits)
+        self._kept = kept
+        self.state = State.IDLE
+        self.seq = 0
+        self.stale = 0  # frames of earlier calls that a kept process sent late
+        self._frames = 0
+        self._pending: set[int] = set()
+        self._last_request = 0
+
+    def __repr__(self) -> str:
+        return f"<SupervisorLink {self.state.value} · call {self.seq} · {len(self._pending)} requests pending>"
+
+    @property
+    def partial(self) -> bool:
+        """Whether part of a frame has come and the rest has not."""
+        return self._decoder.partial
+
+    @property
+    def broken(self) -> Violation | None:
+        return self._decoder.broken
+
+    def next_seq(self) -> int:
+        """The number that the next call must carry."""
+        return self.seq + 1
+
+    def send(self, message: Call | Reply | Cancel) -> list[bytes]:
+        """Return the buffers that carry `message`, or raise LocalProtocolError where it has no place."""
+        following = _TO_CELL[self.state].get(type(message))
+        if following is None:
+            raise LocalProtocolError(f"{type(message).__name__} cannot be sent while {self.state.value}.")
+        if isinstance(message, Call):
+            if message.seq != self.seq + 1:
+                raise LocalProtocolError(f"Call number {self.seq + 1} is due, not {message.seq}.")
+            buffers = encode(to_fields(message), self._limits)  # may refuse: the state moves only after it did not
+            self.seq = message.seq
+            self._frames = 0
+            self._last_request = 0
+            self._pending.clear()
+        elif message.seq != self.seq:
+            raise LocalProtocolError(f"Call number {self.seq} is running, not {message.seq}.")
+        elif isinstance(message, Reply):
+            if message.request not in self._pending:
+                raise LocalProtocolError(f"Request {message.request} is not waiting for a reply.")
+            buffers = encode(to_fields(message), self._limits)
+            self._pending.discard(message.request)
+        else:
+            buffers = encode(to_fields(message), self._limits)
+        self.state = following
+        return buffers
+
+    def receive(self, data: bytes) -> list[Event]:
+        """Take bytes from the cell; return what they mean. Nothing comes after the first Violation."""
+        events: list[Event] = []
+        for frame in self._decoder.feed(data):
+            event: Event = frame if isinstance(frame, Violation) else from_fields(frame)
+            if not isinstance(event, Violation):
+                judged = self._judge(event)
+                if judged is None:
+                    continue
+                event = judged
+            events.append(event)
+            if isinstance(event, Violation):
+                self._decoder.broken = event
+                break
+        return events
+
+    def _judge(self, message: Message) -> Event | None:
+        name = type(message).__name__
+        seq = getattr(message, "seq", None)
+        if (
+            self._kept
+            and isinstance(seq, int)
+            and seq < self.next_seq()
+            and (seq < self.seq or self.state is State.DONE)
+        ):
+            if not isinstance(message, (Progress, Log, Request)):
+                return Violation("second result", f"{name} of call {seq} after its end")
+            self.stale += 1
+            if self.stale > self._call_limits.frames:
+                return Violation("too many frames", f"over {self._call_limits.frames:,} late ones")
+            return None
+        following = _FROM_CELL[self.state].get(type(message))
+        if following is None:
+            if self.state is State.DONE and isinstance(message, _TERMINAL):
+                return Violation("second result", f"{name} after the call's end")
+            return Violation("frame out of place", f"{name} while {self.state.value}")
+        if seq != self.seq:
+            return Violation("wrong call number", f"{name} of call {seq} during call {self.seq}")
+        self._frames += 1
+        if self._frames > self._call_limits.frames:
+            return Violation("too many frames", f"over {self._call_limits.frames:,} in one call")
+        if isinstance(message, Request):
+            if message.request <= self._last_request:
+                return Violation("request number", f"{message.request} after {self._last_request}")
+            if len(self._pending) >= self._call_limits.in_flight:
+                return Violation("too many requests", f"over {self._call_limits.in_flight} waiting at once")
+            self._last_request = message.request
+            self._pending.add(message.request)
+        elif isinstance(message, Error) and message.reason not in REASONS:
+            return Violation("malformed message", f"Error.reason is {message.reason[:40]!r}")
+        self.state = following
+        return message
+
+    def next_call(self) -> None:
+        """The call is over and its process gone: what it still had in the pipe was dropped by the caller."""
+        self.state = State.IDLE
+        self._pending.clear()
+        self._decoder.clear()
+
+    def next_kept_call(self) -> None:
+        """The call is over and its process stays for the next one: half-read frames stay too."""
+        self.state = State.IDLE
+        self._pending.clear()
+
+
+class CellLink:
+    """The call process's end: calls and replies in, results and requests out."""
+
+    def __init__(self, limits: WireLimits) -> None:
+        self._limits = limits
+        self._decoder = FrameDecoder(limits)
+        self.state = State.IDLE
+        self.seq = 0
+
+    def __repr__(self) -> str:
+        return f"<CellLink {self.state.value} · call {self.seq}>"
+
+    def send(self, message: Result | Error | Progress | Log | Request) -> list[bytes]:
+        """Return the buffers that carry `message`. Raises Unpackable for what msgpack cannot carry."""
+        following = _FROM_CELL[self.state].get(type(message))
+        if following is None:
+            raise LocalProtocolError(f"{type(message).__name__} cannot be sent while {self.state.value}.")
+        buffers = encode(to_fields(message), self._limits)
+        self.state = following
+        return buffers
+
+    def receive(self, data: bytes) -> list[Event]:
+        """Take bytes from the supervisor; return what they mean."""
+        events: list[Event] = []
+        for frame in self._decoder.feed(data):
+            event: Event = frame if isinstance(frame, Violation) else from_fields(frame)
+            if not isinstance(event, Violation):
+                event = self._judge(event)
+            events.append(event)
+            if isinstance(event, Violation):
+                self._decoder.broken = event
+                break
+        return events
+
+    def _judge(self, message: Message) -> Event:
+        state = State.IDLE if isinstance(message, Call) and self.state is State.DONE else self.state
+        following = _TO_CELL[state].get(type(message))
+        if following is None and self.state is State.DONE and isinstance(message, (Reply, Cancel)):
+            return message  # it crossed with our terminal frame; nobody waits for it any more
+        if following is None:
+            return Violation("frame out of place", f"{type(message).__name__} while {self.state.value}")
+        if isinstance(message, Call):
+            self.seq = message.seq
+        self.state = following
+        return message
+
+
+_CONTROL_FIRST: Final = (Hello, Failed)
+
+
+class ControlLink:
+    """The supervisor's end of the control socket: `Load` and `Recycle` out, the init's reports in."""
+
+    def __init__(self, limits: WireLimits) -> None:
+        self._limits = limits
+        self._decoder = FrameDecoder(limits)
+        self._greeted = False
+
+    def send(self, message: Load | Recycle) -> list[bytes]:
+        return encode(to_fields(message), self._limits)
+
+    def receive(self, data: bytes) -> list[Event]:
+        """Take bytes from the init; return Hello, Failed, Ready, Exited, or a Violation."""
+        events: list[Event] = []
+        for frame in self._decoder.feed(data):
+            event: Event = frame if isinstance(frame, Violation) else from_fields(frame)
+            if not isinstance(event, Violation):
+                event = self._judge(event)
+            events.append(event)
+            if isinstance(event, Violation):
+                self._decoder.broken = event
+                break
+        return events
+
+    def _judge(self, message: Message) -> Event:
+        if isinstance(message, Hello) and message.version != VERSION:
+            return Violation("protocol version", f"the cell speaks {message.version}, the supervisor {VERSION}")
+        if not self._greeted:
+            if not isinstance(message, _CONTROL_FIRST):
+                return Violation("frame out of place", f"{type(message).__name__} before Hello")
+            self._greeted = True
+            return message
+        if isinstance(message, (Ready, Exited, Failed)):
+            return message
+        return Violation("frame out of place", f"{type(message).__name__} on the control socket")

@@ -1,0 +1,72 @@
+"""Confine a Linux process and prove it: profiles, limits, entering the sandbox, probes. Standard library only."""
+
+import sys
+from importlib import import_module
+from types import ModuleType
+
+TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
+if TYPE_CHECKING:
+    from .enter import Entered, enter
+    from .errors import SandboxError
+    from .identity import Identity
+    from .kernel.probe import probe
+    from .limits import Limits
+    from .mechanisms.cgroups import Cgroup, CgroupTree
+    from .profile import NoNetwork, Profile
+    from .report import Mechanism, SandboxReport
+    from .run import run
+    from .spawn import Child, spawn
+
+_HOMES = {
+    "Cgroup": "mechanisms.cgroups",
+    "CgroupTree": "mechanisms.cgroups",
+    "Child": "spawn",
+    "Entered": "enter",
+    "Identity": "identity",
+    "Limits": "limits",
+    "Mechanism": "report",
+    "NoNetwork": "profile",
+    "Profile": "profile",
+    "SandboxError": "errors",
+    "SandboxReport": "report",
+    "enter": "enter",
+    "probe": "kernel.probe",
+    "run": "run",
+    "spawn": "spawn",
+}
+__all__ = [
+    "Cgroup",
+    "CgroupTree",
+    "Child",
+    "Entered",
+    "Identity",
+    "Limits",
+    "Mechanism",
+    "NoNetwork",
+    "Profile",
+    "SandboxError",
+    "SandboxReport",
+    "enter",
+    "probe",
+    "run",
+    "spawn",
+]
+
+
+class _Package(ModuleType):
+    """Importing the submodule `spawn` sets it on the package; there the function of that name must stay."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if isinstance(value, ModuleType) and name in _HOMES:
+            value = getattr(value, name)
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'toolcell_sandbox' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"toolcell_sandbox.{_HOMES[name]}"), name)
+    return value

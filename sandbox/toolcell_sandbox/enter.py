@@ -1,0 +1,160 @@
+"""Entering the sandbox: the whole order, top to bottom, in one function."""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from . import selftest
+from .errors import SandboxError
+from .identity import Identity, enter_user_namespace
+from .mechanisms import capabilities, cgroups, fds, landlock, lifetime, mounts, namespaces, rlimits, seccomp
+from .profile import Profile
+from .report import Mechanism, SandboxReport
+from .view import View
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Everything that entering needs, worked out beforehand by the caller (`spawn.prepare`).
+
+    `off` are the mechanisms that are missing and were allowed to be; `id_maps` the user namespace of each owner;
+    `parent_fd` a pidfd of the caller.
+    """
+
+    profile: Profile
+    identity: Identity
+    report: SandboxReport
+    off: frozenset[str]
+    view: View
+    id_maps: Mapping[tuple[int, int], int]
+    cgroups: tuple[str, ...]
+    keep_fds: tuple[int, ...]
+    parent_pid: int
+    parent_fd: int
+    landlock_abi: int
+    filter: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """What the cell is told once it is inside: who it is and what is in force."""
+
+    profile: Profile
+    identity: Identity
+    report: SandboxReport
+
+
+def enter(order: Order, fork_init: Callable[[], None], note: Callable[[str], None] = lambda step: None) -> Entered:
+    """Confine this process for good. Single-threaded; starts in a child of the caller, returns in the cell's init.
+
+    `fork_init` forks: it returns only in the init, once the process that called `enter` is gone. `note` hears the
+    name of each finished step. Raises SandboxError at the first step that fails; nothing may run after that.
+    """
+    profile, identity, off = order.profile, order.identity, order.off
+    allow_exec = "exec" in profile.grants
+    own_root = not off & {"mount_namespace", "pivot_root", "mount_setattr"}
+    own_proc = profile.proc and not off & {"proc", "pid_namespace"}
+
+    # In a plain child of the caller.
+    lifetime.start_session()
+    rlimits.set_oom_score(rlimits.CELL_OOM_SCORE)
+    in_use = rlimits.address_space_in_use()
+    cgroups.join(order.cgroups)
+    if identity.mode == "userns-root" and not cgroups.limits_processes(order.cgroups):
+        raise _unbounded_root()
+    address_space = not (allow_exec and cgroups.limits_memory(order.cgroups))  # node, go, java reserve far more
+    note("start")
+    if identity.user_namespace and "user_namespace" not in off:
+        enter_user_namespace(identity)
+        note("user namespace")
+    namespaces.unshare(namespaces.FLAGS.keys() - off)  # the cgroup namespace after joining, or it shows the path
+    note("namespaces")
+    fork_init()
+
+    # In the init: pid 1 of its own pid namespace.
+    note("fork init")
+    lifetime.die_with_parent(order.parent_fd)
+    lifetime.reset_signals()
+    if "uts_namespace" not in off:
+        namespaces.name_host(profile.hostname)
+    proc_error = 0
+    if own_root:
+        mounts.make_private()
+        trees = mounts.open_trees(order.view, order.id_maps)
+        note("open trees")
+        root = mounts.new_root(len(trees) + len(order.view.links))
+        mounts.mount_scratch(root, profile.limits, identity, allow_exec=allow_exec)
+        mounts.attach(root, trees)
+        mounts.make_links(root, order.view.links)
+        note("mounts")
+        if own_proc:
+            mounts.forbid_executable_memfds()
+            proc_error = -mounts.mount_proc(root)
+            note("proc")
+        mounts.switch_root(root)
+        note("switch root")
+    _change_directory(profile.cwd)
+    fds.keep_only((*order.keep_fds, order.parent_fd))
+    rlimits.apply(profile.limits, in_use=in_use, address_space=address_space)
+    note("descriptors and rlimits")
+    capabilities.drop(identity)
+    capabilities.no_new_privileges()
+    capabilities.undumpable()
+    lifetime.die_with_parent(order.parent_fd)  # setresuid cleared it
+    os.close(order.parent_fd)
+    note("privileges")
+    if "landlock" not in off:
+        landlock.restrict(_landlock_rules(order, own_root=own_root), order.landlock_abi)
+        note("landlock")
+    if "seccomp" not in off:
+        seccomp.load(order.filter)
+        note("seccomp")
+    selftest.verify(order, own_root=own_root)
+    note("self-test")
+    return Entered(profile, identity, _in_force(order, proc_error))
+
+
+def _change_directory(path: str) -> None:
+    try:
+        os.chdir(path)
+    except OSError as error:
+        raise SandboxError(
+            f"The profile's cwd cannot be entered: {path}",
+            step="change directory",
+            errno=error.errno or 0,
+            cure="Make it readable or writable in the profile.",
+        ) from error
+
+
+def _unbounded_root() -> SandboxError:
+    return SandboxError(
+        "A cell of uid 0 needs a pids cgroup, for RLIMIT_NPROC does not bind uid 0",
+        step="join cgroups",
+        mechanism="cgroup",
+        cure="Make the pids controller writable, or run as an ordinary user.",
+    )
+
+
+def _landlock_rules(order: Order, *, own_root: bool) -> list[landlock.Rule]:
+    """By what is bound. Where the root is the host's, its /tmp, /proc and listing of / stay closed."""
+    execute = landlock.EXECUTE if "exec" in order.profile.grants else 0
+    read, write = landlock.READ | execute, landlock.READ | landlock.WRITE | execute
+    rules = [landlock.Rule(bind.path, write if bind.writable else read) for bind in order.view.binds]
+    rules += [landlock.Rule(f"/dev/{name}", landlock.READ_FILE | landlock.WRITE_FILE) for name in mounts.DEVICES]
+    if own_root:
+        rules.append(landlock.Rule("/tmp", write))
+        rules.append(landlock.Rule("/proc", landlock.READ | landlock.WRITE_FILE))  # /proc/self/oom_score_adj, comm
+        rules.append(landlock.Rule("/", landlock.READ_DIR))  # names only, and only those of the view
+    return rules
+
+
+def _in_force(order: Order, proc_error: int) -> SandboxReport:
+    """The report as it is true for this cell."""
+    changes: list[Mechanism] = []
+    if proc_error:
+        detail = "the kernel refuses a fresh /proc here (mount too revealing); the cell has none"
+        changes.append(Mechanism("proc", "substituted", detail, proc_error, "Unmask /proc of the container."))
+    if not order.cgroups:
+        detail = "limits of each process, and the supervisor watches the whole cell"
+        changes.append(Mechanism("cgroup", "substituted", detail, 0, "Make cgroups writable."))
+    return order.report.changed(*changes)

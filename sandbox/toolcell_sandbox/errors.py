@@ -1,0 +1,36 @@
+"""The one error of this package."""
+
+import os
+
+
+class SandboxError(Exception):
+    """A step of entering the sandbox, or a probe of it, did not succeed; nothing ran unconfined.
+
+    `step` names the step, `mechanism` the kernel mechanism (may be empty), `errno` the kernel's answer (0 if none),
+    `cure` what to do about it. The message is "what happened: value. what to do."
+    """
+
+    def __init__(self, what: str, *, step: str, mechanism: str = "", errno: int = 0, cure: str = "") -> None:
+        self.what = what if not errno else f"{what}: {os.strerror(errno)} (errno {errno})"
+        self.step = step
+        self.mechanism = mechanism
+        self.errno = errno
+        self.cure = cure
+        super().__init__(f"{self.what}. {cure}" if cure else f"{self.what}.")
+
+    def to_wire(self) -> dict[str, str | int]:
+        """Only strings and ints, for `from_wire` in another process."""
+        return {
+            "what": self.what,
+            "step": self.step,
+            "mechanism": self.mechanism,
+            "errno": self.errno,
+            "cure": self.cure,
+        }
+
+    @classmethod
+    def from_wire(cls, wire: dict[str, str | int]) -> "SandboxError":
+        """The inverse of `to_wire`."""
+        error = cls(str(wire["what"]), step=str(wire["step"]), mechanism=str(wire["mechanism"]), cure=str(wire["cure"]))
+        error.errno = int(wire["errno"])
+        return error

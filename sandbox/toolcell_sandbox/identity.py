@@ -1,0 +1,140 @@
+"""Who a cell runs as, and the user namespaces that make it so."""
+
+import os
+from dataclasses import dataclass
+
+from .errors import SandboxError
+from .kernel.syscalls import syscall, write_file
+
+TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
+if TYPE_CHECKING:
+    from typing import Literal
+
+    Mode = Literal["root", "rootless", "userns-root"]
+
+CLONE_NEWUSER = 0x10000000
+FIRST_UID = 0x70000000
+"""Far above real accounts and the ranges of /etc/subuid, below the signed limit."""
+CAP_SYS_ADMIN = 21
+_FULL_MAP = ["0", "0", "4294967295"]
+_MAX_IDMAPS = 256
+_idmaps: dict[tuple[int, int, int, int], int] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The user id and group id that a cell has, as seen inside it.
+
+    root: no user namespace; the cell becomes `uid`, unprivileged and its own, so RLIMIT_NPROC counts it alone.
+    rootless: a user namespace in which the caller's own ids map to themselves.
+    userns-root: a user namespace in which `uid` is the caller's uid 0; for roots that cannot use id-mapped mounts.
+    """
+
+    mode: "Mode"
+    uid: int
+    gid: int
+    slot: int = 0
+
+    @property
+    def user_namespace(self) -> bool:
+        """True when entering makes a user namespace."""
+        return self.mode != "root"
+
+    @classmethod
+    def for_slot(cls, slot: int, mode: "Mode | None" = None) -> "Identity":
+        """The identity of the cell numbered `slot`, in the mode that this process can use."""
+        mode = mode or detect_mode()
+        if mode == "rootless":
+            return cls(mode, os.getuid(), os.getgid(), slot)
+        return cls(mode, FIRST_UID + slot, FIRST_UID + slot, slot)
+
+
+def detect_mode() -> "Mode":
+    """root needs uid 0 with CAP_SYS_ADMIN in the initial user namespace; any other uid 0 is userns-root."""
+    if os.geteuid() != 0:
+        return "rootless"
+    with open("/proc/self/status") as status:
+        effective = next(int(line.split()[1], 16) for line in status if line.startswith("CapEff:"))
+    with open("/proc/self/uid_map") as uid_map:
+        initial = uid_map.read().split() == _FULL_MAP
+    return "root" if initial and effective >> CAP_SYS_ADMIN & 1 else "userns-root"
+
+
+def enter_user_namespace(identity: Identity) -> None:
+    """Make a user namespace and map the caller's ids to the identity's. The process must be single-threaded."""
+    outer_uid, outer_gid = os.geteuid(), os.getegid()
+    what = {"mechanism": "user_namespace", "cure": user_namespace_cure()}
+    syscall("unshare", CLONE_NEWUSER, step="unshare user namespace", **what)
+    write_file("/proc/self/setgroups", "deny", step="deny setgroups", **what)
+    write_file("/proc/self/uid_map", f"{identity.uid} {outer_uid} 1", step="write uid_map", **what)
+    write_file("/proc/self/gid_map", f"{identity.gid} {outer_gid} 1", step="write gid_map", **what)
+
+
+def user_namespace_cure() -> str:
+    """What to do on this machine when user namespaces are refused."""
+    for path, bad, cure in (
+        (
+            "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
+            "1",
+            "Ubuntu restricts user namespaces: install an AppArmor profile with `userns,` for this interpreter, "
+            "or set sysctl kernel.apparmor_restrict_unprivileged_userns=0.",
+        ),
+        ("/proc/sys/kernel/unprivileged_userns_clone", "0", "Set sysctl kernel.unprivileged_userns_clone=1."),
+        ("/proc/sys/user/max_user_namespaces", "0", "Set sysctl user.max_user_namespaces above 0."),
+    ):
+        try:
+            with open(path) as file:
+                if file.read().strip() == bad:
+                    return cure
+        except OSError:
+            continue  # this kernel does not have that switch
+    return "Run as root with CAP_SYS_ADMIN, or in Docker with a seccomp profile that allows unshare."
+
+
+def idmap_fd(owner_uid: int, owner_gid: int, uid: int, gid: int) -> int:
+    """A user namespace for MOUNT_ATTR_IDMAP under which files of the owner on disk belong to uid and gid, and back.
+
+    Made once per four ids by a short-lived child, and kept open (at most 256). The caller must be single-threaded.
+    """
+    key = (owner_uid, owner_gid, uid, gid)
+    if key in _idmaps:
+        _idmaps[key] = _idmaps.pop(key)  # most recently used last
+        return _idmaps[key]
+    if len(_idmaps) >= _MAX_IDMAPS:
+        os.close(_idmaps.pop(next(iter(_idmaps))))
+    _idmaps[key] = fd = _make_idmap(*key)
+    return fd
+
+
+def _make_idmap(owner_uid: int, owner_gid: int, uid: int, gid: int) -> int:
+    ready_read, ready_write = os.pipe2(os.O_CLOEXEC)
+    done_read, done_write = os.pipe2(os.O_CLOEXEC)
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(done_write)
+            syscall("prctl", 4, 1, 0, 0, 0, step="prctl PR_SET_DUMPABLE")  # else /proc/<pid> belongs to root's uid only
+            syscall("unshare", CLONE_NEWUSER, step="unshare user namespace")
+            os.write(ready_write, b"1")
+            os.read(done_read, 1)
+        finally:
+            os._exit(0)
+    os.close(ready_write)
+    os.close(done_read)
+    try:
+        if not os.read(ready_read, 1):
+            raise SandboxError(
+                "The user namespace of an id-mapped mount could not be made",
+                step="idmap",
+                mechanism="idmapped_mounts",
+                cure=user_namespace_cure(),
+            )
+        # The inside of the map is what is on disk, the outside is what the mount shows (idmappings.rst).
+        what = {"step": "write the id map of a mount", "mechanism": "idmapped_mounts"}
+        write_file(f"/proc/{child}/uid_map", f"{owner_uid} {uid} 1", **what)
+        write_file(f"/proc/{child}/gid_map", f"{owner_gid} {gid} 1", **what)
+        return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(ready_read)
+        os.close(done_write)
+        os.waitpid(child, 0)

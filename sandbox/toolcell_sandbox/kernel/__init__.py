@@ -1,0 +1,1 @@
+"""The kernel's system calls and what this kernel offers."""

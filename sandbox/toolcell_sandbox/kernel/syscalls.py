@@ -1,0 +1,67 @@
+"""One checked door to the kernel: every raw system call of this package goes through `syscall` or `attempt`."""
+
+import ctypes
+import os
+
+from toolcell_sandbox.errors import SandboxError
+
+from .numbers import MACHINE, NUMBERS
+
+Argument = int | bytes | str | None | ctypes.Array[ctypes.c_char] | ctypes.Structure
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_syscall = _libc.syscall
+_syscall.restype = ctypes.c_long
+
+AT_FDCWD = -100
+
+
+def _convert(argument: Argument) -> object:
+    # ctypes passes a bare int as a C int: a pointer-sized flag or a negative fd would be cut to 32 bits.
+    if isinstance(argument, int):
+        return ctypes.c_long(argument)
+    if isinstance(argument, str):
+        return ctypes.c_char_p(os.fsencode(argument))
+    if isinstance(argument, bytes):
+        return ctypes.c_char_p(argument)
+    if argument is None:
+        return ctypes.c_void_p(None)
+    if isinstance(argument, ctypes.Structure):
+        return ctypes.byref(argument)
+    return argument
+
+
+def attempt(name: str, *arguments: Argument) -> int:
+    """The system call's result, or minus its errno. Never raises for what the kernel answers."""
+    number = NUMBERS.get(name)
+    if number is None:
+        raise SandboxError(
+            f"The system call {name} has no known number on this machine: {MACHINE}",
+            step=name,
+            cure="Use an x86_64 or aarch64 machine.",
+        )
+    ctypes.set_errno(0)  # a stale errno must never be read as this call's
+    result = int(_syscall(ctypes.c_long(number), *(_convert(argument) for argument in arguments)))
+    return -ctypes.get_errno() if result == -1 else result
+
+
+def syscall(name: str, *arguments: Argument, step: str, mechanism: str = "", cure: str = "") -> int:
+    """The system call's result; raises SandboxError, naming `step`, when the kernel refuses."""
+    result = attempt(name, *arguments)
+    if result < 0:
+        raise SandboxError(f"{step} failed", step=step, mechanism=mechanism, errno=-result, cure=cure)
+    return result
+
+
+def write_file(path: str, text: str, *, step: str, mechanism: str = "", cure: str = "") -> None:
+    """Write `text` in one write(2), as kernel files need; raises SandboxError, naming `step`."""
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, text.encode())
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise SandboxError(
+            f"{step} failed", step=step, mechanism=mechanism, errno=error.errno or 0, cure=cure
+        ) from error

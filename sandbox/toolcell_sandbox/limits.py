@@ -1,0 +1,72 @@
+"""How much a call may use."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from dataclasses import replace as _replace
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Limits of one call: seconds as floats, sizes in bytes, the rest counts. Every value is positive and finite."""
+
+    wall_s: float = 30.0
+    """Wall time of the call; the supervisor's clock decides. (sandbox2 uses 120 s, nsjail 600 s.)"""
+    cpu_s: float = 30.0
+    """CPU time of the call with all its children."""
+    memory_bytes: int = 512 * MIB
+    """Memory of the cell: cgroup where there is one, address space of each process otherwise."""
+    processes: int = 64
+    """Processes and threads of the call."""
+    open_files: int = 256
+    """Open file descriptors of each process."""
+    file_bytes: int = 64 * MIB
+    """Size of any one file that is written."""
+    scratch_bytes: int = 64 * MIB
+    """Size of the private /tmp."""
+    scratch_inodes: int = 4096
+    """Files and directories in the private /tmp. (go-judge uses 4,096.)"""
+    output_bytes: int = MIB
+    """Standard output and standard error, each."""
+    result_bytes: int = 16 * MIB
+    """The encoded result."""
+    start_s: float = 20.0
+    """Wall time for a cell to start, the tools' imports included."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value: object = getattr(self, field.name)
+            kind = (int, float) if field.name.endswith("_s") else (int,)
+            if isinstance(value, bool) or not isinstance(value, kind):
+                wanted = "a number of seconds" if field.name.endswith("_s") else "a whole number"
+                raise ValueError(f"Limits.{field.name} is not {wanted}: {value!r}. Pass {wanted} above zero.")
+            if value <= 0 or not math.isfinite(value):
+                raise ValueError(f"Limits.{field.name} is not positive and finite: {value!r}. Pass a value above zero.")
+
+    def replace(self, **changes: float) -> "Limits":
+        """A copy with these fields changed."""
+        return _replace(self, **changes)  # type: ignore[arg-type]  # int fields are checked when the copy is made
+
+    def narrow(self, other: "Limits") -> "Limits":
+        """The smaller of the two, field by field."""
+        return Limits(
+            **{field.name: min(getattr(self, field.name), getattr(other, field.name)) for field in fields(self)}
+        )
+
+    def is_within(self, other: "Limits") -> bool:
+        """True when no field is above the other's."""
+        return all(getattr(self, field.name) <= getattr(other, field.name) for field in fields(self))
+
+    def to_wire(self) -> dict[str, object]:
+        """Ints and floats by field name."""
+        return asdict(self)
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, object]) -> "Limits":
+        """The inverse of `to_wire`; ValueError on an unknown field or a bad value."""
+        unknown = wire.keys() - {field.name for field in fields(cls)}
+        if unknown:
+            raise ValueError(f"Limits has no such field: {sorted(unknown)[0]!r}. Remove it.")
+        return cls(**wire)  # type: ignore[arg-type]  # __post_init__ checks every value

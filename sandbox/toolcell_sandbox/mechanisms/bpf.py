@@ -1,0 +1,147 @@
+"""A small assembler for classic BPF, as seccomp(2) runs it, and an evaluator of what it makes."""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from toolcell_sandbox.errors import SandboxError
+
+_LOAD, _JEQ, _JGE, _JSET, _JA, _RET = 0x20, 0x15, 0x35, 0x45, 0x05, 0x06
+_INSTRUCTION = struct.Struct("=HBBI")
+MAX_INSTRUCTIONS = 4096  # BPF_MAXINSNS
+
+NUMBER, ARCH = 0, 4  # offsets in struct seccomp_data
+
+ALLOW = 0x7FFF0000
+KILL_PROCESS = 0x80000000
+
+
+def refuse(errno: int) -> int:
+    """The return value that makes the system call fail with `errno`."""
+    return 0x00050000 | errno
+
+
+def low_word(argument: int) -> int:
+    """Offset of the low 32 bits of an argument. The kernel reads `int` arguments from there alone.
+
+    Comparing all 64 bits would let 0x1_0000_0002 pass for something other than 2 (CVE-2019-10063).
+    """
+    return 16 + 8 * argument
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Load 32 bits of seccomp_data."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """Stop with this value."""
+
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A place to jump to."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Jump:
+    """Compare the loaded word: "==", ">=" or "&" (any bit set). A branch without a label goes on below."""
+
+    operator: str
+    value: int
+    yes: str | None = None
+    no: str | None = None
+
+
+Instruction = Load | Return | Label | Jump
+_OPERATORS = {"==": _JEQ, ">=": _JGE, "&": _JSET}
+
+
+def assemble(instructions: Sequence[Instruction]) -> bytes:
+    """The filter's bytes. A conditional jump reaches 255 instructions; one that must go farther gets a long jump."""
+    long: set[int] = set()
+    while True:
+        places, size = _places(instructions, long)
+        far = {
+            index
+            for index, each in enumerate(instructions)
+            if isinstance(each, Jump)
+            and index not in long
+            and any(_distance(places, index, label, 1) > 255 for label in (each.yes, each.no))
+        }
+        if not far:
+            break
+        long |= far
+    if size > MAX_INSTRUCTIONS:
+        raise SandboxError(f"The seccomp filter is too long: {size} instructions", step="assemble", mechanism="seccomp")
+    return b"".join(_encode(each, index, places, index in long) for index, each in enumerate(instructions))
+
+
+def _places(instructions: Sequence[Instruction], long: set[int]) -> tuple[dict[str | int, int], int]:
+    places: dict[str | int, int] = {}
+    at = 0
+    for index, each in enumerate(instructions):
+        places[index] = at
+        if isinstance(each, Label):
+            places[each.name] = at
+        else:
+            at += 3 if index in long else 1
+    return places, at
+
+
+def _distance(places: dict[str | int, int], index: int, label: str | None, size: int) -> int:
+    if label is None:
+        return 0
+    distance = places[label] - (places[index] + size)
+    if distance < 0:
+        raise SandboxError(f"A seccomp filter cannot jump backwards: {label}", step="assemble", mechanism="seccomp")
+    return distance
+
+
+def _encode(each: Instruction, index: int, places: dict[str | int, int], is_long: bool) -> bytes:
+    if isinstance(each, Label):
+        return b""
+    if isinstance(each, Load):
+        return _INSTRUCTION.pack(_LOAD, 0, 0, each.offset)
+    if isinstance(each, Return):
+        return _INSTRUCTION.pack(_RET, 0, 0, each.value)
+    code = _OPERATORS[each.operator]
+    if not is_long:
+        yes, no = _distance(places, index, each.yes, 1), _distance(places, index, each.no, 1)
+        return _INSTRUCTION.pack(code, yes, no, each.value)
+    yes = _distance(places, index, each.yes, 2) if each.yes else 1
+    no = _distance(places, index, each.no, 3)
+    return b"".join(
+        (
+            _INSTRUCTION.pack(code, 0, 1, each.value),
+            _INSTRUCTION.pack(_JA, 0, 0, yes),
+            _INSTRUCTION.pack(_JA, 0, 0, no),
+        )
+    )
+
+
+def evaluate(program: bytes, number: int, arch: int, arguments: Sequence[int] = ()) -> int:
+    """What the filter answers to this system call, computed here as the kernel would."""
+    padded = [argument & 0xFFFFFFFFFFFFFFFF for argument in (*arguments, *[0] * (6 - len(arguments)))]
+    data = struct.pack("<IIQ6Q", number & 0xFFFFFFFF, arch, 0, *padded)
+    code = list(_INSTRUCTION.iter_unpack(program))
+    at, word = 0, 0
+    while True:
+        operation, yes, no, value = code[at]
+        at += 1
+        if operation == _RET:
+            return int(value)
+        if operation == _LOAD:
+            (word,) = struct.unpack_from("<I", data, value)
+        elif operation == _JA:
+            at += value
+        else:
+            taken = {_JEQ: word == value, _JGE: word >= value, _JSET: word & value != 0}[operation]
+            at += yes if taken else no

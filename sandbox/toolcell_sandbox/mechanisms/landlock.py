@@ -1,0 +1,127 @@
+"""Landlock: what may be opened, and that nothing outside the cell can be signalled. Needs no privilege."""
+
+import ctypes
+import os
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from toolcell_sandbox.errors import SandboxError
+from toolcell_sandbox.kernel.syscalls import attempt, syscall
+
+EXECUTE, WRITE_FILE, READ_FILE, READ_DIR, REMOVE_DIR, REMOVE_FILE = (1 << bit for bit in range(6))
+MAKE_CHAR, MAKE_DIR, MAKE_REG, MAKE_SOCK, MAKE_FIFO, MAKE_BLOCK, MAKE_SYM = (1 << bit for bit in range(6, 13))
+REFER, TRUNCATE, IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
+BIND_TCP, CONNECT_TCP = 1, 2
+SCOPE_ABSTRACT_UNIX_SOCKET, SCOPE_SIGNAL = 1, 2
+
+FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
+"""The rights that a rule on something other than a directory may name; any other is EINVAL."""
+READ = READ_FILE | READ_DIR
+WRITE = (
+    WRITE_FILE | TRUNCATE | REMOVE_DIR | REMOVE_FILE | MAKE_DIR | MAKE_REG | MAKE_SOCK | MAKE_FIFO | MAKE_SYM | REFER
+)
+
+_CREATE_RULESET_VERSION = 1
+_RULE_PATH_BENEATH = 1
+_CURE = "Boot a kernel from 5.13 with Landlock in the lsm= list."
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """These rights on this path and everything below it."""
+
+    path: str
+    rights: int
+
+
+class _RulesetAttr(ctypes.Structure):
+    _fields_ = (("fs", ctypes.c_uint64), ("net", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
+
+
+class _PathBeneathAttr(ctypes.Structure):
+    _pack_ = 1
+    _layout_ = "ms"
+    _fields_ = (("allowed", ctypes.c_uint64), ("parent_fd", ctypes.c_int32))
+
+
+def abi() -> int:
+    """The kernel's Landlock ABI, or minus the errno (ENOSYS: not built, EOPNOTSUPP: not in the lsm= list)."""
+    return attempt("landlock_create_ruleset", None, 0, _CREATE_RULESET_VERSION)
+
+
+def handled(version: int) -> tuple[int, int, int]:
+    """File, network and scope rights that this ABI knows and that a cell handles. Known to ABI 7 (Linux 6.15)."""
+    files = (1 << 13) - 1
+    for needs, right in ((2, REFER), (3, TRUNCATE), (5, IOCTL_DEV)):
+        if version >= needs:
+            files |= right
+    network = BIND_TCP | CONNECT_TCP if version >= 4 else 0
+    scopes = SCOPE_ABSTRACT_UNIX_SOCKET | SCOPE_SIGNAL if version >= 6 else 0
+    return files, network, scopes
+
+
+def restrict(rules: Iterable[Rule], version: int) -> None:
+    """Allow the files that `rules` name and nothing else: no TCP, no signal or abstract socket out of the cell.
+
+    no_new_privs must be set. Applies to this thread and its children, so call it while single-threaded.
+    """
+    files, network, scopes = handled(version)
+    ruleset = _create(files, network, scopes, version)
+    try:
+        for rule in rules:
+            _add(ruleset, rule, files)
+        _restrict_self(ruleset)
+    finally:
+        os.close(ruleset)
+
+
+def scope_call() -> None:
+    """One more layer, for a call process: it cannot signal, trace or reach the cell's init or anything else outside.
+
+    Does nothing below ABI 6, where the kernel has no scopes. At most 16 layers can be nested (E2BIG is an error).
+    """
+    version = abi()
+    _files, _network, scopes = handled(version)
+    if not scopes:
+        return
+    ruleset = _create(0, 0, scopes, version)
+    try:
+        _restrict_self(ruleset)
+    finally:
+        os.close(ruleset)
+
+
+def _create(files: int, network: int, scopes: int, version: int) -> int:
+    attr = _RulesetAttr(files, network, scopes)
+    size = 8 if version < 4 else 16 if version < 6 else 24  # an older kernel does not know the later fields
+    return syscall(
+        "landlock_create_ruleset", attr, size, 0, step="create Landlock ruleset", mechanism="landlock", cure=_CURE
+    )
+
+
+def _add(ruleset: int, rule: Rule, files: int) -> None:
+    try:
+        fd = os.open(rule.path, os.O_PATH | os.O_CLOEXEC)
+    except OSError as error:
+        raise SandboxError(
+            f"A path of the profile cannot be reached from inside the cell: {rule.path}",
+            step="add Landlock rule",
+            mechanism="landlock",
+            errno=error.errno or 0,
+            cure="Make its parents accessible to the cell's user, or take it out of the profile.",
+        ) from error
+    try:
+        rights = rule.rights & files
+        if not stat.S_ISDIR(os.fstat(fd).st_mode):
+            rights &= FILE_RIGHTS
+        attr = _PathBeneathAttr(rights, fd)
+        step = f"add Landlock rule for {rule.path}"
+        syscall("landlock_add_rule", ruleset, _RULE_PATH_BENEATH, attr, 0, step=step, mechanism="landlock")
+    finally:
+        os.close(fd)
+
+
+def _restrict_self(ruleset: int) -> None:
+    cure = "Fewer than 16 Landlock layers may be nested: enter from a less restricted process."
+    syscall("landlock_restrict_self", ruleset, 0, step="restrict with Landlock", mechanism="landlock", cure=cure)

@@ -1,0 +1,47 @@
+"""The cell dies with the process that made it, and starts with nothing of that one's signal handling."""
+
+import os
+import select
+import signal
+
+from toolcell_sandbox.kernel.syscalls import syscall
+
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
+
+
+def become_subreaper() -> None:
+    """Orphans of this process's descendants become its children, so that a cell's init stays its child."""
+    syscall("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0, step="become child subreaper")
+
+
+def start_session() -> None:
+    """A session without a controlling terminal; files of /proc/self that are ours to write; a plain umask."""
+    os.setsid()
+    syscall("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0, step="set dumpable")  # the caller may be undumpable
+    os.umask(0o022)
+
+
+def die_with_parent(parent_fd: int) -> None:
+    """SIGKILL for this process when the parent dies, and exit now if it is dead already.
+
+    The setting belongs to this thread's parent thread, and setresuid clears it: call it again afterwards. `getppid`
+    cannot tell across pid namespaces, so `parent_fd`, a pidfd, does; it is -1 where the kernel has none.
+    """
+    syscall("prctl", PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0, step="set parent death signal")
+    if parent_fd >= 0:
+        poll = select.poll()
+        poll.register(parent_fd, select.POLLIN)
+        if poll.poll(0):
+            os._exit(1)
+
+
+def reset_signals() -> None:
+    """Every handler back to its default (Python's SIGINT handler would run in the cell), nothing blocked.
+
+    Signals that are ignored stay so: Python relies on that for SIGPIPE and SIGXFSZ.
+    """
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    signal.set_wakeup_fd(-1)

@@ -1,0 +1,225 @@
+"""A new root that holds what the view names and nothing else.
+
+Sources are opened as detached trees first, with their flags and id maps set before anyone can reach them; then the
+root is made, the trees are put in their places, outermost first, and the old root is dropped.
+"""
+
+import ctypes
+import errno
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from toolcell_sandbox.errors import SandboxError
+from toolcell_sandbox.identity import Identity
+from toolcell_sandbox.kernel.syscalls import AT_FDCWD, attempt, syscall, write_file
+from toolcell_sandbox.limits import Limits
+from toolcell_sandbox.view import Bind, View
+
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REC, MS_PRIVATE = 1, 2, 4, 8, 0x4000, 0x40000
+MNT_DETACH = 2
+OPEN_TREE_CLONE, OPEN_TREE_CLOEXEC = 1, os.O_CLOEXEC
+AT_EMPTY_PATH, AT_RECURSIVE = 0x1000, 0x8000
+ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV, ATTR_NOEXEC, ATTR_IDMAP = 1, 2, 4, 8, 0x100000
+MOVE_FROM_FD, MOVE_TO_FD = 0x04, 0x40
+RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_IN_ROOT = 0x02, 0x04, 0x10
+DEVICES = ("null", "zero", "full", "urandom", "random")
+_DEVICE_LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2", "shm": "/tmp"}
+_NEW_API_CURE = "Use a kernel from 5.12 (mount_setattr); in Docker allow the mount system calls in the seccomp profile."
+_IDMAP_CURE = (
+    "Put the workspace on a file system with id-mapped mounts (ext4, xfs, btrfs; tmpfs from 6.3), not overlayfs."
+)
+
+
+class _MountAttr(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_uint64) for name in ("set", "clear", "propagation", "userns_fd"))
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_uint64) for name in ("flags", "mode", "resolve"))
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A detached mount and where it belongs."""
+
+    fd: int
+    path: str
+    directory: bool
+
+
+def make_private() -> None:
+    """Stop mounts from spreading to the host: on most machines / is shared. Must come before any other mount."""
+    syscall(
+        "mount", "none", "/", None, MS_REC | MS_PRIVATE, None, step="make mounts private", mechanism="mount_namespace"
+    )
+
+
+def open_trees(view: View, id_maps: Mapping[tuple[int, int], int]) -> list[Tree]:
+    """Detached copies of everything that the view binds, and of the devices."""
+    trees = [_open_bind(bind, id_maps) for bind in view.binds]
+    for name in DEVICES:
+        fd = clone_tree(f"/dev/{name}")
+        set_attributes(fd, ATTR_NOSUID | ATTR_NOEXEC | ATTR_RDONLY)  # read-only does not stop writing to a device
+        trees.append(Tree(fd, f"/dev/{name}", directory=False))
+    return trees
+
+
+def _open_bind(bind: Bind, id_maps: Mapping[tuple[int, int], int]) -> Tree:
+    fd = clone_tree(bind.path)
+    info = os.fstat(fd)
+    if (info.st_dev, info.st_ino) != bind.inode:
+        raise SandboxError(
+            f"A path of the profile was replaced while the cell was made: {bind.path}",
+            step="open trees",
+            cure="Try again.",
+        )
+    attributes = ATTR_NOSUID | ATTR_NODEV | (0 if bind.writable else ATTR_RDONLY)
+    set_attributes(fd, attributes)
+    id_map = id_maps.get(bind.owner) if bind.owner else None
+    if id_map is not None and set_id_map(fd, id_map) < 0:
+        raise SandboxError(
+            f"The file system does not support id-mapped mounts: {bind.path}",
+            step="open trees",
+            mechanism="idmapped_mounts",
+            errno=errno.EINVAL,
+            cure=_IDMAP_CURE,
+        )
+    return Tree(fd, bind.path, bind.directory)
+
+
+def clone_tree(path: str) -> int:
+    """A detached copy of the mounts at an absolute path without symbolic links."""
+    at = open_beneath(AT_FDCWD, path, in_root=False)
+    try:
+        flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH | AT_RECURSIVE
+        return syscall(
+            "open_tree", at, "", flags, step=f"open tree {path}", mechanism="mount_setattr", cure=_NEW_API_CURE
+        )
+    finally:
+        os.close(at)
+
+
+def open_beneath(root: int, path: str, *, in_root: bool = True) -> int:
+    """An O_PATH descriptor of `path`, refusing every symbolic link on the way, so that nobody can plant one."""
+    how = _OpenHow(os.O_PATH | os.O_CLOEXEC, 0, RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)
+    if in_root:
+        how.resolve |= RESOLVE_IN_ROOT
+    return syscall("openat2", root, path, how, ctypes.sizeof(how), step=f"open {path}", mechanism="mount_namespace")
+
+
+def set_attributes(fd: int, attributes: int, path: str = "", flags: int = AT_EMPTY_PATH | AT_RECURSIVE) -> None:
+    """Set mount attributes on a tree and all mounts below it."""
+    attr = _MountAttr(attributes, 0, MS_PRIVATE, 0)
+    step = "set mount attributes"
+    syscall(
+        "mount_setattr",
+        fd,
+        path,
+        flags,
+        attr,
+        ctypes.sizeof(attr),
+        step=step,
+        mechanism="mount_setattr",
+        cure=_NEW_API_CURE,
+    )
+
+
+def set_id_map(fd: int, userns_fd: int) -> int:
+    """Id-map a detached tree; 0, or minus the errno."""
+    attr = _MountAttr(ATTR_IDMAP, 0, 0, userns_fd)
+    return attempt("mount_setattr", fd, "", AT_EMPTY_PATH | AT_RECURSIVE, attr, ctypes.sizeof(attr))
+
+
+def new_root(entries: int) -> str:
+    """Mount the new root, a small tmpfs, over a directory of the old one; returns that directory."""
+    place = next(path for path in ("/tmp", "/mnt", "/usr") if os.path.isdir(path))
+    options = f"size=1m,nr_inodes={1024 + 16 * entries},mode=755"
+    syscall(
+        "mount",
+        "tmpfs",
+        place,
+        "tmpfs",
+        MS_NOSUID | MS_NODEV,
+        options,
+        step="mount new root",
+        mechanism="mount_namespace",
+    )
+    for name in ("dev", "proc", "tmp"):
+        os.mkdir(f"{place}/{name}", 0o755)
+    for name, target in _DEVICE_LINKS.items():
+        os.symlink(target, f"{place}/dev/{name}")
+    return place
+
+
+def mount_scratch(root: str, limits: Limits, identity: Identity, *, allow_exec: bool) -> None:
+    """The private /tmp, bounded in bytes and inodes."""
+    flags = MS_NOSUID | MS_NODEV | (0 if allow_exec else MS_NOEXEC)
+    options = (
+        f"size={limits.scratch_bytes},nr_inodes={limits.scratch_inodes},mode=1777,uid={identity.uid},gid={identity.gid}"
+    )
+    syscall("mount", "tmpfs", f"{root}/tmp", "tmpfs", flags, options, step="mount /tmp", mechanism="mount_namespace")
+
+
+def attach(root: str, trees: Iterable[Tree]) -> None:
+    """Put the trees in their places, in order, and close their descriptors. Missing mount points are made."""
+    root_fd = os.open(root, os.O_PATH | os.O_CLOEXEC)
+    try:
+        for tree in trees:
+            _make_mount_point(root, tree)
+            at = open_beneath(root_fd, tree.path)
+            try:
+                step = f"mount {tree.path}"
+                syscall(
+                    "move_mount", tree.fd, "", at, "", MOVE_FROM_FD | MOVE_TO_FD, step=step, mechanism="mount_setattr"
+                )
+            finally:
+                os.close(at)
+                os.close(tree.fd)
+    finally:
+        os.close(root_fd)
+
+
+def _make_mount_point(root: str, tree: Tree) -> None:
+    place = root + tree.path
+    if os.path.lexists(place):
+        return
+    os.makedirs(place if tree.directory else os.path.dirname(place), 0o755, exist_ok=True)
+    if not tree.directory:
+        os.close(os.open(place, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444))
+
+
+def make_links(root: str, links: Iterable[tuple[str, str]]) -> None:
+    """Make symbolic links of the host again, with the same text."""
+    for path, text in links:
+        place = root + path
+        if not os.path.lexists(place):
+            os.makedirs(os.path.dirname(place), 0o755, exist_ok=True)
+            os.symlink(text, place)
+
+
+def forbid_executable_memfds() -> bool:
+    """Second layer under the refusal of memfd_create: no executable memfd in this pid namespace. False where only
+    the host's root may write the switch (rootless). Must come before /proc is replaced by one with subset=pid."""
+    try:
+        write_file("/proc/sys/vm/memfd_noexec", "2", step="set memfd_noexec")
+    except SandboxError as error:
+        if error.errno in (errno.EACCES, errno.EPERM, errno.ENOENT, errno.EROFS):
+            return False
+        raise
+    return True
+
+
+def mount_proc(root: str) -> int:
+    """A /proc with the cell's own processes only; 0, or minus the errno (EPERM in containers: "too revealing")."""
+    flags = MS_NOSUID | MS_NODEV | MS_NOEXEC
+    return attempt("mount", "proc", f"{root}/proc", "proc", flags, "hidepid=2,subset=pid")
+
+
+def switch_root(root: str) -> None:
+    """Make the new root the root, drop the old one and everything on it, and make the root itself read-only."""
+    os.chdir(root)
+    syscall("pivot_root", ".", ".", step="pivot_root", mechanism="pivot_root")
+    syscall("umount2", ".", MNT_DETACH, step="detach the old root", mechanism="pivot_root")
+    os.chdir("/")
+    set_attributes(AT_FDCWD, ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV, "/", 0)

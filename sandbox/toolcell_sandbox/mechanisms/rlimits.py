@@ -1,0 +1,82 @@
+"""Resource limits of each process, the second layer beside the cgroups."""
+
+import os
+import resource
+from resource import RLIM_INFINITY
+
+from toolcell_sandbox.errors import SandboxError
+from toolcell_sandbox.kernel.syscalls import syscall, write_file
+from toolcell_sandbox.limits import MIB, Limits
+
+_OWN_PROCESSES = 2  # the cell's init and its standby
+CELL_OOM_SCORE = 200  # die before host services
+CALL_OOM_SCORE = 1000  # die before the cell's init
+PR_SET_DUMPABLE = 4
+
+
+def address_space_in_use() -> int:
+    """Bytes of address space that this process has mapped."""
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[0]) * resource.getpagesize()
+
+
+def apply(limits: Limits, *, in_use: int, address_space: bool) -> None:
+    """Limit this process and its children. `in_use` is what the interpreter maps already, on top of `memory_bytes`.
+
+    There is no RLIMIT_CPU here: the init lives through many calls; each call process sets its own (`limit_cpu`).
+    """
+    _set("RLIMIT_CORE", 0)
+    _set("RLIMIT_NOFILE", limits.open_files)
+    _set("RLIMIT_FSIZE", limits.file_bytes)
+    _set("RLIMIT_NPROC", limits.processes + _OWN_PROCESSES)
+    _set("RLIMIT_MEMLOCK", 0)
+    _set("RLIMIT_MSGQUEUE", 0)
+    _set("RLIMIT_SIGPENDING", limits.processes + 64)
+    _set("RLIMIT_STACK", 8 * MIB)
+    if address_space:
+        _set("RLIMIT_AS", limits.memory_bytes + in_use)
+
+
+def limit_cpu(seconds: float) -> None:
+    """CPU time of this process from now on: SIGXCPU at the limit, rounded up to whole seconds, SIGKILL one later."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    soft = int(used.ru_utime + used.ru_stime + seconds) + 1
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    if hard != RLIM_INFINITY:
+        soft = min(soft, hard - 1)
+    resource.setrlimit(resource.RLIMIT_CPU, (soft, soft + 1))
+
+
+def set_oom_score(score: int) -> None:
+    """Let the kernel prefer this process when memory runs out (0 to 1000)."""
+    write_file("/proc/self/oom_score_adj", str(score), step="set oom_score_adj")
+
+
+def raise_oom_score() -> None:
+    """Make a call process the first to go when memory runs out; without /proc in the cell this does nothing.
+
+    The files of a process that is not dumpable belong to root, so it is dumpable while it writes.
+    """
+    if not os.path.exists("/proc/self/oom_score_adj"):
+        return
+    syscall("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0, step="prctl PR_SET_DUMPABLE")
+    try:
+        set_oom_score(CALL_OOM_SCORE)
+    finally:
+        syscall("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0, step="prctl PR_SET_DUMPABLE")
+
+
+def _set(name: str, value: int) -> None:
+    which: int = getattr(resource, name) if hasattr(resource, name) else _NUMBERS[name]
+    hard = resource.getrlimit(which)[1]
+    if hard != RLIM_INFINITY:
+        value = min(value, hard)
+    try:
+        resource.setrlimit(which, (value, value))
+    except OSError as error:
+        raise SandboxError(
+            f"{name} could not be set to {value}", step=f"set {name}", mechanism="rlimits", errno=error.errno or 0
+        ) from error
+
+
+_NUMBERS = {"RLIMIT_SIGPENDING": 11, "RLIMIT_MSGQUEUE": 12}  # asm-generic/resource.h; Python may not name them

@@ -1,0 +1,198 @@
+"""The system calls that a cell may make.
+
+Every number up to the highest reviewed one is either allowed, refused, or decided by its arguments; all others,
+next year's calls included, do not exist (ENOSYS). Foreign instruction sets are killed, since their numbers mean
+other calls. Refusals are errors rather than kills, so that a tool can report them.
+"""
+
+import ctypes
+import errno
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from toolcell_sandbox.errors import SandboxError
+from toolcell_sandbox.kernel.numbers import AUDIT_ARCH, MACHINE, TABLES
+from toolcell_sandbox.kernel.syscalls import syscall
+
+from .bpf import ALLOW, ARCH, KILL_PROCESS, NUMBER, Instruction, Jump, Label, Load, Return, assemble, low_word, refuse
+
+SET_MODE_FILTER = 1
+FILTER_FLAG_TSYNC = 1
+FILTER_FLAG_NEW_LISTENER = 8
+X32_BIT = 0x40000000
+NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
+SET_ID_BITS = 0o6000
+MAKES_A_FILE = 0o100 | 0o20000000  # O_CREAT, __O_TMPFILE
+EPERM, EACCES, ENOSYS, EAFNOSUPPORT = errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EAFNOSUPPORT
+
+Refusal = tuple[str, int, str]
+"""Names of system calls, the errno they get, and the reason."""
+
+REFUSED: tuple[Refusal, ...] = (
+    ("ptrace process_vm_readv process_vm_writev process_madvise process_mrelease kcmp pidfd_getfd", EPERM,
+     "reads, steers or takes descriptors of another process"),
+    ("io_uring_setup io_uring_enter io_uring_register", EPERM, "does I/O that no filter sees"),
+    ("io_setup", EPERM, "uses up fs.aio-max-nr, which the whole machine shares"),
+    ("bpf perf_event_open userfaultfd lookup_dcookie", EPERM, "kernel attack surface; userfaultfd wins races"),
+    ("add_key request_key keyctl", EPERM, "keyrings belong to no namespace (moby #10939)"),
+    ("unshare setns", EPERM, "a new user namespace has every capability over the kernel's surface"),
+    ("clone3", ENOSYS, "its flags are behind a pointer; with ENOSYS the C library uses clone, with EPERM threads fail"),
+    ("openat2", ENOSYS, "its mode is behind a pointer; callers fall back to openat"),
+    ("mount umount2 pivot_root chroot open_tree open_tree_attr move_mount fsopen fsconfig fsmount fspick mount_setattr "
+     "statmount listmount", EPERM, "rebuilds or maps the view (CVE-2021-41133)"),
+    ("name_to_handle_at open_by_handle_at", EPERM, "opens files by inode, past every path (shocker)"),
+    ("file_setattr quotactl quotactl_fd", EPERM, "changes quotas and file system attributes"),
+    ("fanotify_init fanotify_mark", EPERM, "watches whole file systems"),
+    ("cachestat", EPERM, "tells what others have read of shared files"),
+    ("reboot kexec_load kexec_file_load init_module finit_module delete_module create_module get_kernel_syms "
+     "query_module swapon swapoff acct syslog vhangup iopl ioperm", EPERM, "host state"),
+    ("sethostname setdomainname settimeofday clock_settime clock_adjtime adjtimex", EPERM, "host state"),
+    ("modify_ldt uselib ustat sysfs _sysctl nfsservctl", EPERM, "legacy; a history of bugs"),
+    ("mbind set_mempolicy get_mempolicy migrate_pages move_pages set_mempolicy_home_node", EPERM,
+     "places memory, of other processes too"),
+    ("shmget shmat shmctl shmdt semget semop semctl semtimedop msgget msgsnd msgrcv msgctl mq_open mq_unlink "
+     "mq_timedsend mq_timedreceive mq_notify mq_getsetattr", EPERM, "memory and names that outlive a process"),
+    ("memfd_create", EPERM, "files without a path: neither Landlock nor a file size limit sees them"),
+    ("memfd_secret", EPERM, "locked memory"),
+    ("vmsplice", EPERM, "maps pages into pipes; nothing needs it"),
+    ("lsm_set_self_attr lsm_get_self_attr lsm_list_modules", EPERM, "security modules are set before the tool runs"),
+    ("socket", EAFNOSUPPORT, "no network, of any family; also for AF_ALG (CVE-2026-31431) and AF_VSOCK"),
+    ("connect bind listen", EPERM, "a socket that was inherited or paired must not find a new peer"),
+)  # fmt: skip
+
+EXEC_REFUSED: Refusal = ("execve execveat", EACCES, "the profile does not grant exec")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Decides one kind of system call by its arguments, looking at their low words only.
+
+    The call is refused when every test holds; a test is (argument, operator, value), "!=" and "!&" included.
+    """
+
+    names: str
+    tests: tuple[tuple[int, str, int], ...]
+    error: int
+    reason: str
+
+
+CHECKS: tuple[Check, ...] = (
+    Check("clone", ((0, "&", NEW_NAMESPACES),), EPERM, "makes a namespace"),
+    Check("ioctl", ((1, "==", 0x5412),), EPERM, "TIOCSTI types into a terminal (CVE-2017-5226)"),
+    Check("ioctl", ((1, "==", 0x541C),), EPERM, "TIOCLINUX pastes into a console"),
+    Check("ioctl", ((1, "==", 0x5423),), EPERM, "TIOCSETD loads line disciplines"),
+    Check("fcntl", ((1, "==", 1024),), EPERM, "F_SETLEASE holds up others who open a shared file"),
+    Check("fcntl", ((1, "==", 1026),), EPERM, "F_NOTIFY watches directories"),
+    Check("prlimit64", ((0, "!=", 0),), EPERM, "limits of another process"),
+    Check("personality", ((0, "!=", 0xFFFFFFFF),), EPERM, "turns off address randomisation; reading it is fine"),
+    Check("socketpair", ((0, "!=", 1),), EAFNOSUPPORT, "only AF_UNIX pairs"),
+    Check("socketpair", ((1, "&", 2),), EAFNOSUPPORT, "a datagram socket can send to any path, connected or not"),
+    Check(
+        "seccomp", ((0, "==", SET_MODE_FILTER), (1, "&", FILTER_FLAG_NEW_LISTENER)), EPERM, "a supervisor of its own"
+    ),
+    # Through an id-mapped mount a file that the cell makes belongs to the workspace's owner, who may be root.
+    Check("chmod fchmod", ((1, "&", SET_ID_BITS),), EPERM, "set-id files"),
+    Check("fchmodat fchmodat2", ((2, "&", SET_ID_BITS),), EPERM, "set-id files"),
+    Check("mkdir mknod creat", ((1, "&", SET_ID_BITS),), EPERM, "set-id files"),
+    Check("mkdirat mknodat", ((2, "&", SET_ID_BITS),), EPERM, "set-id files"),
+    Check("open", ((1, "&", MAKES_A_FILE), (2, "&", SET_ID_BITS)), EPERM, "set-id files"),
+    Check("openat", ((2, "&", MAKES_A_FILE), (3, "&", SET_ID_BITS)), EPERM, "set-id files"),
+)
+
+_cache: dict[tuple[str, bool], bytes] = {}
+
+
+def program(machine: str = MACHINE, *, allow_exec: bool) -> bytes:
+    """The filter for a machine ("x86_64", "aarch64"); made once for each pair of arguments."""
+    if machine not in TABLES:
+        raise SandboxError(
+            f"There is no seccomp filter for this machine: {machine}",
+            step="seccomp",
+            mechanism="seccomp",
+            cure="Use an x86_64 or aarch64 machine.",
+        )
+    key = (machine, allow_exec)
+    if key not in _cache:
+        _cache[key] = assemble(list(_instructions(machine, allow_exec)))
+    return _cache[key]
+
+
+def _instructions(machine: str, allow_exec: bool) -> Iterator[Instruction]:
+    table = TABLES[machine]
+    yield Load(ARCH)
+    yield Jump("==", AUDIT_ARCH[machine], yes="native")
+    yield Return(KILL_PROCESS)
+    yield Label("native")
+    yield Load(NUMBER)
+    if machine == "x86_64":
+        yield Jump(">=", X32_BIT, no="not x32")
+        yield Return(KILL_PROCESS)
+        yield Label("not x32")
+    checks: dict[int, list[Check]] = {}
+    for check in CHECKS:
+        for number in _numbers(table, check.names):
+            checks.setdefault(number, []).append(check)
+    answers = dict.fromkeys(table.values(), ALLOW)
+    for names, error, _reason in (*REFUSED, *(() if allow_exec else (EXEC_REFUSED,))):
+        answers.update(dict.fromkeys(_numbers(table, names), refuse(error)))
+    targets: list[int | str] = []
+    for number in range(max(answers) + 2):
+        targets.append(f"check {number}" if number in checks else answers.get(number, refuse(ENOSYS)))
+    starts = [number for number in range(len(targets)) if number == 0 or targets[number] != targets[number - 1]]
+    yield from _search([(start, targets[start]) for start in starts])
+    for number, tests in checks.items():
+        yield from _check(f"check {number}", tests)
+
+
+def _numbers(table: dict[str, int], names: str) -> list[int]:
+    return [table[name] for name in names.split() if name in table]
+
+
+def _search(ranges: list[tuple[int, int | str]]) -> Iterator[Instruction]:
+    """A balanced tree over the number. About eight comparisons whatever the call, and the kernel keeps a bitmap of
+    those that need no argument (since 5.11), so no order of hot calls is faster."""
+    if len(ranges) == 1:
+        target = ranges[0][1]
+        if isinstance(target, int):
+            yield Return(target)
+        else:
+            yield Jump(">=", 0, yes=target)
+        return
+    middle = len(ranges) // 2
+    label = f"from {ranges[middle][0]}"
+    yield Jump(">=", ranges[middle][0], yes=label)
+    yield from _search(ranges[:middle])
+    yield Label(label)
+    yield from _search(ranges[middle:])
+
+
+def _check(label: str, checks: list[Check]) -> Iterator[Instruction]:
+    yield Label(label)
+    for index, check in enumerate(checks):
+        after = f"{label}.{index}"
+        for argument, operator, value in check.tests:
+            yield Load(low_word(argument))
+            if operator == "!=":
+                yield Jump("==", value, yes=after)
+            else:
+                yield Jump(operator, value, no=after)
+        yield Return(refuse(check.error))
+        yield Label(after)
+    yield Return(ALLOW)
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_void_p))
+
+
+def load(filter_bytes: bytes) -> None:
+    """Apply the filter to every thread of this process; no_new_privs must be set. It cannot be undone."""
+    buffer = ctypes.create_string_buffer(filter_bytes, len(filter_bytes))
+    header = _Program(len(filter_bytes) // 8, ctypes.addressof(buffer))
+    refused = syscall(
+        "seccomp", SET_MODE_FILTER, FILTER_FLAG_TSYNC, header, step="load seccomp filter", mechanism="seccomp"
+    )
+    if refused:
+        raise SandboxError(
+            f"A thread could not take the seccomp filter: {refused}", step="load seccomp filter", mechanism="seccomp"
+        )

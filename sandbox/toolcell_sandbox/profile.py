@@ -1,0 +1,180 @@
+"""What the kernel enforces for the cells of one kind of session."""
+
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from dataclasses import replace as _replace
+from types import MappingProxyType
+
+from .limits import MIB, Limits
+
+TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
+if TYPE_CHECKING:
+    from typing import Any
+
+CAPABILITIES = frozenset(["read", "write", "exec", "channel", "memory.read", "memory.write", "web", "http", "net"])
+WORKER_CAPABILITIES = frozenset(["read", "memory.read", "web"])
+_RESERVED = ("/", "/dev", "/proc", "/sys", "/tmp")
+
+
+@dataclass(frozen=True, slots=True)
+class NoNetwork:
+    """The cell reaches no network at all: an empty network namespace, and no socket can be made."""
+
+
+def python_paths() -> tuple[str, ...]:
+    """Where this interpreter lives: its prefixes (a virtual environment's and the base's) and its executable."""
+    found = [sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix]
+    if sys.executable:
+        found += [sys.executable, os.path.dirname(os.path.realpath(sys.executable))]
+    return tuple(dict.fromkeys(path for path in found if path not in _RESERVED))
+
+
+def system_paths() -> tuple[str, ...]:
+    """What programs and Python need of the system; none of it is secret. Those that do not exist are left out."""
+    etc = (
+        "ld.so.cache alternatives localtime ssl/certs ssl/openssl.cnf ssl/cert.pem pki/tls/certs pki/ca-trust/extracted"
+    )
+    return ("/usr", "/bin", "/sbin", "/lib", "/lib64", *(f"/etc/{name}" for name in etc.split()), *python_paths())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """What a cell may see and use. Immutable; a narrower one is made with `narrow`, any other with `replace`.
+
+    `grants` are capability values; this package itself reads only "exec" (execve is allowed).
+    `readable` and `writable` are absolute paths bound into the cell at the same place; whatever is not bound is absent.
+    `/tmp` is always private to the cell and gone with it.
+    """
+
+    grants: frozenset[str] = frozenset()
+    limits: Limits = field(default_factory=Limits)
+    readable: tuple[str, ...] = ()
+    writable: tuple[str, ...] = ()
+    system: tuple[str, ...] = field(default_factory=system_paths)
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    pass_env: tuple[str, ...] = ()
+    network: NoNetwork = NoNetwork()
+    proc: bool = True
+    cwd: str = "/tmp"
+    hostname: str = "toolcell"
+
+    def __post_init__(self) -> None:
+        unknown = self.grants - CAPABILITIES
+        if unknown:
+            raise ValueError(f"Profile.grants has no such capability: {min(unknown)!r}. Known: {sorted(CAPABILITIES)}.")
+        for name in ("readable", "writable", "system"):
+            paths: tuple[str, ...] = getattr(self, name)
+            for path in paths:
+                if not path.startswith("/") or "\0" in path:
+                    raise ValueError(f"Profile.{name} is not an absolute path: {path!r}. Pass os.path.abspath of it.")
+                if os.path.normpath(path) in _RESERVED:
+                    raise ValueError(f"Profile.{name} cannot be {path!r}: the cell has its own. Name what is below it.")
+            object.__setattr__(self, name, tuple(dict.fromkeys(os.path.normpath(path) for path in paths)))
+        if not self.cwd.startswith("/"):
+            raise ValueError(f"Profile.cwd is not an absolute path: {self.cwd!r}. Pass os.path.abspath of it.")
+        if not self.hostname or len(self.hostname.encode()) > 64:
+            raise ValueError(f"Profile.hostname is not of 1 to 64 bytes: {self.hostname!r}. Shorten it.")
+        object.__setattr__(self, "env", MappingProxyType(dict(self.env)))
+
+    @classmethod
+    def for_kind(cls, kind: str) -> "Profile":
+        """The preset of a session kind: "main", "branch" or "worker"."""
+        if kind in ("main", "branch"):
+            return cls(grants=CAPABILITIES)
+        if kind == "worker":
+            tight = Limits(
+                cpu_s=15.0,
+                memory_bytes=256 * MIB,
+                processes=16,
+                open_files=128,
+                file_bytes=16 * MIB,
+                scratch_bytes=16 * MIB,
+                scratch_inodes=1024,
+                result_bytes=4 * MIB,
+            )
+            return cls(grants=WORKER_CAPABILITIES, limits=tight)
+        raise ValueError(f"There is no profile for this session kind: {kind!r}. Use 'main', 'branch' or 'worker'.")
+
+    def replace(self, **changes: "Any") -> "Profile":
+        """A copy with these fields changed; nothing is checked against the present one."""
+        return _replace(self, **changes)
+
+    def narrow(
+        self,
+        *,
+        grants: Iterable[str] | None = None,
+        readable: Iterable[str] | None = None,
+        writable: Iterable[str] | None = None,
+        limits: Limits | None = None,
+    ) -> "Profile":
+        """A copy that allows no more: grants are intersected, limits minimised, paths must be covered already."""
+        narrower = _replace(
+            self,
+            grants=self.grants if grants is None else self.grants & frozenset(grants),
+            readable=self.readable if readable is None else tuple(readable),
+            writable=self.writable if writable is None else tuple(writable),
+            limits=self.limits if limits is None else self.limits.narrow(limits),
+        )
+        if not narrower.is_narrower_than(self):
+            raise ValueError("Profile.narrow was given a path that the profile does not cover. Leave it out.")
+        return narrower
+
+    def is_narrower_than(self, other: "Profile") -> bool:
+        """True when this profile allows nothing that the other does not (an equal one counts)."""
+        readable = (*other.readable, *other.writable, *other.system)
+        return (
+            self.grants <= other.grants
+            and self.limits.is_within(other.limits)
+            and all(is_below(path, readable) for path in (*self.readable, *self.system))
+            and all(is_below(path, other.writable) for path in self.writable)
+            and set(self.pass_env) <= set(other.pass_env)
+            and (other.proc or not self.proc)
+        )
+
+    def environment(self, host: Mapping[str, str]) -> dict[str, str]:
+        """The whole environment of a cell: a fixed base, `env`, and those of `host` that `pass_env` names."""
+        path = [os.path.join(sys.prefix, "bin"), "/usr/local/bin", "/usr/bin", "/bin"]
+        base = {"PATH": ":".join(dict.fromkeys(path)), "HOME": "/tmp", "TMPDIR": "/tmp", "LANG": "C.UTF-8"}
+        passed = {name: host[name] for name in self.pass_env if name in host}
+        return {**base, **passed, **self.env}
+
+    def to_wire(self) -> dict[str, object]:
+        """Only str, int, float, bool, list and dict."""
+        wire: dict[str, object] = {}
+        for each in fields(self):
+            value: object = getattr(self, each.name)
+            if isinstance(value, Limits):
+                value = value.to_wire()
+            elif isinstance(value, frozenset):
+                value = sorted(self.grants)
+            elif isinstance(value, tuple):
+                value = list[object](value)  # pyright: ignore[reportUnknownArgumentType]
+            elif isinstance(value, NoNetwork):
+                value = {"kind": "none"}
+            elif each.name == "env":
+                value = dict(self.env)
+            wire[each.name] = value
+        return wire
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, "Any"]) -> "Profile":
+        """The inverse of `to_wire`; ValueError on an unknown field or a bad value."""
+        values = dict(wire)
+        network = values.pop("network", {"kind": "none"})
+        if network != {"kind": "none"}:
+            raise ValueError(f"Profile.network is not a known policy: {network!r}. Use {{'kind': 'none'}}.")
+        unknown = values.keys() - {each.name for each in fields(cls)}
+        if unknown:
+            raise ValueError(f"Profile has no such field: {sorted(unknown)[0]!r}. Remove it.")
+        values["limits"] = Limits.from_wire(values["limits"])
+        values["grants"] = frozenset(values["grants"])
+        for name in ("readable", "writable", "system", "pass_env"):
+            values[name] = tuple(values[name])
+        return cls(**values)
+
+
+def is_below(path: str, roots: Iterable[str]) -> bool:
+    """True when `path` is one of `roots` or below one of them, by whole components."""
+    return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)

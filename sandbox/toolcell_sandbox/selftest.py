@@ -1,0 +1,92 @@
+"""Proof from inside, after the last step: what must not work does not. Any surprise refuses the cell."""
+
+import errno
+import os
+
+from .errors import SandboxError
+from .kernel.syscalls import attempt
+from .mechanisms import capabilities, fds
+
+TYPE_CHECKING = False  # checkers know this name; enter imports this module
+if TYPE_CHECKING:
+    from .enter import Order
+
+AF_INET, SOCK_STREAM = 2, 1
+PR_GET_SECCOMP = 21
+_DENIED = (errno.EROFS, errno.EACCES, errno.EPERM)
+
+
+def verify(order: "Order", *, own_root: bool) -> None:
+    """Raise SandboxError (step "selftest") unless this process is confined as the order says."""
+    off, profile = order.off, order.profile
+    _equal("uid and gid", (*os.getresuid(), *os.getresgid()), (order.identity.uid,) * 3 + (order.identity.gid,) * 3)
+    _equal("capabilities", capabilities.held(), (0, 0, 0))
+    _equal("no_new_privs", attempt("prctl", capabilities.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0), 1)
+    _equal("open descriptors", _descriptors(profile.limits.open_files), {0, 1, 2, *order.keep_fds})
+    if "uts_namespace" not in off:
+        _equal("host name", os.uname().nodename, profile.hostname)
+    if "pid_namespace" not in off:
+        _equal("pid", os.getpid(), 1)
+        foreign = order.parent_pid if order.parent_pid > 1 else 2
+        _refused("signal to a foreign process", attempt("kill", foreign, 0), (errno.ESRCH,))
+    elif order.landlock_abi >= 6 and "landlock" not in off:
+        _refused("signal to a foreign process", attempt("kill", order.parent_pid, 0), (errno.EPERM,))
+    if own_root or "landlock" not in off:
+        _files(order, own_root=own_root)
+    if "seccomp" not in off:
+        _equal("seccomp mode", attempt("prctl", PR_GET_SECCOMP, 0, 0, 0, 0), 2)
+        _refused("socket", attempt("socket", AF_INET, SOCK_STREAM, 0), (errno.EAFNOSUPPORT,))
+        _refused("mount", attempt("mount", "none", "/tmp", "tmpfs", 0, None), (errno.EPERM,))
+        if "exec" not in profile.grants:
+            # The file does not exist: without the filter this would be ENOENT.
+            _refused("execve", attempt("execve", "/toolcell-selftest", None, None), (errno.EACCES,))
+
+
+def _files(order: "Order", *, own_root: bool) -> None:
+    if order.view.witness:
+        opened = attempt("openat", -100, order.view.witness, os.O_RDONLY, 0)
+        _refused(f"open of {order.view.witness}", opened, (errno.ENOENT,) if own_root else _DENIED)
+    readable = next((bind.path for bind in order.view.binds if bind.directory and not bind.writable), None)
+    for directory in ("/", readable) if readable else ("/",):
+        path = os.path.join(directory, "toolcell-selftest")
+        made = attempt("openat", -100, path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        if made >= 0:
+            os.unlink(path)
+        _refused(f"write to {directory}", made, _DENIED)
+
+
+def _descriptors(limit: int) -> set[int]:
+    try:
+        names = os.listdir("/proc/self/fd")
+    except OSError:
+        return fds.open_fds(limit)  # this cell has no /proc
+    found = {int(name) for name in names}
+    return {fd for fd in found if _is_open(fd)}  # without the one that listed them
+
+
+def _is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False  # EBADF: not open
+    return True
+
+
+def _equal(what: str, found: object, wanted: object) -> None:
+    if found != wanted:
+        raise _surprise(f"{what} should be {wanted}, found {found}")
+
+
+def _refused(what: str, result: int, errors: tuple[int, ...]) -> None:
+    if -result not in errors:
+        names = " or ".join(errno.errorcode[each] for each in errors)
+        answer = "it succeeded" if result >= 0 else errno.errorcode.get(-result, str(-result))
+        raise _surprise(f"{what} should fail with {names}, got {answer}")
+
+
+def _surprise(what: str) -> SandboxError:
+    return SandboxError(
+        f"The cell is not confined as it should be: {what}",
+        step="selftest",
+        cure="Report this with the output of `python -m toolcell_sandbox.doctor`; the cell was refused.",
+    )

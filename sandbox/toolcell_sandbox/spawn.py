@@ -1,0 +1,179 @@
+"""Making a cell: the fork, the hand-over, and who is whose child."""
+
+import os
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from . import view
+from .enter import Entered, Order, enter
+from .errors import SandboxError
+from .identity import Identity, idmap_fd
+from .kernel.numbers import MACHINE
+from .mechanisms import landlock, lifetime, seccomp
+from .profile import Profile
+from .report import SandboxReport
+
+TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+Main = Callable[[Entered], "NoReturn"]
+Failed = Callable[[SandboxError], None]
+_MAX_MESSAGE = 4096  # PIPE_BUF: written and read in one piece
+_subreaper_pid = 0
+_own_pidfd = (0, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """The cell's init, a child of the caller: its pid here, and a pidfd (-1 where the kernel has none)."""
+
+    pid: int
+    pidfd: int
+
+
+def spawn(
+    profile: Profile,
+    main: Main,
+    failed: Failed,
+    *,
+    identity: Identity,
+    report: SandboxReport,
+    cgroups: Sequence[str] = (),
+    keep_fds: Sequence[int] = (),
+    allow_missing: frozenset[str] = frozenset(),
+) -> Child:
+    """Fork a cell that enters the sandbox and then runs `main`, which never returns.
+
+    The caller is single-threaded, does not ignore SIGCHLD, and reaps the cell. When a step fails inside, `failed`
+    hears of it in that process, which then exits with status 1; if that was before the cell's init existed, this
+    raises the same SandboxError. Descriptors 0, 1, 2 and `keep_fds` are the only ones the cell keeps.
+    """
+    order = prepare(
+        profile, identity=identity, report=report, cgroups=cgroups, keep_fds=keep_fds, allow_missing=allow_missing
+    )
+    _become_subreaper_once()
+    tell_read, tell_write = os.pipe2(os.O_CLOEXEC)
+    gate_read, gate_write = os.pipe2(os.O_CLOEXEC)
+    outer = os.fork()
+    if outer == 0:
+        os.close(tell_read)
+        os.close(gate_write)
+        _run_cell(order, main, failed, tell_write, gate_read)
+    os.close(tell_write)
+    os.close(gate_read)
+    try:
+        told = os.read(tell_read, _MAX_MESSAGE)
+        os.waitpid(outer, 0)  # the init now has this process as its parent, and its pid cannot be reused
+        if not told.startswith(b"pid "):
+            raise _failure(told)
+        pid = int(told[4:])
+        pidfd = -1 if "pidfd" in order.off else os.pidfd_open(pid)
+        try:
+            os.write(gate_write, b"1")
+        except BrokenPipeError:
+            pass  # the init is dead already; the caller sees that when it waits for it
+        return Child(pid, pidfd)
+    finally:
+        os.close(tell_read)
+        os.close(gate_write)
+
+
+def prepare(
+    profile: Profile,
+    *,
+    identity: Identity,
+    report: SandboxReport,
+    cgroups: Sequence[str] = (),
+    keep_fds: Sequence[int] = (),
+    allow_missing: frozenset[str] = frozenset(),
+) -> Order:
+    """Everything that can be worked out, checked and cached before the fork. SandboxError for what is missing."""
+    report.require(allow_missing)
+    off = frozenset(mechanism.name for mechanism in report.missing)
+    planned = view.plan(profile, identity)
+    id_maps: dict[tuple[int, int], int] = {}
+    if "idmapped_mounts" not in off:
+        for owner in {bind.owner for bind in planned.binds if bind.owner}:
+            id_maps[owner] = idmap_fd(*owner, identity.uid, identity.gid)
+    return Order(
+        profile=profile,
+        identity=identity,
+        report=report,
+        off=off,
+        view=planned,
+        id_maps=id_maps,
+        cgroups=tuple(cgroups),
+        keep_fds=tuple(sorted(set(keep_fds))),
+        parent_pid=os.getpid(),
+        parent_fd=-1 if "pidfd" in off else _pidfd_of_self(),
+        landlock_abi=0 if "landlock" in off else landlock.abi(),
+        filter=b"" if "seccomp" in off else seccomp.program(MACHINE, allow_exec="exec" in profile.grants),
+    )
+
+
+def _run_cell(order: Order, main: Main, failed: Failed, tell: int, gate: int) -> "NoReturn":
+    """The child's whole life: enter (which forks once more), then main. Nothing escapes from here."""
+    open_tell = [tell]
+
+    def fork_init() -> None:
+        init = os.fork()
+        if init:
+            os.write(tell, b"pid %d" % init)
+            os._exit(0)
+        os.close(open_tell.pop())
+        if not os.read(gate, 1):
+            os._exit(1)  # the caller is gone or gave up
+
+    try:
+        try:
+            entered = enter(order, fork_init)
+        except SandboxError as error:
+            failure = error
+        except BaseException as error:
+            failure = SandboxError(f"Entering the sandbox failed: {error!r}", step="enter")
+        else:
+            main(entered)
+        failed(failure)
+        if open_tell:
+            fields = (failure.what, failure.step, failure.mechanism, str(failure.errno), failure.cure)
+            os.write(tell, ("error\0" + "\0".join(fields)).encode()[:_MAX_MESSAGE])
+    finally:
+        os._exit(1)
+
+
+def _failure(told: bytes) -> SandboxError:
+    kind, *fields = told.decode(errors="replace").split("\0")
+    if kind != "error" or len(fields) != 5:
+        return SandboxError("The process that makes a cell died without a word", step="spawn", cure="Try again.")
+    what, step, mechanism, number, cure = fields
+    return SandboxError.from_wire(
+        {"what": what, "step": step, "mechanism": mechanism, "errno": int(number), "cure": cure}
+    )
+
+
+def _become_subreaper_once() -> None:
+    global _subreaper_pid
+    if _subreaper_pid != os.getpid():
+        lifetime.become_subreaper()
+        _subreaper_pid = os.getpid()
+
+
+def _pidfd_of_self() -> int:
+    global _own_pidfd
+    pid, fd = _own_pidfd
+    if pid != os.getpid():
+        fd = os.pidfd_open(os.getpid())
+        _own_pidfd = (os.getpid(), fd)
+    return fd
+
+
+def terminate(child: Child) -> int:
+    """Kill the cell and reap it; returns its exit status, negative for a signal."""
+    if child.pidfd >= 0:
+        signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)
+        os.close(child.pidfd)
+    else:
+        os.kill(child.pid, signal.SIGKILL)  # ours and not reaped, so the number is still its own
+    return os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])

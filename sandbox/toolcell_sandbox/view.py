@@ -1,0 +1,146 @@
+"""Which paths a cell sees: the profile's paths, resolved and reduced to mounts. Only looks, mounts nothing."""
+
+import os
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .errors import SandboxError
+from .identity import Identity
+from .profile import Profile, is_below
+
+_MAX_LINKS = 40  # as the kernel follows, path_resolution(7)
+_WITNESSES = [
+    "/etc/shadow",
+    "/etc/passwd",
+    "/sys/kernel",
+    "/boot",
+    "/var/log",
+    "/var/lib",
+    "/home",
+    "/srv",
+    "/opt",
+    "/run",
+    "/root",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """One tree or file, shown at its own place. `owner` is set when the mount is id-mapped from that uid and gid."""
+
+    path: str
+    writable: bool
+    directory: bool
+    inode: tuple[int, int]
+    owner: tuple[int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The binds, outermost first; the symbolic links to make again; a path of the host that must not be seen."""
+
+    binds: tuple[Bind, ...]
+    links: tuple[tuple[str, str], ...]
+    witness: str
+
+
+def plan(profile: Profile, identity: Identity) -> View:
+    """The view of this profile. SandboxError when a readable or writable path is not there or cannot be bound."""
+    writable: dict[str, bool] = {}
+    is_system: dict[str, bool] = {}
+    links: dict[str, str] = {}
+    for paths, may_write, system in (
+        (profile.system, False, True),
+        (profile.readable, False, False),
+        (profile.writable, True, False),
+    ):
+        for path in paths:
+            try:
+                real, met = resolve(path)
+            except FileNotFoundError:
+                if system:
+                    continue
+                raise SandboxError(
+                    f"A path of the profile does not exist: {path}",
+                    step="plan view",
+                    cure="Create it, or take it out of the profile.",
+                ) from None
+            except OSError as error:
+                raise SandboxError(
+                    f"A path of the profile cannot be reached: {path}",
+                    step="plan view",
+                    errno=error.errno or 0,
+                    cure="Make it and its parents accessible to this user, or take it out of the profile.",
+                ) from error
+            if real in ("/", "/tmp", "/proc", "/dev", "/sys"):
+                raise SandboxError(
+                    f"A path of the profile is really {real}: {path}", step="plan view", cure="Name what is below it."
+                )
+            links.update(met)
+            writable[real] = may_write or writable.get(real, False)
+            is_system[real] = system and is_system.get(real, True)
+    binds = _reduced(_bind(path, writable[path], is_system[path], identity) for path in writable)
+    roots = [bind.path for bind in binds]
+    loose = tuple((path, text) for path, text in links.items() if not is_below(path, roots))
+    return View(binds, loose, _witness(roots))
+
+
+def resolve(path: str) -> tuple[str, list[tuple[str, str]]]:
+    """The path without symbolic links, and every link that led there, as (its own place, its text)."""
+    links: list[tuple[str, str]] = []
+    current, rest = "/", path.split("/")
+    while rest:
+        part = rest.pop(0)
+        if part in ("", "."):
+            continue
+        if part == "..":
+            current = os.path.dirname(current)
+            continue
+        candidate = os.path.join(current, part)
+        if not stat.S_ISLNK(os.lstat(candidate).st_mode):
+            current = candidate
+            continue
+        text = os.readlink(candidate)
+        links.append((candidate, text))
+        if len(links) > _MAX_LINKS:
+            raise SandboxError(
+                f"A path of the profile has too many symbolic links: {path}", step="plan view", cure="Name its target."
+            )
+        rest = text.split("/") + rest
+        if text.startswith("/"):
+            current = "/"
+    return current, links
+
+
+def _bind(path: str, writable: bool, system: bool, identity: Identity) -> Bind:
+    info = os.stat(path, follow_symlinks=False)
+    directory = stat.S_ISDIR(info.st_mode)
+    if not directory and not stat.S_ISREG(info.st_mode):
+        raise SandboxError(
+            f"A path of the profile is neither a file nor a directory: {path}",
+            step="plan view",
+            cure="Take it out of the profile.",
+        )
+    open_to_all = info.st_mode & 0o005 == 0o005 if directory else info.st_mode & 0o004
+    mapped = identity.mode == "root" and info.st_uid != identity.uid and not (system and open_to_all)
+    owner = (info.st_uid, info.st_gid) if mapped else None
+    return Bind(path, writable, directory, (info.st_dev, info.st_ino), owner)
+
+
+def _reduced(binds: Iterable[Bind]) -> tuple[Bind, ...]:
+    kept: list[Bind] = []
+    for bind in sorted(binds, key=lambda each: (each.path.count("/"), each.path)):
+        above = [each for each in kept if is_below(bind.path, (each.path,))]
+        nearest = above[-1] if above else None  # kept is outermost first
+        if nearest is None or (nearest.writable, nearest.owner) != (bind.writable, bind.owner):
+            kept.append(bind)
+    return tuple(kept)
+
+
+def _witness(roots: list[str]) -> str:
+    for path in _WITNESSES:
+        related = is_below(path, roots) or any(is_below(root, (path,)) for root in roots)
+        if not related and os.path.lexists(path):
+            return path
+    return ""

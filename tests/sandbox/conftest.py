@@ -1,0 +1,119 @@
+"""Fixtures that run the real thing. A cell is made by a single-threaded process, which pytest need not be."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+import toolcell_sandbox
+from toolcell_sandbox import CgroupTree, Profile
+from toolcell_sandbox.profile import python_paths
+
+HERE = Path(__file__).parent
+SOURCE = str(Path(toolcell_sandbox.__file__).parent.parent)
+USER = 12345
+
+
+@dataclass
+class Result:
+    """What a cell did: exit status (negative for a signal), what it printed, and the SandboxError's fields if any."""
+
+    status: int | None
+    out: str
+    err: str
+    timed_out: bool = False
+    error: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def value(self) -> object:
+        """The last line printed, as JSON."""
+        assert self.status == 0, (self.status, self.err, self.error)
+        return json.loads(self.out.splitlines()[-1])
+
+
+@pytest.fixture
+def private_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A directory that ordinary users can reach; pytest's own are 0700."""
+    path = tmp_path_factory.mktemp("cell")
+    for parent in (path, *path.parents):
+        if parent.owner() == "root" and str(parent).startswith(str(tmp_path_factory.getbasetemp().parent)):
+            parent.chmod(parent.stat().st_mode | 0o055)
+    yield path
+
+
+@pytest.fixture
+def cell(private_dir: Path) -> Callable[..., Result]:
+    """`cell(code, profile=…, mode=…, user=…)`: run code in a fresh cell and return a Result."""
+
+    def run_in_cell(
+        code: str,
+        *,
+        profile: Profile | None = None,
+        mode: str | None = None,
+        user: bool = False,
+        mask_proc: bool = False,
+        before: str = "",
+        arguments: object = None,
+        missing: tuple[str, ...] = (),
+        cgroups: tuple[str, ...] = (),
+        slot: int = 0,
+        wrap: tuple[str, ...] = (),
+    ) -> Result:
+        profile = profile or Profile.for_kind("main")
+        profile = profile.replace(readable=(*profile.readable, SOURCE))
+        answer = private_dir / "answer.json"
+        answer.unlink(missing_ok=True)
+        order = private_dir / "order.json"
+        order.write_text(
+            json.dumps(
+                {
+                    "profile": profile.to_wire(),
+                    "code": textwrap.dedent(code),
+                    "before": textwrap.dedent(before),
+                    "arguments": arguments,
+                    "mode": mode,
+                    "missing": missing,
+                    "cgroups": cgroups,
+                    "slot": slot,
+                    "answer": str(answer),
+                }
+            )
+        )
+        order.chmod(0o644)
+        command = [sys.executable, "-I", str(HERE / "in_cell.py"), str(order)]
+        if user:
+            answer.touch()
+            os.chown(answer, USER, USER)
+            flags = ["--mask-proc"] if mask_proc else []
+            paths = [*python_paths(), SOURCE, str(HERE), str(private_dir), *profile.readable, *profile.writable]
+            as_user = [sys.executable, "-I", str(HERE / "as_user.py"), str(USER), *flags, *paths, "--"]
+            command = [*as_user, *command]
+        done = subprocess.run([*wrap, *command], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+        text = answer.read_text() if answer.exists() else ""
+        assert text, f"the process that makes the cell failed ({done.returncode}):\n{done.stderr}"
+        told = json.loads(text)
+        return Result(told.get("status"), done.stdout, done.stderr, told.get("timed_out", False), told.get("error", {}))
+
+    return run_in_cell
+
+
+@pytest.fixture(params=["root", "rootless"])
+def any_cell(request: pytest.FixtureRequest, cell: Callable[..., Result]) -> Callable[..., Result]:
+    """`cell`, as root and as an ordinary user."""
+    if request.param == "root":
+        return cell
+    return lambda code, **options: cell(code, user=True, **options)
+
+
+@pytest.fixture
+def tree() -> CgroupTree:
+    """This machine's cgroups; the reference machine has them."""
+    found = CgroupTree.detect()
+    assert found is not None, "no writable memory and pids cgroups on this machine"
+    return found

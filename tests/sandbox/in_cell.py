@@ -1,0 +1,40 @@
+"""Run a piece of Python in a fresh cell: `python -I in_cell.py ORDER`, ORDER a JSON file; see conftest.py.
+
+The code sees `entered` and `arguments`, and may print. "before" runs in the process that makes the cell.
+"""
+
+import json
+import sys
+
+from toolcell_sandbox import Identity, Mechanism, Profile, SandboxError, SandboxReport, probe, run
+
+with open(sys.argv[1]) as file:
+    order = json.load(file)
+names: dict[str, object] = {"arguments": order["arguments"]}
+exec(order["before"], names)
+identity = Identity.for_slot(order["slot"], order["mode"])
+report: SandboxReport = probe(identity.mode)
+report = report.changed(*(Mechanism(name, "missing", "for a test", 38) for name in order["missing"]))
+answer: dict[str, object] = {}
+
+
+def body(entered: object) -> int:
+    names["entered"] = entered
+    exec(order["code"], names)
+    return int(str(names.get("exit_status", 0)))
+
+
+try:
+    outcome = run(
+        body,
+        Profile.from_wire(order["profile"]),
+        identity=identity,
+        report=report,
+        cgroups=order["cgroups"],
+        allow_missing=frozenset(order["missing"]),
+    )
+    answer = {"status": outcome.status, "timed_out": outcome.timed_out}
+except SandboxError as error:
+    answer = {"error": error.to_wire() | {"message": str(error)}}
+with open(order["answer"], "w") as file:
+    json.dump(answer, file)

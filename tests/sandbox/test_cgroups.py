@@ -1,0 +1,154 @@
+"""Limits of a whole cell, on this machine's cgroups, and reading both layouts from files."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolcell_sandbox import Cgroup, CgroupTree, Limits, Profile, SandboxError
+
+
+@pytest.fixture
+def group(tree: Any) -> Any:
+    made = tree.create("test", Limits(memory_bytes=64 << 20, processes=8))
+    yield made
+    made.kill()
+    made.remove()
+    assert not any(os.path.exists(path) for path in made.paths)
+
+
+def test_memory_that_no_rlimit_sees_is_bounded_and_counted(cell: Any, group: Any) -> None:
+    code = """
+import os, mmap
+for index in range(8):
+    if os.fork() == 0:
+        block = mmap.mmap(-1, 20 << 20)
+        for at in range(0, 20 << 20, 4096): block[at] = 1
+        import time; time.sleep(30)
+while True:
+    os.wait()
+    os._exit(7)
+"""
+    profile = Profile.for_kind("main").replace(limits=Limits(memory_bytes=64 << 20, wall_s=20))
+    before = group.oom_kills()
+    result = cell(code, profile=profile, cgroups=group.paths)
+    assert result.status in (7, -9)
+    assert group.oom_kills() > before
+    assert 32 << 20 < group.memory_peak() <= 65 << 20
+    assert group.reset_peak() and group.memory_peak() < 32 << 20
+
+
+def test_scratch_files_count_as_memory(cell: Any, group: Any) -> None:
+    code = "open('/tmp/x', 'wb').write(bytes(30 << 20)); open('/tmp/y', 'wb').write(bytes(60 << 20))"
+    profile = Profile.for_kind("main").replace(limits=Limits(scratch_bytes=1 << 30, file_bytes=1 << 30))
+    assert cell(code, profile=profile, cgroups=group.paths).status != 0
+    assert group.memory_peak() <= 65 << 20
+
+
+def test_processes_are_bounded_and_refusals_counted(cell: Any, group: Any) -> None:
+    code = """
+import os, time
+made = 0
+try:
+    for _ in range(50):
+        if os.fork() == 0: time.sleep(30); os._exit(0)
+        made += 1
+except BlockingIOError:
+    pass
+print(made)
+"""
+    result = cell(code, cgroups=group.paths)
+    assert result.value == 10  # 8, the init's own and its standby's and its maker's place
+    assert group.pids_refused() >= 1
+
+
+def test_cpu_time_of_the_dead_is_counted(cell: Any, group: Any) -> None:
+    code = """
+import os, time
+for _ in range(2):
+    if os.fork() == 0:
+        while time.process_time() < 0.2: pass
+        os._exit(0)
+    os.wait()
+"""
+    before = group.cpu_s()
+    assert cell(code, cgroups=group.paths).status == 0
+    assert 0.4 <= group.cpu_s() - before < 2
+
+
+def test_limits_can_be_raised_and_lowered(group: Any) -> None:
+    for megabytes in (256, 32, 1024, 64):
+        group.set_limits(Limits(memory_bytes=megabytes << 20))
+
+
+def test_kill_ends_everything_in_the_group(group: Any) -> None:
+    code = (
+        "import os, sys, time\nfor path in sys.argv[1:]: open(path + '/cgroup.procs', 'w').write('0')\n"
+        "os.fork(); os.fork(); print(1, flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, *group.paths], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        for _ in range(4):
+            process.stdout.readline()
+        assert len(group.processes()) == 4
+        group.kill()
+        assert group.processes() == []
+    assert process.returncode == -9
+
+
+def test_a_group_in_use_is_not_removed(tree: Any) -> None:
+    made = tree.create("busy", Limits())
+    with subprocess.Popen(["sleep", "60"]) as process:
+        for path in made.paths:
+            Path(path, "cgroup.procs").write_text(str(process.pid))
+        with pytest.raises(SandboxError, match="cannot be removed"):
+            made.remove(timeout_s=0.05)
+        made.kill()
+    made.remove()
+
+
+def test_groups_of_dead_supervisors_are_swept_and_others_are_not(tree: Any) -> None:
+    with subprocess.Popen(["true"]) as process:
+        pass
+    mine = tree.create("mine", Limits())
+    stale = [os.path.join(os.path.dirname(path), f"toolcell-{process.pid}-old") for path in mine.paths]
+    for path in stale:
+        os.mkdir(path)
+    assert sorted(tree.sweep_stale()) == sorted(stale)
+    assert all(os.path.isdir(path) for path in mine.paths) and not any(os.path.exists(path) for path in stale)
+    mine.remove()
+
+
+def test_a_group_that_cannot_be_made_leaves_nothing(tree: Any) -> None:
+    made = tree.create("twice", Limits())
+    with pytest.raises(FileExistsError):
+        tree.create("twice", Limits())
+    assert all(os.path.isdir(path) for path in made.paths)
+    made.remove()
+
+
+def test_the_unified_layout_is_read_from_its_files(tmp_path: Path) -> None:
+    for name, text in {
+        "memory.max": "max\n",
+        "memory.swap.max": "max\n",
+        "pids.max": "max\n",
+        "memory.events": "low 0\nhigh 0\nmax 9\noom 3\noom_kill 2\noom_group_kill 0\n",
+        "pids.events": "max 5\n",
+        "memory.peak": "4096\n",
+        "cpu.stat": "usage_usec 1500000\nuser_usec 1\n",
+        "cgroup.procs": "12\n3\n",
+        "cgroup.kill": "",
+    }.items():
+        (tmp_path / name).write_text(text)
+    group = Cgroup({"unified": str(tmp_path)})
+    group.set_limits(Limits(memory_bytes=1 << 20, processes=4))
+    # Kernel files take a whole write as the value; a plain file keeps what was longer.
+    assert (tmp_path / "memory.max").read_text() == "1048576"
+    assert (tmp_path / "memory.swap.max").read_text().startswith("0")
+    assert (tmp_path / "pids.max").read_text().startswith("7")
+    assert (group.oom_kills(), group.pids_refused(), group.memory_peak(), group.cpu_s()) == (2, 5, 4096, 1.5)
+    assert group.processes() == [3, 12] and group.reset_peak() is False
+    assert CgroupTree({"unified": str(tmp_path)}).controllers == {"memory", "pids", "cpuacct"}

@@ -1,0 +1,351 @@
+"""The whole stack, as root and as an ordinary user: what a cell sees and what it cannot do."""
+
+from typing import Any
+
+import pytest
+
+from toolcell_sandbox import Limits, Profile
+
+ERRNO_OF = """
+import ctypes, errno, json, os, sys
+from toolcell_sandbox.kernel.syscalls import attempt
+def errno_of(name, *arguments):
+    return errno.errorcode.get(-attempt(name, *arguments), "OK")
+def answer(value):
+    print(json.dumps(value))
+"""
+
+
+def test_a_cell_is_pid_1_and_sees_only_what_is_bound(any_cell: Any) -> None:
+    result = any_cell(
+        ERRNO_OF
+        + "answer([os.getpid(), os.path.exists('/etc/passwd'), os.path.exists('/sys'), sorted(os.listdir('/proc'))])"
+    )
+    assert result.value == [1, False, False, ["1", "self", "thread-self"]]
+
+
+def test_a_cell_has_no_privilege_and_an_unprivileged_uid(any_cell: Any) -> None:
+    code = """
+    status = dict(line.split(":\\t") for line in open("/proc/self/status").read().splitlines() if ":\\t" in line)
+    answer([status[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp")]
+           + [os.getuid() != 0])
+    """
+    result = any_cell(ERRNO_OF + _dedent(code))
+    assert result.value == ["0" * 16] * 5 + ["1", "2", True]
+
+
+def test_every_refused_call_fails_with_its_errno(any_cell: Any) -> None:
+    code = """
+    answer({
+        "socket": errno_of("socket", 2, 1, 0),
+        "socket with high bits": errno_of("socket", 0x100000002, 1, 0),
+        "vsock": errno_of("socket", 40, 1, 0),
+        "datagram pair": errno_of("socketpair", 1, 2, 0, ctypes.create_string_buffer(8)),
+        "inet pair": errno_of("socketpair", 2, 1, 0, ctypes.create_string_buffer(8)),
+        "mount": errno_of("mount", "none", "/tmp", "tmpfs", 0, None),
+        "fsopen": errno_of("fsopen", "tmpfs", 0),
+        "open_tree": errno_of("open_tree", -100, "/", 1),
+        "unshare": errno_of("unshare", 0x10000000),
+        "clone": errno_of("clone", 0x10000000 | 17, 0, 0, 0, 0),
+        "clone3": errno_of("clone3", None, 0),
+        "openat2": errno_of("openat2", -100, "/", None, 0),
+        "memfd_create": errno_of("memfd_create", "x", 0),
+        "memfd_secret": errno_of("memfd_secret", 0),
+        "vmsplice": errno_of("vmsplice", 1, None, 0, 0),
+        "io_uring": errno_of("io_uring_setup", 8, None),
+        "ptrace": errno_of("ptrace", 16, 1, 0, 0),
+        "keyctl": errno_of("keyctl", 0, 0),
+        "modify_ldt": errno_of("modify_ldt", 0, None, 0) if os.uname().machine == "x86_64" else "EPERM",
+        "shmget": errno_of("shmget", 0, 4096, 0o1000),
+        "new listener": errno_of("seccomp", 1, 8, None),
+        "lease": errno_of("fcntl", 0, 1024, 0),
+        "TIOCSTI": errno_of("ioctl", 0, 0x5412, None),
+        "TIOCSTI with high bits": errno_of("ioctl", 0, 0x100005412, None),
+        "limits of another": errno_of("prlimit64", 2, 7, None, None),
+        "unknown call": errno.errorcode[ctypes.get_errno()] if ctypes.CDLL(None, use_errno=True).syscall(5000) else "",
+    })
+    """
+    eperm = ["mount", "fsopen", "open_tree", "unshare", "clone", "memfd_create", "memfd_secret", "vmsplice", "io_uring", "ptrace", "keyctl", "modify_ldt", "shmget", "lease", "TIOCSTI"]
+    wanted = dict.fromkeys(eperm, "EPERM") | {
+        "socket": "EAFNOSUPPORT",
+        "socket with high bits": "EAFNOSUPPORT",
+        "vsock": "EAFNOSUPPORT",
+        "datagram pair": "EAFNOSUPPORT",
+        "inet pair": "EAFNOSUPPORT",
+        "clone3": "ENOSYS",
+        "openat2": "ENOSYS",
+        "new listener": "EPERM",
+        "TIOCSTI with high bits": "EPERM",
+        "limits of another": "EPERM",
+        "unknown call": "ENOSYS",
+    }
+    assert any_cell(ERRNO_OF + _dedent(code)).value == wanted
+
+
+def test_threads_and_asyncio_and_subprocesses_work(any_cell: Any) -> None:
+    code = """
+    import asyncio, threading, subprocess, tempfile, sqlite3
+    got = []
+    thread = threading.Thread(target=lambda: got.append(1)); thread.start(); thread.join()
+    async def main():
+        return await asyncio.to_thread(lambda: 2)
+    got.append(asyncio.run(main()))
+    got.append(subprocess.run(["/bin/sh", "-c", "echo 3 | cat"], capture_output=True, text=True, stdin=subprocess.DEVNULL).stdout)
+    with tempfile.NamedTemporaryFile() as file:
+        sqlite3.connect(file.name).execute("create table t(x)")
+    answer(got)
+    """
+    assert any_cell(ERRNO_OF + _dedent(code)).value == [1, 2, "3\n"]
+
+
+def test_execve_needs_the_exec_grant(any_cell: Any) -> None:
+    code = """
+    try:
+        os.execv("/bin/true", ["true"])
+    except PermissionError as error:
+        answer(error.errno)
+    """
+    assert any_cell(ERRNO_OF + _dedent(code), profile=Profile.for_kind("worker")).value == 13
+
+
+def test_the_32_bit_table_kills(cell: Any) -> None:
+    code = """
+    import mmap
+    page = mmap.mmap(-1, 4096, prot=7)
+    page.write(bytes.fromhex("b814000000cd80c3"))  # mov eax, 20 (i386 getpid); int 0x80; ret
+    address = ctypes.addressof(ctypes.c_char.from_buffer(page))
+    print(ctypes.CFUNCTYPE(ctypes.c_int)(address)())
+    """
+    assert cell(ERRNO_OF + _dedent(code)).status == -31  # SIGSYS
+
+
+def test_nothing_outside_is_written_or_signalled(any_cell: Any) -> None:
+    code = """
+    def error_of(action):
+        try:
+            action()
+        except OSError as error:
+            return errno.errorcode[error.errno]
+        return "OK"
+    answer([error_of(lambda: open("/x", "w")), error_of(lambda: open("/usr/x", "w")), error_of(lambda: os.kill(arguments, 0)),
+            error_of(lambda: os.chmod("/usr", 0o777)), error_of(lambda: os.truncate("/usr/bin/env", 0)),
+            error_of(lambda: os.link("/usr/bin/env", "/tmp/env")), error_of(lambda: os.setuid(0))])
+    """
+    import os
+
+    result = any_cell(ERRNO_OF + _dedent(code), arguments=os.getpid())
+    first, second, third, fourth, fifth, sixth, seventh = result.value
+    assert first in ("EROFS", "EACCES") and second in ("EROFS", "EACCES")
+    assert third == "ESRCH" and fourth in ("EROFS", "EPERM") and fifth in ("EROFS", "EACCES")
+    assert sixth in ("EXDEV", "EPERM", "EACCES") and seventh in ("EPERM", "EINVAL")  # EINVAL: uid 0 is not mapped
+
+
+def test_only_the_named_descriptors_are_open(any_cell: Any) -> None:
+    before = "import os; [os.set_inheritable(os.dup(0), True) for _ in range(20)]; os.dup2(0, 200)"
+    result = any_cell(ERRNO_OF + "answer(sorted(int(fd) for fd in os.listdir('/proc/self/fd'))[:-1])", before=before)
+    assert result.value == [0, 1, 2]
+
+
+def test_host_name_cgroup_path_and_network_are_its_own(any_cell: Any) -> None:
+    code = "answer([os.uname().nodename, {line.split(':', 2)[2] for line in open('/proc/self/cgroup').read().split()}.__repr__()])"
+    assert any_cell(ERRNO_OF + code).value == ["toolcell", "{'/'}"]
+
+
+def test_signal_handlers_of_the_maker_are_gone(any_cell: Any) -> None:
+    before = (
+        "import signal; signal.signal(signal.SIGUSR1, lambda *_: None); signal.pthread_sigmask(0, {signal.SIGTERM})"
+    )
+    code = """
+    import signal
+    answer([signal.getsignal(signal.SIGINT) == signal.SIG_DFL, signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL,
+            len(signal.pthread_sigmask(0, ()))])
+    """
+    assert any_cell(ERRNO_OF + _dedent(code), before=before).value == [True, True, 0]
+
+
+def test_the_fork_bomb_is_bounded_without_cgroups(any_cell: Any) -> None:
+    code = """
+    count = 0
+    try:
+        while count < 100:
+            if os.fork() == 0:
+                import time; time.sleep(30); os._exit(0)
+            count += 1
+    except BlockingIOError:
+        pass
+    answer(count)
+    """
+    limits = Limits(processes=10)
+    assert any_cell(ERRNO_OF + _dedent(code), profile=Profile.for_kind("main").replace(limits=limits)).value == 11
+
+
+def test_memory_and_file_size_and_scratch_are_bounded(any_cell: Any) -> None:
+    code = """
+    got = []
+    try:
+        bytearray(300 << 20)
+    except MemoryError:
+        got.append("memory")
+    import signal
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    for name, size in (("big", 3 << 20), ("many", 0)):
+        try:
+            for index in range(1000 if not size else 1):
+                with open(f"/tmp/{name}{index}", "wb") as file:
+                    file.write(bytes(size))
+        except OSError as error:
+            got.append(errno.errorcode[error.errno])
+    for index in range(8):
+        try:
+            with open(f"/tmp/big0", "ab") as file, open(f"/dev/shm/fill{index}", "wb") as other:
+                other.write(bytes(1 << 20))
+        except OSError as error:
+            got.append(errno.errorcode[error.errno]); break
+    answer(got)
+    """
+    limits = Limits(memory_bytes=200 << 20, file_bytes=2 << 20, scratch_bytes=4 << 20, scratch_inodes=200)
+    profile = Profile.for_kind("worker").replace(limits=limits)
+    assert any_cell(ERRNO_OF + _dedent(code), profile=profile).value == ["memory", "EFBIG", "ENOSPC", "ENOSPC"]
+
+
+def test_the_wall_limit_ends_the_cell(any_cell: Any) -> None:
+    profile = Profile.for_kind("worker").replace(limits=Limits(wall_s=0.5))
+    result = any_cell("import time; time.sleep(60)", profile=profile)
+    assert (result.timed_out, result.status) == (True, -9)
+
+
+def test_a_call_process_cannot_touch_its_init(any_cell: Any) -> None:
+    code = """
+    from toolcell_sandbox.mechanisms import landlock, rlimits
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        landlock.scope_call()
+        rlimits.raise_oom_score()
+        rlimits.limit_cpu(5)
+        score = open("/proc/self/oom_score_adj").read().strip()
+        try:
+            open("/proc/1/mem", "rb"); memory = "open"
+        except OSError as error:
+            memory = errno.errorcode[error.errno]
+        os.write(write, json.dumps([errno_of("kill", 1, 0), memory, score]).encode()); os._exit(0)
+    os.waitpid(child, 0)
+    print(os.read(read, 1000).decode())
+    """
+    signalled, memory, score = any_cell(ERRNO_OF + _dedent(code)).value
+    assert signalled == "EPERM" and memory in ("EACCES", "ENOENT", "EPERM") and score == "1000"
+
+
+def test_a_seventeenth_landlock_layer_is_an_error(any_cell: Any) -> None:
+    code = """
+    from toolcell_sandbox import SandboxError
+    from toolcell_sandbox.mechanisms import landlock
+    try:
+        for layer in range(20):
+            landlock.scope_call()
+    except SandboxError as error:
+        answer([layer, errno.errorcode[error.errno]])
+    """
+    assert any_cell(ERRNO_OF + _dedent(code)).value == [15, "E2BIG"]
+
+
+def test_cgroup_limits_need_no_address_space_limit_where_exec_is_granted(cell: Any, tree: Any) -> None:
+    group = tree.create("as", Limits())
+    try:
+        result = cell(
+            ERRNO_OF + "import resource; answer(resource.getrlimit(resource.RLIMIT_AS)[0])", cgroups=group.paths
+        )
+        assert result.value == -1
+    finally:
+        group.remove()
+
+
+def test_nothing_of_the_cell_is_left_in_the_hosts_mounts(cell: Any) -> None:
+    """Also where / is shared, as on every systemd machine."""
+    script = 'mount --make-rshared / && before=$(wc -l </proc/self/mountinfo) && "$@" && test $before = $(wc -l </proc/self/mountinfo)'
+    result = cell("pass", wrap=("unshare", "-m", "sh", "-c", script, "sh"))
+    assert result.status == 0
+
+
+def test_rootless_needs_a_single_thread_and_says_so(cell: Any) -> None:
+    before = """
+    import threading, toolcell_sandbox, sys
+    from toolcell_sandbox import identity
+    import toolcell_sandbox.enter
+    module = sys.modules["toolcell_sandbox.enter"]
+    original = module.enter_user_namespace
+    def with_a_thread(who):
+        threading.Thread(target=__import__("time").sleep, args=(5,), daemon=True).start()
+        original(who)
+    module.enter_user_namespace = with_a_thread
+    """
+    result = cell("pass", user=True, before=before)
+    assert result.error["mechanism"] == "user_namespace" and result.error["errno"] == 22
+
+
+def test_a_masked_proc_is_substituted_and_the_cell_still_works(cell: Any) -> None:
+    code = "answer([os.listdir('/proc'), entered.report.get('proc').state])"
+    assert cell(ERRNO_OF + code, user=True, mask_proc=True).value == [[], "substituted"]
+
+
+NAMESPACES = (
+    ["mount_namespace", "pid_namespace", "net_namespace", "ipc_namespace", "uts_namespace", "cgroup_namespace", "user_namespace"]
+)
+
+
+def test_landlock_and_seccomp_alone_still_confine(cell: Any) -> None:
+    code = """
+    def error_of(action):
+        try:
+            action()
+        except OSError as error:
+            return errno.errorcode[error.errno]
+        return "OK"
+    answer([errno_of("socket", 2, 1, 0), error_of(lambda: open("/etc/passwd")), error_of(lambda: open("/tmp/x", "w")),
+            error_of(lambda: open("/usr/bin/env")), error_of(lambda: os.kill(arguments, 0))])
+    """
+    import os
+
+    result = cell(
+        ERRNO_OF + _dedent(code), user=True, missing=(*NAMESPACES, "pivot_root", "proc"), arguments=os.getpid()
+    )
+    assert result.value == ["EAFNOSUPPORT", "EACCES", "EACCES", "OK", "EPERM"]
+
+
+@pytest.mark.parametrize(
+    ("sabotage", "what"),
+    [
+        ("module.seccomp.load = lambda program: None", "seccomp"),
+        ("module.capabilities.drop = lambda identity: None", "uid"),
+        ("module.fds.keep_only = lambda keep: None", "descriptors"),
+        ("module.namespaces.name_host = lambda name: None", "host name"),
+        ("module.capabilities.no_new_privileges = lambda: None", "Landlock"),
+        ("module.mounts.switch_root = lambda root: None", ""),
+        ("module.seccomp.load = lambda program: original(mod.assemble([mod.Return(mod.ALLOW)]))", "socket"),
+    ],
+)
+def test_the_self_test_refuses_a_cell_that_lacks_a_layer(cell: Any, sabotage: str, what: str) -> None:
+    before = "import sys, toolcell_sandbox.run\nmodule = sys.modules['toolcell_sandbox.enter']\n"
+    before += "import toolcell_sandbox.mechanisms.bpf as mod\noriginal = module.seccomp.load\n" + sabotage
+    result = cell("print('ran')", before=before)
+    assert result.error and "ran" not in result.out
+    assert what in str(result.error["what"])
+
+
+def test_a_missing_mechanism_is_refused_by_name_with_its_cure(cell: Any) -> None:
+    before = """
+    import sys, toolcell_sandbox.run
+    from toolcell_sandbox import Mechanism
+    module = sys.modules["toolcell_sandbox.spawn"]
+    prepare = module.prepare
+    module.prepare = lambda profile, *, report, **rest: prepare(
+        profile, report=report.changed(Mechanism("landlock", "missing", "not built", 38, "Boot another kernel.")), **rest)
+    """
+    error = cell("print('ran')", before=before).error
+    assert error["mechanism"] == "landlock" and "allow_missing={'landlock'}" in str(error["message"])
+
+
+def _dedent(code: str) -> str:
+    import textwrap
+
+    return textwrap.dedent(code)

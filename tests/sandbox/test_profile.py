@@ -1,0 +1,132 @@
+"""Profiles, limits, reports, errors: values that cross a process boundary and are only ever narrowed."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from toolcell_sandbox import Limits, Mechanism, Profile, SandboxError, SandboxReport, probe
+from toolcell_sandbox.profile import CAPABILITIES, python_paths
+from toolcell_sandbox.report import NAMES
+
+
+@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(Limits)])
+@pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), True, "5", None])
+def test_a_limit_that_is_not_positive_and_finite_is_refused_by_name(field: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"Limits.{field} "):
+        Limits(**{field: value})
+
+
+def test_counts_are_whole_numbers() -> None:
+    with pytest.raises(ValueError, match=r"Limits.processes is not a whole number: 1.5"):
+        Limits(processes=1.5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["main", "branch", "worker"])
+def test_a_profile_crosses_the_wire_unchanged(kind: str) -> None:
+    profile = Profile.for_kind(kind).replace(env={"A": "b"}, pass_env=("C",), readable=("/srv",), writable=("/srv/w",))
+    wire = profile.to_wire()
+    assert Profile.from_wire(wire) == profile
+
+    def plain(value: object) -> bool:
+        if isinstance(value, dict):
+            return all(isinstance(key, str) and plain(each) for key, each in value.items())
+        return all(map(plain, value)) if isinstance(value, list) else isinstance(value, (str, int, float, bool))
+
+    assert plain(wire)
+
+
+def test_unknown_fields_kinds_and_capabilities_are_refused() -> None:
+    for wire in ({"surprise": 1}, {"network": {"kind": "host"}}, {"limits": {"wall": 3}}):
+        with pytest.raises(ValueError):
+            Profile.from_wire(Profile.for_kind("worker").to_wire() | wire)
+    with pytest.raises(ValueError, match="'root'"):
+        Profile(grants=frozenset({"root"}))
+    with pytest.raises(ValueError, match="'admin'"):
+        Profile.for_kind("admin")
+
+
+@pytest.mark.parametrize("path", ["relative", "/", "/tmp", "/proc", "/dev/", "/usr/..", "/a\0b"])
+@pytest.mark.parametrize("field", ["readable", "writable"])
+def test_paths_that_cannot_be_bound_are_refused(field: str, path: str) -> None:
+    with pytest.raises(ValueError, match=f"Profile.{field}"):
+        Profile(**{field: (path,)})  # type: ignore[arg-type]
+
+
+def test_the_kinds_have_the_grants_of_the_contract() -> None:
+    assert Profile.for_kind("main").grants == Profile.for_kind("branch").grants == CAPABILITIES
+    assert Profile.for_kind("worker").grants == {"read", "memory.read", "web"}
+    assert Profile.for_kind("worker").is_narrower_than(Profile.for_kind("main"))
+    assert not Profile.for_kind("main").is_narrower_than(Profile.for_kind("worker"))
+
+
+def test_narrowing_never_widens() -> None:
+    profile = Profile.for_kind("worker").replace(readable=("/srv",), writable=("/srv/w",))
+    narrow = profile.narrow(grants={"read", "exec"}, limits=Limits(wall_s=5, memory_bytes=1 << 40), writable=())
+    assert narrow.grants == {"read"} and narrow.limits.wall_s == 5
+    assert narrow.limits.memory_bytes == profile.limits.memory_bytes and narrow.writable == ()
+    assert profile.narrow(writable=("/srv/w/deep",), readable=("/srv/w",)).is_narrower_than(profile)
+    for wider in ({"writable": ("/srv",)}, {"readable": ("/srvother",)}, {"readable": ("/etc",)}):
+        with pytest.raises(ValueError, match="does not cover"):
+            profile.narrow(**wider)  # type: ignore[arg-type]
+
+
+def test_a_cells_environment_has_no_secret_unless_it_is_named() -> None:
+    host = {"OPENAI_API_KEY": "secret", "HOME": "/root", "PATH": "/evil", "LANG": "de", "PASSED": "yes"}
+    environment = Profile(pass_env=("PASSED", "ABSENT"), env={"EXTRA": "1"}).environment(host)
+    assert set(environment) == {"PATH", "HOME", "TMPDIR", "LANG", "PASSED", "EXTRA"}
+    assert environment["HOME"] == environment["TMPDIR"] == "/tmp" and "/evil" not in environment["PATH"]
+
+
+def test_a_profile_cannot_be_changed_through_its_mapping() -> None:
+    env = {"A": "1"}
+    profile = Profile(env=env)
+    env["B"] = "2"
+    assert dict(profile.env) == {"A": "1"}
+    with pytest.raises(TypeError):
+        profile.env["C"] = "3"  # type: ignore[index]
+
+
+def test_the_interpreters_own_paths_are_known() -> None:
+    import os
+    import sys
+
+    paths = python_paths()
+    assert (
+        sys.prefix in paths and sys.base_prefix in paths and os.path.dirname(os.path.realpath(sys.executable)) in paths
+    )
+
+
+def test_a_report_requires_what_is_not_allowed_to_be_missing() -> None:
+    lost = Mechanism("landlock", "missing", "not built", 38, "Boot another kernel.")
+    report = SandboxReport((Mechanism("seccomp", "on"), lost, Mechanism("cgroup", "substituted")), "root")
+    assert report.on == {"seccomp"} and report.missing == (lost,)
+    with pytest.raises(SandboxError) as caught:
+        report.require(frozenset())
+    assert (caught.value.mechanism, caught.value.errno) == ("landlock", 38)
+    assert "Boot another kernel." in str(caught.value) and "allow_missing={'landlock'}" in str(caught.value)
+    report.require({"landlock"})
+    with pytest.raises(ValueError, match="names no mechanism: 'landlok'"):
+        report.require({"landlok"})
+    assert SandboxReport.from_wire(report.to_wire()) == report
+    assert "landlock           missing      not built. Boot another kernel." in str(report)
+
+
+def test_an_error_says_what_happened_and_what_to_do_and_crosses_the_wire() -> None:
+    error = SandboxError("step failed", step="a step", mechanism="landlock", errno=1, cure="Do this.")
+    assert str(error) == "step failed: Operation not permitted (errno 1). Do this."
+    again = SandboxError.from_wire(error.to_wire())
+    assert (str(again), again.step, again.mechanism, again.errno, again.cure) == (
+        str(error),
+        "a step",
+        "landlock",
+        1,
+        "Do this.",
+    )
+
+
+def test_this_machine_has_every_mechanism() -> None:
+    report = probe()
+    assert report.missing == () and report.on | {"user_namespace"} == set(NAMES), str(report)
+    rootless = probe("userns-root")
+    assert rootless.missing == () and rootless.on | {"idmapped_mounts"} == set(NAMES), str(rootless)

@@ -1,0 +1,142 @@
+"""The filter's bytes, evaluated for every number on every machine; the real filter runs in test_enter.py."""
+
+import errno
+
+import pytest
+
+from toolcell_sandbox.kernel.numbers import AUDIT_ARCH, TABLES
+from toolcell_sandbox.mechanisms.bpf import (
+    ALLOW,
+    KILL_PROCESS,
+    Instruction,
+    Jump,
+    Label,
+    Load,
+    Return,
+    assemble,
+    evaluate,
+    refuse,
+)
+from toolcell_sandbox.mechanisms.seccomp import CHECKS, EXEC_REFUSED, REFUSED, program
+
+MACHINES = sorted(TABLES)
+HIGH = 0x1_0000_0000
+
+
+def _answer(machine: str, name: str, *arguments: int, allow_exec: bool = True) -> int:
+    return evaluate(program(machine, allow_exec=allow_exec), TABLES[machine][name], AUDIT_ARCH[machine], arguments)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_every_number_has_the_answer_of_its_entry(machine: str) -> None:
+    refused = {name: refuse(error) for names, error, _reason in (*REFUSED, EXEC_REFUSED) for name in names.split()}
+    checked = {name for check in CHECKS for name in check.names.split()}
+    names = {number: name for name, number in TABLES[machine].items()}
+    filter_bytes = program(machine, allow_exec=False)
+    for number in range(1200):
+        name = names.get(number)
+        if name in checked:
+            continue
+        wanted = refuse(errno.ENOSYS) if name is None else refused.get(name, ALLOW)
+        assert evaluate(filter_bytes, number, AUDIT_ARCH[machine]) == wanted, (number, name)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_foreign_instruction_set_is_killed_whatever_the_number(machine: str) -> None:
+    for arch in {0x40000003, 0xC000003E, 0xC00000B7, 0x40000028, 0} - {AUDIT_ARCH[machine]}:
+        for number in (*range(500), 0x40000000, 0xFFFFFFFF):
+            assert evaluate(program(machine, allow_exec=True), number, arch) == KILL_PROCESS
+
+
+def test_x32_numbers_are_killed() -> None:
+    for number in (0x40000000, 0x40000000 | 41, 0x7FFFFFFF, 0xFFFFFFFF):
+        assert evaluate(program("x86_64", allow_exec=True), number, AUDIT_ARCH["x86_64"]) == KILL_PROCESS
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_numbers_that_no_kernel_has_yet_do_not_exist(machine: str) -> None:
+    for number in (470, 500, 1000, 100_000, 0x3FFFFFFF):
+        assert evaluate(program(machine, allow_exec=True), number, AUDIT_ARCH[machine]) == refuse(errno.ENOSYS)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("high", [0, HIGH, 0xFFFFFFFF << 32])
+def test_high_bits_that_the_kernel_ignores_change_no_answer(machine: str, high: int) -> None:
+    no = refuse(errno.EPERM)
+    assert _answer(machine, "clone", high | 0x10000000 | 17) == no
+    assert _answer(machine, "clone", high | 0x00020000) == no
+    assert _answer(machine, "clone", high | 0x3D0F00) == ALLOW  # what pthread_create passes
+    assert _answer(machine, "ioctl", 0, high | 0x5412) == no
+    assert _answer(machine, "ioctl", 0, high | 0x541C) == no
+    assert _answer(machine, "ioctl", 0, high | 0x5401) == ALLOW
+    assert _answer(machine, "fcntl", 0, high | 1024) == no
+    assert _answer(machine, "fcntl", 0, high | 1026) == no
+    assert _answer(machine, "fcntl", 0, high | 6) == ALLOW  # F_SETLK: sqlite in the workspace
+    assert _answer(machine, "socketpair", high | 1, high | 1) == ALLOW
+    assert _answer(machine, "socketpair", high | 2, high | 1) == refuse(errno.EAFNOSUPPORT)
+    assert _answer(machine, "socketpair", high | 1, high | 0o2000002) == refuse(errno.EAFNOSUPPORT)
+    assert _answer(machine, "socket", high | 2) == refuse(errno.EAFNOSUPPORT)
+    assert _answer(machine, "prlimit64", high | 0) == ALLOW
+    assert _answer(machine, "prlimit64", high | 7) == no
+    assert _answer(machine, "personality", high | 0xFFFFFFFF) == ALLOW
+    assert _answer(machine, "personality", high | 0x0040000) == no
+    assert _answer(machine, "seccomp", high | 1, high | 8) == no
+    assert _answer(machine, "seccomp", high | 1, high | 9) == no
+    assert _answer(machine, "seccomp", high | 1, high | 1) == ALLOW
+    assert _answer(machine, "fchmod", 3, high | 0o4755) == no
+    assert _answer(machine, "fchmodat", 3, 0, high | 0o2755) == no
+    assert _answer(machine, "fchmodat2", 3, 0, high | 0o6755, 0) == no
+    assert _answer(machine, "fchmod", 3, high | 0o1777) == ALLOW
+    assert _answer(machine, "mkdirat", 3, 0, high | 0o4755) == no
+    assert _answer(machine, "mknodat", 3, 0, high | 0o104755) == no
+    assert _answer(machine, "openat", 3, 0, high | 0o101, high | 0o4755) == no
+    assert _answer(machine, "openat", 3, 0, high | 0o20200001, high | 0o4755) == no
+    assert _answer(machine, "openat", 3, 0, high | 0, high | 0o7777) == ALLOW  # no file is made: the mode is not read
+    assert _answer(machine, "openat", 3, 0, high | 0o101, high | 0o1666) == ALLOW
+
+
+def test_the_old_calls_of_x86_64_are_checked_too() -> None:
+    for name, arguments in (
+        ("chmod", (0, 0o4755)),
+        ("creat", (0, 0o4755)),
+        ("open", (0, 0o101, 0o4755)),
+        ("mkdir", (0, 0o2755)),
+        ("mknod", (0, 0o104755)),
+    ):
+        assert _answer("x86_64", name, *arguments) == refuse(errno.EPERM), name
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_what_the_call_layer_needs_stays_allowed(machine: str) -> None:
+    for name in ("landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self", "prctl", "kill", "wait4"):
+        assert _answer(machine, name) == ALLOW
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_execve_depends_on_the_grant_alone(machine: str) -> None:
+    for name in ("execve", "execveat"):
+        assert _answer(machine, name) == ALLOW
+        assert _answer(machine, name, allow_exec=False) == refuse(errno.EACCES)
+
+
+def test_every_entry_names_a_call_of_some_machine_and_a_reason() -> None:
+    known = {name for table in TABLES.values() for name in table}
+    for names, _error, reason in (*REFUSED, EXEC_REFUSED):
+        assert reason and set(names.split()) <= known | {"create_module", "get_kernel_syms", "query_module"}
+    for check in CHECKS:
+        assert check.reason and set(check.names.split()) <= known
+
+
+@pytest.mark.parametrize("distance", [1, 254, 255, 256, 257, 1000])
+@pytest.mark.parametrize("branch", ["yes", "no", "both"])
+def test_a_jump_of_any_length_arrives(distance: int, branch: str) -> None:
+    yes, no = ("far" if branch != "no" else None), ("far" if branch != "yes" else None)
+    padding: list[Instruction] = [Return(1)] * distance
+    code = assemble([Load(0), Jump("==", 7, yes=yes, no=no), *padding, Label("far"), Return(2)])
+    assert evaluate(code, 7, 0) == (2 if branch != "no" else 1)
+    assert evaluate(code, 8, 0) == (2 if branch != "yes" else 1)
+
+
+def test_the_filter_is_short_for_every_call() -> None:
+    for machine in MACHINES:
+        assert len(program(machine, allow_exec=False)) // 8 < 500

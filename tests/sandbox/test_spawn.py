@@ -1,0 +1,229 @@
+"""Forking a cell: whose child it is, when it dies, what is left behind."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolcell_sandbox import Limits
+
+MAKER = """
+import json, os, signal, sys, time
+from toolcell_sandbox import Identity, Profile, SandboxError, probe, spawn
+from toolcell_sandbox.spawn import terminate
+report, identity, profile = probe(), Identity.for_slot(0), Profile.for_kind("worker")
+def sleep(entered):
+    while True:
+        time.sleep(60)
+def make(main=sleep, failed=lambda error: None, **options):
+    return spawn(profile, main, failed, identity=identity, report=report, **options)
+def say(value):
+    print(json.dumps(value), flush=True)
+"""
+
+
+def _start(code: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen([sys.executable, "-I", "-c", MAKER + code], stdout=subprocess.PIPE, text=True)
+
+
+def _run(code: str) -> Any:
+    with _start(code) as maker:
+        out = maker.communicate(timeout=60)[0]
+    assert maker.returncode == 0
+    return json.loads(out.splitlines()[-1])
+
+
+def _is_gone(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def _wait_gone(pid: int, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if _is_gone(pid):
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_a_cell_dies_with_its_maker() -> None:
+    with _start("say(make().pid); time.sleep(60)") as maker:
+        assert maker.stdout is not None
+        pid = json.loads(maker.stdout.readline())
+        time.sleep(0.2)
+        assert not _is_gone(pid)
+        maker.kill()
+        assert _wait_gone(pid, 1.0)
+
+
+def test_a_cell_whose_maker_dies_during_the_hand_over_never_starts() -> None:
+    code = """
+module = sys.modules["toolcell_sandbox.spawn"]
+opened = os.pidfd_open
+def die(pid):
+    if pid == os.getpid():
+        return opened(pid)
+    say(pid)
+    os._exit(0)
+module.os.pidfd_open = die
+make(lambda entered: open("/dev/stdout", "w").write("started"))
+"""
+    with _start(code) as maker:
+        out = maker.communicate(timeout=30)[0]
+    assert "started" not in out
+    assert _wait_gone(json.loads(out), 1.0)
+
+
+def test_a_cell_dies_with_its_maker_even_though_setresuid_clears_the_signal_and_the_tool_is_busy() -> None:
+    with _start("say(make(lambda entered: [None for _ in iter(int, 1)]).pid); time.sleep(60)") as maker:
+        assert maker.stdout is not None
+        pid = json.loads(maker.stdout.readline())
+        time.sleep(0.3)
+        maker.kill()
+        assert _wait_gone(pid, 1.0)
+
+
+def test_the_cell_is_a_child_of_its_maker_and_its_pidfd_is_right() -> None:
+    code = """
+child = make()
+parent = int(open(f"/proc/{child.pid}/stat").read().rsplit(")", 1)[1].split()[1])
+info = open(f"/proc/self/fdinfo/{child.pidfd}").read()
+say([parent == os.getpid(), f"Pid:\\t{child.pid}\\n" in info, terminate(child)])
+"""
+    assert _run(code) == [True, True, -9]
+
+
+def test_making_cells_leaks_no_descriptor_and_no_child() -> None:
+    code = """
+def fds(): return len(os.listdir("/proc/self/fd"))
+terminate(make()); before = fds()
+for _ in range(10):
+    terminate(make())
+try:
+    os.waitpid(-1, os.WNOHANG); left = True
+except ChildProcessError:
+    left = False
+say([fds() - before, left])
+"""
+    assert _run(code) == [0, False]
+
+
+def test_a_failure_before_the_init_exists_is_raised_and_told() -> None:
+    code = """
+read, write = os.pipe()
+try:
+    make(failed=lambda error: os.write(write, error.step.encode()), cgroups=("/nonexistent",))
+except SandboxError as error:
+    say([error.step, error.errno, error.mechanism, os.read(read, 100).decode()])
+"""
+    assert _run(code) == ["join /nonexistent", 2, "cgroup", "join /nonexistent"]
+
+
+def test_a_failure_inside_the_init_is_told_and_the_cell_exits_with_1() -> None:
+    code = """
+import toolcell_sandbox.enter
+read, write = os.pipe()
+module = sys.modules["toolcell_sandbox.enter"]
+module.landlock.restrict = lambda rules, version: 1 / 0
+child = make(lambda entered: os.write(write, b"ran"), lambda error: os.write(write, error.what.encode()), keep_fds=(write,))
+status = os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
+say([status, os.read(read, 1000).decode()])
+"""
+    status, told = _run(code)
+    assert status == 1 and "ZeroDivisionError" in told
+
+
+def test_a_main_that_returns_or_raises_ends_the_cell_with_1() -> None:
+    code = """
+def broken(entered): raise RuntimeError
+ends = []
+for main in (lambda entered: None, broken):
+    child = make(main)
+    ends.append(os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1]))
+say(ends)
+"""
+    assert _run(code) == [1, 1]
+
+
+def test_every_descendant_dies_with_the_init() -> None:
+    code = """
+read, write = os.pipe()
+def main(entered):
+    for _ in range(5):
+        if os.fork() == 0:
+            os.setsid()
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            os.write(write, b"x")
+            time.sleep(60)
+    time.sleep(60)
+child = make(main, keep_fds=(write,))
+os.close(write)
+ready = b""
+while len(ready) < 5: ready += os.read(read, 5)
+terminate(child)
+say(os.read(read, 1).decode())  # end of file: nobody holds the other end
+"""
+    assert _run(code) == ""
+
+
+def test_an_undumpable_maker_can_make_cells(any_cell: Any) -> None:
+    before = "import ctypes; ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)"
+    assert any_cell("print(1)", before=before).value == 1
+
+
+def test_importing_is_cheap_and_functions_are_not_hidden_by_modules_of_their_name() -> None:
+    code = """
+import sys
+import toolcell_sandbox.spawn, toolcell_sandbox.enter, toolcell_sandbox.run
+from toolcell_sandbox import spawn, enter, run
+from toolcell_sandbox.spawn import spawn as again
+assert callable(spawn) and callable(enter) and callable(run) and spawn is again
+heavy = {"typing", "subprocess", "json", "asyncio", "socket", "threading", "pathlib", "tempfile", "logging"}
+print(sorted(heavy & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {_source()!r})\n{code}"],
+                          capture_output=True, text=True, check=True, timeout=30)  # fmt: skip
+    assert done.stdout.strip() == "[]"
+
+
+def _source() -> str:
+    import toolcell_sandbox
+
+    return str(Path(toolcell_sandbox.__file__).parent.parent)
+
+
+@pytest.mark.parametrize("round_", range(3))
+def test_cells_are_made_in_a_row_in_a_reused_cgroup(tree: Any, round_: int) -> None:
+    group = tree.create(f"row{round_}", Limits())
+    try:
+        code = f"""
+for _ in range(5):
+    child = make(cgroups={group.paths!r})
+    terminate(child)
+say(0)
+"""
+        assert _run(code) == 0
+        assert group.processes() == []
+    finally:
+        group.remove()
+
+
+def test_signals_reach_only_the_cell() -> None:
+    code = """
+child = make()
+time.sleep(0.1)
+os.kill(child.pid, signal.SIGTERM)   # pid 1 ignores what it has no handler for
+time.sleep(0.1)
+alive = os.waitpid(child.pid, os.WNOHANG)[0] == 0
+say([alive, terminate(child)])
+"""
+    assert _run(code)[1] == -signal.SIGKILL

@@ -1,0 +1,28 @@
+"""The package's face: lazy, complete, and free of anything of ours."""
+
+import subprocess
+import sys
+
+import pytest
+
+import toolcell_tools
+
+
+@pytest.mark.parametrize("name", toolcell_tools.__all__)
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(toolcell_tools, name) is not None
+    assert name in dir(toolcell_tools)
+
+
+def test_importing_the_package_imports_nothing_else() -> None:
+    code = (
+        "import sys; before = {*sys.modules}; import toolcell_tools; new = {*sys.modules} - before;"
+        "sys.exit(str(new) if {'typing', 'pydantic', 'toolcell_tools.result'} & new else 0)"
+    )
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'toolcell_tools' has no attribute 'nothing'"):
+        toolcell_tools.nothing  # type: ignore[attr-defined]  # noqa: B018

@@ -1,0 +1,281 @@
+"""Parameter and output schemas, from types and docstrings."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, Literal, Optional
+
+import jsonschema
+import pytest
+from pydantic import BaseModel, Field
+from typing_extensions import TypedDict
+
+from toolcell_tools import ToolContext, ToolDefinitionError, ToolResult, tool
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Point(BaseModel):
+    """A place."""
+
+    x: int
+    y: int = 0
+
+
+class Tree(BaseModel):
+    name: str
+    children: list["Tree"] = []
+
+
+@dataclass
+class Size:
+    width: int
+    height: int = 1
+
+
+class Movie(TypedDict):
+    title: str
+
+
+def google(path: str, limit: int = 10) -> str:
+    """Read a file.
+
+    It must be text.
+
+    Note:
+        Slow for large files.
+
+    Args:
+        path: Where it is,
+            below the workspace.
+        limit (int): How many lines.
+
+    Returns:
+        The text.
+
+    Raises:
+        OSError: never shown to a model.
+    """
+    return path * limit
+
+
+def numpy(path: str, limit: int = 10) -> str:
+    """Read a file.
+
+    It must be text.
+
+    Parameters
+    ----------
+    path : str
+        Where it is, below the workspace.
+    limit
+        How many lines.
+
+    Returns
+    -------
+    str
+        The text.
+    """
+    return path * limit
+
+
+def sphinx(path: str, limit: int = 10) -> str:
+    """Read a file.
+
+    It must be text.
+
+    :param path: Where it is,
+        below the workspace.
+    :param int limit: How many lines.
+    :returns: The text.
+    """
+    return path * limit
+
+
+def schema_of(fn: Any) -> dict[str, Any]:
+    schema: dict[str, Any] = tool(fn).declaration.parameters_schema
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return schema
+
+
+def property_of(annotation: Any) -> Any:
+    def takes(value: Any) -> None: ...
+
+    takes.__annotations__["value"] = annotation
+    return schema_of(takes)["properties"]["value"]
+
+
+@pytest.mark.parametrize("fn", [google, numpy, sphinx])
+def test_each_docstring_style_gives_the_same_parameters(fn: Any) -> None:
+    assert schema_of(fn) == {
+        "type": "object",
+        "properties": {
+            "path": {"type": "string", "description": "Where it is, below the workspace."},
+            "limit": {"type": "integer", "description": "How many lines.", "default": 10},
+        },
+        "required": ["path"],
+        "additionalProperties": False,
+    }
+
+
+@pytest.mark.parametrize("fn", [numpy, sphinx])
+def test_the_description_is_summary_and_body_without_sections(fn: Any) -> None:
+    assert tool(fn).declaration.description == "Read a file.\n\nIt must be text."
+
+
+def test_a_note_in_a_docstring_belongs_to_the_description() -> None:
+    description = tool(google).declaration.description
+    assert description == "Read a file.\n\nIt must be text.\n\nNote: Slow for large files."
+
+
+def test_a_function_without_parameters_has_an_empty_closed_schema() -> None:
+    def now() -> str:
+        return ""
+
+    assert schema_of(now) == {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
+
+
+@pytest.mark.parametrize(
+    ("annotation", "expected"),
+    [
+        (str | None, {"anyOf": [{"type": "string"}, {"type": "null"}]}),
+        (Optional[int], {"anyOf": [{"type": "integer"}, {"type": "null"}]}),  # noqa: UP045
+        (int | str, {"anyOf": [{"type": "integer"}, {"type": "string"}]}),
+        (Literal["a", "b"], {"type": "string", "enum": ["a", "b"]}),
+        (list[int], {"type": "array", "items": {"type": "integer"}}),
+        (dict[str, float], {"type": "object", "additionalProperties": {"type": "number"}}),
+        (datetime, {"type": "string", "format": "date-time"}),
+        (Path, {"type": "string", "format": "path"}),
+        (Any, {}),
+        (Annotated[int, Field(ge=1, description="Many.")], {"type": "integer", "minimum": 1, "description": "Many."}),
+    ],
+)
+def test_a_type_has_the_schema_that_models_expect(annotation: Any, expected: dict[str, Any]) -> None:
+    assert property_of(annotation) == expected
+
+
+def test_a_decimal_may_be_a_number_or_a_string() -> None:
+    assert {choice["type"] for choice in property_of(Decimal)["anyOf"]} == {"number", "string"}
+
+
+def test_enums_models_dataclasses_and_typed_dicts_are_shared_definitions() -> None:
+    def draw(colour: Colour, at: Point, to: Point, size: Size, movie: Movie) -> None: ...
+
+    schema = schema_of(draw)
+    assert schema["properties"]["at"] == schema["properties"]["to"] == {"$ref": "#/$defs/Point"}
+    assert schema["$defs"]["Colour"]["enum"] == ["red", "blue"]
+    assert schema["$defs"]["Point"]["required"] == ["x"]
+    assert schema["$defs"]["Size"]["properties"]["height"]["default"] == 1
+    assert schema["$defs"]["Movie"]["required"] == ["title"]
+
+
+def test_a_recursive_model_refers_to_itself() -> None:
+    def plant(tree: Tree) -> None: ...
+
+    schema = schema_of(plant)
+    assert schema["$defs"]["Tree"]["properties"]["children"]["items"] == {"$ref": "#/$defs/Tree"}
+    jsonschema.validate({"tree": {"name": "a", "children": [{"name": "b"}]}}, schema)
+
+
+def test_two_models_of_one_name_stay_apart() -> None:
+    def other() -> Any:
+        class Point(BaseModel):
+            label: str
+
+        return Point
+
+    def compare(a: Any, b: Any) -> None: ...
+
+    compare.__annotations__ |= {"a": Point, "b": other()}
+    schema = schema_of(compare)
+    assert schema["properties"]["a"] != schema["properties"]["b"]
+
+
+def test_defaults_are_kept_as_json() -> None:
+    def paint(colour: Colour = Colour.RED, at: Point = Point(x=1), where: Path = Path("a")) -> None: ...
+
+    properties = schema_of(paint)["properties"]
+    assert [properties[name]["default"] for name in ("colour", "at", "where")] == ["red", {"x": 1, "y": 0}, "a"]
+
+
+def test_a_description_in_annotated_wins_over_the_docstring() -> None:
+    def show(path: Annotated[str, Field(description="typed")], other: str) -> None:
+        """Show.
+
+        Args:
+            path: documented
+            other: documented
+        """
+
+    properties = schema_of(show)["properties"]
+    assert (properties["path"]["description"], properties["other"]["description"]) == ("typed", "documented")
+
+
+def test_a_parameter_may_be_called_what_pydantic_reserves() -> None:
+    def odd(schema: str, copy: int, model_config: str, _hidden: str = "") -> None: ...
+
+    assert list(schema_of(odd)["properties"]) == ["schema", "copy", "model_config", "_hidden"]
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [ToolContext, "ToolContext", "toolcell.ToolContext", ToolContext | None, Optional[ToolContext], "ToolContext | None"],
+)
+def test_the_context_is_found_by_its_annotation_and_left_out(annotation: Any) -> None:
+    def act(text: str, c: Any = None) -> None: ...
+
+    act.__annotations__["c"] = annotation
+    made = tool(act)
+    assert made.context_parameter == "c"
+    assert list(made.declaration.parameters_schema["properties"]) == ["text"]
+
+
+def test_types_from_the_function_that_defines_the_tool_can_be_named_in_strings() -> None:
+    class Local(BaseModel):
+        a: int
+
+    @tool
+    def use(value: "Local") -> "Local":
+        return value
+
+    assert "Local" in use.declaration.parameters_schema["$defs"]
+    assert use.declaration.output_schema is not None
+    assert use.bind({"value": {"a": 1}}, None) == {"value": Local(a=1)}
+
+
+@pytest.mark.parametrize("annotation", [Point, Size, Movie])
+def test_an_output_schema_comes_from_a_structured_return_type(annotation: Any) -> None:
+    def give() -> Any: ...
+
+    give.__annotations__["return"] = annotation
+    schema = tool(give).declaration.output_schema
+    assert schema is not None
+    assert schema["type"] == "object"
+
+
+@pytest.mark.parametrize("annotation", [str, None, list[int], dict[str, int], ToolResult, Any, "Unknown", "not a type"])
+def test_other_return_types_have_no_output_schema(annotation: Any) -> None:
+    def give() -> Any: ...
+
+    give.__annotations__["return"] = annotation
+    assert tool(give).declaration.output_schema is None
+
+
+def test_an_output_schema_can_be_given_as_a_type_or_as_json_schema() -> None:
+    def give() -> Any: ...
+
+    given = {"type": "array", "items": {"type": "integer"}}
+    assert tool(give, output_schema=given).declaration.output_schema == given
+    assert tool(give, output_schema=list[int]).declaration.output_schema == given
+
+
+def test_a_wrong_output_schema_says_where_it_is_wrong() -> None:
+    def give() -> Any: ...
+
+    with pytest.raises(ToolDefinitionError, match=r"output_schema is not valid JSON Schema at \$\.type"):
+        tool(give, output_schema={"type": "strnig"})

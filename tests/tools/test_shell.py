@@ -1,0 +1,146 @@
+"""The shell handle: output, ends, timeouts, and nothing left behind."""
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolcell_tools import Shell, ToolFailure
+from toolcell_tools.capture import HeadTail
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
+
+
+def gone(pid: int) -> bool:
+    """Whether the process ends, or is a zombie of someone else's, within two seconds."""
+    for _ in range(200):
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_a_command_gives_its_output_and_exit_code(shell: Shell) -> None:
+    done = shell.run("echo out; echo err >&2; exit 3")
+    assert (done.stdout, done.stderr, done.exit_code, done.timed_out) == ("out\n", "err\n", 3, False)
+
+
+def test_a_command_runs_in_the_workspace_or_below(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    assert shell.run("pwd").stdout.strip() == str(tmp_path)
+    assert shell.run("pwd", cwd="sub").stdout.strip() == str(tmp_path / "sub")
+    for cwd, message in {"..": "outside the workspace", "none": "is not a directory in the workspace"}.items():
+        with pytest.raises(ToolFailure, match=message):
+            shell.run("pwd", cwd=cwd)
+
+
+def test_a_command_has_no_input(shell: Shell) -> None:
+    assert shell.run("cat; echo end").stdout == "end\n"
+
+
+def test_a_command_killed_by_a_signal_has_a_negative_exit_code(shell: Shell) -> None:
+    assert shell.run("kill -9 $$").exit_code == -9
+
+
+def test_a_timeout_kills_the_whole_group_and_keeps_the_output(shell: Shell) -> None:
+    started = time.monotonic()
+    done = shell.run("sleep 60 & echo $!; sleep 60", timeout_s=0.3)
+    assert time.monotonic() - started < 5
+    assert (done.timed_out, done.exit_code) == (True, None)
+    assert gone(int(done.stdout))
+
+
+def test_a_command_that_ignores_signals_is_killed_too(shell: Shell) -> None:
+    assert shell.run("trap '' TERM INT HUP; while :; do sleep 1; done", timeout_s=0.3).timed_out
+
+
+def test_what_stays_in_the_background_does_not_hold_the_call_up(shell: Shell) -> None:
+    started = time.monotonic()
+    done = shell.run("sleep 60 & echo $!")
+    assert time.monotonic() - started < 5
+    assert (done.exit_code, done.timed_out) == (0, False)
+    assert gone(int(done.stdout))
+
+
+def test_a_background_writer_without_end_does_not_hold_the_call_up(shell: Shell) -> None:
+    done = shell.run("yes & sleep 0.1", timeout_s=20)
+    assert (done.exit_code, done.timed_out) == (0, False)
+
+
+def test_endless_output_is_bounded_and_counted_exactly(shell: Shell) -> None:
+    done = shell.run("head -c 5000000 /dev/zero | tr '\\0' x; echo END")
+    assert done.stdout_omitted_bytes == 5_000_004 - 30_000
+    assert "[… 4,970,004 of 5,000,004 bytes left out …]" in done.stdout
+    assert done.stdout.endswith("xEND\n")
+    assert len(done.stdout) < 31_000
+
+
+def test_output_that_is_not_utf8_is_shown_with_replacement_characters(shell: Shell) -> None:
+    assert shell.run("printf 'a\\377b'").stdout == "a\ufffdb"
+
+
+def test_no_descriptor_is_left_open(shell: Shell) -> None:
+    before = set(os.listdir("/proc/self/fd"))
+    shell.run("echo x; sleep 5 &", timeout_s=3)
+    shell.run("sleep 5", timeout_s=0.1)
+    asyncio.run(shell.arun("echo x"))
+    assert set(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize(
+    ("command", "timeout_s", "message"),
+    [("a\0b", None, "NUL"), ("true", 0, "more than 0"), ("true", float("nan"), "more than 0"), ("\ud800", None, "could not")],
+)
+def test_a_command_that_cannot_start_says_why(shell: Shell, command: str, timeout_s: float | None, message: str) -> None:
+    with pytest.raises(ToolFailure, match=message):
+        shell.run(command, timeout_s=timeout_s)
+
+
+def test_async_commands_run_side_by_side(shell: Shell) -> None:
+    async def main() -> list[str]:
+        results = await asyncio.gather(*(shell.arun(f"sleep 0.3; echo {n}") for n in range(4)))
+        return [done.stdout for done in results]
+
+    started = time.monotonic()
+    assert asyncio.run(main()) == ["0\n", "1\n", "2\n", "3\n"]
+    assert time.monotonic() - started < 1.1
+
+
+def test_cancelling_an_async_command_kills_it(shell: Shell, tmp_path: Path) -> None:
+    async def main() -> None:
+        running = asyncio.ensure_future(shell.arun("echo $$ > pid; sleep 60"))
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().strip():
+            await asyncio.sleep(0.01)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    asyncio.run(main())
+    assert gone(int((tmp_path / "pid").read_text()))
+
+
+@given(st.lists(st.binary(max_size=40), max_size=20), st.integers(0, 60))
+def test_head_and_tail_are_exact_however_the_stream_is_chunked(chunks: list[bytes], limit: int) -> None:
+    buffer = HeadTail(limit)
+    for chunk in chunks:
+        buffer.feed(bytes(byte % 26 + 97 for byte in chunk))
+    whole = b"".join(bytes(byte % 26 + 97 for byte in chunk) for chunk in chunks).decode()
+    assert buffer.total == len(whole)
+    assert buffer.omitted == max(0, len(whole) - limit)
+    text = buffer.text()
+    if buffer.omitted:
+        half = limit // 2
+        assert text.startswith(whole[: limit - half])
+        assert text.endswith("]\n" + whole[len(whole) - half :])
+    else:
+        assert text == whole

@@ -1,0 +1,80 @@
+"""A unified diff of replacements whose places are known: no comparing of whole files."""
+
+import re
+from bisect import bisect_right
+from difflib import unified_diff
+
+__all__ = ["diff_of_replacements", "line_number"]
+
+_CONTEXT = 3  # lines, as diff -u
+_HUNKS = 20
+_DIFF_CHARS = 20_000
+
+
+def line_number(text: str, place: int) -> int:
+    """The line of the character at `place`, from 1."""
+    return text.count("\n", 0, place) + 1
+
+
+def diff_of_replacements(path: str, text: str, places: list[int], old: str, new: str) -> str:
+    """What replacing `old` by `new` at `places` changes in `text`; past 20 hunks or 20,000 characters it says so."""
+    lines = re.findall(r"[^\n]*\n|[^\n]+", text)
+    starts = [0]
+    for line in lines:
+        starts.append(starts[-1] + len(line))
+    out = [f"--- a/{path}", f"+++ b/{path}"]
+    shift = 0
+    groups = _groups(places, old, starts)
+    for first, last, inside in groups[:_HUNKS]:
+        begin, end = starts[first], starts[last]
+        before = text[begin:end]
+        after = _replaced(text, begin, end, inside, old, new)
+        hunk = _hunk(before, after, first, first + shift)
+        out.extend(hunk)
+        shift += _count(after) - _count(before)
+    if len(groups) > _HUNKS:
+        out.append(f"[… {len(groups) - _HUNKS:,} more hunks left out …]")
+    diff = "\n".join(out)
+    if len(diff) > _DIFF_CHARS:
+        diff = f"{diff[:_DIFF_CHARS]}\n[… {len(diff) - _DIFF_CHARS:,} more characters left out …]"
+    return diff
+
+
+def _groups(places: list[int], old: str, starts: list[int]) -> list[tuple[int, int, list[int]]]:
+    """Runs of lines `[first, last)`, context included, that do not touch, and the places in each."""
+    groups: list[tuple[int, int, list[int]]] = []
+    total = len(starts) - 1
+    for place in places:
+        first = max(0, bisect_right(starts, place) - 1 - _CONTEXT)
+        last = min(total, bisect_right(starts, place + len(old) - 1) + _CONTEXT)
+        if groups and first <= groups[-1][1]:
+            begin, _, inside = groups[-1]
+            groups[-1] = (begin, last, [*inside, place])
+        else:
+            groups.append((first, last, [place]))
+    return groups
+
+
+def _replaced(text: str, begin: int, end: int, places: list[int], old: str, new: str) -> str:
+    parts: list[str] = []
+    at = begin
+    for place in places:
+        parts += [text[at:place], new]
+        at = place + len(old)
+    return "".join([*parts, text[at:end]])
+
+
+def _count(text: str) -> int:
+    return text.count("\n") + (text != "" and not text.endswith("\n"))
+
+
+def _hunk(before: str, after: str, old_shift: int, new_shift: int) -> list[str]:
+    lines = unified_diff(before.split("\n"), after.split("\n"), lineterm="", n=_CONTEXT)
+    return [_moved(line, old_shift, new_shift) for line in list(lines)[2:]]
+
+
+def _moved(line: str, old_shift: int, new_shift: int) -> str:
+    found = re.fullmatch(r"@@ -(\d+)((?:,\d+)?) \+(\d+)((?:,\d+)?) @@", line)
+    if found is None:
+        return line
+    return f"@@ -{int(found[1]) + old_shift}{found[2]} +{int(found[3]) + new_shift}{found[4]} @@"

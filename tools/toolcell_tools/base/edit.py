@@ -1,0 +1,85 @@
+"""`edit`: replace an exact piece of a file's text."""
+
+from difflib import get_close_matches
+from itertools import islice
+from typing import Annotated
+
+from pydantic import Field
+
+from toolcell_tools.annotations import Annotations
+from toolcell_tools.capability import Capability
+from toolcell_tools.context import ToolContext, require
+from toolcell_tools.failures import ToolFailure
+from toolcell_tools.function import tool
+from toolcell_tools.result import ToolResult
+
+from .diffs import diff_of_replacements, line_number
+
+__all__ = ["edit"]
+
+_SEARCHED_LINES = 5_000  # for the closest line; comparing is slow, and this is only a hint
+_COMPARED_CHARS = 400
+
+
+@tool(
+    needs={Capability.READ, Capability.WRITE},
+    annotations=Annotations(title="Edit a file", destructive=True, edit=True, sequential=True),
+)
+def edit(
+    ctx: ToolContext,
+    path: Annotated[str, Field(description="The file, relative to the workspace.")],
+    old_text: Annotated[str, Field(min_length=1, description="The text to replace, exactly, whitespace included.")],
+    new_text: Annotated[str, Field(description="What to put in its place.")],
+    replace_all: Annotated[bool, Field(description="Replace every occurrence rather than the only one.")] = False,
+) -> ToolResult:
+    """Replace a piece of a text file. The old text must occur exactly once, unless replace_all is set."""
+    writer = require(ctx.writer, Capability.WRITE)
+    text = ctx.workspace.read_text(path)
+    if "\r\n" in text and old_text not in text:
+        # `read` shows lines without their ends; a file with Windows line ends keeps them.
+        old_text, new_text = _windows_ends(old_text), _windows_ends(new_text)
+    if old_text == new_text:
+        raise ToolFailure("old_text and new_text are the same; there is nothing to change")
+    places = _places(text, old_text)
+    if not places:
+        raise ToolFailure(_not_found(text, old_text, path))
+    if len(places) > 1 and not replace_all:
+        lines = [line_number(text, place) for place in places]
+        raise ToolFailure(
+            f"old_text occurs {len(places):,} times in {path!r}, on lines {', '.join(map(str, lines[:10]))}"
+            f"{', …' if len(lines) > 10 else ''}. Add lines around it to make it unique, or set replace_all.",
+            {"occurrences": len(places), "lines": lines[:100]},
+        )
+    artifact = writer.write_text(path, text.replace(old_text, new_text))
+    diff = diff_of_replacements(artifact.path, text, places, old_text, new_text)
+    output = {"path": artifact.path, "replacements": len(places), "diff": diff}
+    count = "1 place" if len(places) == 1 else f"{len(places):,} places"
+    return ToolResult(output=output, display=f"Edited {artifact.path} in {count}", artifacts=[artifact])
+
+
+def _windows_ends(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\n", "\r\n")
+
+
+def _places(text: str, old: str) -> list[int]:
+    """Where `old` begins, without overlaps, as str.replace goes."""
+    places: list[int] = []
+    place = text.find(old)
+    while place >= 0:
+        places.append(place)
+        place = text.find(old, place + len(old))
+    return places
+
+
+def _not_found(text: str, old: str, path: str) -> str:
+    message = f"old_text was not found in {path!r}; it must match exactly, whitespace included."
+    wanted = next((line for line in old.splitlines() if line.strip()), "")[:_COMPARED_CHARS]
+    lines = [line[:_COMPARED_CHARS] for line in islice(text.splitlines(), _SEARCHED_LINES)]
+    # By stripped text first: what most often differs is the indentation.
+    stripped = [number for number, line in enumerate(lines, 1) if wanted and line.strip() == wanted.strip()]
+    if stripped:
+        return f"{message} Its first line is like line {stripped[0]}: {lines[stripped[0] - 1]!r}. Read the file again."
+    close = get_close_matches(wanted, lines, n=1, cutoff=0.5) if wanted else []
+    if close:
+        return f"{message} The closest is line {lines.index(close[0]) + 1}: {close[0]!r}. Read the file again."
+    return f"{message} Nothing in it is close. Read the file again."

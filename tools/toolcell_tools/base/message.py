@@ -1,0 +1,20 @@
+"""`message`: a word to the people on the session's channel."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from toolcell_tools.annotations import Annotations
+from toolcell_tools.capability import Capability
+from toolcell_tools.context import ToolContext, require
+from toolcell_tools.function import tool
+from toolcell_tools.result import ToolResult
+
+__all__ = ["message"]
+
+
+@tool(needs={Capability.CHANNEL}, annotations=Annotations(title="Send a message", open_world=True, sequential=True))
+def message(ctx: ToolContext, text: Annotated[str, Field(min_length=1, description="What to say.")]) -> ToolResult:
+    """Send a message to the people this session talks with."""
+    require(ctx.channel, Capability.CHANNEL).send(text)
+    return ToolResult(output={"sent": True, "characters": len(text)}, display=text)

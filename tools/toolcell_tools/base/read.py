@@ -1,0 +1,110 @@
+"""`read`: a window of numbered lines of a text file."""
+
+from collections.abc import Iterator
+from typing import Annotated, BinaryIO
+
+from pydantic import Field
+
+from toolcell_tools.annotations import Annotations
+from toolcell_tools.capability import Capability
+from toolcell_tools.context import ToolContext
+from toolcell_tools.failures import ToolFailure
+from toolcell_tools.function import tool
+from toolcell_tools.result import ToolResult
+
+__all__ = ["read"]
+
+LINE_LIMIT = 2_000
+LINE_BYTES = 8_000  # a longer line is cut, and the cut is counted
+WINDOW_BYTES = 60_000  # with JSON's escapes this stays below what ToolResult.for_model keeps
+_CHUNK = 1_048_576
+_SNIFF = 8_192
+
+
+@tool(needs={Capability.READ}, annotations=Annotations(title="Read a file", idempotent=True))
+def read(
+    ctx: ToolContext,
+    path: Annotated[str, Field(description="The file, relative to the workspace.")],
+    offset: Annotated[int, Field(ge=1, description="The first line to show, counted from 1.")] = 1,
+    limit: Annotated[int, Field(ge=1, description="How many lines to show at most.")] = LINE_LIMIT,
+) -> ToolResult:
+    """Read a text file. Shows a window of its lines, each after its number and a tab, and says what is left."""
+    _refuse_directory(ctx, path)
+    with ctx.workspace.open(path) as file:
+        _refuse_binary(file, path)
+        shown, total = _window(file, offset, limit)
+    if offset > total and not (total == 0 and offset == 1):
+        raise ToolFailure(f"{path!r} has {total:,} lines; offset {offset:,} is past its end")
+    last = offset + len(shown) - 1
+    output: dict[str, object] = {
+        "path": path,
+        "content": "\n".join(shown),
+        "start_line": offset,
+        "end_line": last,
+        "total_lines": total,
+    }
+    if last < total:
+        output["more"] = f"{total - last:,} lines are left; read on with offset={last + 1}"
+    lines = f"lines {offset:,} to {last:,} of {total:,}" if shown else "it is empty"
+    return ToolResult(output=output, display=f"Read {path}: {lines}")
+
+
+def _refuse_directory(ctx: ToolContext, path: str) -> None:
+    if ctx.workspace.resolve(path).is_dir():
+        entries = ctx.workspace.list(path)
+        names = [entry.path + "/" * (entry.kind == "directory") for entry in entries[:50]]
+        more = f" and {len(entries) - 50:,} more" if len(entries) > 50 else ""
+        raise ToolFailure(
+            f"{path!r} is a directory; read one of its files: {', '.join(names) or 'there are none'}{more}",
+            {"entries": names, "total": len(entries)},
+        )
+
+
+def _refuse_binary(file: BinaryIO, path: str) -> None:
+    start = file.read(_SNIFF)
+    if b"\0" in start:
+        size = file.seek(0, 2)
+        raise ToolFailure(f"{path!r} is a binary file of {size:,} bytes; read shows text only")
+    file.seek(0)
+
+
+def _window(file: BinaryIO, offset: int, limit: int) -> tuple[list[str], int]:
+    """The numbered lines from `offset`, and how many lines the file has. Memory is bounded, however long a line is."""
+    shown: list[str] = []
+    room = WINDOW_BYTES
+    open_window = True
+    number = 0
+    for start, length in _lines(file):
+        number += 1
+        if not open_window or number < offset:
+            continue
+        line = _line(number, start, length)
+        room -= len(line.encode()) + 1
+        # The first line is shown whatever its size (it is bounded), so that reading on always gets further.
+        if len(shown) == limit or (room < 0 and shown):
+            open_window = False
+            continue
+        shown.append(line)
+    return shown, number
+
+
+def _lines(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
+    """Of each line, its first LINE_BYTES bytes and its length, both without the line's end."""
+    while start := file.readline(LINE_BYTES + 2):
+        length = len(start)
+        ended = start.endswith(b"\n")
+        while not ended:
+            rest = file.readline(_CHUNK)
+            if not rest:
+                break
+            length += len(rest)
+            ended = rest.endswith(b"\n")
+        yield start.rstrip(b"\r\n")[:LINE_BYTES], length - ended
+
+
+def _line(number: int, start: bytes, length: int) -> str:
+    text = (
+        start.removeprefix(b"\xef\xbb\xbf").decode(errors="replace") if number == 1 else start.decode(errors="replace")
+    )
+    cut = f" [… {length - LINE_BYTES:,} bytes of this line left out …]" if length > LINE_BYTES + 1 else ""
+    return f"{number}\t{text}{cut}"

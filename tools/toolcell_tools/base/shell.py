@@ -1,0 +1,44 @@
+"""`shell`: a command in the workspace."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from toolcell_tools.annotations import Annotations
+from toolcell_tools.capability import Capability
+from toolcell_tools.context import ToolContext, require
+from toolcell_tools.function import tool
+from toolcell_tools.result import ToolResult
+
+__all__ = ["shell"]
+
+
+@tool(
+    needs={Capability.WRITE, Capability.EXEC},
+    uses={Capability.NET},
+    annotations=Annotations(title="Run a command", destructive=True, open_world=True, sequential=True),
+)
+def shell(
+    ctx: ToolContext,
+    command: Annotated[str, Field(min_length=1, description="The command, for /bin/sh.")],
+    cwd: Annotated[str | None, Field(description="Where to run it, relative to the workspace.")] = None,
+    timeout_s: Annotated[float | None, Field(gt=0, description="Stop it after so many seconds.")] = None,
+) -> ToolResult:
+    """Run a shell command in the workspace, without input. Gives its exit code and the start and end of its output.
+
+    Nothing it starts in the background outlives it.
+    """
+    done = require(ctx.shell, Capability.EXEC).run(command, cwd, timeout_s)
+    output: dict[str, object] = {
+        "exit_code": done.exit_code,
+        "stdout": done.stdout,
+        "stderr": done.stderr,
+        "timed_out": done.timed_out,
+    }
+    if done.stdout_omitted_bytes:
+        output["stdout_omitted_bytes"] = done.stdout_omitted_bytes
+    if done.stderr_omitted_bytes:
+        output["stderr_omitted_bytes"] = done.stderr_omitted_bytes
+    how = f"timed out after {done.elapsed_s:.1f} s" if done.timed_out else f"exit code {done.exit_code}"
+    brief = command if len(command) <= 200 else command[:199] + "…"
+    return ToolResult(output=output, display=f"$ {brief}\n{how}")

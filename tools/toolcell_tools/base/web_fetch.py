@@ -1,0 +1,62 @@
+"""`web_fetch`: the text of a page on the public web."""
+
+import re
+from typing import Annotated
+
+from pydantic import Field
+
+from toolcell_tools.annotations import Annotations
+from toolcell_tools.capability import Capability
+from toolcell_tools.context import ToolContext, require
+from toolcell_tools.failures import ToolFailure
+from toolcell_tools.function import tool
+from toolcell_tools.handles import FetchedPage
+from toolcell_tools.result import ToolResult
+
+from .html import page_text
+
+__all__ = ["web_fetch"]
+
+FETCH_BYTES = 1_000_000
+TEXT_CHARS = 60_000  # with JSON's escapes this stays below what ToolResult.for_model keeps
+_TEXTUAL = re.compile(r"text/|application/([\w.-]+\+)?(json|xml|yaml|javascript|x-ndjson)\b|application/(ld|xhtml)\+")
+
+
+@tool(needs={Capability.WEB}, annotations=Annotations(title="Fetch a page", open_world=True))
+def web_fetch(
+    ctx: ToolContext,
+    url: Annotated[str, Field(min_length=1, description="The page's address, http or https.")],
+    max_bytes: Annotated[int, Field(ge=1, description="How much of the page to load at most.")] = FETCH_BYTES,
+) -> ToolResult:
+    """Fetch a page from the web with GET and give its text, without markup, scripts and navigation."""
+    page = require(ctx.web, Capability.WEB).fetch(url, max_bytes)
+    kind = page.content_type.partition(";")[0].strip().lower()
+    text = _decoded(page, kind)
+    title: str | None = None
+    if "html" in kind or (not kind and text.lstrip()[:15].lower().startswith(("<!doctype html", "<html"))):
+        title, text = page_text(text)
+    output: dict[str, object] = {"url": page.url, "status": page.status, "content_type": kind, "title": title}
+    output["text"] = text[:TEXT_CHARS]
+    if page.omitted_bytes is None:
+        output["truncated_page"] = f"only the first {len(page.body):,} bytes were loaded; there are more"
+    elif page.omitted_bytes:
+        total = len(page.body) + page.omitted_bytes
+        output["truncated_page"] = f"loaded {len(page.body):,} of {total:,} bytes"
+    if len(text) > TEXT_CHARS:
+        output["truncated_text"] = f"kept {TEXT_CHARS:,} of {len(text):,} characters"
+    return ToolResult(output=output, display=f"Fetched {title or page.url} ({page.status}, {len(text):,} characters)")
+
+
+def _decoded(page: FetchedPage, kind: str) -> str:
+    if (kind and not _TEXTUAL.match(kind)) or b"\0" in page.body[:8_192]:
+        raise ToolFailure(
+            f"{page.url} is {kind or 'binary data'} ({len(page.body):,} bytes loaded), not text",
+            {"url": page.url, "status": page.status, "content_type": kind},
+        )
+    declared = re.search(r"charset=[\"']?([\w.:-]+)", page.content_type, re.IGNORECASE)
+    meta = re.search(rb"<meta[^>]{0,200}charset=[\"']?([\w.:-]+)", page.body[:4_096], re.IGNORECASE)
+    charset = declared[1] if declared else meta[1].decode("ascii", "replace") if meta else "utf-8"
+    try:
+        return page.body.decode(charset, "replace")
+    except (LookupError, UnicodeError):  # no such charset, or one of Python's that is not of text
+        return page.body.decode("utf-8", "replace")

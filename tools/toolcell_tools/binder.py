@@ -1,0 +1,108 @@
+"""From validated JSON arguments to the keyword arguments of a function. What to convert is decided once per tool."""
+
+from collections.abc import Mapping
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, cast, get_args, get_origin
+
+from .signature import Parameter
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+__all__ = ["Binder", "Plainness", "plainness"]
+
+Plainness = Literal["json", "int", "float", None]
+
+
+class Binder:
+    """Holds, for one tool, which arguments pass as they are, which are numbers to settle, and which pydantic makes.
+
+    JSON knows one kind of number: `1.0` is a valid integer and `1` a valid number, so top-level ints and floats are
+    made what the annotation says.
+    """
+
+    __slots__ = ("_adapter", "_converted", "_numbers")
+
+    def __init__(self, parameters: tuple[Parameter, ...]) -> None:
+        kinds = {parameter.name: plainness(parameter.annotation) for parameter in parameters}
+        self._numbers = [(name, kind == "int") for name, kind in kinds.items() if kind in ("int", "float")]
+        rich = {one.name: one.annotation for one in parameters if kinds[one.name] is None}
+        self._converted = tuple(rich)
+        self._adapter = _adapter(rich) if rich else None
+
+    def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The keyword arguments; raises pydantic's ValidationError, located at the parameter."""
+        bound = dict(arguments)
+        for name, integer in self._numbers:
+            value = bound.get(name)
+            if integer:
+                if type(value) is float:
+                    bound[name] = int(value)
+            elif type(value) is int:
+                bound[name] = float(value)
+        if self._adapter is not None:
+            from pydantic_core import to_json
+
+            rich = {name: bound[name] for name in self._converted if name in bound}
+            if rich:
+                # Through JSON text, so that strict models take a date from a string, as the schema promises.
+                bound.update(self._adapter.validate_json(to_json(rich)))
+        return bound
+
+
+def _adapter(annotations: dict[str, Any]) -> "TypeAdapter[dict[str, Any]]":
+    """One validator for all, a TypedDict: unlike a model it takes any parameter name, and errors carry the name."""
+    from pydantic import TypeAdapter
+    from typing_extensions import TypedDict
+
+    return TypeAdapter(cast("type[dict[str, Any]]", TypedDict("Arguments", annotations, total=False)))  # type: ignore[operator]
+
+
+def plainness(annotation: object) -> Plainness:
+    """Whether valid JSON data already is what `annotation` asks for: "json" if so, "int" or "float" up to the kind of
+    number, None if pydantic has to make it."""
+    if annotation is int:
+        return "int"
+    if annotation is float:
+        return "float"
+    if annotation in _JSON_TYPES:
+        return "json"
+    origin, members = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return "json" if all(type(member) in _JSON_SCALARS for member in members) else None
+    if origin is list or origin is dict:
+        # Numbers inside containers are left to pydantic, which settles them in one pass.
+        return "json" if all(plainness(member) == "json" for member in members) else None
+    if origin is Annotated:
+        return plainness(members[0]) if all(_only_restricts(extra) for extra in members[1:]) else None
+    if origin is Union or origin is UnionType:
+        return _union_plainness([plainness(member) for member in members])
+    return None
+
+
+_JSON_SCALARS = frozenset({str, int, float, bool, NoneType})
+_JSON_TYPES: tuple[object, ...] = (str, bool, None, NoneType, Any, object, dict, list)
+
+
+def _union_plainness(kinds: list[Plainness]) -> Plainness:
+    if None in kinds:
+        return None
+    if "int" in kinds and "float" in kinds:
+        return "json"
+    return "int" if "int" in kinds else "float" if "float" in kinds else "json"
+
+
+def _only_restricts(extra: object) -> bool:
+    """Whether metadata says nothing that the JSON schema, checked before, did not say too."""
+    if isinstance(extra, str):
+        return True
+    module, name = type(extra).__module__, type(extra).__name__
+    if module == "annotated_types":
+        return name in _RESTRICTIONS
+    if module == "pydantic.fields" and name == "FieldInfo":
+        return all(_only_restricts(one) for one in cast("list[object]", getattr(extra, "metadata", [])))
+    # Field(pattern=…) leaves an object of a private class of pydantic's; Field(strict=…) does too, and is another matter.
+    return module.startswith("pydantic.") and name == "_PydanticGeneralMetadata" and set(vars(extra)) <= {"pattern"}
+
+
+_RESTRICTIONS = frozenset({"Ge", "Gt", "Le", "Lt", "Interval", "MultipleOf", "MinLen", "MaxLen", "Len"})

@@ -1,0 +1,48 @@
+"""What a call may be granted, the kinds of sessions, and how grave a tool is."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+
+__all__ = ["KIND_GRANTS", "Capability", "PermissionTier", "SessionKind"]
+
+
+class Capability(StrEnum):
+    """One right that a call can be granted. A tool names those it `needs` and those it `uses`."""
+
+    READ = "read"
+    WRITE = "write"
+    EXEC = "exec"
+    CHANNEL = "channel"
+    MEMORY_READ = "memory.read"
+    MEMORY_WRITE = "memory.write"
+    WEB = "web"
+    HTTP = "http"
+    NET = "net"
+
+
+class SessionKind(StrEnum):
+    """Where a session stands in the tree (ADR-0002): Main at the root, Branches below it, Workers as leaves."""
+
+    MAIN = "main"
+    BRANCH = "branch"
+    WORKER = "worker"
+
+
+class PermissionTier(StrEnum):
+    """How far a tool reaches (ADR-0004): it observes, changes the workspace, reaches outside, or cannot be undone."""
+
+    READ_ONLY = "read_only"
+    WORKSPACE = "workspace"
+    SYSTEM = "system"
+    ELEVATED = "elevated"
+
+
+KIND_GRANTS: Mapping[SessionKind, frozenset[Capability]] = MappingProxyType(
+    {
+        SessionKind.MAIN: frozenset(Capability),
+        SessionKind.BRANCH: frozenset(Capability),
+        SessionKind.WORKER: frozenset({Capability.READ, Capability.MEMORY_READ, Capability.WEB}),
+    }
+)
+"""The most that a session of each kind can ever hold; profiles and parents only narrow it."""

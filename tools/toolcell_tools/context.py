@@ -1,0 +1,129 @@
+"""ToolContext: what a tool knows about its call and may do in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isnan
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from .capability import Capability, SessionKind
+from .failures import MissingCapability
+
+if TYPE_CHECKING:
+    from .handles import ChannelHandle, HttpHandle, MemoryReader, MemoryWriter, WebHandle
+    from .shell import Shell
+    from .workspace import WorkspaceReader, WorkspaceWriter
+
+__all__ = ["Reporter", "ToolContext", "require"]
+
+H = TypeVar("H")
+
+
+class Reporter(Protocol):
+    """The context's line to whoever runs the call. The cell's runner has one; a test gives its own."""
+
+    def progress(self, message: str, fraction: float | None) -> None: ...
+    def log(self, message: str, level: str, fields: Mapping[str, Any]) -> None: ...
+    def remaining(self) -> float: ...
+    def cancelled(self) -> bool: ...
+
+
+class ToolContext:
+    """One call's identity, settings and handles. A handle that was not granted is None, except `workspace`.
+
+    `deadline` is on the monotonic clock, in seconds. `config` is the agent's, read only by custom; what a tool puts
+    into `values` is copied back to the session after the call. `workspace` is always there, and raises
+    MissingCapability when READ was not granted.
+    """
+
+    __slots__ = (
+        "_reporter",
+        "agent_id",
+        "attempt",
+        "call_id",
+        "channel",
+        "config",
+        "deadline",
+        "http",
+        "memory",
+        "memory_writer",
+        "session_id",
+        "session_kind",
+        "shell",
+        "values",
+        "web",
+        "workspace",
+        "workspace_root",
+        "writer",
+    )
+
+    def __init__(
+        self,
+        *,
+        call_id: str,
+        session_id: str,
+        agent_id: str,
+        session_kind: SessionKind,
+        workspace_root: Path,
+        workspace: WorkspaceReader,
+        reporter: Reporter,
+        deadline: float,
+        config: dict[str, Any] | None = None,
+        values: dict[str, Any] | None = None,
+        attempt: int = 1,
+        writer: WorkspaceWriter | None = None,
+        shell: Shell | None = None,
+        channel: ChannelHandle | None = None,
+        memory: MemoryReader | None = None,
+        memory_writer: MemoryWriter | None = None,
+        web: WebHandle | None = None,
+        http: HttpHandle | None = None,
+    ) -> None:
+        self.call_id = call_id
+        self.session_id = session_id
+        self.agent_id = agent_id
+        self.session_kind = session_kind
+        self.workspace_root = workspace_root
+        self.config: dict[str, Any] = {} if config is None else config
+        self.values: dict[str, Any] = {} if values is None else values
+        self.attempt = attempt
+        self.deadline = deadline
+        self.workspace = workspace
+        self.writer = writer
+        self.shell = shell
+        self.channel = channel
+        self.memory = memory
+        self.memory_writer = memory_writer
+        self.web = web
+        self.http = http
+        self._reporter = reporter
+
+    def progress(self, message: str, fraction: float | None = None) -> None:
+        """Say how far the call is; `fraction` is held between 0 and 1."""
+        if fraction is not None:
+            fraction = None if isnan(fraction) else min(max(fraction, 0.0), 1.0)
+        self._reporter.progress(message, fraction)
+
+    def log(self, message: str, level: str = "info", **fields: Any) -> None:
+        """Write to the session's log, which people read and the model does not; `fields` are JSON data."""
+        self._reporter.log(message, level, fields)
+
+    def remaining(self) -> float:
+        """Seconds until the deadline, never less than 0."""
+        return max(0.0, self._reporter.remaining())
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the caller has taken the call back; a long tool may stop early and tidily."""
+        return self._reporter.cancelled()
+
+    def __repr__(self) -> str:
+        return f"<ToolContext {self.call_id!r} of {self.session_kind.value} session {self.session_id!r}>"
+
+
+def require(handle: H | None, capability: Capability) -> H:
+    """`handle`, or MissingCapability: `require(ctx.writer, Capability.WRITE).write_text(…)`."""
+    if handle is None:
+        raise MissingCapability(capability)
+    return handle

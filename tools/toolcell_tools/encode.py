@@ -1,0 +1,219 @@
+"""What a tool returns, turned into plain JSON data that msgpack can carry. Runs inside the cell."""
+
+import sys
+from collections.abc import Sequence
+from json import JSONEncoder
+from typing import TYPE_CHECKING, Any, cast
+
+from .artifact import Artifact, merged
+from .convert import converted
+from .failures import Unencodable
+
+if TYPE_CHECKING:
+    from .result import ToolResult
+
+__all__ = ["MAX_DEPTH", "MAX_ELEMENTS", "encode_json", "encode_return"]
+
+MAX_DEPTH = 64
+MAX_ELEMENTS = 1_000_000  # in all containers together: bounds what a small web of shared lists can unfold to
+DISPLAY_CHARS = 2_000
+DISPLAY_TEXT_CHARS = 64_000  # a str is its own display; past this nobody reads it, and it would cross the pipe twice
+_INT_MIN, _INT_MAX = -(2**63), 2**64 - 1  # what msgpack can carry
+
+_compact = JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
+
+
+def encode_return(value: object, recorded: Sequence[Artifact] = ()) -> dict[str, Any]:
+    """`{"output", "display", "artifacts", "content"}` for whatever a tool returned, as plain JSON data.
+
+    A ToolResult gives all four; anything else is the output, and the display is derived. `recorded` are artifacts that
+    handles noted, added where the tool does not name the same path itself. Raises Unencodable.
+    """
+    if type(value) is str:
+        text = _checked(value)
+        display = text if len(text) <= DISPLAY_TEXT_CHARS else _cut(text, DISPLAY_TEXT_CHARS)
+        return {"output": text, "display": display, "artifacts": _artifacts((), recorded), "content": []}
+    result_module = sys.modules.get("toolcell_tools.result")
+    if result_module is not None and isinstance(value, result_module.ToolResult):
+        return _encode_result(cast("ToolResult", value), recorded)
+    output = encode_json(value)
+    return {"output": output, "display": _display(output), "artifacts": _artifacts((), recorded), "content": []}
+
+
+def encode_json(value: object) -> Any:
+    """`value` as plain JSON data: dicts with str keys, lists, str, 64-bit int, float, bool, None; or Unencodable."""
+    try:
+        return _walk(value, MAX_DEPTH, [MAX_ELEMENTS])
+    except _Offender as offender:
+        raise Unencodable(f"{_json_path(offender.trail)}: {offender.complaint}") from offender.__cause__
+
+
+def _encode_result(result: "ToolResult", recorded: Sequence[Artifact]) -> dict[str, Any]:
+    if result.error is not None:
+        raise Unencodable("$: a tool does not return an error; raise ToolFailure(message, data) instead")
+    output = encode_json(result.output)
+    display = result.display if "display" in result.model_fields_set else _display(output)
+    content = [block.model_dump(mode="json") for block in result.content]
+    artifacts = _artifacts(result.artifacts, recorded)
+    return {"output": output, "display": _checked(display), "artifacts": artifacts, "content": encode_json(content)}
+
+
+def _artifacts(declared: Sequence[Artifact], recorded: Sequence[Artifact]) -> list[Any]:
+    if not declared and not recorded:
+        return []
+    return [
+        {"path": _checked(one.path), "kind": _checked(one.kind), "digest": one.digest, "size": one.size}
+        for one in merged(declared, recorded)
+    ]
+
+
+class _Offender(Exception):
+    """Carries a complaint up through the containers, each of which adds its key to the trail."""
+
+    def __init__(self, complaint: str) -> None:
+        self.complaint = complaint
+        self.trail: list[str | int] = []
+
+
+def _walk(value: object, room: int, budget: list[int]) -> Any:
+    kind = type(value)
+    if kind is str:
+        if cast("str", value).isascii():
+            return value
+        return _valid_text(cast("str", value))
+    if kind is bool or kind is float or value is None:
+        return value
+    if kind is int:
+        if _INT_MIN <= cast("int", value) <= _INT_MAX:
+            return value
+        raise _Offender("an integer of more than 64 bits cannot be sent; send it as a string")
+    if kind is dict:
+        return _walk_dict(cast("dict[object, object]", value), room, budget)
+    if kind is list or kind is tuple:
+        return _walk_list(cast("list[object]", value), room, budget)
+    try:
+        plain = converted(value)
+    except MemoryError:
+        raise
+    except Unencodable as refusal:
+        raise _Offender(str(refusal)) from refusal
+    except Exception as failure:  # the serialiser of a user's type may raise anything
+        raise _Offender(f"a {kind.__qualname__} could not be turned into JSON data: {failure}") from failure
+    # Only one conversion in a row costs no room; endless ones (a Mapping of itself) end where nested containers do.
+    return _walk(plain, room if type(plain) in _PLAIN else _less(room), budget)
+
+
+_AS_IS = frozenset({bool, float, type(None)})
+_PLAIN = frozenset({str, int, float, bool, type(None), list, dict})
+
+
+def _walk_list(items: "list[object] | tuple[object, ...]", room: int, budget: list[int]) -> list[Any]:
+    room = _less(room)
+    _spend(budget, len(items))
+    out: list[Any] = []
+    try:
+        for item in items:
+            out.append(item if type(item) in _AS_IS else _walk(item, room, budget))
+    except _Offender as offender:
+        offender.trail.append(len(out))
+        raise
+    return out
+
+
+def _walk_dict(items: dict[object, object], room: int, budget: list[int]) -> dict[str, Any]:
+    room = _less(room)
+    _spend(budget, len(items))
+    out: dict[str, Any] = {}
+    key: object = None
+    try:
+        for key, item in items.items():
+            if type(key) is not str:
+                raise _Offender(f"a key of this object is {_a(key)}, and JSON keys are strings; convert it with str()")
+            if not key.isascii():
+                _valid_text(key)
+            out[key] = item if type(item) in _AS_IS else _walk(item, room, budget)
+    except _Offender as offender:
+        if type(key) is str:
+            offender.trail.append(key)
+        raise
+    return out
+
+
+def _less(room: int) -> int:
+    if room == 0:
+        raise _Offender(f"nested more than {MAX_DEPTH} deep, or inside itself; send a flatter value")
+    return room - 1
+
+
+def _spend(budget: list[int], count: int) -> None:
+    budget[0] -= count
+    if budget[0] < 0:
+        raise _Offender(f"more than {MAX_ELEMENTS:,} elements in all; send fewer, or write them to a file")
+
+
+def _valid_text(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as failure:
+        raise _Offender(f"text with a lone surrogate at character {failure.start} is not valid Unicode") from failure
+    return text
+
+
+def _checked(text: str) -> str:
+    return cast("str", encode_json(text))
+
+
+def _a(value: object) -> str:
+    name = type(value).__qualname__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+
+
+def _json_path(trail: list[str | int]) -> str:
+    steps = [f"[{step}]" if isinstance(step, int) else _step(step) for step in reversed(trail)]
+    # Of 64 nested steps the two ends say where; the middle would only bury the complaint.
+    return "$" + "".join(steps if len(steps) <= 12 else [*steps[:6], "…", *steps[-3:]])
+
+
+def _step(key: str) -> str:
+    if key.isidentifier():
+        return f".{key}"
+    return f"[{_compact(_cut(key.encode(errors='backslashreplace').decode(), 60))}]"
+
+
+def _display(output: object) -> str:
+    if type(output) is str:
+        return output if len(output) <= DISPLAY_TEXT_CHARS else _cut(output, DISPLAY_TEXT_CHARS)
+    if type(output) is dict or type(output) is list:
+        output = _clipped(output, [DISPLAY_CHARS])
+    return _cut(_compact(output), DISPLAY_CHARS)
+
+
+def _clipped(value: object, room: list[int]) -> object:
+    """A copy with no more than about `room` characters of JSON, so that a long output is never written out in full."""
+    kind = type(value)
+    if kind is str:
+        text = cast("str", value)
+        room[0] -= len(text) + 3
+        return text if len(text) <= DISPLAY_CHARS else text[: DISPLAY_CHARS + 1]
+    room[0] -= 3
+    if kind is not dict and kind is not list:
+        return value
+    if kind is dict:
+        shown: dict[str, object] = {}
+        for key, item in cast("dict[str, object]", value).items():
+            if room[0] < 0:
+                break
+            room[0] -= len(key)
+            shown[key if len(key) <= DISPLAY_CHARS else key[: DISPLAY_CHARS + 1]] = _clipped(item, room)
+        return shown if len(shown) == len(cast("dict[str, object]", value)) else {**shown, "…": "…"}
+    listed: list[object] = []
+    for item in cast("list[object]", value):
+        if room[0] < 0:
+            listed.append("…")
+            break
+        listed.append(_clipped(item, room))
+    return listed
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"

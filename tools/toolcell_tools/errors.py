@@ -1,0 +1,160 @@
+"""Errors as data: `ToolError`, a union tagged by `kind`, and the exception that `ToolResult.unwrap` raises."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from .capability import Capability, PermissionTier
+from .failures import MissingCapability, ToolDefinitionError, ToolFailure, Unencodable
+
+__all__ = [
+    "Cancelled",
+    "Crashed",
+    "ErrorBase",
+    "ExecutionError",
+    "LimitExceeded",
+    "LimitedResource",
+    "MissingCapability",
+    "Overloaded",
+    "PermissionDenied",
+    "ProtocolViolation",
+    "SandboxUnavailable",
+    "Timeout",
+    "ToolDefinitionError",
+    "ToolError",
+    "ToolFailed",
+    "ToolFailure",
+    "Unencodable",
+    "UnknownTool",
+    "ValidationError",
+    "parse_error",
+]
+
+LimitedResource = Literal["memory", "cpu", "processes", "files", "file_size", "scratch", "output", "result"]
+
+
+class ErrorBase(BaseModel):
+    """What every error has: a message fit for a model, and whether calling again can help."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    message: str
+    retryable: bool = False
+
+
+class ValidationError(ErrorBase):
+    """The arguments do not fit the parameters schema; `field` is the path of the first that does not."""
+
+    kind: Literal["validation"] = "validation"
+    retryable: bool = True
+    field: str | None = None
+    parameters_schema: dict[str, Any] | None = None
+
+
+class ExecutionError(ErrorBase):
+    """The tool ran and failed; `data` is what the tool chose to say about it in JSON."""
+
+    kind: Literal["execution"] = "execution"
+    data: Any = None
+
+
+class PermissionDenied(ErrorBase):
+    """The call was not allowed: by tier, by a missing capability, by a hook or by whoever approves."""
+
+    kind: Literal["permission_denied"] = "permission_denied"
+    tier: PermissionTier | None = None
+    reason: str = ""
+    missing: tuple[Capability, ...] = ()
+
+
+class Timeout(ErrorBase):
+    """The call was ended at its deadline, after `elapsed` seconds."""
+
+    kind: Literal["timeout"] = "timeout"
+    retryable: bool = True
+    elapsed: float
+
+
+class UnknownTool(ErrorBase):
+    """No tool of that name is offered in this session; `suggestions` are at most three that are near."""
+
+    kind: Literal["unknown_tool"] = "unknown_tool"
+    suggestions: tuple[str, ...] = Field(default=(), max_length=3)
+
+
+class Crashed(ErrorBase):
+    """The call's process ended without an answer: by signal number `signal`, or by itself with `exit_code`."""
+
+    kind: Literal["crashed"] = "crashed"
+    signal: int | None = None
+    exit_code: int | None = None
+
+
+class LimitExceeded(ErrorBase):
+    """The call went over one of its limits; `limit` is in the resource's own unit (bytes, seconds or a count)."""
+
+    kind: Literal["limit_exceeded"] = "limit_exceeded"
+    resource: LimitedResource
+    limit: int | float | None = None
+
+
+class Cancelled(ErrorBase):
+    """The caller took the call back before it was done."""
+
+    kind: Literal["cancelled"] = "cancelled"
+
+
+class ProtocolViolation(ErrorBase):
+    """The cell sent something that the protocol does not allow; the cell was ended."""
+
+    kind: Literal["protocol_violation"] = "protocol_violation"
+
+
+class Overloaded(ErrorBase):
+    """There was no room for the call; it never ran."""
+
+    kind: Literal["overloaded"] = "overloaded"
+    retryable: bool = True
+
+
+class SandboxUnavailable(ErrorBase):
+    """This machine lacks `mechanism`; `cure` says what to do about it. The call never ran."""
+
+    kind: Literal["sandbox_unavailable"] = "sandbox_unavailable"
+    mechanism: str
+    cure: str
+
+
+ToolError = Annotated[
+    ValidationError
+    | ExecutionError
+    | PermissionDenied
+    | Timeout
+    | UnknownTool
+    | Crashed
+    | LimitExceeded
+    | Cancelled
+    | ProtocolViolation
+    | Overloaded
+    | SandboxUnavailable,
+    Field(discriminator="kind"),
+]
+"""Any error a call can end with. For `isinstance`, use one of its members or their base, `ErrorBase`."""
+
+_ERRORS: TypeAdapter[ToolError] = TypeAdapter(ToolError)
+
+
+def parse_error(data: object) -> ToolError:
+    """The error that `data`, a dict as `model_dump` makes it, stands for; raises pydantic's ValidationError."""
+    return _ERRORS.validate_python(data)
+
+
+class ToolFailed(Exception):
+    """Raised by `ToolResult.unwrap` for a result that is an error; `error` is that ToolError."""
+
+    def __init__(self, error: ToolError) -> None:
+        super().__init__(f"{error.kind}: {error.message}")
+        self.error = error
+
+    def __reduce__(self) -> tuple[type["ToolFailed"], tuple[ToolError]]:
+        return type(self), (self.error,)

@@ -1,0 +1,43 @@
+"""The exceptions of the vocabulary: what a tool raises, what a handle raises, what a bad definition raises."""
+
+from .capability import Capability
+
+__all__ = ["MissingCapability", "ToolDefinitionError", "ToolFailure", "Unencodable"]
+
+
+class ToolFailure(Exception):
+    """Raised by a tool to end its call with an ExecutionError of this message and this JSON-able `data`.
+
+    The model sees both, so say what is wrong and what to do instead. Handles raise it too, for a path outside the
+    workspace or a file that is not there.
+    """
+
+    def __init__(self, message: str, data: object = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.data = data
+
+    def __reduce__(self) -> tuple[type["ToolFailure"], tuple[str, object]]:
+        return type(self), (self.message, self.data)
+
+
+class MissingCapability(Exception):
+    """Raised by a handle, or by `require`, that this call was not granted; it becomes PermissionDenied."""
+
+    def __init__(self, capability: Capability) -> None:
+        super().__init__(
+            f"this call was not granted {capability.value!r}. Add needs={{Capability.{capability.name}}} to the tool "
+            "and call it in a session that grants it."
+        )
+        self.capability = capability
+
+    def __reduce__(self) -> tuple[type["MissingCapability"], tuple[Capability]]:
+        return type(self), (self.capability,)
+
+
+class ToolDefinitionError(ValueError):
+    """A tool cannot be made as written; the message names the tool, the part that is wrong and how to mend it."""
+
+
+class Unencodable(ValueError):
+    """A tool returned something that is not JSON data; the message begins with the JSON path of the offender."""

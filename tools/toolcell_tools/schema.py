@@ -1,0 +1,142 @@
+"""JSON Schema for a tool's parameters and result, from its types. Pydantic does the work; the rules here are ours."""
+
+from collections.abc import Mapping
+from dataclasses import is_dataclass
+from enum import Enum
+from typing import Any, Literal, cast, get_args, get_origin
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticSerializationError
+from typing_extensions import is_typeddict
+
+from .failures import ToolDefinitionError
+from .signature import MISSING, Parameter
+
+__all__ = ["check_schema", "output_schema", "parameters_schema", "returned_schema"]
+
+_NoSchema = (PydanticUserError, PydanticUndefinedAnnotation, NameError, TypeError)
+
+
+def parameters_schema(name: str, parameters: tuple[Parameter, ...], descriptions: Mapping[str, str]) -> dict[str, Any]:
+    """The schema of an object with these parameters and no others; ToolDefinitionError names one that has none.
+
+    A description in `Annotated[…, Field(description=…)]` wins over the docstring's.
+    """
+    adapters = {one.name: _adapter(name, one) for one in parameters}
+    _, definitions = schemas = TypeAdapter.json_schemas(
+        [(key, "validation", adapter) for key, adapter in adapters.items()]
+    )
+    properties: dict[str, Any] = {}
+    for one in parameters:
+        found = dict(schemas[0][one.name, "validation"])
+        if one.name in descriptions:
+            found.setdefault("description", descriptions[one.name])
+        if one.default is not MISSING:
+            found["default"] = _default(name, one, adapters[one.name])
+        properties[one.name] = found
+    required = [one.name for one in parameters if one.default is MISSING]
+    result = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    return result | definitions
+
+
+def _adapter(name: str, parameter: Parameter) -> TypeAdapter[Any]:
+    _refuse_misplaced_field(name, parameter)
+    if _has_enum_literal(parameter.annotation):
+        raise ToolDefinitionError(
+            f"tool {name!r}: the type of parameter {parameter.name!r} is a Literal of enum members, which pydantic cannot "
+            "read from JSON. Use the enum itself, or a Literal of its values."
+        )
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(parameter.annotation)
+        adapter.json_schema()
+    except _NoSchema as failure:
+        raise ToolDefinitionError(
+            f"tool {name!r}: the type of parameter {parameter.name!r} has no JSON Schema: {_first_line(failure)} "
+            "Use JSON types, dataclasses, TypedDicts, enums or pydantic models."
+        ) from failure
+    return adapter
+
+
+def _has_enum_literal(annotation: object) -> bool:
+    members = get_args(annotation)
+    if get_origin(annotation) is Literal:
+        return any(isinstance(member, Enum) for member in members)
+    return any(_has_enum_literal(member) for member in members)
+
+
+def _refuse_misplaced_field(name: str, parameter: Parameter) -> None:
+    where = f"tool {name!r}: parameter {parameter.name!r}"
+    if isinstance(parameter.default, FieldInfo):
+        raise ToolDefinitionError(
+            f"{where} has a Field as its default. Write `{parameter.name}: Annotated[<type>, Field(…)]`, and the "
+            "default itself after `=`."
+        )
+    for extra in get_args(parameter.annotation)[1:]:
+        if isinstance(extra, FieldInfo) and not extra.is_required():
+            raise ToolDefinitionError(f"{where} has its default in Field(…). Write it after `=` in the signature.")
+        if isinstance(extra, FieldInfo) and (extra.alias or extra.validation_alias):
+            raise ToolDefinitionError(f"{where} has an alias. Give the parameter that name itself.")
+
+
+def _default(name: str, parameter: Parameter, adapter: TypeAdapter[Any]) -> Any:
+    try:
+        return adapter.dump_python(adapter.validate_python(parameter.default), mode="json")
+    except ValidationError as failure:
+        problem = failure.errors(include_url=False)[0]["msg"]
+        remedy = f"Write `{parameter.name}: … | None`." if parameter.default is None else "Change one of them."
+        raise ToolDefinitionError(
+            f"tool {name!r}: the default of parameter {parameter.name!r}, {parameter.default!r}, does not fit its "
+            f"type: {problem}. {remedy}"
+        ) from failure
+    except PydanticSerializationError as failure:
+        raise ToolDefinitionError(
+            f"tool {name!r}: the default of parameter {parameter.name!r}, {parameter.default!r}, is not JSON data. "
+            "Use None and make the object in the function."
+        ) from failure
+
+
+def returned_schema(annotation: object) -> dict[str, Any] | None:
+    """The schema of results, if the return annotation is a model, dataclass or TypedDict that has one; else None."""
+    from .result import ToolResult
+
+    if not isinstance(annotation, type) or issubclass(annotation, ToolResult):
+        return None
+    kind = cast("type[Any]", annotation)
+    if not (issubclass(kind, BaseModel) or is_dataclass(kind) or is_typeddict(kind)):
+        return None
+    try:
+        return TypeAdapter[Any](kind).json_schema(mode="serialization")
+    except _NoSchema:  # a return type is a bonus: without a schema the tool works as well
+        return None
+
+
+def output_schema(name: str, given: Any) -> dict[str, Any]:
+    """The schema that a tool's author gave for results: JSON Schema itself, or any type that has one."""
+    if isinstance(given, Mapping):
+        return check_schema(name, "output_schema", cast("Mapping[str, Any]", given))
+    try:
+        return TypeAdapter[Any](given).json_schema(mode="serialization")
+    except _NoSchema as failure:
+        raise ToolDefinitionError(
+            f"tool {name!r}: output_schema has no JSON Schema: {_first_line(failure)}"
+        ) from failure
+
+
+def check_schema(name: str, option: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of `schema`, if it is valid JSON Schema (2020-12); ToolDefinitionError says where it is not."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import SchemaError
+
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as failure:
+        raise ToolDefinitionError(
+            f"tool {name!r}: {option} is not valid JSON Schema at {failure.json_path}: {failure.message}."
+        ) from None
+    return dict(schema)
+
+
+def _first_line(failure: Exception) -> str:
+    return str(failure).partition("\n")[0].rstrip(".") + "."

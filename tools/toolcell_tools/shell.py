@@ -1,0 +1,182 @@
+"""The shell handle: one command, to its end or its timeout, with bounded output."""
+
+import os
+import select
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from .capture import HeadTail
+from .failures import ToolFailure
+from .paths import resolved
+
+__all__ = ["Completed", "Shell"]
+
+OUTPUT_BYTES = 30_000  # of each stream, half its beginning and half its end
+_CHUNK = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """How a command ended: `exit_code` is negative, minus the signal, when it was killed; None if it was timed out."""
+
+    stdout: str
+    stderr: str
+    exit_code: int | None
+    timed_out: bool
+    stdout_omitted_bytes: int
+    stderr_omitted_bytes: int
+    elapsed_s: float
+
+
+class Shell:
+    """Runs commands with /bin/sh below `root`; needs a cell that may exec."""
+
+    def __init__(self, root: str | os.PathLike[str], output_bytes: int = OUTPUT_BYTES) -> None:
+        self.root = Path(os.path.realpath(root))
+        self._output_bytes = output_bytes
+
+    def run(self, command: str, cwd: str | os.PathLike[str] | None = None, timeout_s: float | None = None) -> Completed:
+        """Run `command` with no input, in `cwd` below the workspace, and wait for it; ToolFailure if it cannot start.
+
+        It gets a process group of its own, killed at `timeout_s` seconds and when the command ends: nothing that it
+        left in the background holds the call up.
+        """
+        return self._run(command, cwd, timeout_s, None)
+
+    async def arun(
+        self, command: str, cwd: str | os.PathLike[str] | None = None, timeout_s: float | None = None
+    ) -> Completed:
+        """`run` for async tools: in a thread of its own; cancelling it kills the command and then returns."""
+        import asyncio  # 25 ms that tools without it need not pay
+
+        stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        try:
+            running = asyncio.ensure_future(asyncio.to_thread(self._run, command, cwd, timeout_s, stop))
+            try:
+                return await asyncio.shield(running)
+            except asyncio.CancelledError:
+                os.eventfd_write(stop, 1)
+                await asyncio.wait([running])
+                raise
+        finally:
+            os.close(stop)
+
+    def _run(
+        self, command: str, cwd: str | os.PathLike[str] | None, timeout_s: float | None, stop: int | None
+    ) -> Completed:
+        if "\0" in command:
+            raise ToolFailure("the command contains a NUL character; remove it")
+        if timeout_s is not None and not timeout_s > 0:
+            raise ToolFailure(f"timeout_s must be more than 0 seconds, not {timeout_s}")
+        directory = resolved(self.root, cwd if cwd is not None else ".")
+        if not directory.is_dir():
+            raise ToolFailure(f"cwd {os.fspath(cwd or '.')!r} is not a directory in the workspace")
+        started = time.monotonic()
+        process = _started(command, directory)
+        captured = HeadTail(self._output_bytes), HeadTail(self._output_bytes)
+        deadline = None if timeout_s is None else started + timeout_s
+        try:
+            ended = _pump(process, captured, deadline, stop)
+        finally:
+            exit_code = _swept(process)
+        out, err = captured
+        return Completed(
+            stdout=out.text(),
+            stderr=err.text(),
+            exit_code=exit_code if ended else None,
+            timed_out=not ended,
+            stdout_omitted_bytes=out.omitted,
+            stderr_omitted_bytes=err.omitted,
+            elapsed_s=time.monotonic() - started,
+        )
+
+
+def _started(command: str, directory: Path) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            ["/bin/sh", "-c", command],
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            process_group=0,
+        )
+    except (OSError, UnicodeEncodeError) as failure:
+        reason = failure.strerror if isinstance(failure, OSError) else str(failure)
+        raise ToolFailure(f"the command could not be started: {reason}") from failure
+
+
+def _pump(
+    process: subprocess.Popen[bytes], captured: tuple[HeadTail, HeadTail], deadline: float | None, stop: int | None
+) -> bool:
+    """Read until the command has ended, True, or until the deadline or `stop`, False."""
+    poll = select.poll()
+    sinks: dict[int, HeadTail] = {}
+    for pipe, sink in zip((process.stdout, process.stderr), captured, strict=True):
+        descriptor = _number(pipe)
+        os.set_blocking(descriptor, False)
+        poll.register(descriptor, select.POLLIN)
+        sinks[descriptor] = sink
+    if stop is not None:
+        poll.register(stop, select.POLLIN)
+    exited = os.pidfd_open(process.pid)
+    try:
+        poll.register(exited, select.POLLIN)
+        while True:
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return False
+            ready = {descriptor for descriptor, _ in poll.poll(None if left is None else left * 1000 + 1)}
+            for descriptor in ready & sinks.keys():
+                if not _drain_once(descriptor, sinks[descriptor]):
+                    poll.unregister(descriptor)
+                    del sinks[descriptor]
+            if stop in ready:
+                return False
+            if exited in ready:
+                for descriptor, sink in sinks.items():
+                    _drain_ended(descriptor, sink)
+                return True
+    finally:
+        os.close(exited)
+
+
+def _drain_once(descriptor: int, sink: HeadTail) -> bool:
+    """Take what is there, one chunk; False at the end of the stream."""
+    try:
+        data = os.read(descriptor, _CHUNK)
+    except BlockingIOError:
+        return True
+    sink.feed(data)
+    return bool(data)
+
+
+def _drain_ended(descriptor: int, sink: HeadTail) -> None:
+    """Take what the ended command left in the pipe, and no more than a pipe holds: a child may write for ever."""
+    for _ in range(1 + 1_048_576 // _CHUNK):  # /proc/sys/fs/pipe-max-size, pipe(7)
+        before = sink.total
+        if not _drain_once(descriptor, sink) or sink.total == before:
+            return
+
+
+def _swept(process: subprocess.Popen[bytes]) -> int:
+    """Kill the command's group, while its leader is not reaped and the number still its own; then reap the leader."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass  # all of it is gone
+    except PermissionError:
+        process.kill()  # a member changed its identity; the leader at least is ours
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
+    return process.wait()
+
+
+def _number(pipe: IO[bytes] | None) -> int:
+    assert pipe is not None  # both were asked for
+    return pipe.fileno()

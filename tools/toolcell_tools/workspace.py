@@ -1,0 +1,226 @@
+"""The workspace handles: reading and writing files below one root, by relative path."""
+
+import builtins
+import os
+import stat
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO
+
+from .artifact import Artifact, ArtifactLog
+from .capability import Capability
+from .failures import MissingCapability, ToolFailure
+from .paths import failure_of, relative, resolved
+
+__all__ = ["DeniedWorkspace", "Entry", "WorkspaceReader", "WorkspaceWriter"]
+
+StrPath = str | os.PathLike[str]
+GLOB_MATCHES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One name in a directory: `kind` is "file", "directory", "link" or "other"; `size` in bytes, of files."""
+
+    path: str
+    kind: str
+    size: int | None = None
+
+
+class _Rooted:
+    def __init__(self, root: StrPath) -> None:
+        self.root = Path(os.path.realpath(root))
+
+    def resolve(self, path: StrPath) -> Path:
+        """The real, absolute path that `path` names; raises ToolFailure unless it lies in the workspace."""
+        return resolved(self.root, path)
+
+
+class WorkspaceReader(_Rooted):
+    """Reads below `root`. Every method takes a path relative to it, and raises ToolFailure with what is wrong."""
+
+    def open(self, path: StrPath) -> BinaryIO:
+        """A regular file, open for reading bytes; anything else (a directory, a FIFO, a device) is refused."""
+        with _failures(path):
+            # O_NONBLOCK: opening a FIFO that nobody writes to would wait for ever.
+            descriptor = os.open(self.resolve(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            try:
+                _refuse_irregular(os.fstat(descriptor), path)
+                return os.fdopen(descriptor, "rb")
+            except BaseException:
+                os.close(descriptor)
+                raise
+
+    def read_bytes(self, path: StrPath) -> bytes:
+        """All bytes of a file."""
+        with _failures(path), self.open(path) as file:
+            return file.read()
+
+    def read_text(self, path: StrPath) -> str:
+        """All text of a UTF-8 file, newlines as they are."""
+        try:
+            return self.read_bytes(path).decode()
+        except UnicodeDecodeError as failure:
+            raise ToolFailure(f"{os.fspath(path)!r} is not UTF-8 text (byte {failure.start:,})") from failure
+
+    def exists(self, path: StrPath) -> bool:
+        """Whether there is anything at `path`."""
+        return self.resolve(path).exists()
+
+    def list(self, path: StrPath = ".") -> builtins.list[Entry]:
+        """What is in a directory, by name."""
+        with _failures(path), os.scandir(self.resolve(path)) as entries:
+            found = [_entry(self.root, entry) for entry in entries]
+        return sorted(found, key=lambda entry: entry.path)
+
+    def glob(self, pattern: str) -> builtins.list[str]:
+        """The paths that match, sorted; `**` is any depth. ToolFailure past 10,000 of them."""
+        root = self.resolve(".")
+        if pattern.startswith("/") or ".." in pattern.split("/") or "\0" in pattern or not pattern:
+            raise ToolFailure(f"{pattern!r} is not a pattern below the workspace root, such as 'src/**/*.py'")
+        with _failures(pattern):
+            try:
+                matches = builtins.list(islice(root.glob(pattern), GLOB_MATCHES + 1))
+            except ValueError as failure:
+                raise ToolFailure(f"{pattern!r} is not a valid pattern: {failure}") from failure
+        if len(matches) > GLOB_MATCHES:
+            raise ToolFailure(f"{pattern!r} matches more than {GLOB_MATCHES:,} paths; narrow it")
+        return sorted(relative(root, match) for match in matches if self._inside(match))
+
+    def _inside(self, match: Path) -> bool:
+        try:
+            self.resolve(match)
+        except ToolFailure:
+            return False
+        return True
+
+
+class DeniedWorkspace(WorkspaceReader):
+    """What `ctx.workspace` is when READ was not granted: every method raises MissingCapability."""
+
+    def resolve(self, path: StrPath) -> Path:
+        raise MissingCapability(Capability.READ)
+
+
+class WorkspaceWriter(_Rooted):
+    """Writes below `root`; `artifacts` is what came of it, one for each path, in order."""
+
+    def __init__(self, root: StrPath) -> None:
+        super().__init__(root)
+        self._log = ArtifactLog()
+
+    @property
+    def artifacts(self) -> list[Artifact]:
+        return self._log.artifacts
+
+    def write_text(self, path: StrPath, text: str) -> Artifact:
+        """Make or replace a UTF-8 file, with `text` exactly."""
+        try:
+            return self.write_bytes(path, text.encode())
+        except UnicodeEncodeError as failure:
+            raise ToolFailure(f"the text has a lone surrogate at character {failure.start}; remove it") from failure
+
+    def write_bytes(self, path: StrPath, data: bytes) -> Artifact:
+        """Make or replace a file at once: readers see the old content or the new, never a part.
+
+        Missing directories are made, the mode of an existing file is kept, a symlink inside the workspace is followed.
+        """
+        from hashlib import sha256
+
+        target = self._file(path)
+        with _failures(path):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            mode = _mode_of(target, path)
+            _replace_content(target, data, mode)
+        kind = "created" if mode is None else "modified"
+        return self._note(target, kind, f"sha256:{sha256(data).hexdigest()}", len(data))
+
+    def replace(self, source: StrPath, target: StrPath) -> Artifact:
+        """Move a file to `target`, over whatever file is there."""
+        old, new = self._file(source), self._file(target)
+        with _failures(source):
+            _refuse_irregular(os.lstat(old), source)
+        with _failures(target):
+            new.parent.mkdir(parents=True, exist_ok=True)
+            kind = "created" if _mode_of(new, target) is None else "modified"
+            os.replace(old, new)
+        self._note(old, "deleted")
+        return self._note(new, kind, size=new.stat().st_size)
+
+    def unlink(self, path: StrPath) -> Artifact:
+        """Remove a file, or a symlink itself rather than what it points to."""
+        parent, name = os.path.split(os.fspath(path).rstrip("/"))
+        target = self.resolve(parent or ".") / name
+        if name in {"", ".", ".."}:
+            raise ToolFailure(f"{os.fspath(path)!r} is a directory; only files can be removed")
+        with _failures(path):
+            target.unlink()
+        return self._note(target, "deleted")
+
+    def mkdir(self, path: StrPath) -> None:
+        """Make a directory and those above it; no error if it is there."""
+        with _failures(path):
+            self.resolve(path).mkdir(parents=True, exist_ok=True)
+
+    def _file(self, path: StrPath) -> Path:
+        target = self.resolve(path)
+        if target == self.root or os.fspath(path).endswith("/"):
+            raise ToolFailure(f"{os.fspath(path)!r} is a directory; name a file")
+        return target
+
+    def _note(self, target: Path, kind: str, digest: str | None = None, size: int | None = None) -> Artifact:
+        return self._log.record(Artifact(relative(self.root, target), kind, digest, size))
+
+
+@contextmanager
+def _failures(path: StrPath) -> Generator[None, None, None]:
+    try:
+        yield
+    except OSError as error:
+        raise failure_of(error, os.fspath(path)) from error
+
+
+def _refuse_irregular(status: os.stat_result, path: StrPath) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise ToolFailure(f"{os.fspath(path)!r} is a directory; name a file")
+    if not stat.S_ISREG(status.st_mode):
+        raise ToolFailure(f"{os.fspath(path)!r} is not a regular file")
+
+
+def _mode_of(target: Path, path: StrPath) -> int | None:
+    """The permission bits of the regular file at `target`, None if there is nothing; anything else is refused."""
+    try:
+        status = os.lstat(target)
+    except FileNotFoundError:
+        return None
+    _refuse_irregular(status, path)
+    return stat.S_IMODE(status.st_mode)
+
+
+def _replace_content(target: Path, data: bytes, mode: int | None) -> None:
+    temporary = target.parent / f".toolcell-{os.urandom(8).hex()}.tmp"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(temporary, flags, 0o666)  # the umask applies, as to any new file
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
+        os.rename(temporary, target)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _entry(root: Path, entry: os.DirEntry[str]) -> Entry:
+    path = relative(root, Path(entry.path))
+    if entry.is_symlink():
+        return Entry(path, "link")
+    if entry.is_dir(follow_symlinks=False):
+        return Entry(path, "directory")
+    if entry.is_file(follow_symlinks=False):
+        return Entry(path, "file", entry.stat(follow_symlinks=False).st_size)
+    return Entry(path, "other")
