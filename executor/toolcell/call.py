@@ -7,7 +7,9 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """`arguments` are plain JSON data. `attempt` counts from 1; a repaired call is a new ToolCall of the next attempt."""
+    """`arguments` are plain JSON data. `attempt` counts from 1; a repaired call is a new ToolCall of the next
+    attempt.
+    """
 
     id: str
     tool: str

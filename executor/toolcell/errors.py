@@ -1,4 +1,6 @@
-"""What toolcell raises at its user. What a tool, a model or a sandbox does is never raised: it is a `ToolError` value."""
+"""What toolcell raises at its user. What a tool, a model or a sandbox does is never raised: it is a `ToolError`
+value.
+"""
 
 
 class ToolcellError(Exception):
@@ -10,7 +12,9 @@ class UsageError(ToolcellError):
 
 
 class SandboxUnavailableError(ToolcellError):
-    """The supervisor cannot start: a mechanism of the sandbox is missing here. `mechanism` names it, `cure` mends it."""
+    """The supervisor cannot start: a mechanism of the sandbox is missing here. `mechanism` names it, `cure` mends
+    it.
+    """
 
     def __init__(self, message: str, mechanism: str = "", cure: str = "") -> None:
         super().__init__(message)

@@ -4,12 +4,13 @@ import inspect
 import logging
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
+
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.profile import Profile
 from toolcell_tools.capability import Capability, SessionKind
@@ -256,7 +257,12 @@ class Session:
         )
 
     def new_run(
-        self, route: Route, call: ToolCall, arguments: dict[str, Any], timeout: float | None, on_progress: OnProgress | None
+        self,
+        route: Route,
+        call: ToolCall,
+        arguments: dict[str, Any],
+        timeout: float | None,
+        on_progress: OnProgress | None,
     ) -> Run:
         now = time.monotonic()
         wall_s = timeout if timeout is not None else route.tool.timeout or route.limits.wall_s
@@ -284,7 +290,7 @@ class Session:
             waiter=self._supervisor.new_waiter(),
         )
 
-    def in_background(self, function: Callable[..., Awaitable[object]], *args: object) -> None:
+    def in_background(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
         self._supervisor.in_background(function, *args)
 
     def _check_open(self) -> None:

@@ -2,13 +2,14 @@
 
 import logging
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import anyio
 import anyio.abc
+
 from toolcell_sandbox.profile import Profile
 from toolcell_sandbox.report import SandboxReport
 from toolcell_tools.capability import SessionKind
@@ -52,7 +53,9 @@ class Supervisor:
         standby: int = 1,
     ) -> None:
         if standby not in (0, 1):
-            raise UsageError(f"standby is not 0 or 1: {standby!r}. A cell runs one call at a time, so one waits at most.")
+            raise UsageError(
+                f"standby is not 0 or 1: {standby!r}. A cell runs one call at a time, so one waits at most."
+            )
         if max_cells is not None and max_cells < 1:
             raise UsageError(f"max_cells is not above 0: {max_cells!r}. Leave it out for a default by the machine.")
         self.registry: dict[str, Tool[..., Any]] = {}
@@ -230,7 +233,7 @@ class Supervisor:
         assert self._reactor is not None
         return self._reactor.waiter()
 
-    def in_background(self, function: Callable[..., Awaitable[object]], *args: object) -> None:
+    def in_background(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
         """Run something of a call beside it, until the supervisor ends."""
         assert self._tasks is not None
         self._tasks.start_soon(function, *args)
@@ -242,7 +245,9 @@ class Supervisor:
 
 
 def default_max_cells() -> int:
-    """As many cells as descriptors and processors allow: a cell takes ten descriptors here, and one core each is plenty."""
+    """As many cells as descriptors and processors allow: a cell takes ten descriptors here, and one core each is
+    plenty.
+    """
     import resource
 
     soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)

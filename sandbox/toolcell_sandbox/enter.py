@@ -18,7 +18,7 @@ class Order:
     """Everything that entering needs, worked out beforehand by the caller (`spawn.prepare`).
 
     `off` are the mechanisms that are missing and were allowed to be; `id_maps` the user namespace of each owner;
-    `parent_fd` a pidfd of the caller.
+    `limited` what the cgroups limit, of "memory" and "pids"; `parent_fd` a pidfd of the caller.
     """
 
     profile: Profile
@@ -28,6 +28,7 @@ class Order:
     view: View
     id_maps: Mapping[tuple[int, int], int]
     cgroups: tuple[str, ...]
+    limited: frozenset[str]
     keep_fds: tuple[int, ...]
     parent_pid: int
     parent_fd: int
@@ -44,11 +45,17 @@ class Entered:
     report: SandboxReport
 
 
-def enter(order: Order, fork_init: Callable[[], None], note: Callable[[str], None] = lambda step: None) -> Entered:
+def enter(
+    order: Order,
+    fork_init: Callable[[], None],
+    await_adoption: Callable[[], None],
+    note: Callable[[str], None] = lambda step: None,
+) -> Entered:
     """Confine this process for good. Single-threaded; starts in a child of the caller, returns in the cell's init.
 
-    `fork_init` forks: it returns only in the init, once the process that called `enter` is gone. `note` hears the
-    name of each finished step. Raises SandboxError at the first step that fails; nothing may run after that.
+    `fork_init` forks and returns only in the init; the process that called `enter` exits. `await_adoption` returns
+    once it is gone and the init is the caller's child. `note` hears the name of each finished step.
+    Raises SandboxError at the first step that fails; nothing may run after that.
     """
     profile, identity, off = order.profile, order.identity, order.off
     allow_exec = "exec" in profile.grants
@@ -60,9 +67,9 @@ def enter(order: Order, fork_init: Callable[[], None], note: Callable[[str], Non
     rlimits.set_oom_score(rlimits.CELL_OOM_SCORE)
     in_use = rlimits.address_space_in_use()
     cgroups.join(order.cgroups)
-    if identity.mode == "userns-root" and not cgroups.limits_processes(order.cgroups):
+    if identity.mode == "userns-root" and "pids" not in order.limited:
         raise _unbounded_root()
-    address_space = not (allow_exec and cgroups.limits_memory(order.cgroups))  # node, go, java reserve far more
+    address_space = not (allow_exec and "memory" in order.limited)  # node, go, java reserve far more
     note("start")
     if identity.user_namespace and "user_namespace" not in off:
         enter_user_namespace(identity)
@@ -73,7 +80,6 @@ def enter(order: Order, fork_init: Callable[[], None], note: Callable[[str], Non
 
     # In the init: pid 1 of its own pid namespace.
     note("fork init")
-    lifetime.die_with_parent(order.parent_fd)
     lifetime.reset_signals()
     if "uts_namespace" not in off:
         namespaces.name_host(profile.hostname)
@@ -93,6 +99,9 @@ def enter(order: Order, fork_init: Callable[[], None], note: Callable[[str], Non
             note("proc")
         mounts.switch_root(root)
         note("switch root")
+    await_adoption()
+    lifetime.die_with_parent(order.parent_fd)  # not before: the exit of the process between would count
+    note("adoption")
     _change_directory(profile.cwd)
     fds.keep_only((*order.keep_fds, order.parent_fd))
     rlimits.apply(profile.limits, in_use=in_use, address_space=address_space)
@@ -154,7 +163,9 @@ def _in_force(order: Order, proc_error: int) -> SandboxReport:
     if proc_error:
         detail = "the kernel refuses a fresh /proc here (mount too revealing); the cell has none"
         changes.append(Mechanism("proc", "substituted", detail, proc_error, "Unmask /proc of the container."))
-    if not order.cgroups:
+    if order.limited >= {"memory", "pids"}:
+        changes.append(Mechanism("cgroup", "on", "joined"))
+    else:
         detail = "limits of each process, and the supervisor watches the whole cell"
         changes.append(Mechanism("cgroup", "substituted", detail, 0, "Make cgroups writable."))
     return order.report.changed(*changes)

@@ -53,7 +53,7 @@ class Profile:
     readable: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
     system: tuple[str, ...] = field(default_factory=system_paths)
-    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    env: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
     pass_env: tuple[str, ...] = ()
     network: NoNetwork = NoNetwork()
     proc: bool = True

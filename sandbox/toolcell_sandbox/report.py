@@ -33,6 +33,15 @@ NAMES = [
     "cgroup",
 ]
 
+PARTS = {
+    "mount_setattr": "mount_namespace",
+    "idmapped_mounts": "mount_namespace",
+    "pivot_root": "mount_namespace",
+    "landlock_net": "landlock",
+    "landlock_scope": "landlock",
+}
+"""What is a part of another mechanism, and allowed to be missing with it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Mechanism:
@@ -67,13 +76,14 @@ class SandboxReport:
         return next((mechanism for mechanism in self.mechanisms if mechanism.name == name), None)
 
     def require(self, allow_missing: Iterable[str] = ()) -> None:
-        """Raise SandboxError for the first missing mechanism that `allow_missing` does not name."""
+        """Raise SandboxError for the first missing mechanism that `allow_missing` does not name, nor its whole."""
         allowed = frozenset(allow_missing)
         unknown = allowed - set(NAMES)
         if unknown:
             raise ValueError(f"allow_missing names no mechanism: {sorted(unknown)[0]!r}. Known: {', '.join(NAMES)}.")
+        lost = {mechanism.name for mechanism in self.missing}
         for mechanism in self.missing:
-            if mechanism.name not in allowed:
+            if mechanism.name not in allowed and PARTS.get(mechanism.name) not in allowed & lost:
                 raise SandboxError(
                     f"The sandbox mechanism {mechanism.name} is missing: {mechanism.detail}",
                     step="require",

@@ -1,5 +1,6 @@
 """One Python function in one fresh cell, for scripts and tests."""
 
+import json
 import os
 import select
 import sys
@@ -12,7 +13,7 @@ from .identity import Identity
 from .kernel.probe import probe
 from .profile import Profile
 from .report import SandboxReport
-from .spawn import spawn, terminate
+from .spawn import Child, spawn, terminate
 
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How it ended: exit status (negative for a signal), whether the wall limit ended it, and the sandbox report."""
+    """How it ended: exit status (negative for a signal), whether the wall limit ended it, and what was in force."""
 
     status: int
     timed_out: bool
@@ -41,19 +42,19 @@ def run(
     """Run `fn(entered)` in a new cell and wait for it, at most `limits.wall_s`.
 
     The status is what `fn` returns (None is 0), or 1 after an exception, whose traceback goes to standard error.
-    The caller is single-threaded. Raises SandboxError when the cell could not be confined.
+    The caller is single-threaded; needs pidfds. Raises SandboxError when the cell could not be confined.
     """
     identity = identity or Identity.for_slot(0)
     report = report or probe(identity.mode)
-    failure_read, failure_write = os.pipe2(os.O_CLOEXEC)
+    told_read, told_write = os.pipe2(os.O_CLOEXEC)
 
     def main(entered: Entered) -> "NoReturn":
-        os.close(failure_write)
+        _tell(told_write, {"report": entered.report.to_wire()})
+        os.close(told_write)
         os._exit(_call(fn, entered))
 
     def failed(error: SandboxError) -> None:
-        wire = error.to_wire()
-        os.write(failure_write, "\0".join(str(value) for value in wire.values()).encode())
+        _tell(told_write, {"error": error.to_wire()})
 
     sys.stdout.flush()
     sys.stderr.flush()
@@ -66,28 +67,33 @@ def run(
                 identity=identity,
                 report=report,
                 cgroups=cgroups,
-                keep_fds=(*keep_fds, failure_write),
+                keep_fds=(*keep_fds, told_write),
                 allow_missing=allow_missing,
             )
         finally:
-            os.close(failure_write)
-        poll = select.poll()
-        poll.register(child.pidfd, select.POLLIN)
-        timed_out = not poll.poll(profile.limits.wall_s * 1000)
-        if timed_out:
-            status = terminate(child)
-        else:
-            os.close(child.pidfd)
-            status = os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
-        told = os.read(failure_read, 65536).decode()
+            os.close(told_write)
+        status, timed_out = _wait(child, profile.limits.wall_s)
+        told = json.loads(os.read(told_read, 65536) or b"{}")
     finally:
-        os.close(failure_read)
-    if told:
-        what, step, mechanism, number, cure = told.split("\0")
-        raise SandboxError.from_wire(
-            {"what": what, "step": step, "mechanism": mechanism, "errno": int(number), "cure": cure}
-        )
-    return Outcome(status, timed_out, report)
+        os.close(told_read)
+    if "error" in told:
+        raise SandboxError.from_wire(told["error"])
+    if "report" not in told:
+        raise SandboxError(f"The cell ended before it was confined: status {status}", step="run", cure="Try again.")
+    return Outcome(status, timed_out, SandboxReport.from_wire(told["report"]))
+
+
+def _tell(fd: int, message: dict[str, object]) -> None:
+    os.write(fd, json.dumps(message).encode())  # a few KiB: fits into the pipe
+
+
+def _wait(child: Child, seconds: float) -> tuple[int, bool]:
+    poll = select.poll()
+    poll.register(child.pidfd, select.POLLIN)
+    if not poll.poll(seconds * 1000):
+        return terminate(child), True
+    os.close(child.pidfd)
+    return os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1]), False
 
 
 def _call(fn: Callable[[Entered], int | None], entered: Entered) -> int:

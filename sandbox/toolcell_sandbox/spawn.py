@@ -11,6 +11,7 @@ from .errors import SandboxError
 from .identity import Identity, idmap_fd
 from .kernel.numbers import MACHINE
 from .mechanisms import landlock, lifetime, seccomp
+from .mechanisms.cgroups import limited_by
 from .profile import Profile
 from .report import SandboxReport
 
@@ -105,6 +106,7 @@ def prepare(
         view=planned,
         id_maps=id_maps,
         cgroups=tuple(cgroups),
+        limited=limited_by(cgroups),
         keep_fds=tuple(sorted(set(keep_fds))),
         parent_pid=os.getpid(),
         parent_fd=-1 if "pidfd" in off else _pidfd_of_self(),
@@ -123,24 +125,34 @@ def _run_cell(order: Order, main: Main, failed: Failed, tell: int, gate: int) ->
             os.write(tell, b"pid %d" % init)
             os._exit(0)
         os.close(open_tell.pop())
+
+    def await_adoption() -> None:
         if not os.read(gate, 1):
             os._exit(1)  # the caller is gone or gave up
 
     try:
         try:
-            entered = enter(order, fork_init)
+            entered = enter(order, fork_init, await_adoption)
         except SandboxError as error:
             failure = error
         except BaseException as error:
             failure = SandboxError(f"Entering the sandbox failed: {error!r}", step="enter")
         else:
-            main(entered)
+            failure = _run_main(main, entered)
         failed(failure)
         if open_tell:
             fields = (failure.what, failure.step, failure.mechanism, str(failure.errno), failure.cure)
             os.write(tell, ("error\0" + "\0".join(fields)).encode()[:_MAX_MESSAGE])
     finally:
         os._exit(1)
+
+
+def _run_main(main: Callable[[Entered], object], entered: Entered) -> SandboxError:
+    try:
+        main(entered)
+    except BaseException as error:
+        return SandboxError(f"The cell's main raised: {error!r}", step="main", cure="It must end with os._exit.")
+    return SandboxError("The cell's main returned", step="main", cure="It must end with os._exit.")
 
 
 def _failure(told: bytes) -> SandboxError:

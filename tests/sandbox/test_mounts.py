@@ -39,7 +39,8 @@ def test_files_made_in_a_0700_root_workspace_belong_to_its_owner(cell: Any, priv
             os.chown(path, owner, owner)
         code = (
             PRINT
-            + "os.chdir(arguments); open('new', 'w').close(); answer([open('secret').read(), os.stat('new').st_uid == os.getuid()])"
+            + "os.chdir(arguments); open('new', 'w').close()\n"
+            + "answer([open('secret').read(), os.stat('new').st_uid == os.getuid()])"
         )
         result = cell(code, profile=_profile(writable=(str(workspace),)), arguments=str(workspace))
         assert result.value == ["s", True]
@@ -58,7 +59,8 @@ def error_of(action):
         return errno.errorcode[error.errno]
     return "OK"
 open("f", "w").close()
-answer([error_of(lambda: os.chmod("f", 0o4755)), error_of(lambda: os.chmod("f", 0o2755)), error_of(lambda: os.chmod("f", 0o755)),
+answer([error_of(lambda: os.chmod("f", 0o4755)), error_of(lambda: os.chmod("f", 0o2755)),
+        error_of(lambda: os.chmod("f", 0o755)),
         error_of(lambda: os.open("g", os.O_CREAT | os.O_WRONLY, 0o4755)), error_of(lambda: os.mkdir("d", 0o2755)),
         error_of(lambda: os.mknod("n", 0o104755)), error_of(lambda: os.fchmod(os.open("f", os.O_RDONLY), 0o6755))])
 """
@@ -139,7 +141,8 @@ def test_devices_work_and_no_others_are_there(any_cell: Any) -> None:
         PRINT
         + """
 open("/dev/null", "w").write("x")
-answer([len(os.urandom(4)), open("/dev/zero", "rb").read(2) == b"\\0\\0", len(open("/dev/urandom", "rb").read(3)), sorted(os.listdir("/dev"))])
+answer([len(os.urandom(4)), open("/dev/zero", "rb").read(2) == b"\\0\\0", len(open("/dev/urandom", "rb").read(3)),
+        sorted(os.listdir("/dev"))])
 """
     )
     names = ["fd", "full", "null", "random", "shm", "stderr", "stdin", "stdout", "urandom", "zero"]
@@ -176,10 +179,10 @@ def test_a_file_system_without_id_maps_is_refused_and_userns_root_serves_it(
     merged = private_dir / "merged"
     (private_dir / "lower" / "file").write_text("text")
     mount = (
-        f"mount -t tmpfs tmpfs '{private_dir}/upper' && mkdir '{private_dir}'/upper/u '{private_dir}'/upper/w && "
-        f"mount -t overlay overlay -o lowerdir='{private_dir}/lower',upperdir='{private_dir}/upper/u',workdir='{private_dir}/upper/w' '{merged}' && \"$@\""
+        'cd "$1" && shift && mount -t tmpfs tmpfs upper && mkdir upper/u upper/w && '
+        'mount -t overlay overlay -o lowerdir=lower,upperdir=upper/u,workdir=upper/w merged && cd / && exec "$@"'
     )
-    wrap = ("unshare", "-m", "sh", "-c", mount, "sh")
+    wrap = ("unshare", "-m", "sh", "-c", mount, "sh", str(private_dir))
     profile = _profile(writable=(str(merged),))
     code = PRINT + "open(arguments + '/new', 'w').close(); answer([os.getuid() != 0, open(arguments + '/file').read()])"
     result = cell(code, profile=profile, wrap=wrap, arguments=str(merged))

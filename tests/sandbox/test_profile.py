@@ -87,6 +87,10 @@ def test_a_profile_cannot_be_changed_through_its_mapping() -> None:
         profile.env["C"] = "3"  # type: ignore[index]
 
 
+def test_equal_profiles_are_equal_keys() -> None:
+    assert len({Profile(env={"A": "1"}), Profile(env={"A": "1"}), Profile(env={"A": "2"})}) == 2
+
+
 def test_the_interpreters_own_paths_are_known() -> None:
     import os
     import sys

@@ -1,5 +1,6 @@
 """The nine base tools, against real files, a real shell and handles in memory."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -68,7 +69,10 @@ def test_every_argument_is_described_and_what_changes_things_is_sequential() -> 
 
 
 def test_declaring_them_needs_neither_griffe_nor_jsonschema() -> None:
-    code = "import sys; from toolcell_tools import base_tools; base_tools(); sys.exit({'griffe','jsonschema'} & {*sys.modules} != set())"
+    code = (
+        "import sys; from toolcell_tools import base_tools; base_tools();"
+        "sys.exit({'griffe', 'jsonschema'} & {*sys.modules} != set())"
+    )
     assert subprocess.run([sys.executable, "-I", "-c", code], check=False).returncode == 0
 
 
@@ -145,13 +149,14 @@ def test_read_explains_what_it_cannot_read(ctx: ToolContext, tmp_path: Path) -> 
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "x.py").write_text("1\n")
     (tmp_path / "bin").write_bytes(b"\x7fELF\0\0")
-    for arguments, message in [
+    refusals: list[tuple[dict[str, Any], str]] = [
         ({"path": "d"}, r"'d' is a directory; read one of its files: d/x\.py"),
         ({"path": "bin"}, "'bin' is a binary file of 6 bytes"),
         ({"path": "none"}, "'none': no such file"),
         ({"path": "../x"}, "outside the workspace"),
         ({"path": "d/x.py", "offset": 2}, "has 1 lines; offset 2 is past its end"),
-    ]:
+    ]
+    for arguments, message in refusals:
         with pytest.raises(ToolFailure, match=message):
             call(ctx, "read", **arguments)
 
@@ -172,8 +177,8 @@ def test_edit_replaces_the_only_place_and_shows_a_diff(ctx: ToolContext, tmp_pat
     assert result.output == {
         "path": "a.py",
         "replacements": 1,
-        "diff": "--- a/a.py\n+++ b/a.py\n@@ -7,8 +7,9 @@\n line 7\n line 8\n line 9\n-line 10\n-line 11\n+ten\n+eleven\n"
-        "+and more\n line 12\n line 13\n line 14",
+        "diff": "--- a/a.py\n+++ b/a.py\n@@ -7,8 +7,9 @@\n line 7\n line 8\n line 9\n-line 10\n-line 11\n"
+        "+ten\n+eleven\n+and more\n line 12\n line 13\n line 14",
     }
     assert (result.display, result.artifacts[0].kind) == ("Edited a.py in 1 place", "modified")
     assert "line 9\nten\neleven\nand more\nline 12\n" in (tmp_path / "a.py").read_text()
@@ -192,24 +197,37 @@ def test_the_diff_of_an_edit_is_one_that_patch_can_apply(
 
 def applied(text: str, diff: str) -> str:
     """`text` with the hunks of `diff`, whose line numbers must be right, applied."""
-    lines, out, at = text.split("\n"), [], 0
-    for line in diff.split("\n")[2:]:
+    lines = re.findall(r"[^\n]*\n|[^\n]+", text)
+    marked = re.sub(r"\n\\ No newline at end of file", "", diff).split("\n")[2:]
+    out: list[str] = []
+    at = 0
+    ends = iter(_ended(diff))
+    for line in marked:
         if line.startswith("@@"):
-            start = int(line.split()[1].split(",")[0].removeprefix("-"))
-            goal = start - 1 if "," not in line.split()[1] or not line.split()[1].endswith(",0") else start
+            old, new = (part[1:].split(",") for part in line.split()[1:3])
+            goal = int(old[0]) - (old[1:] != ["0"])
             out += lines[at:goal]
             at = goal
-            new_start = line.split()[2]
-            if not new_start.endswith(",0"):
-                assert int(new_start.split(",")[0].removeprefix("+")) == len(out) + 1, diff
-        elif line.startswith("+"):
-            out.append(line[1:])
-        else:
-            assert lines[at] == line[1:], diff
+            assert int(new[0]) == len(out) + (new[1:] != ["0"]), diff
+            continue
+        body = line[1:] + ("\n" if next(ends) else "")
+        if not line.startswith("+"):
+            assert lines[at] == body, diff
             at += 1
-            if line.startswith(" "):
-                out.append(line[1:])
-    return "\n".join(out + lines[at:])
+        if not line.startswith("-"):
+            out.append(body)
+    return "".join(out + lines[at:])
+
+
+def _ended(diff: str) -> list[bool]:
+    """For each line of the hunks' bodies, whether it ends with a newline."""
+    flags: list[bool] = []
+    for line in diff.split("\n")[2:]:
+        if line.startswith("\\"):
+            flags[-1] = False
+        elif not line.startswith("@@"):
+            flags.append(True)
+    return flags
 
 
 def test_edit_explains_what_it_does_not_find(ctx: ToolContext, tmp_path: Path) -> None:
@@ -264,10 +282,14 @@ def test_what_is_stored_is_found(ctx: ToolContext) -> None:
     assert [(one.path, one.kind) for one in stored.artifacts] == [("m1", "memory")]
     found = call(ctx, "memory_search", query="sky")
     assert [(one["text"], one["tags"]) for one in found.output["records"]] == [("the sky is blue", ["sky"])]
-    assert (found.display, call(ctx, "memory_search", query="sea").output) == ("Found 1 record for 'sky'", {"records": []})
+    assert (found.display, call(ctx, "memory_search", query="sea").output) == (
+        "Found 1 record for 'sky'",
+        {"records": []},
+    )
 
 
-PAGE = """<!doctype html><html><head><title>A &amp; B</title><style>p{}</style><script>var x = "<p>no</p>";</script></head>
+PAGE = """<!doctype html><html><head><title>A &amp; B</title><style>p{}</style>
+<script>var x = "<p>no</p>";</script></head>
 <body><nav><a href=/>Home</a></nav><h1>Big</h1><p>One   two <a href="/x">three</a>.<br>four</p>
 <ul><li>first<li>second</ul><pre>  a
     b</pre><table><tr><td>1</td><td>2</td></tr></table><footer>foot</footer></body></html>"""
@@ -299,7 +321,7 @@ def test_web_fetch_gives_the_text_of_a_page(ctx: ToolContext) -> None:
 @pytest.mark.parametrize(
     ("body", "content_type", "text"),
     [
-        ("<nav>only this".encode(), "text/html", "only this"),
+        (b"<nav>only this", "text/html", "only this"),
         (b"<head><title>t<body>x", "text/html", ""),
         (b"<p>a<script>never closed <p>b", "text/html", "a"),
         (b"<div>" * 50_000 + b"deep", "text/html", "deep"),

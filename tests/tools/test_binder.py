@@ -64,7 +64,14 @@ def test_rich_types_are_made_from_json(annotation: Any, value: Any, expected: An
 
 @pytest.mark.parametrize(
     ("annotation", "value", "expected"),
-    [(int, 1.0, 1), (float, 1, 1.0), (int | None, 2.0, 2), (float | None, None, None), (int | float, 1, 1), (bool, True, True)],
+    [
+        (int, 1.0, 1),
+        (float, 1, 1.0),
+        (int | None, 2.0, 2),
+        (float | None, None, None),
+        (int | float, 1, 1),
+        (bool, True, True),
+    ],
 )
 def test_a_number_is_of_the_kind_that_was_asked_for(annotation: Any, value: Any, expected: Any) -> None:
     result = bound(annotation, value)

@@ -1,6 +1,7 @@
 """Making tools: what is refused, and what a Tool knows."""
 
 import functools
+import pickle
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -74,7 +75,7 @@ def test_a_type_that_is_not_defined_is_refused_by_name() -> None:
 
 
 def test_a_default_must_fit_its_type_and_be_json() -> None:
-    def no_none(path: str = None) -> None: ...  # type: ignore[assignment]
+    def no_none(path: str = None) -> None: ...  # type: ignore[assignment]  # noqa: RUF013
     def sentinel(path: Any = object()) -> None: ...  # noqa: B008
 
     refused(no_none, "the default of parameter 'path', None, does not fit its type.*None")
@@ -241,7 +242,7 @@ def test_a_tool_travels_by_value_without_its_caches() -> None:
         return n * factor
 
     times.prepare()
-    copy: Tool[..., int] = cloudpickle.loads(cloudpickle.dumps(times))
+    copy: Tool[..., int] = pickle.loads(cloudpickle.dumps(times))
     assert copy(ctx=None, n=2) == 6
     assert copy.bind({"n": 4.0}, None) == {"n": 4, "ctx": None}
     assert copy.declaration == times.declaration
@@ -268,7 +269,11 @@ assert save.declaration.parameters_schema["properties"]["path"]["description"] =
 
 def test_in_a_cell_nothing_heavy_is_imported_until_a_declaration_is_asked_for() -> None:
     done = subprocess.run(
-        [sys.executable, "-I", "-c", IN_CELL], env={"TOOLCELL_IN_CELL": "1"}, capture_output=True, text=True, check=False
+        [sys.executable, "-I", "-c", IN_CELL],
+        env={"TOOLCELL_IN_CELL": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     # -I keeps PYTHON* variables out, not TOOLCELL_IN_CELL.
     assert done.returncode == 0, done.stderr

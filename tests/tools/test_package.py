@@ -25,4 +25,4 @@ def test_importing_the_package_imports_nothing_else() -> None:
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'toolcell_tools' has no attribute 'nothing'"):
-        toolcell_tools.nothing  # type: ignore[attr-defined]  # noqa: B018
+        toolcell_tools.nothing  # noqa: B018

@@ -41,9 +41,7 @@ ERRORS: list[tuple[ErrorBase, str, bool]] = [
     (ValidationError(message="m", field="a.b", parameters_schema={"type": "object"}), "validation", True),
     (ExecutionError(message="m", data={"a": [1]}), "execution", False),
     (
-        PermissionDenied(
-            message="m", tier=PermissionTier.SYSTEM, reason="r", missing=(Capability.WRITE,)
-        ),
+        PermissionDenied(message="m", tier=PermissionTier.SYSTEM, reason="r", missing=(Capability.WRITE,)),
         "permission_denied",
         False,
     ),
@@ -69,7 +67,7 @@ def test_every_member_of_the_union_is_tested_and_frozen() -> None:
     members = set(get_args(get_args(ToolError)[0]))
     assert members == {type(error) for error, _, _ in ERRORS}
     with pytest.raises(pydantic.ValidationError, match="frozen"):
-        ERRORS[0][0].message = "other"  # type: ignore[misc]
+        ERRORS[0][0].message = "other"
 
 
 def test_at_most_three_suggestions() -> None:

@@ -42,6 +42,9 @@ class Movie(TypedDict):
     title: str
 
 
+POINT = Point(x=1)
+
+
 def google(path: str, limit: int = 10) -> str:
     """Read a file.
 
@@ -197,7 +200,7 @@ def test_two_models_of_one_name_stay_apart() -> None:
 
 
 def test_defaults_are_kept_as_json() -> None:
-    def paint(colour: Colour = Colour.RED, at: Point = Point(x=1), where: Path = Path("a")) -> None: ...
+    def paint(colour: Colour = Colour.RED, at: Point = POINT, where: Path = Path("a")) -> None: ...
 
     properties = schema_of(paint)["properties"]
     assert [properties[name]["default"] for name in ("colour", "at", "where")] == ["red", {"x": 1, "y": 0}, "a"]
@@ -224,7 +227,14 @@ def test_a_parameter_may_be_called_what_pydantic_reserves() -> None:
 
 @pytest.mark.parametrize(
     "annotation",
-    [ToolContext, "ToolContext", "toolcell.ToolContext", ToolContext | None, Optional[ToolContext], "ToolContext | None"],
+    [
+        ToolContext,
+        "ToolContext",
+        "toolcell.ToolContext",
+        ToolContext | None,
+        Optional[ToolContext],  # noqa: UP045
+        "ToolContext | None",
+    ],
 )
 def test_the_context_is_found_by_its_annotation_and_left_out(annotation: Any) -> None:
     def act(text: str, c: Any = None) -> None: ...

@@ -99,21 +99,28 @@ def test_no_descriptor_is_left_open(shell: Shell) -> None:
 
 @pytest.mark.parametrize(
     ("command", "timeout_s", "message"),
-    [("a\0b", None, "NUL"), ("true", 0, "more than 0"), ("true", float("nan"), "more than 0"), ("\ud800", None, "could not")],
+    [
+        ("a\0b", None, "NUL"),
+        ("true", 0, "more than 0"),
+        ("true", float("nan"), "more than 0"),
+        ("\ud800", None, "could not"),
+    ],
 )
-def test_a_command_that_cannot_start_says_why(shell: Shell, command: str, timeout_s: float | None, message: str) -> None:
+def test_a_command_that_cannot_start_says_why(
+    shell: Shell, command: str, timeout_s: float | None, message: str
+) -> None:
     with pytest.raises(ToolFailure, match=message):
         shell.run(command, timeout_s=timeout_s)
 
 
 def test_async_commands_run_side_by_side(shell: Shell) -> None:
     async def main() -> list[str]:
-        results = await asyncio.gather(*(shell.arun(f"sleep 0.3; echo {n}") for n in range(4)))
+        results = await asyncio.gather(*(shell.arun(f"sleep 0.5; echo {n}") for n in range(4)))
         return [done.stdout for done in results]
 
     started = time.monotonic()
     assert asyncio.run(main()) == ["0\n", "1\n", "2\n", "3\n"]
-    assert time.monotonic() - started < 1.1
+    assert time.monotonic() - started < 1.9
 
 
 def test_cancelling_an_async_command_kills_it(shell: Shell, tmp_path: Path) -> None:

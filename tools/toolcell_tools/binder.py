@@ -101,7 +101,7 @@ def _only_restricts(extra: object) -> bool:
         return name in _RESTRICTIONS
     if module == "pydantic.fields" and name == "FieldInfo":
         return all(_only_restricts(one) for one in cast("list[object]", getattr(extra, "metadata", [])))
-    # Field(pattern=…) leaves an object of a private class of pydantic's; Field(strict=…) does too, and is another matter.
+    # Field(pattern=…) leaves an object of a private class of pydantic's; so does Field(strict=…), another matter.
     return module.startswith("pydantic.") and name == "_PydanticGeneralMetadata" and set(vars(extra)) <= {"pattern"}
 
 

@@ -28,7 +28,7 @@ class HeadTail:
         if data:
             self._tail.append(data)
             self._tail_size += len(data)
-            while self._tail_size - len(self._tail[0]) >= self._tail_limit:
+            while self._tail and self._tail_size - len(self._tail[0]) >= self._tail_limit:
                 self._tail_size -= len(self._tail.popleft())
 
     @property

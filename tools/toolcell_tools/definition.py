@@ -30,6 +30,7 @@ class Tool(Generic[P, R]):
     """
 
     fn: Callable[P, R]
+    __name__: str  # with the rest of what functools.update_wrapper sets
 
     def __init__(
         self,

@@ -184,7 +184,7 @@ def _display(output: object) -> str:
     if type(output) is str:
         return output if len(output) <= DISPLAY_TEXT_CHARS else _cut(output, DISPLAY_TEXT_CHARS)
     if type(output) is dict or type(output) is list:
-        output = _clipped(output, [DISPLAY_CHARS])
+        output = _clipped(cast("object", output), [DISPLAY_CHARS])
     return _cut(_compact(output), DISPLAY_CHARS)
 
 

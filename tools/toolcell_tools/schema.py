@@ -45,8 +45,8 @@ def _adapter(name: str, parameter: Parameter) -> TypeAdapter[Any]:
     _refuse_misplaced_field(name, parameter)
     if _has_enum_literal(parameter.annotation):
         raise ToolDefinitionError(
-            f"tool {name!r}: the type of parameter {parameter.name!r} is a Literal of enum members, which pydantic cannot "
-            "read from JSON. Use the enum itself, or a Literal of its values."
+            f"tool {name!r}: the type of parameter {parameter.name!r} is a Literal of enum members, which pydantic "
+            "cannot read from JSON. Use the enum itself, or a Literal of its values."
         )
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(parameter.annotation)

@@ -1,6 +1,7 @@
 """The workspace handles: reading and writing files below one root, by relative path."""
 
 import builtins
+import errno
 import os
 import stat
 from collections.abc import Generator
@@ -132,7 +133,7 @@ class WorkspaceWriter(_Rooted):
 
         target = self._file(path)
         with _failures(path):
-            target.parent.mkdir(parents=True, exist_ok=True)
+            _make_directories(target.parent)
             mode = _mode_of(target, path)
             _replace_content(target, data, mode)
         kind = "created" if mode is None else "modified"
@@ -144,7 +145,7 @@ class WorkspaceWriter(_Rooted):
         with _failures(source):
             _refuse_irregular(os.lstat(old), source)
         with _failures(target):
-            new.parent.mkdir(parents=True, exist_ok=True)
+            _make_directories(new.parent)
             kind = "created" if _mode_of(new, target) is None else "modified"
             os.replace(old, new)
         self._note(old, "deleted")
@@ -163,7 +164,7 @@ class WorkspaceWriter(_Rooted):
     def mkdir(self, path: StrPath) -> None:
         """Make a directory and those above it; no error if it is there."""
         with _failures(path):
-            self.resolve(path).mkdir(parents=True, exist_ok=True)
+            _make_directories(self.resolve(path))
 
     def _file(self, path: StrPath) -> Path:
         target = self.resolve(path)
@@ -181,6 +182,13 @@ def _failures(path: StrPath) -> Generator[None, None, None]:
         yield
     except OSError as error:
         raise failure_of(error, os.fspath(path)) from error
+
+
+def _make_directories(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:  # a file is in the way, which EEXIST would not say
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from error
 
 
 def _refuse_irregular(status: os.stat_result, path: StrPath) -> None:

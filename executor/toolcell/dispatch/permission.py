@@ -1,10 +1,9 @@
 """Whether a call may run at all: the tool's needs against what the session holds."""
 
+from toolcell.sessions.grants import Grants
 from toolcell_tools.capability import SessionKind
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.errors import PermissionDenied
-
-from toolcell.sessions.grants import Grants
 
 
 def denial(declaration: ToolDeclaration, kind: SessionKind, grants: Grants) -> PermissionDenied | None:

@@ -10,13 +10,12 @@ from collections.abc import Awaitable, Callable
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from toolcell_tools.definition import Tool
-from toolcell_tools.errors import ToolError, UnknownTool, ValidationError
-from toolcell_tools.result import ToolResult, Usage
-
 from toolcell.call import ToolCall
 from toolcell.journal import Record
 from toolcell.pool.run import Outcome, Run
+from toolcell_tools.definition import Tool
+from toolcell_tools.errors import ToolError, UnknownTool, ValidationError
+from toolcell_tools.result import ToolResult, Usage
 
 from .permission import denial
 from .result import result_of
@@ -29,7 +28,9 @@ MAX_ATTEMPTS = 3  # ADR-0004: at most two retries of a call whose arguments do n
 _log = logging.getLogger("toolcell.tool")
 
 
-async def dispatch(session: "Session", call: ToolCall, *, timeout: float | None, repair: Repair | None, on_progress: Any) -> ToolResult:
+async def dispatch(
+    session: "Session", call: ToolCall, *, timeout: float | None, repair: Repair | None, on_progress: Any
+) -> ToolResult:
     """Run the call, letting `repair` mend its arguments up to twice; the last result stands."""
     while True:
         result = await attempt(session, call, timeout=timeout, on_progress=on_progress)

@@ -5,6 +5,9 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import pydantic
+
+from toolcell.pool.capture import EMPTY, Captured
+from toolcell.pool.run import Outcome
 from toolcell_sandbox.limits import Limits
 from toolcell_tools.capability import Capability
 from toolcell_tools.declaration import ToolDeclaration
@@ -23,9 +26,6 @@ from toolcell_tools.errors import (
     ValidationError,
 )
 from toolcell_tools.result import CapturedOutput, SandboxSummary, ToolResult, Usage
-
-from toolcell.pool.capture import EMPTY, Captured
-from toolcell.pool.run import Outcome
 
 LOST_PIPE = 76  # the exit code of a runner whose pipe the tool has closed (EX_PROTOCOL, sysexits.h)
 _LIMIT_OF: Mapping[str, str] = {
@@ -76,7 +76,9 @@ def result_of(
             return _success(cast("Mapping[str, Any]", outcome.payload), common)
         except (pydantic.ValidationError, TypeError, KeyError) as error:
             problem = str(error).partition("\n")[0]
-            return ToolResult.build(error=ProtocolViolation(message=f"The result frame is not a result: {problem}"), **common)
+            return ToolResult.build(
+                error=ProtocolViolation(message=f"The result frame is not a result: {problem}"), **common
+            )
     return ToolResult.build(error=error_of(outcome, declaration, limits), **common)
 
 
@@ -97,9 +99,7 @@ def _success(payload: Mapping[str, Any], common: dict[str, Any]) -> ToolResult:
 def _captured(captured: Captured) -> CapturedOutput:
     if captured is EMPTY:
         return _NO_OUTPUT
-    return CapturedOutput(
-        text=captured.text, total_bytes=captured.total_bytes, omitted_bytes=captured.omitted_bytes
-    )
+    return CapturedOutput(text=captured.text, total_bytes=captured.total_bytes, omitted_bytes=captured.omitted_bytes)
 
 
 def error_of(outcome: Outcome, declaration: ToolDeclaration, limits: Limits) -> ToolError:
@@ -114,12 +114,15 @@ def error_of(outcome: Outcome, declaration: ToolDeclaration, limits: Limits) -> 
             return Crashed(message=f"The cell of {name!r} ended under the call. The session goes on in a new one.")
         case "timeout":
             return Timeout(
-                message=f"The tool {name!r} was ended after {outcome.wall_s:.3g} s, at its deadline.", elapsed=outcome.wall_s
+                message=f"The tool {name!r} was ended after {outcome.wall_s:.3g} s, at its deadline.",
+                elapsed=outcome.wall_s,
             )
         case "limit":
             return limit_exceeded(outcome.resource, name, limits)
         case "violation":
-            return ProtocolViolation(message=f"The process of {name!r} broke the protocol ({outcome.message}); its cell was ended.")
+            return ProtocolViolation(
+                message=f"The process of {name!r} broke the protocol ({outcome.message}); its cell was ended."
+            )
         case "unavailable":
             return SandboxUnavailable(message=outcome.message, mechanism=outcome.mechanism, cure=outcome.cure)
         case "overloaded":
@@ -133,7 +136,7 @@ def error_of(outcome: Outcome, declaration: ToolDeclaration, limits: Limits) -> 
 def limit_exceeded(resource: str, tool: str, limits: Limits) -> LimitExceeded:
     limit: float = getattr(limits, _LIMIT_OF[resource])
     return LimitExceeded(
-        message=f"The tool {tool!r} exceeded its limit on {resource.replace('_', ' ')}: {limit:,}. Ask it for less at once.",
+        message=f"The tool {tool!r} exceeded its limit on {resource.replace('_', ' ')}: {limit:,}. Ask for less.",
         resource=cast("LimitedResource", resource),
         limit=limit,
     )
@@ -152,7 +155,9 @@ def _reported(outcome: Outcome, declaration: ToolDeclaration, limits: Limits) ->
         case "permission":
             claimed = outcome.payload.get("capability")
             missing = tuple(one for one in Capability if one.value == claimed)
-            return PermissionDenied(message=outcome.message, tier=declaration.tier, reason=outcome.message, missing=missing)
+            return PermissionDenied(
+                message=outcome.message, tier=declaration.tier, reason=outcome.message, missing=missing
+            )
         case "memory" | "files" | "file_size" | "scratch" | "processes" | "result":
             return limit_exceeded(outcome.reason, declaration.name, limits)
         case _:

@@ -1,18 +1,18 @@
 """Validating arguments against a tool's schema, in the supervisor, before anything is sent to a cell.
 
-jsonschema-rs does the work, with a validator compiled once for each tool. Its regex engine is the linear one, so that no
-pattern can hang the supervisor; depth is bounded first, for it overflows its stack on instances nested 30,000 deep.
+jsonschema-rs does the work, with a validator compiled once for each tool. Its regex engine is the linear one, so that
+no pattern can hang the supervisor; depth is bounded first, for it overflows its stack on instances nested 30,000 deep.
 """
 
 from collections.abc import Mapping
 from typing import Any, Protocol, cast
 
 import jsonschema_rs
+
+from toolcell.errors import UsageError
 from toolcell_tools.encode import encode_json
 from toolcell_tools.errors import ValidationError
 from toolcell_tools.failures import Unencodable
-
-from toolcell.errors import UsageError
 
 MAX_MESSAGE_CHARS = 2_000
 
@@ -35,7 +35,9 @@ class Validator:
                 ),
             )
         except ValueError as error:
-            raise UsageError(f"The parameters schema of tool {tool!r} does not compile: {error}. Mend the schema.") from error
+            raise UsageError(
+                f"The parameters schema of tool {tool!r} does not compile: {error}. Mend the schema."
+            ) from error
 
     def check(self, arguments: object) -> dict[str, Any] | ValidationError:
         """The arguments as plain JSON data, or what is wrong with them, by field."""
@@ -45,9 +47,10 @@ class Validator:
             return self._error(str(error), None)
         if type(plain) is not dict:
             return self._error(f"The arguments must be an object, not {type(arguments).__name__}.", None)
-        if self._compiled.is_valid(plain):
-            return cast("dict[str, Any]", plain)
-        problem = next(iter(self._compiled.iter_errors(plain)))
+        instance = cast("dict[str, Any]", plain)
+        if self._compiled.is_valid(instance):
+            return instance
+        problem = next(iter(self._compiled.iter_errors(instance)))
         field = ".".join(str(part) for part in problem.instance_path) or _named_field(problem)
         return self._error(f"{field}: {problem.message}" if field else str(problem.message), field or None)
 

@@ -1,4 +1,6 @@
-"""The journal that the supervisor writes: a small protocol, and the one that keeps the most recent records in memory."""
+"""The journal that the supervisor writes: a small protocol, and the one that keeps the most recent records in
+memory.
+"""
 
 import time
 from collections import deque
@@ -9,9 +11,9 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One event. `kind` is "call" (a call ended), "denied" (the broker or the dispatcher refused), "incident" (a cell broke
-    the protocol), "log" (a tool's own word) or "session" (opened, closed). `data` are its facts, JSON data; a traceback,
-    if there is one, is only here and never in what a model sees. `at` is Unix seconds."""
+    """One event. `kind` is "call" (a call ended), "denied" (the broker or the dispatcher refused), "incident" (a cell
+    broke the protocol), "log" (a tool's own word) or "session" (opened, closed). `data` are its facts, JSON data; a
+    traceback, if there is one, is only here and never in what a model sees. `at` is Unix seconds."""
 
     kind: str
     session_id: str

@@ -5,8 +5,8 @@ A cell's life is a row of states; every change happens in a callback of the even
     STARTING ─ Ready ─→ READY ─ assign ─→ BUSY ─ the call ends ─→ RECYCLING ─ Ready ─→ READY …
         └────────────────── anything that breaks it ──────────────────────→ DEAD
 
-All of a cell's descriptors sit in one epoll of its own, so the event loop watches a single descriptor for each cell, and a
-wake-up costs one more system call, however many of them are ready.
+All of a cell's descriptors sit in one epoll of its own, so the event loop watches a single descriptor for each cell,
+and a wake-up costs one more system call, however many of them are ready.
 """
 
 import os
@@ -218,7 +218,8 @@ class Cell:
         run.context["remaining_s"] = run.deadline_at - now
         seq = self._link.next_seq()
         if not self._standby:
-            self._say(Recycle(self._process + 1))  # nothing waits: fork now; the call is in the pipe before it is read
+            self._process += 1
+            self._say(Recycle(self._process))  # nothing waits: fork now; the call is in the pipe before it is read
         buffers = self._link.send(Call(seq, run.call_id, run.tool, run.arguments, run.context))
         self.state = CellState.BUSY
         self.run = run
@@ -236,7 +237,7 @@ class Cell:
     def reply(self, run: Run, request: int, ok: bool, value: Field) -> None:
         """Answer a handle request of the running call; too late is no error."""
         if self.run is run and run.outcome is None and self.state is CellState.BUSY:
-            self._to_call.write(self._link.send(Reply(self._link.seq, request, ok, value)))  # type: ignore[arg-type]
+            self._to_call.write(self._link.send(Reply(self._link.seq, request, ok, value)))
 
     def cancel(self, run: Run) -> None:
         """The caller is gone: tell the tool, and end the call a moment later."""
@@ -318,15 +319,13 @@ class Cell:
 
     def _on_ready(self) -> None:
         """Something of ours is ready: what was printed first, then frames, then control, then the end of the cell."""
-        if self.state is CellState.DEAD:
-            return
-        ready = {fd for fd, _event in self._epoll.poll(0)}
-        for fd, handler in list(self._handlers.items()):
-            if fd in ready and self.state is not CellState.DEAD:
+        ready = {fd for fd, _event in self._epoll.poll(0)} if not self._epoll.closed else ()
+        for fd, handler in list(self._handlers.items()) if ready else ():
+            if fd in ready and not self._epoll.closed:
                 handler()
 
     def _on_frames(self) -> None:
-        while self.state is not CellState.DEAD:
+        while not self._epoll.closed:
             data = read_available(self._frames_fd, READ_BYTES)
             if not data:
                 if data is not None:  # every writer is gone, and the init is one of them: its pidfd says the rest
@@ -401,10 +400,8 @@ class Cell:
         if self.state is CellState.BUSY:  # forked on demand
             self._note_process()
             return
-        self._on_stdout()
-        self._on_stderr()
-        self._on_frames()  # what came after the end of the last call is a violation
-        if self.state is CellState.DEAD:
+        self._drain()  # what came after the end of the last call is a violation
+        if self._doomed:
             return
         self._stdout.clear()
         self._stderr.clear()
@@ -445,10 +442,8 @@ class Cell:
             if self.state is CellState.READY:  # a standby that died while it waited
                 self._recycle()
             return
-        self._on_stdout()
-        self._on_stderr()
-        self._on_frames()
-        if self.run is None:
+        self._drain()
+        if self.run is None:  # pyright: ignore[reportUnnecessaryComparison] - draining may have ended it
             return
         swept = self._verdict is not None
         outcome = self._verdict or self._outcome_of_exit(exited)
@@ -481,6 +476,12 @@ class Cell:
         resource = self.evidence.exceeded(run.limits)
         if resource:
             self.end_after_sweep(Outcome(ending="limit", resource=resource))
+
+    def _drain(self) -> None:
+        """Read what is in the pipes of a call whose processes are gone."""
+        self._on_stdout()
+        self._on_stderr()
+        self._on_frames()
 
     def _on_stdout(self) -> None:
         self._capture(self._out_fd, self._stdout)
@@ -521,9 +522,7 @@ class Cell:
 
     def _on_death(self) -> None:
         """The init has ended, and with it every process of its namespace."""
-        self._on_stdout()
-        self._on_stderr()
-        self._on_frames()
+        self._drain()
         self._on_control()
         self._die()
 

@@ -1,7 +1,8 @@
 """Which limit a call hit, by what the kernel counted: cgroup events, CPU time, signals. Never by guessing.
 
-Where a cgroup holds the cell, its counters are the truth for the whole tree of the call. Where none does, the supervisor
-adds up the tree through psutil and /proc now and then; each process is then capped by its rlimits, the tree by this watch.
+Where a cgroup holds the cell, its counters are the truth for the whole tree of the call. Where none does, the
+supervisor adds up the tree through psutil and /proc now and then; each process is then capped by its rlimits, the
+tree by this watch.
 """
 
 import contextlib

@@ -6,7 +6,8 @@ The rules, in order, for each waiting call, oldest first:
 2. A free cell of its key takes it: the one that was used last, whose pages are warm.
 3. A cell of its key that is starting or being swept will take it: that is sooner than a new one.
 4. Where its session and the machine have room, a new cell is made for it.
-5. Where there is none, the cell (of the session, if it is the session that is full) that has been idle longest makes room.
+5. Where there is none, the cell (of the session, if it is the session that is full) that has been idle longest makes
+   room.
 6. Else it waits.
 """
 

@@ -160,7 +160,6 @@ class Pool:
             self._end_waiting(run, Outcome(ending="cancelled"))
         elif run.cell is not None:
             run.cell.cancel(run)
-            self._arm()
 
     def end_session(self, session_id: str) -> None:
         """End the session's calls and cells."""
@@ -220,8 +219,8 @@ class Pool:
         cgroup = self._take_cgroup(spec)
         cell = Cell(id, slot, spec, self._reactor, self._deadlines, self, cgroup=cgroup, standby=self._standby)
         self.cells[id] = cell
-        mode = "userns-root" if spec.key.session_id in self._userns_sessions else self.report.identity
-        identity = Identity.for_slot(slot, mode)
+        in_userns = spec.key.session_id in self._userns_sessions
+        identity = Identity.for_slot(slot, "userns-root" if in_userns else None)
         request = {
             "profile": spec.profile.to_wire(),
             "identity": {"mode": identity.mode, "uid": identity.uid, "gid": identity.gid, "slot": identity.slot},

@@ -1,7 +1,7 @@
 """The event loop as the pool needs it: descriptors that call back, one alarm, and waiters. For asyncio and for trio.
 
-Everything in the pool runs in these callbacks, on the loop's own thread, to the end, one at a time: no task for a frame,
-no lock, no thread.
+Everything in the pool runs in these callbacks, on the loop's own thread, to the end, one at a time: no task for a
+frame, no lock, no thread.
 """
 
 import asyncio
@@ -32,7 +32,9 @@ class Reactor(Protocol):
 
     def unwatch(self, fd: int) -> None: ...
     def set_alarm(self, when: float, on_alarm: Callable[[], None]) -> None:
-        """Call `on_alarm` at `when` (time.monotonic), or a little later; math.inf for not at all. Replaces the last one."""
+        """Call `on_alarm` at `when` (time.monotonic), or a little later; math.inf for not at all. Replaces the last
+        one.
+        """
         ...
 
     def waiter(self) -> "Waiter[object]": ...

@@ -13,10 +13,9 @@ import sys
 from dataclasses import dataclass
 from typing import NoReturn, cast
 
-from toolcell_sandbox.enter import Entered
-
 from toolcell.wire.frames import Field, FrameDecoder, Violation, WireLimits, encode
 from toolcell.wire.messages import VERSION, Exited, Failed, Hello, Load, Message, Ready, Recycle, from_fields, to_fields
+from toolcell_sandbox.enter import Entered
 
 from . import fds, loading, serve
 
@@ -62,7 +61,7 @@ class Control:
 def main(entered: Entered) -> NoReturn:
     """What a locked-down process does to become a cell: say Hello, load the tools, serve."""
     control = Control()
-    control.send(Hello(VERSION, {"report": entered.report.to_wire(), "pid": os.getpid()}))
+    control.send(Hello(VERSION, {"report": cast("Field", entered.report.to_wire()), "pid": os.getpid()}))
     first = control.receive()
     if not isinstance(first, Load):
         os._exit(76)
@@ -148,7 +147,7 @@ class Init:
 
     def on_exit(self) -> None:
         """The call process ended by itself: say how, and kill what it left."""
-        pid, status, usage = os.wait4(self.child, 0)
+        _pid, status, usage = os.wait4(self.child, 0)
         self._ended(status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss)
 
     def _ended(self, status: int, cpu_s: float, max_rss_kib: int) -> None:

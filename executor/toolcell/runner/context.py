@@ -5,14 +5,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from toolcell.wire.frames import Field
+from toolcell.wire.messages import Call, Log, Progress
 from toolcell_tools.capability import Capability, SessionKind
 from toolcell_tools.context import ToolContext
 from toolcell_tools.encode import encode_json
 from toolcell_tools.shell import Shell
 from toolcell_tools.workspace import DeniedWorkspace, WorkspaceReader, WorkspaceWriter
-
-from toolcell.wire.frames import Field
-from toolcell.wire.messages import Call, Log, Progress
 
 from . import handles
 from .link import Link
@@ -47,7 +46,9 @@ def _text(value: object) -> str:
 
 
 def build(call: Call, link: Link) -> ToolContext:
-    """The context of `call`. What is granted comes in the call; what the kernel lets through was settled at lockdown."""
+    """The context of `call`. What is granted comes in the call; what the kernel lets through was settled at
+    lockdown.
+    """
     given = cast("dict[str, Any]", call.context)
     grants = frozenset(given["grants"])
     root = Path(given["workspace_root"])

@@ -7,11 +7,10 @@ supervisor.
 from collections.abc import Sequence
 from typing import Any, cast
 
+from toolcell.wire.frames import Field
 from toolcell_tools.capability import Capability
 from toolcell_tools.failures import MissingCapability, ToolFailure
 from toolcell_tools.handles import FetchedPage, MemoryRecord, SearchHit
-
-from toolcell.wire.frames import Field
 
 from .link import Link, Refused
 

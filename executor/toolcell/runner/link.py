@@ -26,7 +26,7 @@ class Link:
     """One call process's pipes. `request` may be used from any thread of the tool; `arequest` from its event loop."""
 
     def __init__(self, limits: WireLimits) -> None:
-        self._protocol = CellLink(limits)
+        self.protocol = CellLink(limits)
         self._lock = threading.Lock()
         self._last_request = 0
         self._replies: dict[int, Reply] = {}
@@ -37,15 +37,21 @@ class Link:
     def wait_for_call(self) -> Call:
         """Block until the supervisor sends a call."""
         while not self._calls:
-            self._take(os.read(fds.FRAMES_IN, fds.READ_BYTES))
+            self.take(os.read(fds.FRAMES_IN, fds.READ_BYTES))
         self.cancelled = False
         self._last_request = 0
         self._replies.clear()
         return self._calls.pop(0)
 
+    def wait_for_end(self) -> NoReturn:
+        """Wait, after the answer, to be killed by the init: the supervisor reads this process's accounts first."""
+        while os.read(fds.FRAMES_IN, fds.READ_BYTES):
+            pass  # a reply or a cancellation that crossed with the answer
+        os._exit(0)
+
     def send(self, message: Result | Error | Progress | Log | Request) -> None:
         """Send a message. Raises Unpackable for what cannot cross, with nothing sent."""
-        buffers = self._protocol.send(message)
+        buffers = self.protocol.send(message)
         try:
             fds.write_all(fds.FRAMES_OUT, buffers)
         except OSError:
@@ -58,14 +64,14 @@ class Link:
 
     @property
     def seq(self) -> int:
-        return self._protocol.seq
+        return self.protocol.seq
 
     def request(self, operation: str, arguments: dict[str, Field]) -> Field:
         """Ask the broker and wait for its answer; raises Refused."""
         with self._lock:
             number = self._send_request(operation, arguments)
             while number not in self._replies:
-                self._take(os.read(fds.FRAMES_IN, fds.READ_BYTES))
+                self.take(os.read(fds.FRAMES_IN, fds.READ_BYTES))
             return _value(self._replies.pop(number))
 
     async def arequest(self, operation: str, arguments: dict[str, Field]) -> Field:
@@ -89,23 +95,24 @@ class Link:
         if self._lock.acquire(blocking=False):
             try:
                 while select.select([fds.FRAMES_IN], [], [], 0)[0]:
-                    self._take(os.read(fds.FRAMES_IN, fds.READ_BYTES))
+                    self.take(os.read(fds.FRAMES_IN, fds.READ_BYTES))
             finally:
                 self._lock.release()
 
     def _send_request(self, operation: str, arguments: dict[str, Field]) -> int:
         self._last_request += 1
-        self.send(Request(self._protocol.seq, self._last_request, operation, arguments))
+        self.send(Request(self.protocol.seq, self._last_request, operation, arguments))
         return self._last_request
 
     def _on_readable(self) -> None:
         with self._lock:
-            self._take(os.read(fds.FRAMES_IN, fds.READ_BYTES))
+            self.take(os.read(fds.FRAMES_IN, fds.READ_BYTES))
 
-    def _take(self, data: bytes) -> None:
+    def take(self, data: bytes) -> None:
+        """Act on bytes from the supervisor; none at all means that it is gone."""
         if not data:
             os._exit(0)  # the supervisor is gone
-        for event in self._protocol.receive(data):
+        for event in self.protocol.receive(data):
             self._on_event(event)
 
     def _on_event(self, event: Event) -> None:

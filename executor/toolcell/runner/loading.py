@@ -53,7 +53,7 @@ def _fetch(entry: Mapping[str, object]) -> AnyTool:
     if isinstance(found, Tool):
         return cast("AnyTool", found)
     if callable(found):
-        return cast("AnyTool", Tool(found, name=str(entry["name"]), derive=False))
+        return Tool(found, name=str(entry["name"]), derive=False)
     raise TypeError(f"{entry['where']!r} is not a tool but a {type(found).__name__}")
 
 

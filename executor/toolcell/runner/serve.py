@@ -1,4 +1,6 @@
-"""The call process: waits for its call, runs the tool, answers, and is gone. Whatever the tool does, it does it here."""
+"""The call process: waits for its call, runs the tool, answers, and is gone. Whatever the tool does, it does it
+here.
+"""
 
 import asyncio
 import ctypes
@@ -11,9 +13,13 @@ import signal
 import sys
 import traceback
 from collections.abc import Coroutine
+from importlib import import_module
 from typing import Any, NoReturn, cast
 
 import pydantic
+
+from toolcell.wire.frames import Field, TooLarge, Unpackable, WireLimits
+from toolcell.wire.messages import Call, Error, Result
 from toolcell_sandbox.mechanisms.landlock import scope_call
 from toolcell_sandbox.mechanisms.rlimits import limit_cpu, raise_oom_score
 from toolcell_tools import function
@@ -21,10 +27,7 @@ from toolcell_tools.capability import Capability
 from toolcell_tools.encode import encode_json, encode_return
 from toolcell_tools.failures import MissingCapability, ToolFailure, Unencodable
 
-from toolcell.wire.frames import Field, TooLarge, Unpackable, WireLimits
-from toolcell.wire.messages import Call, Error, Result
-
-from . import context
+from . import context, warm
 from .link import Link
 from .loading import AnyTool, Loaded, LoadError
 
@@ -46,10 +49,8 @@ def preload() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)  # what a call printed before it crashed is there to be read
-    import encodings.idna  # noqa: F401  (what a first use would import in each process anew)
-
-    import toolcell_tools.base
-    import toolcell_tools.result  # noqa: F401
+    for name in ("encodings.idna", "toolcell_tools.base", "toolcell_tools.result", "pydantic", "cloudpickle"):
+        import_module(name)  # what a first use would import in each process anew
 
 
 def serve(loaded: Loaded, cpu_s: float, result_bytes: int, *, kept: bool) -> NoReturn:
@@ -59,7 +60,9 @@ def serve(loaded: Loaded, cpu_s: float, result_bytes: int, *, kept: bool) -> NoR
     raise_oom_score()
     gc.enable()
     reseed()
-    link = Link(WireLimits(result_bytes + FRAME_OVERHEAD_BYTES, string_bytes=result_bytes + FRAME_OVERHEAD_BYTES))
+    limits = WireLimits(result_bytes + FRAME_OVERHEAD_BYTES, string_bytes=result_bytes + FRAME_OVERHEAD_BYTES)
+    link = Link(limits)
+    warm.warm_up(loaded, link, limits)
     me = os.getpid()
     while True:
         call = link.wait_for_call()
@@ -69,7 +72,7 @@ def serve(loaded: Loaded, cpu_s: float, result_bytes: int, *, kept: bool) -> NoR
         flush()
         deliver(answer, link)
         if not kept:
-            os._exit(0)
+            link.wait_for_end()
 
 
 def reseed() -> None:
@@ -77,11 +80,10 @@ def reseed() -> None:
     random.seed()
     uuid = sys.modules.get("uuid")
     if uuid is not None:
-        uuid._last_timestamp = None
-        uuid._node = None
+        uuid.__dict__.update(_last_timestamp=None, _node=None)
     tempfile = sys.modules.get("tempfile")
     if tempfile is not None:
-        tempfile._name_sequence = None
+        tempfile.__dict__.update(_name_sequence=None)
     ssl = sys.modules.get("ssl")
     if ssl is not None:
         ssl.RAND_add(os.urandom(32), 32.0)  # OpenSSL 3 notices a fork by itself; this does not rest on it
@@ -121,6 +123,8 @@ def deliver(answer: Result | Error, link: Link) -> None:
     except Unpackable as error:
         reason = "result" if isinstance(error, TooLarge) else "unencodable"
         link.send(Error(answer.seq, reason, str(error)[:MESSAGE_CHARS], {}))
+    except MemoryError:
+        link.send(Error(answer.seq, "result", "there is not enough memory to encode the result", {}))
 
 
 def flush() -> None:
@@ -193,7 +197,9 @@ def _scratch_is_full() -> bool:
 
 
 def _cannot_fork() -> bool:
-    """EAGAIN is about processes only if a fork fails with it too: sockets and pipes say EAGAIN for reasons of their own."""
+    """EAGAIN is about processes only if a fork fails with it too: sockets and pipes say EAGAIN for reasons of their
+    own.
+    """
     try:
         child = os.fork()
     except BlockingIOError:
@@ -217,4 +223,3 @@ def _text(value: object, limit: int = MESSAGE_CHARS) -> str:
     except Exception as broken:
         text = f"(a message that could not be formatted: {type(broken).__name__})"
     return text.encode("utf-8", "replace").decode()[:limit]
-

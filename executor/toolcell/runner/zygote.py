@@ -1,12 +1,11 @@
 """The zygote: a clean, single-threaded, exec'd interpreter with the heavy imports done, which forks cells on request.
 
-It holds nothing worth stealing and trusts its supervisor. One request at a time: a cell's first milliseconds (namespaces,
-two forks) run here, the rest runs in the cell. When the supervisor's end of the socket closes, the zygote exits, and every
-cell dies with it (PR_SET_PDEATHSIG).
+It holds nothing worth stealing and trusts its supervisor. One request at a time: a cell's first milliseconds
+(namespaces, two forks) run here, the rest runs in the cell. When the supervisor's end of the socket closes, the
+zygote exits, and every cell dies with it (PR_SET_PDEATHSIG).
 """
 
 # The heavy imports of a call, done once here so that every cell and call process shares their pages.
-import asyncio
 import gc
 import os
 import select
@@ -14,18 +13,16 @@ import socket
 import sys
 from typing import NoReturn, cast
 
-import cloudpickle  # noqa: F401
 import msgpack
-import pydantic  # noqa: F401
-from toolcell_sandbox.kernel.probe import probe
-from toolcell_sandbox.spawn import spawn
 
 from toolcell.wire.frames import WireLimits, encode
 from toolcell.wire.messages import Failed, to_fields
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.identity import Identity
+from toolcell_sandbox.kernel.probe import probe
 from toolcell_sandbox.profile import Profile
 from toolcell_sandbox.report import SandboxReport
+from toolcell_sandbox.spawn import spawn
 
 from . import cell, fds, serve
 
@@ -36,7 +33,6 @@ def main(socket_fd: int) -> NoReturn:
     """Serve spawn requests until the supervisor goes away."""
     connection = socket.socket(fileno=socket_fd)
     serve.preload()
-    asyncio.get_event_loop_policy()  # resolved once here rather than in every call of an async tool
     Zygote(connection).run()
 
 

@@ -1,18 +1,18 @@
 """The broker: serves the handle operations of calls, from a table that only the supervisor has.
 
-A call's table has a row for each operation that its grants allow, and no other. A request for anything else finds no row:
-that is the whole check, whatever the frame says and whoever wrote it. It is answered with a refusal and put on record.
+A call's table has a row for each operation that its grants allow, and no other. A request for anything else finds no
+row: that is the whole check, whatever the frame says and whoever wrote it. It is answered with a refusal and put on
+record.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
-from toolcell_tools.capability import Capability
-from toolcell_tools.handles import MemoryRecord
-
 from toolcell.backends.errors import BackendError
 from toolcell.backends.protocols import Channel, MemoryStore, WebClient
 from toolcell.wire.frames import Field
+from toolcell_tools.capability import Capability
+from toolcell_tools.handles import MemoryRecord
 
 TEXT_BYTES = 256 * 1024
 MAX_HITS = 100
@@ -64,7 +64,11 @@ async def _memory_search(principal: Principal, arguments: Arguments) -> Field:
 
 async def _memory_store(principal: Principal, arguments: Arguments) -> Field:
     tags = arguments.get("tags")
-    if not isinstance(tags, list) or len(tags) > 64 or not all(isinstance(tag, str) and len(tag) <= 256 for tag in tags):
+    if (
+        not isinstance(tags, list)
+        or len(tags) > 64
+        or not all(isinstance(tag, str) and len(tag) <= 256 for tag in tags)
+    ):
         raise Refusal("execution", "tags must be at most 64 short strings.")
     text, kind = _text(arguments, "text"), _text(arguments, "kind")
     record = MemoryRecord(id="", text=text, kind=kind, tags=tuple(str(tag) for tag in tags))

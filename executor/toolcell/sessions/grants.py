@@ -8,7 +8,9 @@ from toolcell_tools.capability import Capability
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """`given` goes to the cell, to the kernel's rules and to the broker's table; with anything `missing` nothing runs."""
+    """`given` goes to the cell, to the kernel's rules and to the broker's table; with anything `missing` nothing
+    runs.
+    """
 
     given: frozenset[Capability]
     missing: frozenset[Capability]

@@ -1,4 +1,4 @@
-"""Grants × profile → what the kernel enforces: the one place where tools meet the sandbox."""
+"""Grants and profile → what the kernel enforces: the one place where tools meet the sandbox."""
 
 import os
 import sys
@@ -6,13 +6,12 @@ from collections.abc import Set
 from functools import cache
 from pathlib import Path
 
+import toolcell
 import toolcell_sandbox
 import toolcell_tools
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.profile import Profile, is_below
 from toolcell_tools.capability import KIND_GRANTS, Capability, SessionKind
-
-import toolcell
 
 
 @cache

@@ -5,16 +5,16 @@ Nothing that comes out of a cell is ever unpickled.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, cast
 
 import cloudpickle
-from toolcell_sandbox.profile import is_below, python_paths
-from toolcell_tools.definition import Tool
 
 from toolcell.errors import UsageError
+from toolcell_sandbox.profile import is_below, python_paths
+from toolcell_tools.definition import Tool
 
 from .policy import code_roots
 
@@ -28,7 +28,7 @@ def ship(tool: Tool[..., Any]) -> Mapping[str, object]:
         return {"name": tool.name, "how": "import", "where": path}
     try:
         with _by_value(_unreachable_modules()):
-            pickled = cast("bytes", cloudpickle.dumps(tool))
+            pickled = cloudpickle.dumps(tool)
     except Exception as error:  # pickling runs the reducers of whatever the function refers to
         raise UsageError(
             f"The tool {tool.name!r} cannot be sent to a cell by value: {error}. It refers to something that cannot be "
@@ -37,8 +37,8 @@ def ship(tool: Tool[..., Any]) -> Mapping[str, object]:
         ) from error
     if len(pickled) > MAX_PICKLE_BYTES:
         raise UsageError(
-            f"The tool {tool.name!r} has {len(pickled):,} bytes with all it refers to; at most {MAX_PICKLE_BYTES:,} can be "
-            "sent by value. Put its data into a file of the workspace, or the tool into an installed module."
+            f"The tool {tool.name!r} has {len(pickled):,} bytes with all it refers to; at most {MAX_PICKLE_BYTES:,} "
+            "can be sent by value. Put its data into a file of the workspace, or the tool into an installed module."
         )
     return {"name": tool.name, "how": "pickle", "where": pickled}
 
@@ -82,7 +82,7 @@ def _unreachable_modules() -> list[ModuleType]:
 
 
 @contextmanager
-def _by_value(modules: list[ModuleType]) -> Iterator[None]:
+def _by_value(modules: list[ModuleType]) -> Generator[None, None, None]:
     for module in modules:
         cloudpickle.register_pickle_by_value(module)
     try:

@@ -2,9 +2,8 @@
 
 from typing import Final, Protocol
 
-from toolcell_tools.capability import SessionKind
-
 from toolcell.errors import UsageError
+from toolcell_tools.capability import SessionKind
 
 MAX_DEPTH: Final = 4
 """The root has depth 0."""

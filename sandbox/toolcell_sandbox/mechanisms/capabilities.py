@@ -1,13 +1,14 @@
 """No privilege, and no way to gain any."""
 
 import ctypes
+import errno
 import os
 
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.identity import Identity
 from toolcell_sandbox.kernel.syscalls import attempt, syscall
 
-PR_SET_DUMPABLE, PR_CAPBSET_READ, PR_CAPBSET_DROP, PR_SET_SECUREBITS = 4, 23, 24, 28
+PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_SECUREBITS = 4, 24, 28
 PR_SET_NO_NEW_PRIVS, PR_GET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 38, 39, 47
 PR_CAP_AMBIENT_CLEAR_ALL = 4
 CAP_SETPCAP = 8
@@ -31,9 +32,7 @@ def drop(identity: Identity) -> None:
     effective = held()[0]
     if effective >> CAP_SETPCAP & 1:
         syscall("prctl", PR_SET_SECUREBITS, SECUREBITS, 0, 0, 0, step="lock securebits")
-        for capability in range(64):
-            if attempt("prctl", PR_CAPBSET_READ, capability, 0, 0, 0) == 1:
-                syscall("prctl", PR_CAPBSET_DROP, capability, 0, 0, 0, step=f"drop capability {capability}")
+        _drop_bounding_set()
     syscall("prctl", PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0, step="clear ambient capabilities")
     if identity.mode == "root":  # a user namespace denies setgroups; groups that it does not map give nothing inside
         syscall("setgroups", 0, None, step="drop supplementary groups")
@@ -45,6 +44,15 @@ def drop(identity: Identity) -> None:
         raise SandboxError(
             f"Privileges are left after dropping them: {left}, uid {os.getresuid()}", step="drop capabilities"
         )
+
+
+def _drop_bounding_set() -> None:
+    for capability in range(64):
+        result = attempt("prctl", PR_CAPBSET_DROP, capability, 0, 0, 0)
+        if result == -errno.EINVAL and capability > CAP_SETPCAP:
+            return  # past the last one that this kernel has
+        if result < 0:
+            raise SandboxError(f"Capability {capability} stays in the bounding set", step="drop", errno=-result)
 
 
 def held() -> tuple[int, int, int]:

@@ -180,7 +180,7 @@ class CgroupTree:
                 continue
             tree = cls(bases)
             try:
-                group = tree.create("probe", Limits())
+                group = tree.create(f"probe-{time.monotonic_ns()}", Limits())
             except (SandboxError, OSError):
                 continue  # not writable, or a controller is not delegated: then not this one
             group.remove()
@@ -229,14 +229,10 @@ def join(paths: Iterable[str]) -> None:
         )
 
 
-def limits_memory(paths: Iterable[str]) -> bool:
-    """True when one of these groups limits memory."""
-    return any(os.path.exists(f"{path}/{name}") for path in paths for name in ("memory.limit_in_bytes", "memory.max"))
-
-
-def limits_processes(paths: Iterable[str]) -> bool:
-    """True when one of these groups limits the number of processes."""
-    return any(os.path.exists(f"{path}/pids.max") for path in paths)
+def limited_by(paths: Iterable[str]) -> frozenset[str]:
+    """What these groups limit: "memory", "pids", both or neither."""
+    files = {"memory.limit_in_bytes": "memory", "memory.max": "memory", "pids.max": "pids"}
+    return frozenset(what for path in paths for name, what in files.items() if os.path.exists(f"{path}/{name}"))
 
 
 Mount = tuple[str, str, str, list[str]]

@@ -25,7 +25,9 @@ def apply(limits: Limits, *, in_use: int, address_space: bool) -> None:
 
     There is no RLIMIT_CPU here: the init lives through many calls; each call process sets its own (`limit_cpu`).
     """
-    _set("RLIMIT_CORE", 0)
+    # 1, not 0: a core_pattern that is a pipe starts its host program at 0, and not at 1 (fs/coredump.c). A file needs
+    # at least a page, so 1 makes none.
+    _set("RLIMIT_CORE", 1)
     _set("RLIMIT_NOFILE", limits.open_files)
     _set("RLIMIT_FSIZE", limits.file_bytes)
     _set("RLIMIT_NPROC", limits.processes + _OWN_PROCESSES)

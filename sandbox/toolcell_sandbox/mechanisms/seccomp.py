@@ -81,6 +81,7 @@ CHECKS: tuple[Check, ...] = (
     Check("ioctl", ((1, "==", 0x5412),), EPERM, "TIOCSTI types into a terminal (CVE-2017-5226)"),
     Check("ioctl", ((1, "==", 0x541C),), EPERM, "TIOCLINUX pastes into a console"),
     Check("ioctl", ((1, "==", 0x5423),), EPERM, "TIOCSETD loads line disciplines"),
+    Check("ioctl", ((1, "==", 0x401C5820),), EPERM, "FS_IOC_FSSETXATTR moves files to another quota"),
     Check("fcntl", ((1, "==", 1024),), EPERM, "F_SETLEASE holds up others who open a shared file"),
     Check("fcntl", ((1, "==", 1026),), EPERM, "F_NOTIFY watches directories"),
     Check("prlimit64", ((0, "!=", 0),), EPERM, "limits of another process"),

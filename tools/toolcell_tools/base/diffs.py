@@ -2,13 +2,16 @@
 
 import re
 from bisect import bisect_right
+from collections.abc import Iterator
 from difflib import unified_diff
+from itertools import islice
 
 __all__ = ["diff_of_replacements", "line_number"]
 
 _CONTEXT = 3  # lines, as diff -u
 _HUNKS = 20
 _DIFF_CHARS = 20_000
+_HEADER = re.compile(r"@@ -(\d+)((?:,\d+)?) \+(\d+)((?:,\d+)?) @@\n")
 
 
 def line_number(text: str, place: int) -> int:
@@ -18,9 +21,8 @@ def line_number(text: str, place: int) -> int:
 
 def diff_of_replacements(path: str, text: str, places: list[int], old: str, new: str) -> str:
     """What replacing `old` by `new` at `places` changes in `text`; past 20 hunks or 20,000 characters it says so."""
-    lines = re.findall(r"[^\n]*\n|[^\n]+", text)
     starts = [0]
-    for line in lines:
+    for line in _lines(text):
         starts.append(starts[-1] + len(line))
     out = [f"--- a/{path}", f"+++ b/{path}"]
     shift = 0
@@ -29,9 +31,8 @@ def diff_of_replacements(path: str, text: str, places: list[int], old: str, new:
         begin, end = starts[first], starts[last]
         before = text[begin:end]
         after = _replaced(text, begin, end, inside, old, new)
-        hunk = _hunk(before, after, first, first + shift)
-        out.extend(hunk)
-        shift += _count(after) - _count(before)
+        out.extend(_hunks(before, after, first, first + shift))
+        shift += len(_lines(after)) - len(_lines(before))
     if len(groups) > _HUNKS:
         out.append(f"[… {len(groups) - _HUNKS:,} more hunks left out …]")
     diff = "\n".join(out)
@@ -64,17 +65,16 @@ def _replaced(text: str, begin: int, end: int, places: list[int], old: str, new:
     return "".join([*parts, text[at:end]])
 
 
-def _count(text: str) -> int:
-    return text.count("\n") + (text != "" and not text.endswith("\n"))
+def _hunks(before: str, after: str, old_shift: int, new_shift: int) -> Iterator[str]:
+    """The hunks between two runs of whole lines that begin after `old_shift` and `new_shift` lines of their files."""
+    for line in islice(unified_diff(_lines(before), _lines(after), n=_CONTEXT), 2, None):
+        found = _HEADER.fullmatch(line)
+        if found is not None:
+            yield f"@@ -{int(found[1]) + old_shift}{found[2]} +{int(found[3]) + new_shift}{found[4]} @@"
+        else:
+            yield line[:-1] if line.endswith("\n") else f"{line}\n\\ No newline at end of file"
 
 
-def _hunk(before: str, after: str, old_shift: int, new_shift: int) -> list[str]:
-    lines = unified_diff(before.split("\n"), after.split("\n"), lineterm="", n=_CONTEXT)
-    return [_moved(line, old_shift, new_shift) for line in list(lines)[2:]]
-
-
-def _moved(line: str, old_shift: int, new_shift: int) -> str:
-    found = re.fullmatch(r"@@ -(\d+)((?:,\d+)?) \+(\d+)((?:,\d+)?) @@", line)
-    if found is None:
-        return line
-    return f"@@ -{int(found[1]) + old_shift}{found[2]} +{int(found[3]) + new_shift}{found[4]} @@"
+def _lines(text: str) -> list[str]:
+    """Split at \\n alone, unlike str.splitlines: that is what tools that read diffs do."""
+    return re.findall(r"[^\n]*\n|[^\n]+", text)
