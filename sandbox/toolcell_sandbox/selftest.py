@@ -2,17 +2,20 @@
 
 import errno
 import os
+import resource
 
 from .errors import SandboxError
 from .kernel.syscalls import attempt
-from .mechanisms import capabilities, fds
+from .limits import Limits
+from .mechanisms import capabilities, fds, rlimits
 
 TYPE_CHECKING = False  # checkers know this name; enter imports this module
 if TYPE_CHECKING:
     from .enter import Order
 
 AF_INET, SOCK_STREAM = 2, 1
-PR_GET_SECCOMP = 21
+PR_GET_DUMPABLE, PR_GET_SECCOMP = 3, 21
+TCGETS = 0x5401
 _DENIED = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
@@ -22,6 +25,8 @@ def verify(order: "Order", *, own_root: bool) -> None:
     _equal("uid and gid", (*os.getresuid(), *os.getresgid()), (order.identity.uid,) * 3 + (order.identity.gid,) * 3)
     _equal("capabilities", capabilities.held(), (0, 0, 0))
     _equal("no_new_privs", attempt("prctl", capabilities.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0), 1)
+    _equal("dumpable", attempt("prctl", PR_GET_DUMPABLE, 0, 0, 0, 0), 0)
+    _limits(profile.limits)
     _equal("open descriptors", _descriptors(profile.limits.open_files), {0, 1, 2, *order.keep_fds})
     if "uts_namespace" not in off:
         _equal("host name", os.uname().nodename, profile.hostname)
@@ -33,6 +38,12 @@ def verify(order: "Order", *, own_root: bool) -> None:
         _refused("signal to a foreign process", attempt("kill", order.parent_pid, 0), (errno.EPERM,))
     if own_root or "landlock" not in off:
         _files(order, own_root=own_root)
+    if own_root:
+        _mounts(order)
+    if "landlock" not in off and order.landlock_abi >= 5:
+        null = os.open("/dev/null", os.O_RDONLY)  # only Landlock (IOCTL_DEV) answers EACCES; without it, ENOTTY
+        _refused("ioctl on a device", attempt("ioctl", null, TCGETS, None), (errno.EACCES,))
+        os.close(null)
     if "seccomp" not in off:
         _equal("seccomp mode", attempt("prctl", PR_GET_SECCOMP, 0, 0, 0, 0), 2)
         _refused("socket", attempt("socket", AF_INET, SOCK_STREAM, 0), (errno.EAFNOSUPPORT,))
@@ -53,6 +64,27 @@ def _files(order: "Order", *, own_root: bool) -> None:
         if made >= 0:
             os.unlink(path)
         _refused(f"write to {directory}", made, _DENIED)
+
+
+def _mounts(order: "Order") -> None:
+    for bind in order.view.binds:
+        flags = os.statvfs(bind.path).f_flag
+        wanted = os.ST_NOSUID | os.ST_NODEV | (0 if bind.writable else os.ST_RDONLY)
+        _equal(f"mount flags of {bind.path}", flags & wanted, wanted)
+    _equal("read-only root", os.statvfs("/").f_flag & os.ST_RDONLY, os.ST_RDONLY)
+
+
+def _limits(limits: Limits) -> None:
+    for name, most in (
+        ("RLIMIT_NPROC", limits.processes + rlimits.OWN_PROCESSES),
+        ("RLIMIT_NOFILE", limits.open_files),
+        ("RLIMIT_FSIZE", limits.file_bytes),
+        ("RLIMIT_MEMLOCK", 0),
+        ("RLIMIT_CORE", 1),
+    ):
+        for value in resource.getrlimit(getattr(resource, name)):
+            if not 0 <= value <= most:
+                raise _surprise(f"{name} should be at most {most}, found {value}")
 
 
 def _descriptors(limit: int) -> set[int]:

@@ -1,45 +1,25 @@
-"""The call process: waits for its call, runs the tool, answers, and is gone. Whatever the tool does, it does it
-here.
-"""
+"""The call process: waits for its call, runs the tool, answers, is gone. Whatever the tool does, it does it here."""
 
-import asyncio
-import ctypes
-import errno
 import gc
 import io
 import os
 import random
 import signal
 import sys
-import traceback
-from collections.abc import Coroutine
 from importlib import import_module
-from typing import Any, NoReturn, cast
+from typing import NoReturn
 
-import pydantic
-
-from toolcell.wire.frames import Field, TooLarge, Unpackable, WireLimits
-from toolcell.wire.messages import Call, Error, Result
+from toolcell.wire.frames import TooLarge, Unpackable, WireLimits
+from toolcell.wire.messages import Error, Result
 from toolcell_sandbox.mechanisms.landlock import scope_call
 from toolcell_sandbox.mechanisms.rlimits import limit_cpu, raise_oom_score
 from toolcell_tools import function
-from toolcell_tools.capability import Capability
-from toolcell_tools.encode import encode_json, encode_return
-from toolcell_tools.failures import MissingCapability, ToolFailure, Unencodable
 
-from . import context, warm
+from . import perform, warm
 from .link import Link
-from .loading import AnyTool, Loaded, LoadError
+from .loading import Loaded
 
-MESSAGE_CHARS = 4_000
-TRACEBACK_CHARS = 20_000
 FRAME_OVERHEAD_BYTES = 64 * 1024
-_SPENT = {
-    errno.EMFILE: "files",
-    errno.ENFILE: "files",
-    errno.EFBIG: "file_size",
-}
-_fflush = ctypes.CDLL(None).fflush  # flushes every open C stream when given NULL (fflush(3))
 
 
 def preload() -> None:
@@ -66,10 +46,10 @@ def serve(loaded: Loaded, cpu_s: float, result_bytes: int, *, kept: bool) -> NoR
     me = os.getpid()
     while True:
         call = link.wait_for_call()
-        answer = run(loaded.get(call.tool), call, link)
+        answer = perform.run(loaded.get(call.tool), call, link)
         if os.getpid() != me:
             os._exit(0)  # the tool forked, and this is a child that returned from the tool too
-        flush()
+        perform.flush()
         deliver(answer, link)
         if not kept:
             link.wait_for_end()
@@ -92,134 +72,12 @@ def reseed() -> None:
         numpy_random.seed()
 
 
-def run(tool: AnyTool | LoadError | None, call: Call, link: Link) -> Result | Error:
-    """Call the tool; whatever comes of it is an answer. Only the end of the process is not."""
-    if tool is None:
-        return Error(call.seq, "import", f"the cell has no tool named {call.tool!r}", {})
-    if isinstance(tool, LoadError):
-        return Error(call.seq, "import", tool.message, {"traceback": tool.traceback})
-    try:
-        ctx = context.build(call, link)
-        try:
-            arguments = tool.bind(call.arguments, ctx)
-        except pydantic.ValidationError as error:
-            return _arguments(call.seq, error)
-        value = tool.fn(**arguments)
-        if tool.is_async:
-            value = asyncio.run(cast("Coroutine[Any, Any, object]", value))
-        payload = encode_return(value, ctx.writer.artifacts if ctx.writer is not None else ())
-        payload["values"] = encode_json(ctx.values)
-        return Result(call.seq, payload)
-    except SystemExit as leaving:
-        _leave(leaving)
-    except BaseException as error:
-        return _failure(call.seq, error)
-
-
 def deliver(answer: Result | Error, link: Link) -> None:
     """Send the answer; one that cannot cross, or is too large, is an error that says so."""
     try:
         link.send(answer)
     except Unpackable as error:
         reason = "result" if isinstance(error, TooLarge) else "unencodable"
-        link.send(Error(answer.seq, reason, str(error)[:MESSAGE_CHARS], {}))
+        link.send(Error(answer.seq, reason, str(error)[: perform.MESSAGE_CHARS], {}))
     except MemoryError:
         link.send(Error(answer.seq, "result", "there is not enough memory to encode the result", {}))
-
-
-def flush() -> None:
-    """Push out what Python and C still hold of the two streams, so that it belongs to this call."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except Exception:  # the tool may have closed or replaced it; then there is nothing of ours in it
-            continue
-    _fflush(None)
-
-
-def _leave(leaving: SystemExit) -> NoReturn:
-    """sys.exit() in a tool ends the process, as it says, with the code that it says."""
-    code = leaving.code
-    if code is None:
-        code = 0
-    elif not isinstance(code, int):
-        print(code, file=sys.stderr)
-        code = 1
-    flush()
-    os._exit(code & 0xFF)
-
-
-def _arguments(seq: int, error: pydantic.ValidationError) -> Error:
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    field = ".".join(str(part) for part in first["loc"])
-    return Error(seq, "arguments", f"{field}: {first['msg']}"[:MESSAGE_CHARS], {"field": field})
-
-
-def _failure(seq: int, error: BaseException) -> Error:
-    """Which answer an exception is. Its traceback is for the log; the model never sees it."""
-    data: dict[str, Field] = {"traceback": _traceback(error)}
-    if isinstance(error, ToolFailure):
-        try:
-            data["data"] = encode_json(error.data)
-        except Unencodable as refusal:
-            data["data"] = f"(the data of the failure could not be sent: {refusal})"
-        return Error(seq, "failure", _text(error.message), data)
-    if isinstance(error, MissingCapability):
-        capability: Capability = error.capability
-        return Error(seq, "permission", _text(str(error)), data | {"capability": str(capability.value)})
-    message = _text(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
-    if isinstance(error, Unencodable):
-        return Error(seq, "unencodable", _text(str(error)), data)
-    return Error(seq, spent_resource(error) or "exception", message, data)
-
-
-def spent_resource(error: BaseException) -> str:
-    """The limited resource whose end an exception tells of, or ""."""
-    if isinstance(error, MemoryError):
-        return "memory"
-    if isinstance(error, RuntimeError) and str(error).startswith("can't start new thread"):
-        return "processes"
-    if not isinstance(error, OSError) or error.errno is None:
-        return ""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "scratch" if _scratch_is_full() else ""
-    if error.errno == errno.ENOMEM:
-        return "memory"
-    if error.errno == errno.EAGAIN:
-        return "processes" if _cannot_fork() else ""
-    return _SPENT.get(error.errno, "")
-
-
-def _scratch_is_full() -> bool:
-    """ENOSPC is about the private scratch only if that is full; the workspace's own disk may be instead."""
-    state = os.statvfs("/tmp")
-    return state.f_bavail * state.f_frsize < 64 * 1024 or state.f_favail < 4
-
-
-def _cannot_fork() -> bool:
-    """EAGAIN is about processes only if a fork fails with it too: sockets and pipes say EAGAIN for reasons of their
-    own.
-    """
-    try:
-        child = os.fork()
-    except BlockingIOError:
-        return True
-    if child == 0:
-        os._exit(0)
-    os.waitpid(child, 0)
-    return False
-
-
-def _traceback(error: BaseException) -> str:
-    try:
-        return _text("".join(traceback.format_exception(error))[-TRACEBACK_CHARS:], TRACEBACK_CHARS)
-    except Exception as broken:  # a __str__ or __repr__ of the tool's own may raise
-        return f"(the traceback of a {type(error).__name__} could not be formatted: {type(broken).__name__})"
-
-
-def _text(value: object, limit: int = MESSAGE_CHARS) -> str:
-    try:
-        text = str(value)
-    except Exception as broken:
-        text = f"(a message that could not be formatted: {type(broken).__name__})"
-    return text.encode("utf-8", "replace").decode()[:limit]

@@ -1,8 +1,8 @@
 """Length-prefixed msgpack frames: a 4-byte big-endian length, then one msgpack array of fewer than 16 fields.
 
-Nothing in a frame is trusted. The length is checked before a byte of the body is kept, the size of every string and
-container while msgpack decodes, the number of elements and the depth before anyone sees the value. What fails is a
-`Violation`, a value; decoding never raises into the caller.
+Nothing in a frame is trusted. The length is checked before a byte of the body is kept, the number of elements before
+msgpack decodes, the size of every string and container while it does, the depth before anyone sees the value. What
+fails is a `Violation`, a value; decoding never raises into the caller.
 """
 
 import struct
@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import cast
 
 import msgpack
+
+from .elements import more_elements_than
 
 HEADER = struct.Struct(">I")
 _HEADER_BYTES = HEADER.size
@@ -24,11 +26,15 @@ Field = None | bool | int | float | str | bytes | list["Field"] | dict[str, "Fie
 
 @dataclass(frozen=True, slots=True)
 class WireLimits:
-    """What one frame may be at the most: bytes, nesting, elements over all containers, bytes of one string."""
+    """What one frame may be at the most: bytes, nesting, elements over all containers, bytes of one string.
+
+    The frame's own array is the first level. A value that a tool returns or is given may have 64 levels and 1,000,000
+    elements (`toolcell_tools.encode`); depth and elements leave room for the message around it.
+    """
 
     frame_bytes: int = 17 * 1024 * 1024
-    depth: int = 64  # monty uses 48, msgpack's own stack ends near 1,000
-    elements: int = 1_000_000
+    depth: int = 72  # monty uses 48, msgpack's own stack ends near 1,000
+    elements: int = 1_010_000
     string_bytes: int = 17 * 1024 * 1024
 
 
@@ -59,6 +65,8 @@ def encode(fields: Sequence[object], limits: WireLimits) -> list[bytes]:
         raise Unpackable(f"the message cannot be encoded: {error}") from error
     if len(body) > limits.frame_bytes:
         raise TooLarge(f"the message has {len(body):,} bytes; a frame holds at most {limits.frame_bytes:,}")
+    if more_elements_than(limits.elements, body):  # else the other side would take it for an attack
+        raise TooLarge(f"the message has too many elements; a frame holds at most {limits.elements:,}")
     header = HEADER.pack(len(body))
     return [header, body] if len(body) > _SPLIT_ABOVE else [header + body]
 
@@ -67,31 +75,28 @@ class _Broken(Exception):
     """Raised by the decoding hooks, so that msgpack stops at once."""
 
 
+_STR = frozenset({str})
+
+
 class _Census:
-    """Counts containers and elements while msgpack decodes, and refuses duplicate keys and ext types."""
+    """Counts containers while msgpack decodes, and refuses ext types, duplicate keys and keys that are not strings."""
 
-    __slots__ = ("containers", "elements", "limit")
+    __slots__ = ("containers",)
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
+    def __init__(self) -> None:
         self.containers = 0
-        self.elements = 0
-
-    def _count(self, more: int) -> None:
-        self.containers += 1
-        self.elements += more + 1
-        if self.elements > self.limit:
-            raise _Broken("too many elements", f"over {self.limit:,} in one frame")
 
     def array(self, items: list[Field]) -> list[Field]:
-        self._count(len(items))
+        self.containers += 1
         return items
 
     def mapping(self, pairs: list[tuple[str, Field]]) -> dict[str, Field]:
-        self._count(len(pairs))
+        self.containers += 1
         result = dict(pairs)
         if len(result) != len(pairs):
             raise _Broken("duplicate key", "a map names one key twice")
+        if not _STR.issuperset(map(type, result)):  # strict_map_key lets bytes pass
+            raise _Broken("map key", "a map has a key that is not a string")
         return result
 
     @staticmethod
@@ -102,7 +107,7 @@ class _Census:
 def _deeper_than(value: list[Field], limit: int) -> bool:
     """Whether containers nest deeper than `limit`. Walks level by level, so it cannot recurse itself."""
     level: list[list[Field] | dict[str, Field]] = [value]
-    for _ in range(limit + 1):
+    for _ in range(limit):
         deeper: list[list[Field] | dict[str, Field]] = []
         for container in level:
             children = container.values() if isinstance(container, dict) else container
@@ -115,7 +120,9 @@ def _deeper_than(value: list[Field], limit: int) -> bool:
 
 def decode(body: bytes | memoryview, limits: WireLimits) -> list[Field] | Violation:
     """Decode one frame's body: a list of its fields, or what is wrong with it."""
-    census = _Census(limits.elements)
+    if more_elements_than(limits.elements, body):
+        return Violation("too many elements", f"over {limits.elements:,} in one frame")
+    census = _Census()
     try:
         value = msgpack.unpackb(
             body,
@@ -162,9 +169,8 @@ class FrameDecoder:
         return bool(self._buffer)
 
     def clear(self) -> None:
-        """Forget what was read: the next byte starts a frame."""
+        """Forget what was read: the next byte starts a frame. What is broken stays broken."""
         self._buffer.clear()
-        self.broken = None
 
     def feed(self, data: bytes) -> list[list[Field] | Violation]:
         """Take bytes as they came; return the frames that are complete now, in order."""

@@ -182,7 +182,7 @@ def from_fields(fields: list[Field]) -> Message | Violation:
     kind = fields[0] if fields else None
     shape = SHAPES.get(kind) if type(kind) is int else None
     if shape is None:
-        return Violation("unknown message", f"kind {str(kind)[:40]}")
+        return Violation("unknown message", f"kind {kind}" if type(kind) is int else f"a {type(kind).__name__} as kind")
     cls, types = shape
     if len(fields) != len(types) + 1:
         return Violation("malformed message", f"{cls.__name__} has {len(types)} fields, not {len(fields) - 1}")

@@ -151,15 +151,15 @@ class SupervisorLink:
                 break
         return events
 
+    @property
+    def _ended(self) -> int:
+        """The number of the last call that is over."""
+        return self.seq - 1 if self.state is State.CALLED else self.seq
+
     def _judge(self, message: Message) -> Event | None:
         name = type(message).__name__
         seq = getattr(message, "seq", None)
-        if (
-            self._kept
-            and isinstance(seq, int)
-            and seq < self.next_seq()
-            and (seq < self.seq or self.state is State.DONE)
-        ):
+        if self._kept and isinstance(seq, int) and 0 < seq <= self._ended:
             if not isinstance(message, (Progress, Log, Request)):
                 return Violation("second result", f"{name} of call {seq} after its end")
             self.stale += 1

@@ -8,7 +8,7 @@ from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.kernel.syscalls import syscall, write_file
 from toolcell_sandbox.limits import MIB, Limits
 
-_OWN_PROCESSES = 2  # the cell's init and its standby
+OWN_PROCESSES = 2  # the cell's init and its standby
 CELL_OOM_SCORE = 200  # die before host services
 CALL_OOM_SCORE = 1000  # die before the cell's init
 PR_SET_DUMPABLE = 4
@@ -30,7 +30,7 @@ def apply(limits: Limits, *, in_use: int, address_space: bool) -> None:
     _set("RLIMIT_CORE", 1)
     _set("RLIMIT_NOFILE", limits.open_files)
     _set("RLIMIT_FSIZE", limits.file_bytes)
-    _set("RLIMIT_NPROC", limits.processes + _OWN_PROCESSES)
+    _set("RLIMIT_NPROC", limits.processes + OWN_PROCESSES)
     _set("RLIMIT_MEMLOCK", 0)
     _set("RLIMIT_MSGQUEUE", 0)
     _set("RLIMIT_SIGPENDING", limits.processes + 64)

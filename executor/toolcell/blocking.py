@@ -1,0 +1,212 @@
+"""The same API without `await`: an event loop of its own in a thread, for programs that have none.
+
+    from toolcell.blocking import Supervisor
+    with Supervisor(tools=[…]) as supervisor:
+        session = supervisor.open_session("main", workspace=".")
+        session.call("read", {"path": "README.md"})
+
+Methods may be called from any thread, many at a time.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from toolcell_sandbox.profile import Profile
+from toolcell_sandbox.report import SandboxReport
+from toolcell_tools.capability import Capability, SessionKind
+from toolcell_tools.declaration import ToolDeclaration
+from toolcell_tools.definition import Tool
+from toolcell_tools.errors import ValidationError
+from toolcell_tools.result import ToolResult
+
+from . import session as _session
+from . import supervisor as _supervisor
+from .backends.protocols import Channel, MemoryStore, WebClient
+from .errors import UsageError
+from .journal import Journal
+
+__all__ = ["Session", "Supervisor"]
+
+T = TypeVar("T")
+
+
+class Session:
+    """A session, blocking. Made by `Supervisor.open_session` and `Session.open_child`."""
+
+    def __init__(self, inner: _session.Session, portal: BlockingPortal) -> None:
+        self._inner = inner
+        self._portal = portal
+
+    def __repr__(self) -> str:
+        return f"<blocking {self._inner!r}>"
+
+    @property
+    def id(self) -> str:
+        return self._inner.id
+
+    @property
+    def kind(self) -> SessionKind:
+        return self._inner.kind
+
+    @property
+    def workspace(self) -> Path:
+        return self._inner.workspace
+
+    @property
+    def grants(self) -> frozenset[Capability]:
+        return self._inner.grants
+
+    @property
+    def parent(self) -> "Session | None":
+        return None if self._inner.parent is None else Session(self._inner.parent, self._portal)
+
+    def call(
+        self,
+        name: str,
+        args: Mapping[str, Any] | None = None,
+        *,
+        call_id: str | None = None,
+        timeout: float | None = None,
+        repair: Callable[[ValidationError], dict[str, Any]] | None = None,
+        idempotency_key: str | None = None,
+        on_progress: Callable[[str, float | None], None] | None = None,
+    ) -> ToolResult:
+        """As `toolcell.Session.call`. `repair` and `on_progress` are plain functions, called on the loop's thread."""
+
+        async def mend(error: ValidationError) -> dict[str, Any]:
+            assert repair is not None
+            return repair(error)
+
+        call = partial(
+            self._inner.call,
+            name,
+            args,
+            call_id=call_id,
+            timeout=timeout,
+            repair=None if repair is None else mend,
+            idempotency_key=idempotency_key,
+            on_progress=on_progress,
+        )
+        return self._portal.call(call)
+
+    def open_child(
+        self,
+        kind: SessionKind | str,
+        *,
+        workspace: str | Path | None = None,
+        agent_id: str | None = None,
+        session_id: str | None = None,
+        channel: Channel | None = None,
+        memory: MemoryStore | None = None,
+        web: WebClient | None = None,
+        config: Mapping[str, Any] | None = None,
+        profile: Profile | None = None,
+    ) -> "Session":
+        """As `toolcell.Session.open_child`."""
+        opened = partial(
+            self._inner.open_child,
+            kind,
+            workspace=workspace,
+            agent_id=agent_id,
+            session_id=session_id,
+            channel=channel,
+            memory=memory,
+            web=web,
+            config=config,
+            profile=profile,
+        )
+        return Session(self._portal.call(opened), self._portal)
+
+    def tools(self) -> list[ToolDeclaration]:
+        """As `toolcell.Session.tools`."""
+        return self._portal.call(self._inner.tools)
+
+    def close(self) -> None:
+        """As `toolcell.Session.close`."""
+        self._portal.call(self._inner.close)
+
+
+class Supervisor:
+    """A supervisor, blocking: a context manager with the constructor of `toolcell.Supervisor`."""
+
+    def __init__(
+        self,
+        tools: Iterable[Tool[..., Any] | Callable[..., Any]] = (),
+        *,
+        profiles: Mapping[SessionKind, Profile] | None = None,
+        journal: Journal | None = None,
+        allow_missing: Iterable[str] = frozenset(),
+        max_cells: int | None = None,
+        standby: int = 1,
+    ) -> None:
+        self._inner = _supervisor.Supervisor(
+            tools,
+            profiles=profiles,
+            journal=journal,
+            allow_missing=allow_missing,
+            max_cells=max_cells,
+            standby=standby,
+        )
+        self._stack = ExitStack()
+        self._portal: BlockingPortal | None = None
+
+    def __repr__(self) -> str:
+        return f"<blocking {self._inner!r}>"
+
+    @property
+    def journal(self) -> Journal:
+        return self._inner.journal
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self._portal = stack.enter_context(start_blocking_portal(name="toolcell"))
+            inner: AbstractContextManager[object] = self._portal.wrap_async_context_manager(self._inner)
+            stack.enter_context(inner)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+        self._portal = None
+
+    def open_session(
+        self,
+        kind: SessionKind | str,
+        *,
+        workspace: str | Path,
+        agent_id: str = "agent",
+        session_id: str | None = None,
+        channel: Channel | None = None,
+        memory: MemoryStore | None = None,
+        web: WebClient | None = None,
+        config: Mapping[str, Any] | None = None,
+        profile: Profile | None = None,
+    ) -> Session:
+        """As `toolcell.Supervisor.open_session`."""
+        if self._portal is None:
+            raise UsageError("The supervisor is not running. Enter it first: with Supervisor(…) as supervisor.")
+        opened = partial(
+            self._inner.open_session,
+            kind,
+            workspace=workspace,
+            agent_id=agent_id,
+            session_id=session_id,
+            channel=channel,
+            memory=memory,
+            web=web,
+            config=config,
+            profile=profile,
+        )
+        return Session(self._portal.call(opened), self._portal)
+
+    def status(self) -> SandboxReport:
+        """As `toolcell.Supervisor.status`."""
+        return self._inner.status()

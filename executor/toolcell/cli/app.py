@@ -1,0 +1,53 @@
+"""The commands and their options. What a command does is imported when it runs, so that --help answers at once."""
+
+import sys
+
+import click
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="toolcell", message="%(prog)s %(version)s")
+def toolcell() -> None:
+    """Run the tool calls of LLM agents, each in a sandboxed process of its own.
+
+    `toolcell doctor` says what this machine offers; `toolcell demo` shows what comes of it.
+    """
+
+
+@toolcell.command()
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON, for programs and bug reports.")
+def doctor(as_json: bool) -> None:
+    """Say what this machine offers for a sandbox.
+
+    Tries each kernel mechanism for real, in a process of its own, and names the cure for each that is missing.
+    Changes nothing.
+
+    Exit status: 0 where everything required is there, 1 where something is missing, 2 where the probe itself failed.
+    """
+    from .doctor import run
+
+    sys.exit(run(as_json=as_json))
+
+
+@toolcell.command()
+@click.option(
+    "--allow-missing",
+    metavar="MECHANISM",
+    multiple=True,
+    help="A mechanism of `toolcell doctor` that may be missing here. Repeat it for several. What it would have "
+    "prevented may then happen, and is shown.",
+)
+def demo(allow_missing: tuple[str, ...]) -> None:
+    """Let three agent sessions work on a small project, with tools that misbehave.
+
+    Starts one supervisor and a Main, a Branch and a Worker session on a project in a temporary folder. They use all
+    nine base tools; then tools crash, hang, flood, fork, lie and try to break out. Each row of the table is held
+    against the one right outcome.
+
+    Needs no network: its web is a server on the loopback interface. Takes some seconds, leaves nothing behind.
+
+    Exit status: 0 if every outcome was the right one, 1 if not.
+    """
+    from .demo.play import run
+
+    sys.exit(run(allow_missing))

@@ -1,0 +1,220 @@
+"""What the right outcome of a step is, in words for people and as a check."""
+
+import signal
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from toolcell_sandbox.profile import Profile, is_below
+from toolcell_tools.capability import Capability
+from toolcell_tools.errors import (
+    Crashed,
+    ExecutionError,
+    LimitExceeded,
+    PermissionDenied,
+    ProtocolViolation,
+    Timeout,
+    ToolError,
+    UnknownTool,
+    ValidationError,
+)
+from toolcell_tools.result import ToolResult
+
+from toolcell.sessions.policy import code_roots
+
+from .stage import Stage
+
+SLACK_S = 0.5  # a deadline is rung at once; a busy machine may need a moment to get to it
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """One thing that must hold after a step. `words` complete the sentence "Expected: …"."""
+
+    words: str
+    holds: Callable[[ToolResult, Stage], bool]
+
+
+def happened(result: ToolResult) -> str:
+    """What happened, in a line: what the tool has to say, or the error with its facts."""
+    if result.error is not None:
+        return _of_error(result.error)
+    first = next((line for line in result.display.splitlines() if line.strip()), "nothing")
+    return f"$ {last}" if (last := _shell_line(result)) else first
+
+
+def _shell_line(result: ToolResult) -> str:
+    """Of a command: what it said last, and its exit code."""
+    if result.tool != "shell":
+        return ""
+    said = (result.output["stdout"] + result.output["stderr"]).strip().rpartition("\n")[2]
+    return f"{said} (exit code {result.output['exit_code']})"
+
+
+def _of_error(error: ToolError) -> str:
+    kind = type(error).__name__
+    match error:
+        case Crashed(signal=int(number)):
+            return f"{kind}: signal {number}, {signal.Signals(number).name}"
+        case Crashed(exit_code=int(code)):
+            return f"{kind}: exit code {code}"
+        case LimitExceeded(resource=resource, limit=limit):
+            return f"{kind}: {resource}, {limit:,}"
+        case PermissionDenied(missing=missing) if missing:
+            return f"{kind}: no {' and no '.join(sorted(missing))}"
+        case Timeout(elapsed=elapsed):
+            return f"{kind}: after {elapsed:.2f} s"
+        case UnknownTool(suggestions=suggestions):
+            return f"{kind}: did you mean {' or '.join(suggestions)}?"
+        case _:
+            return f"{kind}: {error.message}"
+
+
+# -- results ------------------------------------------------------------------------------------------------------------
+
+
+def works() -> Expectation:
+    """A result and no error."""
+    return Expectation("a result", lambda result, _stage: not result.is_error)
+
+
+def gives(value: object, *others: object) -> Expectation:
+    """An output that is one of these."""
+    wanted = (value, *others)
+    words = " or ".join(str(one) for one in wanted)
+    return Expectation(words, lambda result, _stage: not result.is_error and result.output in wanted)
+
+
+def has(**facts: object) -> Expectation:
+    """An output object with these values among others."""
+
+    def holds(result: ToolResult, _stage: Stage) -> bool:
+        output: Any = result.output
+        return not result.is_error and all(output.get(name) == value for name, value in facts.items())
+
+    return Expectation(", ".join(f"{name} {value}" for name, value in facts.items()), holds)
+
+
+def mentions(text: str) -> Expectation:
+    """A result in which the model can read this."""
+    return Expectation(f"something about {text!r}", lambda result, _: not result.is_error and text in result.for_model())
+
+
+# -- errors ---------------------------------------------------------------------------------------------------------------
+
+
+def fails(kind: type[ToolError], **facts: object) -> Expectation:  # type: ignore[valid-type]
+    """An error of this kind with these facts."""
+
+    def holds(result: ToolResult, _stage: Stage) -> bool:
+        error = result.error
+        return type(error) is kind and all(getattr(error, name) == value for name, value in facts.items())
+
+    words = ", ".join([kind.__name__, *(f"{name} {value}" for name, value in facts.items())])  # type: ignore[attr-defined]
+    return Expectation(words, holds)
+
+
+def crashed(*, signal: int | None = None, exit_code: int | None = None) -> Expectation:
+    return fails(Crashed, signal=signal, exit_code=exit_code)
+
+
+def exceeded(resource: str, limit: float) -> Expectation:
+    return fails(LimitExceeded, resource=resource, limit=limit)
+
+
+def denied(*missing: Capability) -> Expectation:
+    return fails(PermissionDenied, missing=tuple(sorted(missing)))
+
+
+def broke_the_protocol() -> Expectation:
+    return fails(ProtocolViolation)
+
+
+def invalid(field: str) -> Expectation:
+    return fails(ValidationError, field=field)
+
+
+def unknown(suggestion: str) -> Expectation:
+    return fails(UnknownTool, suggestions=(suggestion,))
+
+
+def timed_out(seconds: float) -> Expectation:
+    """A Timeout, at the deadline and no later."""
+
+    def holds(result: ToolResult, _stage: Stage) -> bool:
+        late = result.usage.wall_s + result.usage.queue_s - seconds
+        return isinstance(result.error, Timeout) and -0.01 < late < SLACK_S
+
+    return Expectation(f"Timeout after {seconds:g} s", holds)
+
+
+def tells_the_model(text: str) -> Expectation:
+    """An ExecutionError that says this, and shows no traceback."""
+
+    def holds(result: ToolResult, _stage: Stage) -> bool:
+        shown = result.for_model()
+        return isinstance(result.error, ExecutionError) and text in shown and "Traceback" not in shown
+
+    return Expectation(f"ExecutionError with {text!r} and without a traceback", holds)
+
+
+# -- the world ------------------------------------------------------------------------------------------------------------
+
+
+def said(text: str) -> Expectation:
+    """The last message of the channel is this."""
+    return Expectation(f"the channel got {text!r}", lambda _result, stage: stage.inbox.messages[-1:] == [text])
+
+
+def unsaid(text: str) -> Expectation:
+    return Expectation(f"the channel did not get {text!r}", lambda _result, stage: text not in stage.inbox.messages)
+
+
+def holds_text(path: str, text: str) -> Expectation:
+    """A file of the project has this in it."""
+    return Expectation(f"{path} contains {text.strip()!r}", lambda _, stage: text in (stage.project / path).read_text())
+
+
+def unchanged(path: str, text: str) -> Expectation:
+    """A file of the project is this, to the letter."""
+    return Expectation(f"{path} is unchanged", lambda _, stage: (stage.project / path).read_text() == text)
+
+
+def no_connection() -> Expectation:
+    return Expectation("nobody connected", lambda _result, stage: stage.listener.connections() == 0)
+
+
+def not_on_the_host(path: Path) -> Expectation:
+    return Expectation(f"the host has no {path}", lambda _result, _stage: not path.exists())
+
+
+def on_record(kind: str, **facts: object) -> Expectation:
+    """The journal has a record of this call, of this kind and with these facts."""
+
+    def holds(result: ToolResult, stage: Stage) -> bool:
+        records = stage.journal.of(kind=kind, session_id=result.session_id, call_id=result.call_id)
+        return any(all(record.data.get(name) == value for name, value in facts.items()) for record in records)
+
+    return Expectation(f"a record {kind!r} in the journal", holds)
+
+
+def sees_only_what_is_bound(paths: Iterable[str]) -> Expectation:
+    """Each path is absent, or a mere step on the way to what the profile binds (an interpreter below a home folder)."""
+    wanted = tuple(paths)
+
+    def holds(result: ToolResult, stage: Stage) -> bool:
+        profile = Profile.for_kind("main")
+        bound = (*profile.system, *profile.readable, *profile.writable, *code_roots(), str(stage.project))
+        output: Any = result.output
+        return not result.is_error and all(_fits(path, output[path], bound) for path in wanted)
+
+    return Expectation("absent, but for the way to what is bound", holds)
+
+
+def _fits(path: str, seen: object, bound: tuple[str, ...]) -> bool:
+    if seen == "ENOENT":
+        return True
+    if not isinstance(seen, list):
+        return False
+    return all(any(is_below(root, (f"{path}/{name}",)) or is_below(f"{path}/{name}", (root,)) for root in bound) for name in seen)

@@ -1,0 +1,67 @@
+"""Running the call path once before there is a call, so that the pages a call writes to are the standby's own already.
+
+A forked process shares its pages until it writes to them, and Python writes wherever it counts a reference: the first
+call would pay for several hundred page faults. Here a made-up call goes the whole way (decode, context, bind, run,
+encode) with nothing sent, while nobody waits.
+"""
+
+from toolcell.wire.frames import Field, WireLimits, encode
+from toolcell.wire.messages import Call, Error, Result, to_fields
+from toolcell.wire.protocol import CellLink
+from toolcell_tools.definition import Tool
+
+from . import perform
+from .link import Link
+from .loading import Loaded, LoadError
+
+_ROUNDS = 2
+
+
+def _nothing(text: str = "", count: int = 0, flag: bool = False) -> dict[str, object]:
+    return {"text": text, "count": count, "flag": flag}
+
+
+_TOOL: Tool[..., object] = Tool(_nothing, name="warm_up", derive=False)
+_CONTEXT: dict[str, Field] = {
+    "session_id": "",
+    "agent_id": "",
+    "session_kind": "main",
+    "workspace_root": "/tmp",
+    "config": {},
+    "values": {},
+    "attempt": 1,
+    "grants": ["read", "write"],
+    "remaining_s": 1.0,
+}
+_CALL = b"".join(
+    encode(to_fields(Call(1, "warm", "warm_up", {"text": "x" * 64, "count": 1, "flag": True}, _CONTEXT)), WireLimits())
+)
+_TOOL.prepare()
+
+
+def warm_up(loaded: Loaded, link: Link, limits: WireLimits) -> None:
+    """Go through a call's motions on `link`, and leave it as it was."""
+    for tool in loaded.values():
+        if not isinstance(tool, LoadError):
+            _touch(tool)
+    for _ in range(_ROUNDS):
+        link.take(_CALL)
+        answer: Result | Error = perform.run(_TOOL, link.wait_for_call(), link)
+        perform.flush()
+        link.protocol.send(answer)
+        link.protocol = CellLink(limits)
+
+
+def _touch(tool: Tool[..., object]) -> None:
+    """Count references to what calling the tool counts references to."""
+    function = tool.fn
+    code = getattr(function, "__code__", None)
+    for each in (
+        tool.__dict__,
+        function,
+        code,
+        getattr(code, "co_consts", None),
+        getattr(function, "__globals__", None),
+    ):
+        held = [each]
+        del held
