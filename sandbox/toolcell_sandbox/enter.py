@@ -104,7 +104,12 @@ def enter(
     note("adoption")
     _change_directory(profile.cwd)
     fds.keep_only((*order.keep_fds, order.parent_fd))
-    rlimits.apply(profile.limits, in_use=in_use, address_space=address_space)
+    rlimits.apply(
+        profile.limits,
+        in_use=in_use,
+        address_space=address_space,
+        processes=rlimits.most_processes(profile.limits, "pids" in order.limited),
+    )
     note("descriptors and rlimits")
     capabilities.drop(identity)
     capabilities.no_new_privileges()

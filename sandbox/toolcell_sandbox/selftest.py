@@ -26,7 +26,7 @@ def verify(order: "Order", *, own_root: bool) -> None:
     _equal("capabilities", capabilities.held(), (0, 0, 0))
     _equal("no_new_privs", attempt("prctl", capabilities.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0), 1)
     _equal("dumpable", attempt("prctl", PR_GET_DUMPABLE, 0, 0, 0, 0), 0)
-    _limits(profile.limits)
+    _limits(profile.limits, order.limited)
     _equal("open descriptors", _descriptors(profile.limits.open_files), {0, 1, 2, *order.keep_fds})
     if "uts_namespace" not in off:
         _equal("host name", os.uname().nodename, profile.hostname)
@@ -74,9 +74,9 @@ def _mounts(order: "Order") -> None:
     _equal("read-only root", os.statvfs("/").f_flag & os.ST_RDONLY, os.ST_RDONLY)
 
 
-def _limits(limits: Limits) -> None:
+def _limits(limits: Limits, limited: frozenset[str]) -> None:
     for name, most in (
-        ("RLIMIT_NPROC", limits.processes + rlimits.OWN_PROCESSES),
+        ("RLIMIT_NPROC", rlimits.most_processes(limits, "pids" in limited)),
         ("RLIMIT_NOFILE", limits.open_files),
         ("RLIMIT_FSIZE", limits.file_bytes),
         ("RLIMIT_MEMLOCK", 0),

@@ -331,7 +331,7 @@ def test_landlock_and_seccomp_alone_still_confine(cell: Any) -> None:
         ("module.landlock.restrict = lambda rules, version: None", "ioctl"),
         ("module.mounts.set_attributes = lambda *arguments: None", "mount flags"),
         ("module.rlimits.apply = lambda limits, **rest: None", "RLIMIT_NPROC"),
-        ("module.capabilities.undumpable = lambda: None", "dumpable"),
+        ("module.capabilities.undumpable = lambda: module.capabilities.attempt('prctl', 4, 1, 0, 0, 0)", "dumpable"),
         ("module.seccomp.load = lambda program: original(mod.assemble([mod.Return(mod.ALLOW)]))", "socket"),
     ],
 )

@@ -7,6 +7,7 @@ import sys
 from typing import Any, cast
 
 import click
+
 from toolcell_sandbox.report import SandboxReport
 
 from .mechanisms import IDENTITY, lines

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 import click
+
 from toolcell_sandbox.report import Mechanism, SandboxReport
 
 PURPOSE: Mapping[str, str] = MappingProxyType(

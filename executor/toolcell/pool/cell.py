@@ -507,7 +507,7 @@ class Cell:
         self._on_ready()  # a result that is in the pipe came in time
         if self.run is None or self._verdict is not None:
             return
-        resource = self._memory_or_processes()
+        resource = self.evidence.exceeded(self.run.limits) or self._memory_or_processes()
         self.end(Outcome(ending="limit", resource=resource) if resource else Outcome(ending="timeout"))
 
     def _on_start_deadline(self) -> None:

@@ -22,7 +22,7 @@ REFUSED_FORKS = 64
 class TreeUsage:
     """What the processes of a call use together."""
 
-    processes: int = 0
+    tasks: int = 0  # processes and threads
     memory_bytes: int = 0
     cpu_s: float = 0.0
 
@@ -75,9 +75,13 @@ class Evidence:
             if cpu_s is not None:
                 if self._cpu_at_start is None:
                     self._cpu_at_start = cpu_s
-                return "cpu" if cpu_s - self._cpu_at_start > limits.cpu_s else ""
+                if cpu_s - self._cpu_at_start > limits.cpu_s:
+                    return "cpu"
+            return ""
         usage = self.tree_usage()
-        if self._cgroup is None and usage.memory_bytes > limits.memory_bytes:
+        if usage.tasks > limits.processes:  # the rlimit lets one or two more through, for the cell's own
+            return "processes"
+        if usage.memory_bytes > limits.memory_bytes:
             return "memory"
         return "cpu" if usage.cpu_s > limits.cpu_s else ""
 
@@ -94,7 +98,7 @@ class Evidence:
                 with contextlib.suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
                     times = process.cpu_times()
                     private, segment = _memory(process.pid)
-                    usage.processes += 1
+                    usage.tasks += process.num_threads()
                     usage.memory_bytes += max(0, private - inherited)
                     usage.cpu_s += times.user + times.system + times.children_user + times.children_system
                     shared = max(shared, segment)

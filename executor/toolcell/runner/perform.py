@@ -6,7 +6,9 @@ import errno
 import os
 import sys
 import traceback
+from collections import deque
 from collections.abc import Coroutine
+from types import TracebackType
 from typing import Any, NoReturn, cast
 
 import pydantic
@@ -23,6 +25,7 @@ from .loading import AnyTool, LoadError
 
 MESSAGE_CHARS = 4_000
 TRACEBACK_CHARS = 20_000
+TRACEBACK_FRAMES = 40
 _SPENT = {
     errno.EMFILE: "files",
     errno.ENFILE: "files",
@@ -51,6 +54,9 @@ def run(tool: AnyTool | LoadError | None, call: Call, link: Link) -> Result | Er
         return Result(call.seq, payload)
     except SystemExit as leaving:
         _leave(leaving)
+    except MemoryError as error:
+        error.__traceback__ = None  # it holds what filled the memory
+        return Error(call.seq, "memory", "MemoryError", {})
     except BaseException as error:
         return _failure(call.seq, error)
 
@@ -139,8 +145,17 @@ def _cannot_fork() -> bool:
 
 
 def _traceback(error: BaseException) -> str:
+    """The last frames of the traceback. A runaway recursion has a million, and formatting them takes minutes."""
+    last: deque[TracebackType] = deque(maxlen=TRACEBACK_FRAMES)
+    following = error.__traceback__
+    while following is not None:
+        last.append(following)
+        following = following.tb_next
     try:
-        return _text("".join(traceback.format_exception(error))[-TRACEBACK_CHARS:], TRACEBACK_CHARS)
+        shown = error.with_traceback(last[0] if last else None)
+        return _text(
+            "".join(traceback.format_exception(shown, limit=TRACEBACK_FRAMES))[-TRACEBACK_CHARS:], TRACEBACK_CHARS
+        )
     except Exception as broken:  # a __str__ or __repr__ of the tool's own may raise
         return f"(the traceback of a {type(error).__name__} could not be formatted: {type(broken).__name__})"
 

@@ -5,6 +5,8 @@ call would pay for several hundred page faults. Here a made-up call goes the who
 encode) with nothing sent, while nobody waits.
 """
 
+import asyncio
+
 from toolcell.wire.frames import Field, WireLimits, encode
 from toolcell.wire.messages import Call, Error, Result, to_fields
 from toolcell.wire.protocol import CellLink
@@ -39,11 +41,17 @@ _CALL = b"".join(
 _TOOL.prepare()
 
 
+async def _nothing_async() -> None:
+    """What asyncio.run is warmed up with."""
+
+
 def warm_up(loaded: Loaded, link: Link, limits: WireLimits) -> None:
     """Go through a call's motions on `link`, and leave it as it was."""
     for tool in loaded.values():
         if not isinstance(tool, LoadError):
             _touch(tool)
+    if any(tool.is_async for tool in loaded.values() if not isinstance(tool, LoadError)):
+        asyncio.run(_nothing_async())
     for _ in range(_ROUNDS):
         link.take(_CALL)
         answer: Result | Error = perform.run(_TOOL, link.wait_for_call(), link)

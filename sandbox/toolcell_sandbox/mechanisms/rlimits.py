@@ -9,6 +9,7 @@ from toolcell_sandbox.kernel.syscalls import syscall, write_file
 from toolcell_sandbox.limits import MIB, Limits
 
 OWN_PROCESSES = 2  # the cell's init and its standby
+BEHIND_CGROUP = 8  # where a pids cgroup counts, it is to refuse first: it keeps count of what it refused
 CELL_OOM_SCORE = 200  # die before host services
 CALL_OOM_SCORE = 1000  # die before the cell's init
 PR_SET_DUMPABLE = 4
@@ -20,7 +21,12 @@ def address_space_in_use() -> int:
         return int(statm.read().split()[0]) * resource.getpagesize()
 
 
-def apply(limits: Limits, *, in_use: int, address_space: bool) -> None:
+def most_processes(limits: Limits, pids_cgroup: bool) -> int:
+    """RLIMIT_NPROC of a cell: behind a pids cgroup it is a little looser."""
+    return limits.processes + OWN_PROCESSES + (BEHIND_CGROUP if pids_cgroup else 0)
+
+
+def apply(limits: Limits, *, in_use: int, address_space: bool, processes: int) -> None:
     """Limit this process and its children. `in_use` is what the interpreter maps already, on top of `memory_bytes`.
 
     There is no RLIMIT_CPU here: the init lives through many calls; each call process sets its own (`limit_cpu`).
@@ -30,7 +36,7 @@ def apply(limits: Limits, *, in_use: int, address_space: bool) -> None:
     _set("RLIMIT_CORE", 1)
     _set("RLIMIT_NOFILE", limits.open_files)
     _set("RLIMIT_FSIZE", limits.file_bytes)
-    _set("RLIMIT_NPROC", limits.processes + OWN_PROCESSES)
+    _set("RLIMIT_NPROC", processes)
     _set("RLIMIT_MEMLOCK", 0)
     _set("RLIMIT_MSGQUEUE", 0)
     _set("RLIMIT_SIGPENDING", limits.processes + 64)

@@ -1,15 +1,22 @@
 """What the right outcome of a step is, in words for people and as a check."""
 
+import errno
+import os
 import signal
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import psutil
+
+from toolcell.sessions.policy import code_roots
 from toolcell_sandbox.profile import Profile, is_below
 from toolcell_tools.capability import Capability
 from toolcell_tools.errors import (
     Crashed,
+    ErrorBase,
     ExecutionError,
     LimitExceeded,
     PermissionDenied,
@@ -20,8 +27,6 @@ from toolcell_tools.errors import (
     ValidationError,
 )
 from toolcell_tools.result import ToolResult
-
-from toolcell.sessions.policy import code_roots
 
 from .stage import Stage
 
@@ -40,16 +45,13 @@ def happened(result: ToolResult) -> str:
     """What happened, in a line: what the tool has to say, or the error with its facts."""
     if result.error is not None:
         return _of_error(result.error)
-    first = next((line for line in result.display.splitlines() if line.strip()), "nothing")
-    return f"$ {last}" if (last := _shell_line(result)) else first
-
-
-def _shell_line(result: ToolResult) -> str:
-    """Of a command: what it said last, and its exit code."""
-    if result.tool != "shell":
-        return ""
-    said = (result.output["stdout"] + result.output["stderr"]).strip().rpartition("\n")[2]
-    return f"{said} (exit code {result.output['exit_code']})"
+    if result.tool == "shell":
+        said = (result.output["stdout"] + result.output["stderr"]).strip().rpartition("\n")[2]
+        return f"{said} (exit code {result.output['exit_code']})"
+    number: object = getattr(errno, result.output, None) if isinstance(result.output, str) else None
+    if isinstance(number, int):
+        return f"{result.output}: {os.strerror(number)}"
+    return next((line for line in result.display.splitlines() if line.strip()), "nothing")
 
 
 def _of_error(error: ToolError) -> str:
@@ -71,7 +73,7 @@ def _of_error(error: ToolError) -> str:
             return f"{kind}: {error.message}"
 
 
-# -- results ------------------------------------------------------------------------------------------------------------
+# -- results ----------------------------------------------------------------------------------------------------------
 
 
 def works() -> Expectation:
@@ -98,20 +100,22 @@ def has(**facts: object) -> Expectation:
 
 def mentions(text: str) -> Expectation:
     """A result in which the model can read this."""
-    return Expectation(f"something about {text!r}", lambda result, _: not result.is_error and text in result.for_model())
+    return Expectation(
+        f"something about {text!r}", lambda result, _: not result.is_error and text in result.for_model()
+    )
 
 
-# -- errors ---------------------------------------------------------------------------------------------------------------
+# -- errors -----------------------------------------------------------------------------------------------------------
 
 
-def fails(kind: type[ToolError], **facts: object) -> Expectation:  # type: ignore[valid-type]
+def fails(kind: type[ErrorBase], **facts: object) -> Expectation:
     """An error of this kind with these facts."""
 
     def holds(result: ToolResult, _stage: Stage) -> bool:
         error = result.error
         return type(error) is kind and all(getattr(error, name) == value for name, value in facts.items())
 
-    words = ", ".join([kind.__name__, *(f"{name} {value}" for name, value in facts.items())])  # type: ignore[attr-defined]
+    words = ", ".join([kind.__name__, *(f"{name} {value}" for name, value in facts.items())])
     return Expectation(words, holds)
 
 
@@ -136,7 +140,12 @@ def invalid(field: str) -> Expectation:
 
 
 def unknown(suggestion: str) -> Expectation:
-    return fails(UnknownTool, suggestions=(suggestion,))
+    """An UnknownTool whose first suggestion is this."""
+
+    def holds(result: ToolResult, _stage: Stage) -> bool:
+        return isinstance(result.error, UnknownTool) and result.error.suggestions[:1] == (suggestion,)
+
+    return Expectation(f"UnknownTool that suggests {suggestion}", holds)
 
 
 def timed_out(seconds: float) -> Expectation:
@@ -159,7 +168,7 @@ def tells_the_model(text: str) -> Expectation:
     return Expectation(f"ExecutionError with {text!r} and without a traceback", holds)
 
 
-# -- the world ------------------------------------------------------------------------------------------------------------
+# -- the world --------------------------------------------------------------------------------------------------------
 
 
 def said(text: str) -> Expectation:
@@ -187,6 +196,20 @@ def no_connection() -> Expectation:
 
 def not_on_the_host(path: Path) -> Expectation:
     return Expectation(f"the host has no {path}", lambda _result, _stage: not path.exists())
+
+
+def gone(name: str, within_s: float = 1.0) -> Expectation:
+    """No process of this name is left. The sweep goes on while the result travels, so it gets a moment."""
+
+    def holds(_result: ToolResult, _stage: Stage) -> bool:
+        until = time.monotonic() + within_s
+        while any(process.info["name"] == name for process in psutil.process_iter(["name"])):
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.01)
+        return True
+
+    return Expectation(f"no process {name} is left", holds)
 
 
 def on_record(kind: str, **facts: object) -> Expectation:
@@ -217,4 +240,5 @@ def _fits(path: str, seen: object, bound: tuple[str, ...]) -> bool:
         return True
     if not isinstance(seen, list):
         return False
-    return all(any(is_below(root, (f"{path}/{name}",)) or is_below(f"{path}/{name}", (root,)) for root in bound) for name in seen)
+    entries = [f"{path}/{name}" for name in cast("list[str]", seen)]
+    return all(any(is_below(root, (entry,)) or is_below(entry, (root,)) for root in bound) for entry in entries)

@@ -1,5 +1,6 @@
 """The demo's steps, in order: who calls what, and what must come of it."""
 
+import os
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from .expect import (
     denied,
     exceeded,
     gives,
+    gone,
     has,
     holds_text,
     invalid,
@@ -81,7 +83,7 @@ def project(stage: Stage) -> tuple[Step, ...]:
         step("worker", "web_fetch", {"url": f"{stage.origin}/rounding"}, mentions("(n * p + 50) // 100")),
         step("worker", "memory_search", {"query": "how is tax rounded"}, mentions(FACT)),
         step("worker", "read", {"path": "prices.py"}, mentions("net_cents * percent // 100")),
-        step("worker", "count_words", {"path": "notes/decisions.md"}, gives({"lines": 4, "words": 12})),
+        step("worker", "count_words", {"path": "notes/decisions.md"}, gives({"lines": 4, "words": 13})),
         step(
             "branch",
             "edit",
@@ -99,7 +101,7 @@ def project(stage: Stage) -> tuple[Step, ...]:
         step("branch", "shell", {"command": TESTS}, has(exit_code=0)),
         step("main", "message", {"text": DONE}, works(), said(DONE)),
         step("main", "read", {"path": "README.md", "offset": "one"}, invalid("offset")),
-        step("main", "serch_web", {"query": "tea"}, unknown("web_search")),
+        step("main", "web_serch", {"query": "tea"}, unknown("web_search")),
     )
 
 
@@ -116,9 +118,11 @@ def failures() -> tuple[Step, ...]:
 
 
 def escapes(stage: Stage) -> tuple[Step, ...]:
-    closed = list(dict.fromkeys([str(Path.home()), "/root", "/home", "/etc/passwd", "/etc/shadow"]))
+    closed = list(dict.fromkeys([os.path.expanduser("~"), "/root", "/home", "/etc/passwd", "/etc/shadow"]))
     return (
         step("main", "looks_around", {"paths": closed}, sees_only_what_is_bound(closed)),
+        step("main", "signals", {"pid": os.getpid()}, gives("ESRCH")),
+        step("main", "lingers", {"name": stage.mark[-15:]}, gives("started"), gone(stage.mark[-15:])),
         step("main", "litters", {"name": stage.mark}, gives("done"), not_on_the_host(Path("/tmp", stage.mark))),
         step("main", "looks_around", {"paths": [f"/tmp/{stage.mark}"]}, gives({f"/tmp/{stage.mark}": "ENOENT"})),
         step(
@@ -133,7 +137,7 @@ def escapes(stage: Stage) -> tuple[Step, ...]:
             "main",
             "forges_a_request",
             {"text": LIE},
-            mentions("permission_denied"),
+            gives("refused: permission_denied"),
             unsaid(LIE),
             on_record("denied", operation="channel.send", by="broker"),
         ),
@@ -152,7 +156,13 @@ def worker(stage: Stage) -> tuple[Step, ...]:
             denied(Capability.WRITE),
             untouched,
         ),
-        step("worker", "shell", {"command": "echo gone > README.md"}, denied(Capability.EXEC, Capability.WRITE), untouched),
+        step(
+            "worker",
+            "shell",
+            {"command": "echo gone > README.md"},
+            denied(Capability.EXEC, Capability.WRITE),
+            untouched,
+        ),
         step("worker", "message", {"text": LIE}, denied(Capability.CHANNEL), unsaid(LIE)),
         step("worker", "memory_store", {"text": LIE}, denied(Capability.MEMORY_WRITE)),
         step("worker", "overwrites", {"path": readme, "text": "gone"}, gives("EROFS", "EACCES"), untouched),
@@ -164,7 +174,14 @@ def worker(stage: Stage) -> tuple[Step, ...]:
             gives("EAFNOSUPPORT", "ENETUNREACH", "ECONNREFUSED"),
             no_connection(),
         ),
-        step("worker", "forges_a_request", {"text": LIE}, mentions("permission_denied"), unsaid(LIE), on_record("denied")),
+        step(
+            "worker",
+            "forges_a_request",
+            {"text": LIE},
+            gives("refused: permission_denied"),
+            unsaid(LIE),
+            on_record("denied"),
+        ),
     )
 
 

@@ -5,7 +5,7 @@ import json
 import secrets
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -91,16 +91,16 @@ class _Pages(http.server.BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         if url.path == "/search":
             words = parse_qs(url.query).get("q", [""])[0]
-            hit = {"title": f"About {words}", "url": f"{self._origin()}/rounding", "content": "Add half, then floor."}
+            hit = {
+                "title": f"About {words}",
+                "url": f"http://{self.headers['Host']}/rounding",
+                "content": "Add half, then floor.",
+            }
             self._answer(200, "application/json", json.dumps({"results": [hit]}))
         elif url.path == "/rounding":
             self._answer(200, "text/html; charset=utf-8", PAGE)
         else:
             self._answer(404, "text/plain", "There is no such page.")
-
-    def _origin(self) -> str:
-        host, port = self.server.server_address[:2]
-        return f"http://{host!s}:{port}"
 
     def _answer(self, status: int, kind: str, text: str) -> None:
         body = text.encode()
@@ -115,7 +115,7 @@ class _Pages(http.server.BaseHTTPRequestHandler):
 
 
 @contextmanager
-def _website() -> Iterator[int]:
+def _website() -> Generator[int, None, None]:
     """Serve the pages in a thread; gives the port."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Pages)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, name="demo-web")
@@ -139,7 +139,7 @@ class Stage:
     inbox: Inbox = field(default_factory=Inbox)
     journal: RecentJournal = field(default_factory=RecentJournal)
     mark: str = field(default_factory=lambda: f"toolcell-demo-{secrets.token_hex(8)}")
-    sessions: "dict[str, Session]" = field(default_factory=lambda: {})
+    sessions: "dict[str, Session]" = field(default_factory=dict)
 
     @property
     def origin(self) -> str:
@@ -154,7 +154,7 @@ class Stage:
 
 
 @contextmanager
-def stage(folder: Path) -> Iterator[Stage]:
+def stage(folder: Path) -> Generator[Stage, None, None]:
     """Lay out the project in `folder`, start the servers, and end them."""
     project = folder / "project"
     for name, text in PROJECT.items():

@@ -119,7 +119,33 @@ def looks_around(paths: list[str]) -> dict[str, list[str] | str]:
 @tool(uses={Capability.NET})
 def calls_out(host: str, port: int) -> str:
     """Connect to a listener."""
-    return _attempt(lambda: socket.create_connection((host, port), timeout=1.0))
+
+    def connect() -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as connection:
+            connection.settimeout(1.0)
+            connection.connect((host, port))
+
+    return _attempt(connect)
+
+
+@tool
+def signals(pid: int) -> str:
+    """Signal a process of the host."""
+    return _attempt(lambda: os.kill(pid, 0))
+
+
+@tool
+def lingers(name: str) -> str:
+    """Leave a process behind, in a session of its own, named `name` in /proc."""
+    ready, done = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        ctypes.CDLL(None).prctl(15, name.encode()[:15], 0, 0, 0)  # PR_SET_NAME
+        os.write(done, b"1")
+        time.sleep(60)
+        os._exit(0)
+    os.read(ready, 1)
+    return "started"
 
 
 @tool
@@ -139,13 +165,16 @@ def forges_a_request(ctx: ToolContext, text: str) -> str:
     """Ask the supervisor for a channel that was not granted, by writing the frame oneself."""
     from toolcell.runner.fds import FRAMES_IN, FRAMES_OUT
     from toolcell.wire.frames import FrameDecoder, WireLimits, encode
-    from toolcell.wire.messages import Request, to_fields
+    from toolcell.wire.messages import Reply, Request, from_fields, to_fields
 
     seq: int = ctx._reporter._link.seq  # type: ignore[attr-defined] # pyright: ignore
     frame = encode(to_fields(Request(seq, 1, "channel.send", {"text": text})), WireLimits())
     os.write(FRAMES_OUT, b"".join(frame))
-    answer = FrameDecoder(WireLimits()).feed(os.read(FRAMES_IN, 65_536))
-    return str(answer[0])
+    (answer,) = FrameDecoder(WireLimits()).feed(os.read(FRAMES_IN, 65_536))
+    reply = from_fields(answer) if isinstance(answer, list) else answer
+    if isinstance(reply, Reply) and isinstance(reply.value, dict):
+        return f"refused: {reply.value['kind']!s}"
+    return str(reply)
 
 
 @tool(needs={Capability.READ})
@@ -171,6 +200,8 @@ TOOLS = (
     floods,
     looks_around,
     calls_out,
+    signals,
+    lingers,
     litters,
     writes_garbage,
     forges_a_request,

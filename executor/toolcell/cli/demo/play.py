@@ -1,0 +1,134 @@
+"""Playing the scenario: one supervisor, three sessions, every step held against what must come of it."""
+
+import logging
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio
+import click
+
+from toolcell.cli.mechanisms import IDENTITY, lines
+from toolcell.errors import SandboxUnavailableError
+from toolcell.supervisor import Supervisor
+from toolcell_sandbox.report import SandboxReport
+from toolcell_tools.base import base_tools
+from toolcell_tools.capability import SessionKind
+
+from . import leftovers
+from .expect import happened
+from .scenario import Step, scenario
+from .stage import Stage, stage
+from .tools import TOOLS
+from .view import Row, View, view
+
+
+def run(allow_missing: tuple[str, ...]) -> int:
+    """Play it and show it; return the exit status."""
+    started = time.monotonic()
+    logging.getLogger("toolcell").addHandler(logging.NullHandler())  # the table says it all
+    with tempfile.TemporaryDirectory(prefix="toolcell-demo-") as folder, stage(Path(folder)) as around, view() as shown:
+        before = leftovers.Before.now()
+        play = Play(around, shown, before, allow_missing)
+        try:
+            anyio.run(play.run)
+        except SandboxUnavailableError as error:
+            shown.say(f"The sandbox is not whole here. {error}")
+            shown.say("See `toolcell doctor`.")
+            return 1
+        shown.title("What is left")
+        play.look(leftovers.afterwards(before, around))
+        return play.verdict(time.monotonic() - started)
+
+
+class Play:
+    """One performance. `wrong` gathers a line for each outcome that was not the right one."""
+
+    def __init__(self, around: Stage, shown: View, before: leftovers.Before, allow_missing: tuple[str, ...]) -> None:
+        self._stage = around
+        self._view = shown
+        self._before = before
+        self._allow_missing = allow_missing
+        self._calls = 0
+        self.wrong: list[str] = []
+
+    async def run(self) -> None:
+        """The performance proper, from the supervisor's start to its end."""
+        tools = [*base_tools(), *TOOLS]
+        journal = self._stage.journal
+        async with Supervisor(tools, journal=journal, allow_missing=self._allow_missing) as supervisor:
+            await self._open_sessions(supervisor)
+            for act in scenario(self._stage):
+                self._view.title(act.title)
+                for step in act.steps:
+                    await self._perform(step)
+            self._report(supervisor.status())
+            self._view.title("While it runs")
+            self.look(leftovers.while_running(self._before))
+
+    async def _open_sessions(self, supervisor: Supervisor) -> None:
+        main = await supervisor.open_session(
+            SessionKind.MAIN,
+            workspace=self._stage.project,
+            channel=self._stage.inbox,
+            memory=self._stage.memory,
+            web=self._stage.web(),
+        )
+        branch = await main.open_child(SessionKind.BRANCH)
+        worker = await main.open_child(SessionKind.WORKER)
+        self._stage.sessions.update(main=main, branch=branch, worker=worker)
+
+    async def _perform(self, step: Step) -> None:
+        call = call_text(step.tool, step.arguments)
+        self._view.begins(step.who, call)
+        started = time.monotonic()
+        result = await self._stage.sessions[step.who].call(step.tool, step.arguments)
+        seconds = time.monotonic() - started
+        self._calls += 1
+        failed = [one.words for one in step.expected if not one.holds(result, self._stage)]
+        row = Row(step.who, call, happened(result), seconds, "; ".join(failed))
+        self._view.ended(row)
+        if failed:
+            self.wrong.append(f"{step.who} {call}: {row.happened}. Expected: {row.expected}.")
+
+    def _report(self, report: SandboxReport) -> None:
+        self._view.title(f"What the kernel enforced, as {IDENTITY.get(report.identity, report.identity)}")
+        for line in lines(report):
+            self._view.say(line)
+        if self._allow_missing:
+            self._view.say(f"  allowed to be missing: {', '.join(self._allow_missing)}")
+
+    def look(self, findings: Iterable[leftovers.Finding]) -> None:
+        """Show findings, and count those that are wrong."""
+        for finding in findings:
+            self._view.checked(finding.what, finding.wrong)
+            if finding.wrong:
+                self.wrong.append(f"{finding.what}: {finding.wrong}")
+
+    def verdict(self, seconds: float) -> int:
+        """Say how it went; return the exit status."""
+        if not self.wrong:
+            self._view.say(
+                click.style(f"\n{self._calls} calls in {seconds:.1f} s, each with the right outcome.", fg="green")
+            )
+            return 0
+        self._view.say(click.style(f"\n{len(self.wrong)} wrong, of {self._calls} calls in {seconds:.1f} s:", fg="red"))
+        for line in self.wrong:
+            self._view.say(f"  {line}")
+        return 1
+
+
+def call_text(tool: str, arguments: Mapping[str, Any]) -> str:
+    """The call, short: the tool and its arguments' values."""
+    limit = max(12, 32 // max(1, len(arguments)))
+    values = ", ".join(_brief(value, limit) for value in arguments.values())
+    return f"{tool}({values})"
+
+
+def _brief(value: object, limit: int) -> str:
+    text = " ".join(str(value).split()) if isinstance(value, str) else repr(value)
+    if len(text) <= limit:
+        return text
+    return f"…{text[1 - limit :]}" if text.startswith(("/", "http")) else f"{text[: limit - 1]}…"
