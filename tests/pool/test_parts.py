@@ -1,0 +1,94 @@
+"""The small parts of the pool: deadlines, captures, outboxes, what an exit tells."""
+
+import math
+import os
+import signal
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolcell.pool.capture import Capture
+from toolcell.pool.deadlines import Deadlines
+from toolcell.pool.evidence import limit_of_exit
+from toolcell.pool.outbox import Outbox, read_available
+from toolcell_sandbox import Limits
+
+
+def test_deadlines_ring_for_the_earliest_and_only_when_that_changes() -> None:
+    rings: list[float] = []
+    deadlines = Deadlines(rings.append)
+    fired: list[str] = []
+    deadlines.at(5.0, lambda: fired.append("five"))
+    deadlines.at(9.0, lambda: fired.append("nine"))
+    early = deadlines.at(1.0, lambda: fired.append("one"))
+    assert rings == [5.0, 1.0]
+    deadlines.cancel(early)
+    assert deadlines.pop_due(1.0) == [] and rings[-1] == 5.0
+    for action in deadlines.pop_due(9.0):
+        action()
+    assert fired == ["five", "nine"] and len(deadlines) == 0 and deadlines.next_due() == math.inf
+
+
+def test_cancelled_deadlines_do_not_pile_up() -> None:
+    deadlines = Deadlines(lambda when: None)
+    for number in range(10_000):
+        deadlines.cancel(deadlines.at(1000.0 + number, lambda: None))
+    assert len(deadlines._heap) < 200 and len(deadlines) == 0  # pyright: ignore[reportPrivateUsage]
+
+
+def test_cancelling_twice_or_after_the_fact_counts_once() -> None:
+    deadlines = Deadlines(lambda when: None)
+    fired, other = deadlines.at(1.0, lambda: None), deadlines.at(2.0, lambda: None)
+    deadlines.pop_due(1.0)
+    deadlines.cancel(fired)
+    deadlines.cancel(other)
+    deadlines.cancel(other)
+    assert len(deadlines) == 0
+
+
+@given(st.lists(st.binary(max_size=400), max_size=30), st.integers(3, 200))
+def test_a_capture_keeps_head_and_tail_and_counts_the_rest_exactly(chunks: list[bytes], keep: int) -> None:
+    chunks = [bytes(97 + byte % 26 for byte in chunk) for chunk in chunks]
+    whole = b"".join(chunks)
+    capture = Capture(keep)
+    for chunk in chunks:
+        capture.feed(chunk)
+    captured = capture.take()
+    assert captured.total_bytes == len(whole)
+    assert captured.omitted_bytes == max(0, len(whole) - keep)
+    head = keep - keep // 3
+    if captured.omitted_bytes:
+        assert captured.text.startswith(whole[:head].decode())
+        assert captured.text.endswith(whole[len(whole) - keep // 3 :].decode())
+    else:
+        assert captured.text == whole.decode()
+    assert capture.take().total_bytes == 0
+
+
+def test_an_outbox_sends_what_the_pipe_takes_and_the_rest_later() -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    os.set_blocking(reader, False)
+    wants: list[bool] = []
+    outbox = Outbox(writer, wants.append)
+    data = [bytes([number]) * 50_000 for number in range(10)]
+    outbox.write(data)
+    outbox.write([b"end"])
+    got = b""
+    while len(got) < 500_003:
+        got += read_available(reader, 70_000) or b""
+        outbox.flush()
+    assert got == b"".join(data) + b"end" and not outbox and wants == [True, False]
+    os.close(reader)
+    outbox.write([b"nobody reads this"])
+    assert not outbox
+    os.close(writer)
+
+
+def test_an_exit_tells_of_a_limit_only_by_its_signal_and_its_account() -> None:
+    limits = Limits(cpu_s=2.0)
+    assert limit_of_exit(-signal.SIGXCPU, 2.1, limits) == "cpu"
+    assert limit_of_exit(-signal.SIGKILL, 2.1, limits) == "cpu"
+    assert limit_of_exit(-signal.SIGKILL, 0.1, limits) == ""
+    assert limit_of_exit(-signal.SIGXFSZ, 0.1, limits) == "file_size"
+    assert limit_of_exit(-signal.SIGSEGV, 0.1, limits) == "" and limit_of_exit(1, 9.0, limits) == ""
