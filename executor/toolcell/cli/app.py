@@ -4,6 +4,8 @@ import sys
 
 import click
 
+from toolcell_sandbox.report import NAMES
+
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="toolcell", message="%(prog)s %(version)s")
@@ -32,6 +34,7 @@ def doctor(as_json: bool) -> None:
 @toolcell.command()
 @click.option(
     "--allow-missing",
+    type=click.Choice(NAMES),
     metavar="MECHANISM",
     multiple=True,
     help="A mechanism of `toolcell doctor` that may be missing here. Repeat it for several. What it would have "

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from toolcell.session import Session
 
 Repair = Callable[[ValidationError], Awaitable[dict[str, Any]]]
+TRACEBACK_CHARS = 20_000
 MAX_ATTEMPTS = 3  # ADR-0004: at most two retries of a call whose arguments do not validate
 _log = logging.getLogger("toolcell.tool")
 
@@ -125,7 +126,7 @@ def _record(session: "Session", call: ToolCall, result: ToolResult, outcome: Out
     if outcome is not None and outcome.ending == "error":
         trace = outcome.payload.get("traceback")
         if isinstance(trace, str):
-            data["traceback"] = trace
+            trace = data["traceback"] = trace[-TRACEBACK_CHARS:]
             _log.info("call %s of %s failed:\n%s", call.id, call.tool, trace)
     kind = "denied" if result.error is not None and result.error.kind == "permission_denied" else "call"
     session.journal.write(Record(kind, session.id, call.id, data, time.time()))

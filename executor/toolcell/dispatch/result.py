@@ -8,6 +8,7 @@ import pydantic
 
 from toolcell.pool.capture import EMPTY, Captured
 from toolcell.pool.run import Outcome
+from toolcell.wire.frames import WireLimits, encode
 from toolcell_sandbox.limits import Limits
 from toolcell_tools.capability import Capability
 from toolcell_tools.declaration import ToolDeclaration
@@ -27,6 +28,8 @@ from toolcell_tools.errors import (
 )
 from toolcell_tools.result import CapturedOutput, SandboxSummary, ToolResult, Usage
 
+MESSAGE_CHARS = 4_000
+VALUES_BYTES = 64 * 1024
 LOST_PIPE = 76  # the exit code of a runner whose pipe the tool has closed (EX_PROTOCOL, sysexits.h)
 _LIMIT_OF: Mapping[str, str] = {
     "memory": "memory_bytes",
@@ -86,12 +89,15 @@ def _success(payload: Mapping[str, Any], common: dict[str, Any]) -> ToolResult:
     display, values = payload["display"], payload["values"]
     if type(display) is not str or type(values) is not dict:
         raise TypeError("display is a string and values is a map")
+    kept = cast("dict[str, Any]", values)
+    if kept and sum(map(len, encode((kept,), WireLimits()))) > VALUES_BYTES:
+        raise TypeError(f"values has more than {VALUES_BYTES:,} bytes")
     return ToolResult.build(
         output=payload["output"],
         display=display,
         artifacts=payload["artifacts"],
         content=payload["content"],
-        values=cast("dict[str, Any]", values),
+        values=kept,
         **common,
     )
 
@@ -144,24 +150,23 @@ def limit_exceeded(resource: str, tool: str, limits: Limits) -> LimitExceeded:
 
 def _reported(outcome: Outcome, declaration: ToolDeclaration, limits: Limits) -> ToolError:
     """What the runner reported. Facts that it claims about limits only choose which of our limits is named."""
+    message = outcome.message[:MESSAGE_CHARS]
     match outcome.reason:
         case "arguments":
             field = outcome.payload.get("field")
             return ValidationError(
-                message=outcome.message,
+                message=message,
                 field=field if isinstance(field, str) else None,
                 parameters_schema=dict(declaration.parameters_schema),
             )
         case "permission":
             claimed = outcome.payload.get("capability")
             missing = tuple(one for one in Capability if one.value == claimed)
-            return PermissionDenied(
-                message=outcome.message, tier=declaration.tier, reason=outcome.message, missing=missing
-            )
+            return PermissionDenied(message=message, tier=declaration.tier, reason=message, missing=missing)
         case "memory" | "files" | "file_size" | "scratch" | "processes" | "result":
             return limit_exceeded(outcome.reason, declaration.name, limits)
         case _:
-            return ExecutionError(message=outcome.message, data=outcome.payload.get("data"))
+            return ExecutionError(message=message, data=outcome.payload.get("data"))
 
 
 def _exited(outcome: Outcome, tool: str) -> ToolError:

@@ -9,6 +9,7 @@ All of a cell's descriptors sit in one epoll of its own, so the event loop watch
 and a wake-up costs one more system call, however many of them are ready.
 """
 
+import logging
 import os
 import select
 import signal
@@ -46,6 +47,7 @@ from .outbox import Outbox, read_available
 from .reactor import Reactor
 from .run import CellSpec, Outcome, Run
 
+_log = logging.getLogger("toolcell.pool")
 READ_BYTES = 256 * 1024
 PIPE_BYTES = 64 * 1024  # a pipe's default capacity (pipe(7)): a shorter read has emptied it
 KEEP_OUTPUT_BYTES = 64 * 1024
@@ -319,6 +321,14 @@ class Cell:
 
     def _on_ready(self) -> None:
         """Something of ours is ready: what was printed first, then frames, then control, then the end of the cell."""
+        try:
+            self._handle_ready()
+        except Exception:  # a bug of ours: better a lost cell and an error than a call that never ends
+            _log.exception("%r failed and is ended", self)
+            self.end(Outcome(ending="lost"))
+            self.kill()
+
+    def _handle_ready(self) -> None:
         ready = {fd for fd, _event in self._epoll.poll(0)} if not self._epoll.closed else ()
         for fd, handler in list(self._handlers.items()) if ready else ():
             if fd in ready and not self._epoll.closed:
@@ -417,7 +427,7 @@ class Cell:
         try:
             with open(f"/proc/{self.pid}/task/{self.pid}/children", "rb") as file:
                 children = file.read().split()
-            self._call_pid = int(children[-1]) if children else 0
+            self._call_pid = int(children[0]) if children else 0  # oldest first: orphans of the call come after it
             if self._call_pid:
                 self._status_fd = os.open(f"/proc/{self._call_pid}/status", os.O_RDONLY | os.O_CLOEXEC)
         except (FileNotFoundError, ProcessLookupError):

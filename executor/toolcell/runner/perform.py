@@ -13,7 +13,7 @@ from typing import Any, NoReturn, cast
 
 import pydantic
 
-from toolcell.wire.frames import Field
+from toolcell.wire.frames import Field, WireLimits, encode
 from toolcell.wire.messages import Call, Error, Result
 from toolcell_tools.capability import Capability
 from toolcell_tools.encode import encode_json, encode_return
@@ -26,6 +26,7 @@ from .loading import AnyTool, LoadError
 MESSAGE_CHARS = 4_000
 TRACEBACK_CHARS = 20_000
 TRACEBACK_FRAMES = 40
+VALUES_BYTES = 64 * 1024
 _SPENT = {
     errno.EMFILE: "files",
     errno.ENFILE: "files",
@@ -50,7 +51,7 @@ def run(tool: AnyTool | LoadError | None, call: Call, link: Link) -> Result | Er
         if tool.is_async:
             value = asyncio.run(cast("Coroutine[Any, Any, object]", value))
         payload = encode_return(value, ctx.writer.artifacts if ctx.writer is not None else ())
-        payload["values"] = encode_json(ctx.values)
+        payload["values"] = _values(ctx.values)
         return Result(call.seq, payload)
     except SystemExit as leaving:
         _leave(leaving)
@@ -59,6 +60,14 @@ def run(tool: AnyTool | LoadError | None, call: Call, link: Link) -> Result | Er
         return Error(call.seq, "memory", "MemoryError", {})
     except BaseException as error:
         return _failure(call.seq, error)
+
+
+def _values(values: dict[str, Any]) -> dict[str, Field]:
+    """What the tool leaves in `ctx.values`, which goes back to the session and so must stay small."""
+    plain = cast("dict[str, Field]", encode_json(values))
+    if plain and sum(map(len, encode((plain,), WireLimits()))) > VALUES_BYTES:
+        raise Unencodable(f"ctx.values is larger than {VALUES_BYTES:,} bytes; keep large data in a file")
+    return plain
 
 
 def flush() -> None:

@@ -5,7 +5,8 @@ The rules, which the tables below and a few counters carry out:
 1. A cell speaks only when called. A byte before the call, or of another call number, is a violation; only a kept
    process (`lifetime="session"`) may be late, and then its old frames are dropped and counted.
 2. The first terminal frame (`Result` or `Error`) wins. Whatever comes after it is a violation.
-3. A request number is used once, at most `in_flight` wait at a time, and a call sends at most `frames` frames.
+3. A request number is used once, at most `in_flight` wait at a time, and a call sends at most `frames` frames
+   and `report_bytes` bytes of progress and logs.
 4. The control socket says `Hello` (or `Failed`) first, then `Ready` and `Exited` by call number.
 
 A violation is an event like any other: the machine that saw one stays broken and gives no event after it.
@@ -73,10 +74,12 @@ _TO_CELL: Final[Mapping[State, Mapping[type[Message], State]]] = {
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
-    """How much one call may say: frames in all (progress, logs, requests), and requests waiting for an answer."""
+    """How much one call may say: frames in all (progress, logs, requests), requests waiting for an answer, and bytes of
+    progress and logs."""
 
     frames: int = 100_000
     in_flight: int = 256
+    report_bytes: int = 4 * 1024 * 1024
 
 
 class SupervisorLink:
@@ -91,6 +94,7 @@ class SupervisorLink:
         self.seq = 0
         self.stale = 0  # frames of earlier calls that a kept process sent late
         self._frames = 0
+        self._report_bytes = 0
         self._pending: set[int] = set()
         self._last_request = 0
 
@@ -121,6 +125,7 @@ class SupervisorLink:
             buffers = encode(to_fields(message), self._limits)  # may refuse: the state moves only after it did not
             self.seq = message.seq
             self._frames = 0
+            self._report_bytes = 0
             self._last_request = 0
             self._pending.clear()
         elif message.seq != self.seq:
@@ -183,6 +188,10 @@ class SupervisorLink:
                 return Violation("too many requests", f"over {self._call_limits.in_flight} waiting at once")
             self._last_request = message.request
             self._pending.add(message.request)
+        elif isinstance(message, (Progress, Log)):
+            self._report_bytes += sum(map(len, encode(message, self._limits)))
+            if self._report_bytes > self._call_limits.report_bytes:
+                return Violation("too many bytes", f"over {self._call_limits.report_bytes:,} of progress and logs")
         elif isinstance(message, Error) and message.reason not in REASONS:
             return Violation("malformed message", f"Error.reason is {message.reason[:40]!r}")
         self.state = following

@@ -10,9 +10,11 @@ from typing import Any
 import anyio
 import click
 
+from toolcell.cli.doctor import ProbeFailed, probe
 from toolcell.cli.mechanisms import IDENTITY, lines
 from toolcell.errors import SandboxUnavailableError
 from toolcell.supervisor import Supervisor
+from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.report import SandboxReport
 from toolcell_tools.base import base_tools
 from toolcell_tools.capability import SessionKind
@@ -27,17 +29,23 @@ from .view import Row, View, view
 
 def run(allow_missing: tuple[str, ...]) -> int:
     """Play it and show it; return the exit status."""
-    started = time.monotonic()
     logging.getLogger("toolcell").addHandler(logging.NullHandler())  # the table says it all
-    with tempfile.TemporaryDirectory(prefix="toolcell-demo-") as folder, stage(Path(folder)) as around, view() as shown:
+    with view() as shown:
+        try:
+            probe().require(allow_missing)
+            return _play(shown, allow_missing)
+        except (ProbeFailed, SandboxError, SandboxUnavailableError) as error:
+            shown.say(f"The demo cannot run here: {error}")
+            shown.say("`toolcell doctor` says what this machine offers, and the cure for what is missing.")
+            return 1
+
+
+def _play(shown: View, allow_missing: tuple[str, ...]) -> int:
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="toolcell-demo-") as folder, stage(Path(folder)) as around:
         before = leftovers.Before.now()
         play = Play(around, shown, before, allow_missing)
-        try:
-            anyio.run(play.run)
-        except SandboxUnavailableError as error:
-            shown.say(f"The sandbox is not whole here. {error}")
-            shown.say("See `toolcell doctor`.")
-            return 1
+        anyio.run(play.run)
         shown.title("What is left")
         play.look(leftovers.afterwards(before, around))
         return play.verdict(time.monotonic() - started)
@@ -59,16 +67,17 @@ class Play:
         tools = [*base_tools(), *TOOLS]
         journal = self._stage.journal
         async with Supervisor(tools, journal=journal, allow_missing=self._allow_missing) as supervisor:
-            await self._open_sessions(supervisor)
+            await self.open_sessions(supervisor)
             for act in scenario(self._stage):
                 self._view.title(act.title)
                 for step in act.steps:
-                    await self._perform(step)
+                    await self.perform(step)
             self._report(supervisor.status())
             self._view.title("While it runs")
             self.look(leftovers.while_running(self._before))
 
-    async def _open_sessions(self, supervisor: Supervisor) -> None:
+    async def open_sessions(self, supervisor: Supervisor) -> None:
+        """The cast: Main, and below it a Branch and a Worker."""
         main = await supervisor.open_session(
             SessionKind.MAIN,
             workspace=self._stage.project,
@@ -80,7 +89,8 @@ class Play:
         worker = await main.open_child(SessionKind.WORKER)
         self._stage.sessions.update(main=main, branch=branch, worker=worker)
 
-    async def _perform(self, step: Step) -> None:
+    async def perform(self, step: Step) -> None:
+        """Make the step's call, show what came of it and remember what was wrong."""
         call = call_text(step.tool, step.arguments)
         self._view.begins(step.who, call)
         started = time.monotonic()

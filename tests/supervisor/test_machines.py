@@ -1,0 +1,125 @@
+"""The whole path as root, as an ordinary user, and on kernels that refuse a mechanism."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import toolcell_sandbox
+from toolcell_sandbox.profile import python_paths
+
+HERE = Path(__file__).parent
+SCENARIO = HERE / "scenario.py"
+AS_USER = HERE.parent / "sandbox" / "as_user.py"
+SOURCES = [str(Path(toolcell_sandbox.__file__).parent.parent.parent), str(HERE)]
+USER = 12345
+IDENTITIES = ["root", "user"] if os.geteuid() == 0 else ["user"]
+
+# A kernel or a container engine that refuses some system calls, for this process and all below it.
+REFUSING = """
+import os, sys
+from toolcell_sandbox.kernel.numbers import NUMBERS
+from toolcell_sandbox.mechanisms import capabilities, seccomp
+from toolcell_sandbox.mechanisms.bpf import ALLOW, NUMBER, Jump, Label, Load, Return, assemble, refuse
+names, error = sys.argv[1].split(","), int(sys.argv[2])
+code = [Load(NUMBER), *(Jump("==", NUMBERS[name], yes="no") for name in names), Return(ALLOW), Label("no")]
+capabilities.no_new_privileges()
+seccomp.load(assemble([*code, Return(refuse(error))]))
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+
+
+@pytest.fixture
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A directory that the ordinary user owns and can reach; pytest's own are 0700."""
+    path = tmp_path_factory.mktemp("work space")
+    if os.geteuid() == 0:
+        base = tmp_path_factory.getbasetemp().parent
+        for parent in path.parents:
+            if parent == base.parent:
+                break
+            parent.chmod(parent.stat().st_mode | 0o011)
+    yield path
+
+
+def run(identity: str, workspace: Path, *, refuse: str = "", error: int = 0, allow: tuple[str, ...] = ()) -> Any:
+    command = [sys.executable, "-I", str(SCENARIO), str(workspace), *allow]
+    if refuse:
+        command = [sys.executable, "-I", "-c", REFUSING, refuse, str(error), *command]
+    if identity == "user" and os.geteuid() == 0:
+        os.chown(workspace, USER, USER)
+        paths = [*python_paths(), *SOURCES]
+        command = [sys.executable, "-I", str(AS_USER), str(USER), *paths, "--", *command]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=90, cwd="/")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("identity", IDENTITIES)
+def test_the_whole_path_works_and_holds(identity: str, workspace: Path) -> None:
+    found = run(identity, workspace)
+    assert found["identity"] == ("root" if identity == "root" else "rootless") and found["missing"] == []
+    assert found["saved"] == "saved 5 characters", found["saved_error"]
+    assert (workspace / "a.txt").read_text() == "hello"
+    assert (workspace / "a.txt").stat().st_uid == workspace.stat().st_uid
+    assert (workspace / "b.txt").read_text() == "hi\n"
+    assert found["denied"] == "permission_denied" and "hello" in json.dumps(found["read"])
+    tried = found["tried"]
+    assert tried.pop("root") and tried.pop("pid") > 1
+    uid = tried.pop("uid")
+    assert uid != 0 and (identity == "root" or uid == (USER if os.geteuid() == 0 else os.geteuid()))
+    assert tried == {
+        "write": errno.EROFS,
+        "passwd": errno.ENOENT,
+        "socket": errno.EAFNOSUPPORT,
+        "exec": errno.EACCES,
+        "kill": errno.ESRCH,
+    }
+    assert found["errors"] == {
+        "crash": ["crashed", ""],
+        "hang": ["timeout", ""],
+        "eat": ["limit_exceeded", "memory"],
+        "bomb": ["limit_exceeded", "processes"],
+    }
+    assert "hi" in json.dumps(found["after"])
+    assert sorted(path.name for path in workspace.iterdir()) == ["a.txt", "b.txt"]
+
+
+@pytest.mark.parametrize("identity", IDENTITIES)
+@pytest.mark.parametrize(
+    ("refuse", "error", "mechanism"),
+    [
+        ("landlock_create_ruleset", errno.ENOSYS, "landlock"),
+        ("mount_setattr", errno.ENOSYS, "mount_setattr"),
+        ("pivot_root", errno.EPERM, "pivot_root"),
+        ("seccomp", errno.ENOSYS, "seccomp"),
+        ("close_range", errno.ENOSYS, "close_range"),
+    ],
+)
+def test_a_missing_mechanism_refuses_the_start_with_its_name_and_cure(
+    identity: str, workspace: Path, refuse: str, error: int, mechanism: str
+) -> None:
+    found = run(identity, workspace, refuse=refuse, error=error)
+    assert found.get("mechanism") == mechanism, found
+    assert found["cure"] and mechanism in found["unavailable"]
+    assert not list(workspace.iterdir())
+
+
+def test_a_container_without_namespaces_is_refused_by_name(workspace: Path) -> None:
+    found = run("user", workspace, refuse="unshare", error=errno.EPERM)
+    assert found.get("mechanism") == "user_namespace", found
+
+
+@pytest.mark.parametrize("identity", IDENTITIES)
+def test_landlock_may_be_missing_if_it_is_named_and_every_result_says_so(identity: str, workspace: Path) -> None:
+    found = run(identity, workspace, refuse="landlock_create_ruleset", error=errno.ENOSYS, allow=("landlock",))
+    assert found["saved"] == "saved 5 characters", found
+    assert "landlock" in found["missing"] and "landlock" in found["sandbox"]["allowed_missing"]
+    assert "landlock" not in found["sandbox"]["on"]
+    assert found["tried"]["write"] == errno.EROFS and found["tried"]["socket"] == errno.EAFNOSUPPORT
