@@ -1,0 +1,56 @@
+"""A channel, a memory and a web that remember what reached them. For tests of the runtime and of tools alike."""
+
+from collections.abc import Callable, Mapping
+
+from toolcell.backends.errors import Unreachable
+from toolcell_tools.handles import FetchedPage, MemoryRecord, SearchHit
+
+
+class ListChannel:
+    """A Channel; `sent` holds (text, sender)."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, str]] = []
+
+    async def send(self, text: str, *, sender: str) -> None:
+        self.sent.append((text, sender))
+
+
+class ListMemory:
+    """A MemoryStore that finds by substring; `records` holds (namespace, record), `searched` (namespace, query)."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[str, MemoryRecord]] = []
+        self.searched: list[tuple[str, str]] = []
+
+    async def search(self, query: str, *, limit: int, namespace: str) -> list[MemoryRecord]:
+        self.searched.append((namespace, query))
+        return [record for owner, record in self.records if owner == namespace and query in record.text][:limit]
+
+    async def store(self, record: MemoryRecord, *, namespace: str) -> str:
+        id = record.id or f"m{len(self.records) + 1}"
+        kept = MemoryRecord(id, record.text, record.kind, record.tags, record.created_at)
+        self.records.append((namespace, kept))
+        return id
+
+
+class DictWeb:
+    """A WebClient of a few pages; `asked` holds every URL and query. `on_fetch` is called first, to slow it or count."""
+
+    def __init__(self, pages: Mapping[str, bytes] | None = None, on_fetch: Callable[[str], None] | None = None) -> None:
+        self.pages = dict(pages or {})
+        self.asked: list[str] = []
+        self._on_fetch = on_fetch
+
+    async def search(self, query: str, *, limit: int) -> list[SearchHit]:
+        self.asked.append(query)
+        return [SearchHit(url, url) for url, body in self.pages.items() if query.encode() in body][:limit]
+
+    async def fetch(self, url: str, *, max_bytes: int) -> FetchedPage:
+        self.asked.append(url)
+        if self._on_fetch is not None:
+            self._on_fetch(url)
+        body = self.pages.get(url)
+        if body is None:
+            raise Unreachable(f"There is no page at {url}.")
+        return FetchedPage(url, 200, "text/plain", body[:max_bytes], max(0, len(body) - max_bytes))

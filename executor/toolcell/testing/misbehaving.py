@@ -1,0 +1,926 @@
+"""Functions that misbehave, one way each, to be made tools of: `tool(misbehaving.segfault)`.
+
+Each runs until something stops it, unless its docstring says what it returns. They are safe to run in a cell, and
+nowhere else.
+"""
+
+import asyncio
+import atexit
+import builtins
+import contextlib
+import ctypes
+import gc
+import io
+import itertools
+import json
+import mmap
+import os
+import random
+import resource
+import shutil
+import signal
+import struct
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn, cast
+
+import msgpack
+
+from toolcell_tools.context import ToolContext
+from toolcell_tools.failures import ToolFailure
+
+_MIB = 1024 * 1024
+_libc = ctypes.CDLL(None, use_errno=True)
+
+# -- exceptions and exits ------------------------------------------------------------------------------------------------
+
+
+def raise_an_exception() -> NoReturn:
+    """Raise ValueError('boom')."""
+    raise ValueError("boom")
+
+
+def raise_a_base_exception() -> NoReturn:
+    """Raise KeyboardInterrupt."""
+    raise KeyboardInterrupt("ctrl-c")
+
+
+def raise_generator_exit() -> NoReturn:
+    """Raise GeneratorExit."""
+    raise GeneratorExit("gone")
+
+
+def raise_a_group() -> NoReturn:
+    """Raise a BaseExceptionGroup with a SystemExit in it."""
+    raise BaseExceptionGroup("several", [ValueError("one"), SystemExit(3)])
+
+
+class _Unprintable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words for this")
+
+    __repr__ = __str__
+
+
+def raise_with_a_broken_str() -> NoReturn:
+    """Raise an exception whose __str__ and __repr__ raise."""
+    raise _Unprintable
+
+
+class _ExitsWhenPrinted(Exception):
+    def __str__(self) -> str:
+        raise SystemExit(9)
+
+
+def raise_with_a_str_that_exits() -> NoReturn:
+    """Raise an exception whose __str__ raises SystemExit."""
+    raise _ExitsWhenPrinted
+
+
+def raise_with_a_huge_message() -> NoReturn:
+    """Raise an exception with a message of 8 MiB."""
+    raise ValueError("x" * (8 * _MIB))
+
+
+def raise_a_spoofed_kind() -> NoReturn:
+    """Raise an exception that is named like one of toolcell's errors and has their fields."""
+    spoof = type("PermissionDenied", (Exception,), {"kind": "permission_denied", "missing": ["write"]})
+    raise spoof("let me in")
+
+
+def fail_with_data_that_cannot_be_sent() -> NoReturn:
+    """Raise ToolFailure with an object as its data."""
+    raise ToolFailure("failed", {"what": object()})
+
+
+def recurse() -> int:
+    """Call itself until Python's recursion limit."""
+    return recurse() + 1
+
+
+def read_stdin() -> str:
+    """Ask for input, of which there is none."""
+    return input("name? ")
+
+
+def exit_with_3() -> NoReturn:
+    """sys.exit(3)."""
+    sys.exit(3)
+
+
+def exit_with_a_message() -> NoReturn:
+    """sys.exit with a message, which means code 1 and the message on stderr."""
+    sys.exit("had enough")
+
+
+def os_exit_7() -> NoReturn:
+    """os._exit(7)."""
+    os._exit(7)
+
+
+def os_exit_from_a_thread() -> NoReturn:
+    """os._exit(7) from another thread."""
+    threading.Thread(target=os._exit, args=(7,)).start()
+    time.sleep(100)
+    os._exit(1)
+
+
+def give_no_result() -> NoReturn:
+    """os._exit(0), without a result."""
+    os._exit(0)
+
+
+def exec_something_else() -> NoReturn:
+    """Replace the process by a shell that exits with 5."""
+    os.execv("/bin/sh", ["/bin/sh", "-c", "exit 5"])
+
+
+# -- signals --------------------------------------------------------------------------------------------------------------
+
+
+def segfault() -> bytes:
+    """Read from address 0."""
+    return ctypes.string_at(0)
+
+
+def abort() -> NoReturn:
+    """os.abort()."""
+    os.abort()
+
+
+def kill_itself() -> NoReturn:
+    """SIGKILL to itself."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(100)
+    os._exit(1)
+
+
+def kill_everyone() -> NoReturn:
+    """SIGKILL to every process that it may signal, then to itself."""
+    with contextlib.suppress(PermissionError, ProcessLookupError):
+        os.kill(-1, signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+    os._exit(1)
+
+
+def signal_its_init() -> int:
+    """Send every signal to pid 1 and return how many could be sent."""
+    sent = 0
+    for number in range(1, 65):
+        with contextlib.suppress(OSError):
+            os.kill(1, number)
+            sent += 1
+    time.sleep(0.05)
+    return sent
+
+
+def overflow_the_c_stack() -> int:
+    """Recurse through C on a stack of 64 KiB until it is used up."""
+
+    def deeper(_: int) -> int:
+        return sorted([1], key=deeper)[0]
+
+    sys.setrecursionlimit(10**9)
+    threading.stack_size(64 * 1024)
+    thread = threading.Thread(target=deeper, args=(1,))
+    thread.start()
+    thread.join()
+    return 1
+
+
+def stop_itself() -> int:
+    """SIGSTOP to itself."""
+    os.kill(os.getpid(), signal.SIGSTOP)
+    return 1
+
+
+def _ignore_all_signals() -> None:
+    for number in range(1, 65):
+        with contextlib.suppress(OSError, ValueError):
+            signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+
+
+def ignore_every_signal() -> NoReturn:
+    """Ignore and block whatever can be ignored and blocked, and stay."""
+    _ignore_all_signals()
+    while True:
+        time.sleep(1)
+
+
+# -- time -----------------------------------------------------------------------------------------------------------------
+
+
+def loop_for_ever() -> NoReturn:
+    """An endless loop."""
+    while True:
+        pass
+
+
+def loop_in_c_for_ever() -> int:
+    """A computation of minutes in C, with the GIL held."""
+    return 7 ** (10**9)
+
+
+def sleep_for_ever() -> None:
+    """Sleep."""
+    time.sleep(10_000)
+
+
+def swallow_everything() -> NoReturn:
+    """Catch whatever is raised in it, and go on."""
+    while True:
+        with contextlib.suppress(BaseException):
+            time.sleep(1)
+
+
+async def block_the_loop() -> None:
+    """An async tool that blocks its event loop."""
+    time.sleep(10_000)
+
+
+def burn_in_children() -> NoReturn:
+    """Four children, each in an endless loop."""
+    for _ in range(4):
+        if os.fork() == 0:
+            loop_for_ever()
+    time.sleep(10_000)
+    os._exit(1)
+
+
+def burn_in_short_children() -> NoReturn:
+    """One child after the other, each burning 50 ms and waited for."""
+    while True:
+        child = os.fork()
+        if child == 0:
+            until = time.process_time() + 0.05
+            while time.process_time() < until:
+                pass
+            os._exit(0)
+        os.waitpid(child, 0)
+
+
+# -- memory ---------------------------------------------------------------------------------------------------------------
+
+
+def eat_memory() -> NoReturn:
+    """Keep allocating 1 MiB."""
+    eaten: list[bytearray] = []
+    while True:
+        eaten.append(bytearray(_MIB))
+
+
+def eat_memory_and_go_on() -> NoReturn:
+    """Keep allocating 1 MiB and swallow MemoryError."""
+    eaten: list[bytearray] = []
+    while True:
+        with contextlib.suppress(MemoryError):
+            eaten.append(bytearray(_MIB))
+
+
+def ask_for_a_terabyte() -> int:
+    """Allocate 1 TiB at once."""
+    return len(bytearray(1024 * 1024 * _MIB))
+
+
+def eat_memory_in_children() -> NoReturn:
+    """Ten children with 40 MiB each."""
+    for _ in range(10):
+        if os.fork() == 0:
+            held = bytearray(40 * _MIB)
+            time.sleep(10_000)
+            os._exit(len(held) & 1)
+    time.sleep(10_000)
+    os._exit(1)
+
+
+def eat_memory_in_a_memfd() -> NoReturn:
+    """Write to a memfd without end."""
+    fd = os.memfd_create("memory")
+    while True:
+        os.write(fd, bytes(_MIB))
+
+
+def eat_shared_memory() -> NoReturn:
+    """Ten children, each filling an anonymous shared mapping of 20 MiB."""
+    for _ in range(10):
+        if os.fork() == 0:
+            shared = mmap.mmap(-1, 20 * _MIB)
+            shared.write(b"x" * (20 * _MIB))
+            time.sleep(10_000)
+    time.sleep(10_000)
+    os._exit(1)
+
+
+def lock_memory() -> int:
+    """mlockall; return its errno."""
+    return ctypes.get_errno() if _libc.mlockall(3) else 0
+
+
+# -- processes and descriptors --------------------------------------------------------------------------------------------
+
+
+def fork_bomb() -> NoReturn:
+    """Fork in an endless loop, in every child too."""
+    while True:
+        os.fork()
+
+
+def fork_bomb_that_goes_on() -> NoReturn:
+    """The same, swallowing the errors."""
+    while True:
+        with contextlib.suppress(OSError):
+            os.fork()
+
+
+def leave_zombies() -> NoReturn:
+    """Fork children that exit at once, and never wait for them."""
+    while True:
+        if os.fork() == 0:
+            os._exit(0)
+
+
+def thread_bomb() -> NoReturn:
+    """Start sleeping threads without end."""
+    while True:
+        threading.Thread(target=time.sleep, args=(10_000,)).start()
+
+
+def thread_bomb_that_goes_on() -> NoReturn:
+    """The same, swallowing the errors."""
+    while True:
+        with contextlib.suppress(RuntimeError):
+            threading.Thread(target=time.sleep, args=(10_000,)).start()
+
+
+def open_files() -> NoReturn:
+    """Open descriptors without end."""
+    opened: list[int] = []
+    while True:
+        opened.append(os.open("/dev/null", os.O_RDONLY))
+
+
+def open_pipes() -> NoReturn:
+    """Open pipes without end."""
+    opened: list[tuple[int, int]] = []
+    while True:
+        opened.append(os.pipe())
+
+
+def fork_and_return_twice() -> int:
+    """Return the pid that fork gave: one number in the parent, 0 in the child."""
+    return 1 if os.fork() else 0
+
+
+def fork_and_raise_in_the_child() -> int:
+    """Return 1 in the parent; the child raises."""
+    if os.fork() == 0:
+        raise ValueError("from the child")
+    return 1
+
+
+def leave_a_daemon(ctx: ToolContext, name: str) -> str:
+    """Leave a daemon behind that calls itself `name`, ignores every signal and sleeps. Report it, return `name`."""
+    ready, tell = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            _ignore_all_signals()
+            _libc.prctl(15, name.encode(), 0, 0, 0)  # PR_SET_NAME
+            _libc.prctl(1, 0, 0, 0, 0)  # PR_SET_PDEATHSIG off
+            os.write(tell, b"x")
+            time.sleep(10_000)
+        os._exit(0)
+    os.read(ready, 1)
+    ctx.progress(name)
+    return name
+
+
+def leave_threads_and_exit_hooks() -> int:
+    """Return 1 with a thread running for ever and an atexit hook that sleeps."""
+    atexit.register(time.sleep, 10_000)
+    threading.Thread(target=time.sleep, args=(10_000,)).start()
+    return 1
+
+
+# -- disk -----------------------------------------------------------------------------------------------------------------
+
+
+def fill_the_scratch() -> NoReturn:
+    """Files of 1 MiB in the scratch, without end."""
+    for number in itertools.count():
+        with open(f"/tmp/file-{number}", "wb") as file:
+            file.write(bytes(_MIB))
+    os._exit(1)
+
+
+def fill_the_inodes() -> NoReturn:
+    """Empty files in the scratch, without end."""
+    for number in itertools.count():
+        open(f"/tmp/empty-{number}", "w").close()
+    os._exit(1)
+
+
+def write_a_huge_file() -> NoReturn:
+    """One file in the scratch, without end."""
+    with open("/tmp/huge", "wb") as file:
+        while True:
+            file.write(bytes(_MIB))
+
+
+def write_a_huge_file_with_the_default_signal() -> NoReturn:
+    """The same with SIGXFSZ at its default."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    write_a_huge_file()
+
+
+def delete_the_scratch() -> str:
+    """Delete /tmp itself; return the error's name, or "deleted"."""
+    shutil.rmtree("/tmp", ignore_errors=True)
+    try:
+        os.rmdir("/tmp")
+    except OSError as error:
+        return type(error).__name__
+    return "deleted"
+
+
+def dig_deep_directories(depth: int = 900) -> int:
+    """A tree of `depth` directories in the scratch, with long names; return its depth."""
+    os.chdir("/tmp")
+    for _ in range(depth):
+        os.mkdir("d" * 200)
+        os.chdir("d" * 200)
+    return depth
+
+
+def lock_directories() -> int:
+    """Directories of mode 0 in directories of mode 0, with files in them; return 1."""
+    os.makedirs("/tmp/a/b/c")
+    for directory in ("/tmp/a/b/c", "/tmp/a/b", "/tmp/a"):
+        open(f"{directory}/file", "w").close()
+        os.chmod(f"{directory}/file", 0)
+        os.chmod(directory, 0)
+    return 1
+
+
+def leave_strange_files(outside: str) -> int:
+    """Names that are not UTF-8, a fifo, a device-like name, a symbolic link to `outside` and to itself; return 1."""
+    os.mkdir("/tmp/dir")
+    for name in (b"\xff\xfe", b"new\nline", b"-rf", b" ", b"*"):
+        open(b"/tmp/dir/" + name, "w").close()
+    os.mkfifo("/tmp/fifo")
+    os.symlink(outside, "/tmp/outside")
+    os.symlink("/tmp/loop", "/tmp/loop")
+    os.symlink("/", "/tmp/dir/root")
+    return 1
+
+
+# -- results --------------------------------------------------------------------------------------------------------------
+
+
+def return_50_mib() -> str:
+    """A string of 50 MiB."""
+    return "x" * (50 * _MIB)
+
+
+def return_many_elements() -> list[int]:
+    """A list of 5,000,000 numbers."""
+    return [0] * 5_000_000
+
+
+def return_an_object() -> object:
+    """An object that no encoder knows."""
+    return object()
+
+
+def return_a_deep_list() -> list[Any]:
+    """A list nested 10,000 deep."""
+    nested: list[Any] = []
+    for _ in range(10_000):
+        nested = [nested]
+    return nested
+
+
+def return_a_list_in_itself() -> list[Any]:
+    """A list that holds itself."""
+    nested: list[Any] = []
+    nested.append(nested)
+    return nested
+
+
+def return_a_surrogate() -> str:
+    """A string that UTF-8 cannot carry."""
+    return "\ud800"
+
+
+def return_a_huge_number() -> int:
+    """A number of 100,000 digits."""
+    return 10**100_000
+
+
+class _HostileMapping(dict[str, Any]):
+    def items(self) -> Any:
+        while True:
+            time.sleep(0.01)
+
+
+def return_an_endless_mapping() -> dict[str, Any]:
+    """A dict whose items() never ends."""
+    return _HostileMapping(a=1)
+
+
+# -- the protocol ---------------------------------------------------------------------------------------------------------
+
+
+def protocol_pipes() -> tuple[int, int]:
+    """The descriptors of this process's protocol pipes (in, out), found as an attacker would: by looking."""
+    pipes: dict[int, int] = {}
+    for name in os.listdir("/proc/self/fd"):
+        fd = int(name)
+        with contextlib.suppress(OSError):
+            if fd > 2 and os.readlink(f"/proc/self/fd/{fd}").startswith("pipe:"):
+                import fcntl
+
+                pipes[fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE] = fd
+    return pipes[os.O_RDONLY], pipes[os.O_WRONLY]
+
+
+def call_number() -> int:
+    """The number of the call that runs, found as an attacker would: in the frames below."""
+    frame = sys._getframe()  # pyright: ignore[reportPrivateUsage]
+    while frame.f_back is not None:
+        frame = frame.f_back
+        call = frame.f_locals.get("call")
+        if hasattr(call, "seq"):
+            return int(call.seq)
+    raise LookupError("no call below")
+
+
+def frame_of(*fields: object) -> bytes:
+    """The bytes of a frame with these fields."""
+    body = cast("bytes", msgpack.packb(list(fields)))
+    return struct.pack(">I", len(body)) + body
+
+
+def write_frames(data: bytes) -> None:
+    """Write to the pipe that carries frames out, all of it."""
+    fd = protocol_pipes()[1]
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def read_frame() -> list[Any]:
+    """Read one frame from the pipe that carries frames in."""
+    fd = protocol_pipes()[0]
+    data = b""
+    while len(data) < 4 or len(data) < 4 + struct.unpack(">I", data[:4])[0]:
+        data += os.read(fd, 4 - len(data) if len(data) < 4 else 4 + struct.unpack(">I", data[:4])[0] - len(data))
+    return cast("list[Any]", msgpack.unpackb(data[4:]))
+
+
+def _payload(output: object) -> dict[str, object]:
+    return {"output": output, "display": "", "artifacts": [], "content": [], "values": {}}
+
+
+def close_the_pipe() -> int:
+    """Close the pipe that carries frames out, and return."""
+    os.close(protocol_pipes()[1])
+    return 1
+
+
+def close_every_descriptor() -> int:
+    """Close every descriptor, and return."""
+    os.closerange(0, 256)
+    return 1
+
+
+def send_random_bytes() -> NoReturn:
+    """Random bytes on the pipe, then sleep."""
+    write_frames(random.Random(7).randbytes(4096))
+    time.sleep(10_000)
+    os._exit(1)
+
+
+def send_a_frame_of_4_gib() -> NoReturn:
+    """The head of a frame of 4 GiB, then sleep."""
+    write_frames(b"\xff\xff\xff\xff\x93")
+    time.sleep(10_000)
+    os._exit(1)
+
+
+def send_an_empty_frame() -> NoReturn:
+    """A frame of length 0, then sleep."""
+    write_frames(b"\0\0\0\0\0")
+    time.sleep(10_000)
+    os._exit(1)
+
+
+def send_half_a_frame() -> NoReturn:
+    """The first half of a result, then os._exit(0)."""
+    data = frame_of(16, call_number(), _payload("half"))
+    write_frames(data[: len(data) // 2])
+    os._exit(0)
+
+
+def send_half_a_frame_and_stay() -> NoReturn:
+    """The first half of a result, then sleep."""
+    data = frame_of(16, call_number(), _payload("half"))
+    write_frames(data[: len(data) // 2])
+    time.sleep(10_000)
+    os._exit(1)
+
+
+def send_two_results() -> str:
+    """A result "first" of its own making, then the regular one, "second"."""
+    write_frames(frame_of(16, call_number(), _payload("first")))
+    return "second"
+
+
+def send_a_forged_call_number() -> NoReturn:
+    """A result for another call, then sleep."""
+    write_frames(frame_of(16, call_number() + 1, _payload("forged")))
+    time.sleep(10_000)
+    os._exit(1)
+
+
+def send_an_unknown_message() -> NoReturn:
+    """A message of a kind that does not exist, then sleep."""
+    write_frames(frame_of(99, call_number(), {}))
+    time.sleep(10_000)
+    os._exit(1)
+
+
+def send_a_message_of_the_init() -> NoReturn:
+    """What only the cell's init may say, on the pipe of the call, then sleep."""
+    write_frames(frame_of(35, call_number(), 0, 0.0, 0))
+    time.sleep(10_000)
+    os._exit(1)
+
+
+def send_a_result_of_wrong_types() -> NoReturn:
+    """A result whose payload is a string, then sleep."""
+    write_frames(frame_of(16, call_number(), "payload"))
+    time.sleep(10_000)
+    os._exit(1)
+
+
+def send_a_result_without_its_parts() -> NoReturn:
+    """A result whose payload lacks everything, then sleep."""
+    write_frames(frame_of(16, call_number(), {}))
+    time.sleep(10_000)
+    os._exit(1)
+
+
+def send_a_result_with_bad_parts() -> NoReturn:
+    """A result whose artifacts and content are not what they should be, then sleep."""
+    payload = _payload(1) | {"artifacts": [{"path": 7}], "content": [{"type": "executable"}, 3]}
+    write_frames(frame_of(16, call_number(), payload))
+    time.sleep(10_000)
+    os._exit(1)
+
+
+def send_a_result_as_deep_as_frames_go() -> NoReturn:
+    """A result whose output is nested 1,000 deep, then sleep."""
+    body = b"\x93\x10" + cast("bytes", msgpack.packb(call_number())) + b"\x85\xa6output" + b"\x91" * 1000 + b"\xc0"
+    for name, empty in ((b"display", b"\xa0"), (b"artifacts", b"\x90"), (b"content", b"\x90"), (b"values", b"\x80")):
+        body += bytes([0xA0 + len(name)]) + name + empty
+    write_frames(struct.pack(">I", len(body)) + body)
+    time.sleep(10_000)
+    os._exit(1)
+
+
+def send_a_result_with_duplicate_keys() -> NoReturn:
+    """A result whose payload names its output twice, then sleep."""
+    body = b"\x93\x10" + cast("bytes", msgpack.packb(call_number())) + b"\x82\xa6output\x01\xa6output\x02"
+    write_frames(struct.pack(">I", len(body)) + body)
+    time.sleep(10_000)
+    os._exit(1)
+
+
+def send_an_error_with_a_made_up_reason() -> NoReturn:
+    """An error whose reason is none, then sleep."""
+    write_frames(frame_of(17, call_number(), "supervisor_is_wrong", "believe me", {}))
+    time.sleep(10_000)
+    os._exit(1)
+
+
+def flood_with_frames() -> NoReturn:
+    """150,000 progress frames, in writes of 64 KiB, then sleep."""
+    one = frame_of(18, call_number(), "", None)
+    write_frames(one * 150_000)
+    time.sleep(10_000)
+    os._exit(1)
+
+
+def flood_with_requests() -> NoReturn:
+    """1,000 requests without reading an answer, then sleep."""
+    seq = call_number()
+    write_frames(b"".join(frame_of(20, seq, number, "nothing", {}) for number in range(1, 1_001)))
+    time.sleep(10_000)
+    os._exit(1)
+
+
+def answer_from_a_child() -> int:
+    """A child writes garbage to the pipe for ever; the parent returns 1 once it has begun."""
+    garbage = bytes(4096)
+    ready, tell = os.pipe()
+    if os.fork() == 0:
+        os.read(ready, 1)
+        while True:
+            write_frames(garbage)
+    os.write(tell, b"x")
+    return 1
+
+
+# -- output ---------------------------------------------------------------------------------------------------------------
+
+
+def flood_the_output() -> NoReturn:
+    """Both streams, without end."""
+    while True:
+        os.write(1, b"o" * 65_536)
+        os.write(2, b"e" * 65_536)
+
+
+def print_much(out: int, err: int) -> int:
+    """`out` bytes to stdout, `err` to stderr, each beginning with "<" and ending with ">"; return 1."""
+    for stream, size in ((sys.stdout, out), (sys.stderr, err)):
+        stream.write("<" + "x" * (size - 2) + ">")
+        stream.flush()
+    return 1
+
+
+def print_garbage() -> int:
+    """Bytes that are no UTF-8; return 1."""
+    os.write(1, b"\xff\xfe\x00\x1b[2J\x80")
+    return 1
+
+
+def close_stdout() -> int:
+    """Close stdout and stderr, the objects and the descriptors; return 1."""
+    sys.stdout.close()
+    sys.stderr.close()
+    for fd in (1, 2):
+        with contextlib.suppress(OSError):
+            os.close(fd)
+    return 1
+
+
+def replace_stdout() -> int:
+    """Replace sys.stdout and sys.stderr by things that are no files; return 1."""
+    sys.stdout = cast("Any", None)
+    sys.stderr = cast("Any", object())
+    return 1
+
+
+def replace_stdout_by_one_that_raises() -> int:
+    """Replace sys.stdout by one whose flush() raises SystemExit; return 1."""
+
+    class Raising(io.StringIO):
+        def flush(self) -> None:
+            raise SystemExit(4)
+
+    sys.stdout = Raising()
+    return 1
+
+
+# -- Python's own state -----------------------------------------------------------------------------------------------------
+
+
+async def cancel_every_task() -> int:
+    """An async tool that cancels every task of its loop."""
+    for task in asyncio.all_tasks():
+        task.cancel()
+    await asyncio.sleep(1)
+    return 1
+
+
+async def stop_the_loop() -> int:
+    """An async tool that stops its loop."""
+    asyncio.get_running_loop().stop()
+    await asyncio.sleep(1)
+    return 1
+
+
+async def leave_tasks() -> int:
+    """An async tool that leaves a task running that swallows its cancellation; returns 1."""
+
+    async def stubborn() -> None:
+        for _ in range(3):
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.01)
+
+    leave_tasks.__dict__["task"] = asyncio.ensure_future(stubborn())
+    await asyncio.sleep(0)
+    return 1
+
+
+def patch_the_serialisers() -> int:
+    """Break msgpack and json for whoever uses them after it; return 1."""
+
+    def broken(*_: object, **__: object) -> NoReturn:
+        raise RuntimeError("patched")
+
+    for module, names in ((msgpack, ("packb", "unpackb", "Packer", "Unpacker")), (json, ("dumps", "loads"))):
+        for name in names:
+            setattr(module, name, broken)
+    cast("Any", json.encoder).JSONEncoder.encode = broken
+    return 1
+
+
+def patch_os_write() -> int:
+    """Have os.write write nothing and say that it did; return 1."""
+    cast("Any", os).write = lambda _fd, data: len(data)  # pyright: ignore[reportUnknownLambdaType]
+    return 1
+
+
+def change_everything() -> int:
+    """Environment, working directory, umask, limits, signals, modules, path, builtins, gc, hooks; return 1."""
+    os.environ.clear()
+    os.environ["LEFT"] = "over"
+    os.chdir("/usr")
+    os.umask(0o777)
+    for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_CORE):
+        resource.setrlimit(limit, (32, resource.getrlimit(limit)[1]))
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    sys.path.insert(0, "/tmp")
+    sys.modules["left_over"] = sys
+    cast("Any", builtins).left_over = 1
+    cast("Any", uuid).uuid4 = lambda: "always this"
+    tempfile.tempdir = "/usr"
+    random.seed(1)
+    gc.disable()
+    sys.setswitchinterval(1000)
+    sys.setrecursionlimit(200)
+    threading.setprofile(lambda *_: None)
+    os.nice(5)
+    with open("/tmp/json.py", "w") as file:
+        file.write("raise SystemExit(1)")
+    return 1
+
+
+# -- and one that behaves: what the others must not change -----------------------------------------------------------------
+
+
+def look_around() -> dict[str, Any]:
+    """All that a call could have left for the next one: the same answer in every call of a session, or it was not
+    clean. `number` (its own pid) is the exception: it is low in a new cell and grows in one that is used again.
+    """
+    me = os.getpid()
+    pids = sorted(int(name) for name in os.listdir("/proc") if name.isdecimal())
+    patched = [json.dumps, json.loads, msgpack.packb, msgpack.Packer, os.write, uuid.uuid4, json.JSONEncoder.encode]
+    return {
+        "number": me,
+        "processes": [pid for pid in pids if pid not in (1, me)],
+        "threads": threading.active_count(),
+        "scratch": sorted(os.fsencode(name).decode(errors="replace") for name in os.listdir("/tmp")),
+        "free_inodes": os.statvfs("/tmp").f_favail,
+        "free_blocks": os.statvfs("/tmp").f_bavail,
+        "root": sorted(os.listdir("/")),
+        "environ": dict(os.environ),
+        "cwd": os.getcwd(),
+        "umask": os.umask(0o022),
+        "nice": os.nice(0),
+        "limits": {name: list(resource.getrlimit(getattr(resource, name))) for name in _LIMITS},
+        "signals": {number: str(signal.getsignal(number)) for number in sorted(signal.valid_signals())},
+        "blocked": sorted(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, []))),
+        "descriptors": dict(_descriptors()),
+        "modules": sorted(sys.modules),
+        "path": list(sys.path),
+        "builtins": sorted(vars(builtins)),
+        "patched": [f"{one.__module__}.{one.__qualname__}" for one in cast("list[Callable[..., Any]]", patched)],
+        "streams": [type(stream).__qualname__ for stream in (sys.stdin, sys.stdout, sys.stderr)],
+        "interpreter": [gc.isenabled(), sys.getrecursionlimit(), sys.getswitchinterval(), tempfile.gettempdir()],
+        "hooks": [str(sys.gettrace()), str(sys.getprofile()), sys.excepthook.__module__],
+    }
+
+
+_LIMITS = [name for name in dir(resource) if name.startswith("RLIMIT_")]
+
+
+def _descriptors() -> Iterator[tuple[str, str]]:
+    for name in sorted(os.listdir("/proc/self/fd")):
+        with contextlib.suppress(FileNotFoundError):  # that of the listing itself
+            yield name, os.readlink(f"/proc/self/fd/{name}").partition(":")[0]
+
+
+def wait_for_file(ctx: ToolContext, name: str, token: str) -> dict[str, Any]:
+    """Report that it waits, until the workspace has a file `name`; return the token, and a sum that took memory."""
+    held = bytearray(range(256)) * 4096
+    ctx.progress(token)
+    polls = 0
+    while not os.path.exists(os.path.join(ctx.workspace_root, name)):
+        polls += 1
+        time.sleep(0.01)
+    return {"token": token, "sum": sum(held[::64]), "polls": polls}
+
+
+def echo(value: Any = None) -> Any:
+    """Return `value`."""
+    return value
