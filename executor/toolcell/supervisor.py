@@ -124,7 +124,7 @@ class Supervisor:
                     self._memory.close()
         finally:
             self._tasks.cancel_scope.cancel()
-            await self._tasks.__aexit__(kind, error, trace)
+            await self._tasks.__aexit__(None, None, None)  # with them, an error of the body would come out in a group
 
     # -- the public way ----------------------------------------------------------------------------------------------
 
@@ -141,7 +141,7 @@ class Supervisor:
         config: Mapping[str, Any] | None = None,
         profile: Profile | None = None,
     ) -> Session:
-        """Open a session on a workspace, which must be an existing directory.
+        """Open a session on a workspace: a directory, which is made if only its parent exists.
 
         Without `channel`, messages go to the log; without `memory`, they are kept in this supervisor's own store, in
         memory, by agent; without `web`, GET on the public web. `profile` replaces the kind's, for this session only.
@@ -185,10 +185,7 @@ class Supervisor:
         profile: Profile | None,
         parent: Session | None,
     ) -> Session:
-        assert self.pool is not None
-        root = Path(os.path.realpath(workspace))
-        if not root.is_dir():
-            raise UsageError(f"The workspace is not a directory: {str(workspace)!r}. Make it first.")
+        root = _workspace(workspace)
         id = session_id or new_session_id(kind)
         if id in self._sessions:
             raise UsageError(f"There is an open session of this id already: {id!r}. Close it or choose another.")
@@ -242,6 +239,17 @@ class Supervisor:
         if self._memory is None:
             self._memory = SQLiteMemory()
         return self._memory
+
+
+def _workspace(path: str | Path) -> Path:
+    root = Path(os.path.realpath(path))
+    if not root.exists() and root.parent.is_dir():
+        root.mkdir()
+    if not root.is_dir():
+        raise UsageError(
+            f"The workspace is not a directory: {str(path)!r}. Pass one that exists, or a new name in one."
+        )
+    return root
 
 
 def default_max_cells() -> int:

@@ -136,7 +136,13 @@ class Profile:
     def environment(self, host: Mapping[str, str]) -> dict[str, str]:
         """The whole environment of a cell: a fixed base, `env`, and those of `host` that `pass_env` names."""
         path = [os.path.join(sys.prefix, "bin"), "/usr/local/bin", "/usr/bin", "/bin"]
-        base = {"PATH": ":".join(dict.fromkeys(path)), "HOME": "/tmp", "TMPDIR": "/tmp", "LANG": "C.UTF-8"}
+        base = {
+            "PATH": ":".join(dict.fromkeys(path)),
+            "HOME": "/tmp",
+            "TMPDIR": "/tmp",
+            "LANG": "C.UTF-8",
+            "MALLOC_ARENA_MAX": "2",  # glibc reserves 64 MiB of address space, which is limited, for each arena
+        }
         passed = {name: host[name] for name in self.pass_env if name in host}
         return {**base, **passed, **self.env}
 

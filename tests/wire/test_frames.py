@@ -22,6 +22,8 @@ from toolcell.wire.frames import (
 from toolcell.wire.messages import Call, Result, to_fields
 from toolcell_tools.encode import MAX_DEPTH, MAX_ELEMENTS, encode_json, encode_return
 
+pytestmark = pytest.mark.usefixtures("nothing_is_left_of_the_module")
+
 LIMITS = WireLimits()
 KIB = 1024
 MILLION = (1_000_000).to_bytes(4, "big")
@@ -212,21 +214,19 @@ def test_the_length_of_a_frame_that_never_comes_reserves_nothing() -> None:
 
 def test_a_string_within_a_frame_has_a_limit_of_its_own() -> None:
     limits = WireLimits(string_bytes=100)
-    for pack in (lambda size: msgpack.packb(["x" * size]), lambda size: msgpack.packb([b"x" * size])):
-        assert len(decoded(pack(100), limits)) == 1
-        assert refused(pack(101), limits).reason == "undecodable frame"
+    for letter in ("x", b"x"):
+        assert len(decoded(msgpack.packb([letter * 100]), limits)) == 1
+        assert refused(msgpack.packb([letter * 101]), limits).reason == "undecodable frame"
 
 
 # -- what a body may hold ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("first", [tag for tag in range(256) if tag & 0xF0 != 0x90])
-def test_a_body_that_is_not_an_array_is_refused_by_its_first_byte(first: int) -> None:
-    decoder = FrameDecoder(LIMITS)
-    violation = only(decoder.feed(HEADER.pack(1_000_000) + bytes([first])))
-    assert violation.reason == "undecodable frame"
-    assert f"0x{first:02x}" in violation.detail
-    assert refused(bytes([first])).reason == "undecodable frame"
+def test_a_body_that_is_not_an_array_is_refused_by_its_first_byte() -> None:
+    for first in (tag for tag in range(256) if tag & 0xF0 != 0x90):
+        violation = only(FrameDecoder(LIMITS).feed(HEADER.pack(1_000_000) + bytes([first])))
+        assert violation == Violation("undecodable frame", f"the body starts with 0x{first:02x}, not with an array")
+        assert refused(bytes([first])) == violation
 
 
 @pytest.mark.parametrize("value", [None, 1, "text", {}, {"a": 1}])
@@ -301,7 +301,18 @@ def test_a_duplicate_key_far_inside_is_a_violation() -> None:
 
 @pytest.mark.parametrize(
     "key",
-    [b"\x01", b"\xff", b"\xcf" + b"\xff" * 8, b"\xc0", b"\xc2", b"\xc3", b"\xcb" + bytes(8), b"\x90", b"\x80", b"\xc4\x01a"],
+    [
+        b"\x01",
+        b"\xff",
+        b"\xcf" + b"\xff" * 8,
+        b"\xc0",
+        b"\xc2",
+        b"\xc3",
+        b"\xcb" + bytes(8),
+        b"\x90",
+        b"\x80",
+        b"\xc4\x01a",
+    ],
     ids=["int", "negative", "uint64", "nil", "false", "true", "float", "array", "map", "bytes"],
 )
 def test_a_key_that_is_not_a_string_is_a_violation(key: bytes) -> None:
@@ -326,7 +337,7 @@ def test_a_frame_as_deep_as_the_limit_passes_and_one_level_more_does_not(
     assert refused(nested(depth + 1), limits).reason == "nested too deep"
 
 
-@pytest.mark.parametrize("levels", [500, 1_020, 1_030, 10_000, 1_000_000])
+@pytest.mark.parametrize("levels", [500, 1_020, 1_030, 10_000, 500_000])
 @pytest.mark.parametrize("nested", [nested_lists, nested_maps])
 def test_endless_nesting_is_a_violation_and_not_a_recursion(nested: Callable[[int], bytes], levels: int) -> None:
     assert refused(nested(levels)).reason in {"nested too deep", "undecodable frame"}
@@ -347,7 +358,11 @@ def test_the_deepest_value_that_a_tool_may_return_or_be_given_crosses() -> None:
     for level in range(MAX_DEPTH):
         value = [value] if level % 2 else {"k": value}
     call: dict[str, Field] = encode_json(value)
-    for message in (Result(1, encode_return(value)), Result(1, {"values": encode_json(value)}), Call(1, "", "", call, {})):
+    for message in (
+        Result(1, encode_return(value)),
+        Result(1, {"values": encode_json(value)}),
+        Call(1, "", "", call, {}),
+    ):
         assert len(FrameDecoder(LIMITS).feed(joined(to_fields(message)))) == 1
         assert not isinstance(decode(joined(to_fields(message))[4:], LIMITS), Violation)
 
@@ -399,17 +414,18 @@ def test_as_many_empty_containers_as_are_allowed_cost_no_more_than_their_own_mem
 @pytest.mark.parametrize(
     "level",
     [
-        b"\xdd" + MILLION + b"\x01" * 999_999,  # each waits for its last item, the next level
-        b"\xdd" + MILLION + b"\xa2\xc4\x80" * 999_999,
-        b"\xdf" + MILLION + b"\xa0\x01" * 999_999 + b"\xa0",
-        b"\xdc\xff\xff" + b"\x01" * 65_534,
+        b"\xdd\x00\x01\x00\x00" + b"\x01" * 0xFFFF,  # each waits for its last item, the next level
+        b"\xdd\x00\x01\x00\x00" + b"\xa2\xc4\x80" * 0xFFFF,
+        b"\xdf\x00\x01\x00\x00" + b"\xa0\x01" * 0xFFFF + b"\xa0",
+        b"\xdc\xff\xff" + b"\x01" * 0xFFFE,
     ],
-    ids=["arrays", "strings", "maps", "array16"],
+    ids=["array32", "strings", "map32", "array16"],
 )
-def test_nested_containers_cannot_hold_a_million_elements_each(level: bytes) -> None:
-    body = b"\x91" + level * (16 * KIB * KIB // len(level))
-    with allocating_at_most(64 * KIB):
-        assert only([decode(body, LIMITS)]).reason == "too many elements"
+def test_nested_containers_cannot_hold_the_limit_each(level: bytes) -> None:
+    body = b"\x91" + level * 64
+    limits = WireLimits(elements=0x10000 + 100)
+    with allocating_at_most(64 * KIB):  # msgpack would build all of them before it called a hook
+        assert only([decode(body, limits)]).reason == "too many elements"
 
 
 def test_headers_alone_that_declare_a_thousand_millions_reserve_little() -> None:
@@ -443,7 +459,9 @@ def test_a_message_of_more_elements_than_the_other_side_takes_is_too_large() -> 
 
 
 @pytest.mark.parametrize(
-    "value", [{1, 2}, object(), 2**64, -(2**63) - 1, "\ud800", {"k": ["\udfff"]}, 1j], ids=lambda value: ascii(value)[:12]
+    "value",
+    [{1, 2}, object(), 2**64, -(2**63) - 1, "\ud800", {"k": ["\udfff"]}, 1j],
+    ids=lambda value: ascii(value)[:12],
 )
 def test_a_value_that_msgpack_cannot_carry_is_unpackable_and_the_next_message_is_clean(value: object) -> None:
     with pytest.raises(Unpackable, match="the message cannot be encoded") as caught:

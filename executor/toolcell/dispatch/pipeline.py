@@ -69,6 +69,8 @@ async def attempt(session: "Session", call: ToolCall, *, timeout: float | None, 
         sandbox=session.sandbox,
         attempts=call.attempt,
     )
+    if result.error is not None and outcome.ending == "result" and run.cell is not None:
+        run.cell.condemn(run, result.error.message)
     if result.values:
         session.values.update(result.values)
     _record(session, call, result, outcome)

@@ -116,6 +116,7 @@ class Cell:
         self._stderr = Capture(KEEP_OUTPUT_BYTES)
         self._verdict: Outcome | None = None  # what the call ends with once its processes are gone
         self._last_run: Run | None = None
+        self._recycled = 0
         self._process = 0  # the number of the call process that waits or works, counted by the init
         self._watchdog: Deadline | None = None
         self._failure: Failed | None = None
@@ -252,6 +253,12 @@ class Cell:
             time.monotonic() + CANCEL_GRACE_S, lambda: self.end(Outcome(ending="cancelled"))
         )
 
+    def condemn(self, run: Run, what: str) -> None:
+        """What the call `run` answered turned out to be a lie: put it on record, and never use this cell again."""
+        run.listener.on_incident(run, f"protocol violation: {what}")
+        if self._last_run is run:
+            self.kill()
+
     def end(self, outcome: Outcome) -> None:
         """End the running call with this outcome, now; its processes are swept behind it."""
         if self.run is None:
@@ -313,6 +320,7 @@ class Cell:
         if self.state is CellState.DEAD:
             return
         self.state = CellState.RECYCLING
+        self._recycled = self._process
         self._to_call.clear()
         self._say(Recycle(self._process))
         self._arm(RECYCLE_S, self.kill)
@@ -406,10 +414,12 @@ class Cell:
 
     def _on_standby(self, ready: Ready) -> None:
         """The init has forked a call process (or, without standby, is ready to) and everything before it is gone."""
-        self._process = ready.seq
-        if self.state is CellState.BUSY:  # forked on demand
+        if self.state is CellState.BUSY:  # forked on demand, for the call that runs
             self._note_process()
             return
+        if ready.seq <= self._recycled and ready.pid:
+            return  # the same, but the call has ended before this was read
+        self._process = ready.seq
         self._drain()  # what came after the end of the last call is a violation
         if self._doomed:
             return
@@ -510,7 +520,7 @@ class Cell:
             capture.feed(data)
             if len(data) < PIPE_BYTES:
                 break
-        if self.run is not None and self._stdout.total + self._stderr.total > self.run.limits.output_bytes:
+        if self.run is not None and capture.total > self.run.limits.output_bytes:
             self.end_after_sweep(Outcome(ending="limit", resource="output"))
 
     def _on_deadline(self) -> None:

@@ -28,6 +28,7 @@ ENVIRONMENT = {
     "HOME": "/tmp",
     "TMPDIR": "/tmp",
     "TOOLCELL_IN_CELL": "1",
+    "MALLOC_ARENA_MAX": "1",  # an arena for each thread would reserve 64 MiB of the limited address space each
 }
 
 
@@ -49,6 +50,7 @@ class Zygote:
         self._socket: socket.socket | None = None
         self._stderr: IO[bytes] | None = None
         self._started = reactor.waiter()
+        self._last_words = ""
         self.asked: set[int] = set()  # the cells it has been asked for and has not answered
 
     def __repr__(self) -> str:
@@ -145,9 +147,11 @@ class Zygote:
         """The end of what the zygote wrote to stderr."""
         if self._stderr is None:
             return ""
-        size = self._stderr.seek(0, os.SEEK_END)
-        self._stderr.seek(max(0, size - 2000))
-        return self._stderr.read().decode("utf-8", "replace").strip()
+        if not self._stderr.closed:
+            size = self._stderr.seek(0, os.SEEK_END)
+            self._stderr.seek(max(0, size - 2000))
+            self._last_words = self._stderr.read().decode("utf-8", "replace").strip()
+        return self._last_words
 
     def kill(self) -> None:
         if self._process is not None and self._process.poll() is None:
@@ -164,3 +168,6 @@ class Zygote:
             self.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=5)  # a SIGKILLed process without children in the way: microseconds
+        self.last_words()
+        if self._stderr is not None:
+            self._stderr.close()

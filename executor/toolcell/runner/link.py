@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from toolcell.wire.frames import Field, Violation, WireLimits
 from toolcell.wire.messages import Call, Cancel, Error, Log, Progress, Reply, Request, Result
-from toolcell.wire.protocol import CellLink, Event
+from toolcell.wire.protocol import CellLink, Event, State
 
 from . import fds
 
@@ -36,11 +36,11 @@ class Link:
 
     def wait_for_call(self) -> Call:
         """Block until the supervisor sends a call."""
-        while not self._calls:
-            self.take(os.read(fds.FRAMES_IN, fds.READ_BYTES))
         self.cancelled = False
         self._last_request = 0
         self._replies.clear()
+        while not self._calls:
+            self.take(os.read(fds.FRAMES_IN, fds.READ_BYTES))
         return self._calls.pop(0)
 
     def wait_for_end(self) -> NoReturn:
@@ -58,9 +58,10 @@ class Link:
             _lost()
 
     def tell(self, message: Progress | Log) -> None:
-        """Send a message that nothing depends on, from whichever thread."""
+        """Send a message that nothing depends on, from whichever thread; after the call's end it is dropped."""
         with self._lock:
-            self.send(message)
+            if self.protocol.state is State.CALLED:
+                self.send(message)
 
     @property
     def seq(self) -> int:
@@ -100,6 +101,8 @@ class Link:
                 self._lock.release()
 
     def _send_request(self, operation: str, arguments: dict[str, Field]) -> int:
+        if self.protocol.state is not State.CALLED:
+            raise Refused("execution", f"The call is over: {operation} comes too late.", {})
         self._last_request += 1
         self.send(Request(self.protocol.seq, self._last_request, operation, arguments))
         return self._last_request

@@ -75,7 +75,7 @@ def flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except Exception:  # the tool may have closed or replaced it; then there is nothing of ours in it
+        except BaseException:  # the tool may have closed or replaced it; then there is nothing of ours in it
             continue
     _fflush(None)
 
@@ -110,7 +110,8 @@ def _failure(seq: int, error: BaseException) -> Error:
     if isinstance(error, MissingCapability):
         capability: Capability = error.capability
         return Error(seq, "permission", _text(str(error)), data | {"capability": str(capability.value)})
-    message = _text(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+    said = _text(error)
+    message = f"{type(error).__name__}: {said}"[:MESSAGE_CHARS] if said else type(error).__name__
     if isinstance(error, Unencodable):
         return Error(seq, "unencodable", _text(str(error)), data)
     return Error(seq, spent_resource(error) or "exception", message, data)
@@ -165,13 +166,13 @@ def _traceback(error: BaseException) -> str:
         return _text(
             "".join(traceback.format_exception(shown, limit=TRACEBACK_FRAMES))[-TRACEBACK_CHARS:], TRACEBACK_CHARS
         )
-    except Exception as broken:  # a __str__ or __repr__ of the tool's own may raise
+    except BaseException as broken:  # a __str__ or __repr__ of the tool's own may raise anything
         return f"(the traceback of a {type(error).__name__} could not be formatted: {type(broken).__name__})"
 
 
 def _text(value: object, limit: int = MESSAGE_CHARS) -> str:
     try:
         text = str(value)
-    except Exception as broken:
+    except BaseException as broken:  # its __str__ is the tool's own, and may do anything
         text = f"(a message that could not be formatted: {type(broken).__name__})"
     return text.encode("utf-8", "replace").decode()[:limit]

@@ -62,10 +62,11 @@ def _reachable(module: ModuleType) -> bool:
     """Whether a cell can import the module: it lies where the interpreter or toolcell itself does."""
     if module.__name__ == "__main__":
         return False
-    path = getattr(module, "__file__", None)
-    if path is None:
-        return module.__name__ in sys.builtin_module_names
-    return is_below(path, (*python_paths(), *code_roots(), "/usr/lib", "/usr/local/lib"))
+    where = [path] if (path := getattr(module, "__file__", None)) else list(getattr(module, "__path__", ()))
+    if not where:  # built in or frozen, or made up at run time
+        return module.__name__ in sys.builtin_module_names or getattr(module, "__spec__", None) is not None
+    roots = (*python_paths(), *code_roots(), "/usr/lib", "/usr/local/lib")
+    return all(is_below(path, roots) for path in where)
 
 
 def _unreachable_modules() -> list[ModuleType]:
@@ -76,7 +77,6 @@ def _unreachable_modules() -> list[ModuleType]:
         if "." not in name
         and isinstance(module, ModuleType)  # pyright: ignore[reportUnnecessaryIsInstance] - sys.modules may hold anything
         and name != "__main__"
-        and getattr(module, "__file__", None) is not None
         and not _reachable(module)
     ]
 

@@ -35,7 +35,10 @@ class ListMemory:
 
 
 class DictWeb:
-    """A WebClient of a few pages; `asked` holds every URL and query. `on_fetch` is called first, to slow it or count."""
+    """A WebClient of a few pages; `asked` holds every URL and query.
+
+    `on_fetch` is called before a page is given.
+    """
 
     def __init__(self, pages: Mapping[str, bytes] | None = None, on_fetch: Callable[[str], None] | None = None) -> None:
         self.pages = dict(pages or {})

@@ -9,6 +9,7 @@ import atexit
 import builtins
 import contextlib
 import ctypes
+import fcntl
 import gc
 import io
 import itertools
@@ -36,7 +37,7 @@ from toolcell_tools.failures import ToolFailure
 _MIB = 1024 * 1024
 _libc = ctypes.CDLL(None, use_errno=True)
 
-# -- exceptions and exits ------------------------------------------------------------------------------------------------
+# -- exceptions and exits ----------------------------------------------------------------------------------------------
 
 
 def raise_an_exception() -> NoReturn:
@@ -139,7 +140,7 @@ def exec_something_else() -> NoReturn:
     os.execv("/bin/sh", ["/bin/sh", "-c", "exit 5"])
 
 
-# -- signals --------------------------------------------------------------------------------------------------------------
+# -- signals -----------------------------------------------------------------------------------------------------------
 
 
 def segfault() -> bytes:
@@ -212,7 +213,7 @@ def ignore_every_signal() -> NoReturn:
         time.sleep(1)
 
 
-# -- time -----------------------------------------------------------------------------------------------------------------
+# -- time --------------------------------------------------------------------------------------------------------------
 
 
 def loop_for_ever() -> NoReturn:
@@ -223,7 +224,7 @@ def loop_for_ever() -> NoReturn:
 
 def loop_in_c_for_ever() -> int:
     """A computation of minutes in C, with the GIL held."""
-    return 7 ** (10**9)
+    return int(pow(7, 10**9))
 
 
 def sleep_for_ever() -> None:
@@ -241,6 +242,13 @@ def swallow_everything() -> NoReturn:
 async def block_the_loop() -> None:
     """An async tool that blocks its event loop."""
     time.sleep(10_000)
+
+
+def burn_and_go_on() -> NoReturn:
+    """Use the processor without end, and handle the signal that says enough."""
+    signal.signal(signal.SIGXCPU, signal.SIG_IGN)
+    while True:
+        pass
 
 
 def burn_in_children() -> NoReturn:
@@ -264,7 +272,7 @@ def burn_in_short_children() -> NoReturn:
         os.waitpid(child, 0)
 
 
-# -- memory ---------------------------------------------------------------------------------------------------------------
+# -- memory ------------------------------------------------------------------------------------------------------------
 
 
 def eat_memory() -> NoReturn:
@@ -321,7 +329,7 @@ def lock_memory() -> int:
     return ctypes.get_errno() if _libc.mlockall(3) else 0
 
 
-# -- processes and descriptors --------------------------------------------------------------------------------------------
+# -- processes and descriptors -----------------------------------------------------------------------------------------
 
 
 def fork_bomb() -> NoReturn:
@@ -407,7 +415,7 @@ def leave_threads_and_exit_hooks() -> int:
     return 1
 
 
-# -- disk -----------------------------------------------------------------------------------------------------------------
+# -- disk --------------------------------------------------------------------------------------------------------------
 
 
 def fill_the_scratch() -> NoReturn:
@@ -479,7 +487,7 @@ def leave_strange_files(outside: str) -> int:
     return 1
 
 
-# -- results --------------------------------------------------------------------------------------------------------------
+# -- results -----------------------------------------------------------------------------------------------------------
 
 
 def return_50_mib() -> str:
@@ -533,19 +541,16 @@ def return_an_endless_mapping() -> dict[str, Any]:
     return _HostileMapping(a=1)
 
 
-# -- the protocol ---------------------------------------------------------------------------------------------------------
+# -- the protocol ------------------------------------------------------------------------------------------------------
 
 
 def protocol_pipes() -> tuple[int, int]:
     """The descriptors of this process's protocol pipes (in, out), found as an attacker would: by looking."""
     pipes: dict[int, int] = {}
-    for name in os.listdir("/proc/self/fd"):
-        fd = int(name)
+    for fd in sorted(map(int, os.listdir("/proc/self/fd"))):
         with contextlib.suppress(OSError):
             if fd > 2 and os.readlink(f"/proc/self/fd/{fd}").startswith("pipe:"):
-                import fcntl
-
-                pipes[fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE] = fd
+                pipes.setdefault(fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE, fd)
     return pipes[os.O_RDONLY], pipes[os.O_WRONLY]
 
 
@@ -554,15 +559,15 @@ def call_number() -> int:
     frame = sys._getframe()  # pyright: ignore[reportPrivateUsage]
     while frame.f_back is not None:
         frame = frame.f_back
-        call = frame.f_locals.get("call")
-        if hasattr(call, "seq"):
-            return int(call.seq)
+        seq: object = getattr(frame.f_locals.get("call"), "seq", None)
+        if isinstance(seq, int):
+            return seq
     raise LookupError("no call below")
 
 
 def frame_of(*fields: object) -> bytes:
     """The bytes of a frame with these fields."""
-    body = cast("bytes", msgpack.packb(list(fields)))
+    body = msgpack.packb(list(fields))
     return struct.pack(">I", len(body)) + body
 
 
@@ -685,7 +690,7 @@ def send_a_result_with_bad_parts() -> NoReturn:
 
 def send_a_result_as_deep_as_frames_go() -> NoReturn:
     """A result whose output is nested 1,000 deep, then sleep."""
-    body = b"\x93\x10" + cast("bytes", msgpack.packb(call_number())) + b"\x85\xa6output" + b"\x91" * 1000 + b"\xc0"
+    body = b"\x93\x10" + msgpack.packb(call_number()) + b"\x85\xa6output" + b"\x91" * 1000 + b"\xc0"
     for name, empty in ((b"display", b"\xa0"), (b"artifacts", b"\x90"), (b"content", b"\x90"), (b"values", b"\x80")):
         body += bytes([0xA0 + len(name)]) + name + empty
     write_frames(struct.pack(">I", len(body)) + body)
@@ -695,7 +700,7 @@ def send_a_result_as_deep_as_frames_go() -> NoReturn:
 
 def send_a_result_with_duplicate_keys() -> NoReturn:
     """A result whose payload names its output twice, then sleep."""
-    body = b"\x93\x10" + cast("bytes", msgpack.packb(call_number())) + b"\x82\xa6output\x01\xa6output\x02"
+    body = b"\x93\x10" + msgpack.packb(call_number()) + b"\x82\xa6output\x01\xa6output\x02"
     write_frames(struct.pack(">I", len(body)) + body)
     time.sleep(10_000)
     os._exit(1)
@@ -726,17 +731,17 @@ def flood_with_requests() -> NoReturn:
 
 def answer_from_a_child() -> int:
     """A child writes garbage to the pipe for ever; the parent returns 1 once it has begun."""
-    garbage = bytes(4096)
     ready, tell = os.pipe()
     if os.fork() == 0:
-        os.read(ready, 1)
+        write_frames(bytes(64))
+        os.write(tell, b"x")
         while True:
-            write_frames(garbage)
-    os.write(tell, b"x")
+            write_frames(bytes(64))
+    os.read(ready, 1)
     return 1
 
 
-# -- output ---------------------------------------------------------------------------------------------------------------
+# -- output ------------------------------------------------------------------------------------------------------------
 
 
 def flood_the_output() -> NoReturn:
@@ -788,7 +793,7 @@ def replace_stdout_by_one_that_raises() -> int:
     return 1
 
 
-# -- Python's own state -----------------------------------------------------------------------------------------------------
+# -- Python's own state ------------------------------------------------------------------------------------------------
 
 
 async def cancel_every_task() -> int:
@@ -834,8 +839,16 @@ def patch_the_serialisers() -> int:
 
 def patch_os_write() -> int:
     """Have os.write write nothing and say that it did; return 1."""
-    cast("Any", os).write = lambda _fd, data: len(data)  # pyright: ignore[reportUnknownLambdaType]
+
+    def pretend(_fd: int, data: bytes) -> int:
+        return len(data)
+
+    cast("Any", os).write = pretend
     return 1
+
+
+def _nothing(*_: object) -> None:
+    pass
 
 
 def change_everything() -> int:
@@ -844,9 +857,9 @@ def change_everything() -> int:
     os.environ["LEFT"] = "over"
     os.chdir("/usr")
     os.umask(0o777)
-    for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_CORE):
-        resource.setrlimit(limit, (32, resource.getrlimit(limit)[1]))
-    signal.signal(signal.SIGCHLD, lambda *_: None)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
+    resource.setrlimit(resource.RLIMIT_NPROC, (3, 3))
+    signal.signal(signal.SIGCHLD, _nothing)
     signal.signal(signal.SIGALRM, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
     sys.path.insert(0, "/tmp")
@@ -858,14 +871,14 @@ def change_everything() -> int:
     gc.disable()
     sys.setswitchinterval(1000)
     sys.setrecursionlimit(200)
-    threading.setprofile(lambda *_: None)
+    threading.setprofile(_nothing)
     os.nice(5)
     with open("/tmp/json.py", "w") as file:
         file.write("raise SystemExit(1)")
     return 1
 
 
-# -- and one that behaves: what the others must not change -----------------------------------------------------------------
+# -- and one that behaves: what the others must not change -------------------------------------------------------------
 
 
 def look_around() -> dict[str, Any]:
@@ -888,7 +901,7 @@ def look_around() -> dict[str, Any]:
         "umask": os.umask(0o022),
         "nice": os.nice(0),
         "limits": {name: list(resource.getrlimit(getattr(resource, name))) for name in _LIMITS},
-        "signals": {number: str(signal.getsignal(number)) for number in sorted(signal.valid_signals())},
+        "signals": [str(signal.getsignal(number)) for number in sorted(signal.valid_signals())],
         "blocked": sorted(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, []))),
         "descriptors": dict(_descriptors()),
         "modules": sorted(sys.modules),

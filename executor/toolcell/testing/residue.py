@@ -50,7 +50,7 @@ class Residue:
 
 def cgroups_of(pid: int) -> Iterator[str]:
     """The cgroup directories that the supervisor of this pid has made and not removed."""
-    own = {}
+    own: dict[str, str] = {}
     for line in _lines("/proc/self/cgroup"):
         _number, controllers, path = line.split(":", 2)
         own.update(dict.fromkeys(controllers.split(","), path))

@@ -153,12 +153,13 @@ def decode(body: bytes | memoryview, limits: WireLimits) -> list[Field] | Violat
 class FrameDecoder:
     """Cuts a byte stream into frames. After the first violation it stays broken and reads no further."""
 
-    __slots__ = ("_buffer", "_limits", "broken")
+    __slots__ = ("_buffer", "_limits", "broken", "sizes")
 
     def __init__(self, limits: WireLimits) -> None:
         self._limits = limits
         self._buffer = bytearray()
         self.broken: Violation | None = None
+        self.sizes: list[int] = []  # the bytes of each frame that the last `feed` returned
 
     def __repr__(self) -> str:
         return f"<FrameDecoder {len(self._buffer):,} bytes waiting{f' · {self.broken}' if self.broken else ''}>"
@@ -174,11 +175,12 @@ class FrameDecoder:
 
     def feed(self, data: bytes) -> list[list[Field] | Violation]:
         """Take bytes as they came; return the frames that are complete now, in order."""
+        self.sizes = []
         if self.broken is not None:
             return []
         frames: list[list[Field] | Violation] = []
         if not self._buffer and self._whole(data):  # the usual case: one read holds one frame, nothing is copied
-            self._take(decode(memoryview(data)[_HEADER_BYTES:], self._limits), frames)
+            self._take(decode(memoryview(data)[_HEADER_BYTES:], self._limits), len(data), frames)
             return frames
         buffer = self._buffer
         buffer += data
@@ -188,13 +190,13 @@ class FrameDecoder:
             first = buffer[start + _HEADER_BYTES] if len(buffer) > start + _HEADER_BYTES else _FIRST
             problem = self._refuse(length, first)
             if problem is not None:
-                self._take(problem, frames)
+                self._take(problem, _HEADER_BYTES, frames)
                 break
             end = start + _HEADER_BYTES + length
             if len(buffer) < end:
                 break
             with memoryview(buffer) as view, view[start + _HEADER_BYTES : end] as body:
-                self._take(decode(body, self._limits), frames)
+                self._take(decode(body, self._limits), end - start, frames)
             start = end
             if self.broken is not None:
                 break
@@ -217,7 +219,8 @@ class FrameDecoder:
             return Violation("undecodable frame", f"the body starts with 0x{first:02x}, not with an array")
         return None
 
-    def _take(self, frame: list[Field] | Violation, frames: list[list[Field] | Violation]) -> None:
+    def _take(self, frame: list[Field] | Violation, size: int, frames: list[list[Field] | Violation]) -> None:
         if isinstance(frame, Violation):
             self.broken = frame
+        self.sizes.append(size)
         frames.append(frame)

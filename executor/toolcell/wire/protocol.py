@@ -143,10 +143,11 @@ class SupervisorLink:
     def receive(self, data: bytes) -> list[Event]:
         """Take bytes from the cell; return what they mean. Nothing comes after the first Violation."""
         events: list[Event] = []
-        for frame in self._decoder.feed(data):
+        frames = self._decoder.feed(data)
+        for frame, size in zip(frames, self._decoder.sizes, strict=True):
             event: Event = frame if isinstance(frame, Violation) else from_fields(frame)
             if not isinstance(event, Violation):
-                judged = self._judge(event)
+                judged = self._judge(event, size)
                 if judged is None:
                     continue
                 event = judged
@@ -161,7 +162,7 @@ class SupervisorLink:
         """The number of the last call that is over."""
         return self.seq - 1 if self.state is State.CALLED else self.seq
 
-    def _judge(self, message: Message) -> Event | None:
+    def _judge(self, message: Message, size: int) -> Event | None:
         name = type(message).__name__
         seq = getattr(message, "seq", None)
         if self._kept and isinstance(seq, int) and 0 < seq <= self._ended:
@@ -189,7 +190,7 @@ class SupervisorLink:
             self._last_request = message.request
             self._pending.add(message.request)
         elif isinstance(message, (Progress, Log)):
-            self._report_bytes += sum(map(len, encode(message, self._limits)))
+            self._report_bytes += size
             if self._report_bytes > self._call_limits.report_bytes:
                 return Violation("too many bytes", f"over {self._call_limits.report_bytes:,} of progress and logs")
         elif isinstance(message, Error) and message.reason not in REASONS:

@@ -1,0 +1,166 @@
+"""What the kernel takes for the bare minimum of the same thing: nothing that is built on it can be faster.
+
+Each floor is timed inside a helper process of its own, a clean single-threaded interpreter that this very file is the
+script of (`python -I floors.py …`): the harness around it, pytest and an event loop, must not be in the floor.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+Sample = Callable[[], float]
+_FORKED = 7  # an exit status that nothing exits with by accident
+_CLONE_NEWUSER = 0x10000000
+
+
+class Floor:
+    """A helper process. `block` asks it for `samples` samples."""
+
+    def __init__(self, samples: int, kind: str, *arguments: str, pause_s: float = 0.0) -> None:
+        self._samples = samples
+        self._pause_s = pause_s
+        self._command = [sys.executable, "-I", __file__, kind, *arguments]
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._process:  # closes its input, which ends it, and waits
+            pass
+
+    async def block(self) -> list[float]:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(f"{self._samples} {self._pause_s}\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        assert answer, f"{self._command} ended; what it wrote to stderr says why"
+        samples: list[float] = json.loads(answer)
+        return samples
+
+
+def ping_pong(samples: int, payload_bytes: int, placement: str, pause_s: float = 0.0) -> Floor:
+    """A message to another process and back, over pipes. `placement`: "free", or pinned to "one core", "two cores"."""
+    return Floor(samples, "ping-pong", str(payload_bytes), placement, pause_s=pause_s)
+
+
+def fork_exit_wait(samples: int, pause_s: float = 0.0) -> Floor:
+    """fork, _exit and waitpid of an interpreter that holds what a zygote holds."""
+    return Floor(samples, "fork", pause_s=pause_s)
+
+
+def fork_unshare(samples: int) -> Floor:
+    """Fork the same interpreter, make all namespaces, fork their first process, and hear from it."""
+    return Floor(samples, "unshare")
+
+
+# -- inside the helper -------------------------------------------------------------------------------------------------
+
+
+def _start_ping_pong(payload_bytes: int, placement: str) -> Sample:
+    cores = sorted(os.sched_getaffinity(0))
+    if placement != "free":
+        os.sched_setaffinity(0, {cores[-1]})
+    there, here = os.pipe(), os.pipe()
+    if os.fork() == 0:
+        if placement == "two cores":
+            os.sched_setaffinity(0, {cores[0]})  # the same one, where there is no other
+        os.close(there[1])
+        while data := os.read(there[0], 65536):
+            os.write(here[1], data)
+        os._exit(0)
+    os.close(there[0])
+    os.close(here[1])
+    serial = 0
+
+    def sample() -> float:
+        nonlocal serial
+        serial += 1
+        payload = b"%0*d" % (payload_bytes, serial)
+        start = time.perf_counter()
+        os.write(there[1], payload)
+        reply = os.read(here[0], 65536)
+        taken = time.perf_counter() - start
+        assert reply == payload, (reply, payload)
+        return taken
+
+    return sample
+
+
+def _become_like_a_zygote() -> None:
+    import gc
+
+    from toolcell.runner import serve, zygote
+
+    assert zygote.Zygote is not None  # imported for what it imports
+    serve.preload()
+    gc.collect()
+    gc.disable()
+    gc.freeze()
+
+
+def _fork() -> float:
+    start = time.perf_counter()
+    pid = os.fork()
+    if pid == 0:
+        os._exit(_FORKED)
+    status = os.waitpid(pid, 0)[1]
+    taken = time.perf_counter() - start
+    assert os.waitstatus_to_exitcode(status) == _FORKED, status
+    return taken
+
+
+def _unshare() -> float:
+    from toolcell_sandbox.kernel.syscalls import attempt
+    from toolcell_sandbox.mechanisms.namespaces import FLAGS
+
+    flags = sum(FLAGS.values()) | (_CLONE_NEWUSER if os.geteuid() else 0)
+    hear, tell = os.pipe()
+    start = time.perf_counter()
+    outer = os.fork()
+    if outer == 0:
+        if attempt("unshare", flags) == 0:
+            init = os.fork()
+            if init == 0:
+                os.write(tell, b"%d" % os.getpid())
+                os._exit(0)
+            os.waitpid(init, 0)
+        os._exit(0)
+    os.close(tell)
+    told = os.read(hear, 16)
+    taken = time.perf_counter() - start
+    os.waitpid(outer, 0)
+    os.close(hear)
+    assert told == b"1", f"the first process of a new pid namespace has pid 1; it said {told!r}"
+    return taken
+
+
+def _sampler(kind: str, arguments: list[str]) -> Sample:
+    if kind == "ping-pong":
+        return _start_ping_pong(int(arguments[0]), arguments[1])
+    _become_like_a_zygote()
+    return {"fork": _fork, "unshare": _unshare}[kind]
+
+
+def _serve() -> None:
+    """Answer each line `samples pause_s` with a line of JSON, until the input ends."""
+    sample = _sampler(sys.argv[1], sys.argv[2:])
+    for line in sys.stdin:
+        samples, pause_s = line.split()
+        taken: list[float] = []
+        for _ in range(int(samples)):
+            if float(pause_s):
+                time.sleep(float(pause_s))
+            taken.append(sample())
+        print(json.dumps(taken), flush=True)
+
+
+if __name__ == "__main__":
+    _serve()

@@ -1,0 +1,77 @@
+"""A new session's first call: a cell with all its namespaces, locked down and self-tested, and the answer from it."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+
+from toolcell import Supervisor, base_tools
+
+from .conftest import Publish
+from .floors import fork_unshare
+from .interleave import Block, Case, interleave
+from .peers import Bubblewrap, NotHere
+from .replay import recorded_time
+from .report import Figure
+from .workload import check_whole
+
+pytestmark = pytest.mark.benchmark(timer=recorded_time)
+
+TRUE, PYTHON = "bwrap /bin/true", "bwrap python3 -I -c pass"
+
+
+def test_a_new_cell(publish: Publish) -> None:
+    publish(new_cell, 20)
+
+
+async def new_cell(rounds: int, workspace: Path) -> Figure:
+    (workspace / "note.txt").write_text("a line\n")
+    absent: dict[str, str] = {}
+    peers: list[Case] = []
+    try:
+        bubblewrap = Bubblewrap()
+    except NotHere as reason:
+        absent = dict.fromkeys((TRUE, PYTHON), str(reason))
+    else:
+        peers = [
+            Case(TRUE, "peer", twice(lambda: bubblewrap.sample("/bin/true"))),
+            Case(PYTHON, "peer", twice(lambda: bubblewrap.sample(bubblewrap.python, "-I", "-c", "pass"))),
+        ]
+    with fork_unshare(2) as floor:
+        async with Supervisor(tools=base_tools()) as supervisor:
+            check_whole(supervisor)
+            cases = [
+                Case("first call of a session", "ours", first_calls(supervisor, workspace)),
+                Case("fork + unshare + fork", "floor", floor.block),
+                *peers,
+            ]
+            return Figure("3. A new cell", await interleave(cases, rounds), absent)
+
+
+def first_calls(supervisor: Supervisor, workspace: Path) -> Block:
+    """Open a session, call `read`; then, untimed, close it and wait until its cell is gone."""
+
+    async def block() -> list[float]:
+        taken: list[float] = []
+        for _ in range(2):
+            start = time.perf_counter()
+            session = await supervisor.open_session("main", workspace=workspace)
+            result = await session.call("read", {"path": "note.txt"})
+            taken.append(time.perf_counter() - start)
+            assert "a line" in str(result.unwrap()), result
+            assert not result.sandbox.allowed_missing
+            await session.close()
+            while supervisor.pool.cells:
+                await anyio.sleep(0.001)
+        return taken
+
+    return block
+
+
+def twice(sample: Callable[[], float]) -> Block:
+    async def block() -> list[float]:
+        return [sample(), sample()]
+
+    return block

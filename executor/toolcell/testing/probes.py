@@ -1,0 +1,199 @@
+"""Functions that try what a sandbox must not let through, to be made tools of. Each says what came of it.
+
+`attempt` makes one of `ATTEMPTS` and returns "done" or the name of the errno; `handles` tells which handles are None;
+`ask` writes a raw request frame of its own making and returns the supervisor's answer.
+"""
+
+import contextlib
+import ctypes
+import errno
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from toolcell_tools.context import ToolContext
+
+from . import misbehaving
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_HANDLES = ("writer", "shell", "channel", "memory", "memory_writer", "web", "http")
+REQUEST = 20  # the number of a request frame (toolcell.wire.messages)
+
+
+def handles(ctx: ToolContext) -> dict[str, bool]:
+    """Of each handle, whether it is there; "workspace" is whether it can be used."""
+    there = {name: getattr(ctx, name) is not None for name in _HANDLES}
+    try:
+        ctx.workspace.list(".")
+    except Exception:
+        return there | {"workspace": False}
+    return there | {"workspace": True}
+
+
+def ask(operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Forge a request on the raw pipe; return what the supervisor answers: `ok` and `value`."""
+    misbehaving.write_frames(misbehaving.frame_of(REQUEST, misbehaving.call_number(), 1_000, operation, arguments))
+    _kind, _call, request, ok, value = misbehaving.read_frame()
+    return {"request": request, "ok": ok, "value": value}
+
+
+def _checked(returned: int) -> None:
+    if returned == -1:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def _write(path: str) -> None:
+    with open(path, "w") as file:
+        file.write("written")
+
+
+def _append(path: str) -> None:
+    with open(path, "a") as file:
+        file.write("written")
+
+
+def _truncate_on_open(path: str) -> None:
+    os.close(os.open(path, os.O_RDWR | os.O_TRUNC))
+
+
+def _execute(path: str) -> None:
+    """In a child, which tells by its exit code why it could not."""
+    child = os.fork()
+    if child == 0:
+        try:
+            os.execve(path, [path], {})
+        except OSError as error:
+            os._exit(error.errno or 255)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code:
+        raise OSError(code, os.strerror(code))
+
+
+def _spawn(path: str) -> None:
+    os.waitpid(os.posix_spawn(path, [path], {}), 0)
+
+
+def _socket(family: str) -> None:
+    kinds = (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_RAW)
+    refusals: set[int] = set()
+    for kind in kinds:
+        try:
+            socket.socket(getattr(socket, family), kind).close()
+        except OSError as error:
+            refusals.add(error.errno or 0)
+        else:
+            return
+    if len(refusals) > 1:
+        raise RuntimeError(f"refused in different ways: {refusals}")
+    raise OSError(refusals.pop(), "no socket")
+
+
+def _mount(path: str) -> None:
+    _checked(_libc.mount(b"none", path.encode(), b"tmpfs", 0, None))
+
+
+def _bind(path: str) -> None:
+    _checked(_libc.mount(b"/tmp", path.encode(), None, 4096, None))
+
+
+def _ptrace(pid: int) -> None:
+    _checked(_libc.ptrace(16, pid, None, None))  # PTRACE_ATTACH
+
+
+def _setns(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        _checked(_libc.setns(fd, 0))
+    finally:
+        os.close(fd)
+
+
+def _read(path: str) -> None:
+    with open(path, "rb") as file:
+        file.read(64)
+
+
+def _remount_writable(path: str) -> None:
+    _checked(_libc.mount(None, path.encode(), None, 32, None))  # MS_REMOUNT
+
+
+def _rename_from_scratch(path: str) -> None:
+    Path("/tmp/mine").touch()
+    os.rename("/tmp/mine", path)
+
+
+def _socketpair_datagram(_: object) -> None:
+    for end in socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM):
+        end.close()
+
+
+ATTEMPTS: dict[str, Callable[[Any], object]] = {
+    "write": _write,
+    "append": _append,
+    "create": lambda path: os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)),
+    "open_truncating": _truncate_on_open,
+    "truncate": lambda path: os.truncate(path, 0),
+    "rename": lambda path: os.rename(path, path + ".renamed"),
+    "rename_to_scratch": lambda path: os.rename(path, "/tmp/stolen"),
+    "rename_from_scratch": _rename_from_scratch,
+    "unlink": os.unlink,
+    "rmdir": os.rmdir,
+    "mkdir": os.mkdir,
+    "chmod": lambda path: os.chmod(path, 0o777),
+    "chown": lambda path: os.chown(path, os.getuid(), os.getgid()),
+    "utime": os.utime,
+    "setxattr": lambda path: os.setxattr(path, "user.toolcell", b"x"),
+    "link": lambda path: os.link(path, path + ".linked"),
+    "link_to_scratch": lambda path: os.link(path, "/tmp/linked"),
+    "symlink": lambda path: os.symlink("/etc/passwd", path),
+    "mkfifo": os.mkfifo,
+    "mknod": lambda path: os.mknod(path, 0o20666, os.makedev(1, 3)),
+    "execve": _execute,
+    "posix_spawn": _spawn,
+    "subprocess": lambda path: subprocess.run([str(path)], check=False),
+    "read": _read,
+    "list": os.listdir,
+    "stat": os.stat,
+    "readlink": os.readlink,
+    "chdir": os.chdir,
+    "socket": _socket,
+    "socketpair_datagram": _socketpair_datagram,
+    "mount": _mount,
+    "bind": _bind,
+    "remount": _remount_writable,
+    "umount": lambda path: _checked(_libc.umount2(path.encode(), 2)),
+    "pivot_root": lambda path: _checked(_libc.syscall(155, path.encode(), path.encode())),
+    "chroot": os.chroot,
+    "unshare": lambda flags: _checked(_libc.unshare(flags)),
+    "setns": _setns,
+    "ptrace": _ptrace,
+    "kill": lambda pid: os.kill(pid, signal.SIGKILL),
+    "pidfd_open": lambda pid: os.close(os.pidfd_open(pid)),
+    "setuid": os.setuid,
+    "setgroups": lambda _: os.setgroups([0]),
+    "sethostname": lambda _: socket.sethostname("elsewhere"),
+    "nice": lambda _: os.setpriority(os.PRIO_PROCESS, 0, -20),
+    "memfd": lambda _: os.close(os.memfd_create("x")),
+    "mlock": lambda _: _checked(_libc.mlockall(3)),
+}
+"""What can be tried, by name; each takes a path, a pid, flags or None."""
+
+
+def attempt(name: str, target: Any = None) -> str:
+    """Make one of `ATTEMPTS` on `target`; return "done", or the errno's name."""
+    try:
+        ATTEMPTS[name](target)
+    except OSError as error:
+        return errno.errorcode.get(error.errno or 0, f"errno {error.errno}")
+    return "done"
+
+
+def entries(path: str) -> list[str]:
+    """The names in a directory, none where it is not there."""
+    with contextlib.suppress(FileNotFoundError):
+        return sorted(os.listdir(path))
+    return []
