@@ -218,7 +218,8 @@ class Session:
         return self._supervisor.registry.get(name)
 
     def tool_names(self) -> list[str]:
-        return list(self._supervisor.registry)
+        """The tools that this session may use."""
+        return [name for name, tool in self._supervisor.registry.items() if not self.route(tool).grants.missing]
 
     def validator(self, tool: Tool[..., Any]) -> Validator:
         return self._supervisor.validator(tool)

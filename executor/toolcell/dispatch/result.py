@@ -30,7 +30,6 @@ from toolcell_tools.result import CapturedOutput, SandboxSummary, ToolResult, Us
 
 MESSAGE_CHARS = 4_000
 VALUES_BYTES = 64 * 1024
-LOST_PIPE = 76  # the exit code of a runner whose pipe the tool has closed (EX_PROTOCOL, sysexits.h)
 _LIMIT_OF: Mapping[str, str] = {
     "memory": "memory_bytes",
     "cpu": "cpu_s",
@@ -170,7 +169,7 @@ def _reported(outcome: Outcome, declaration: ToolDeclaration, limits: Limits) ->
 
 
 def _exited(outcome: Outcome, tool: str) -> ToolError:
-    if outcome.code == LOST_PIPE:
+    if outcome.code == -signal.SIGPIPE:  # how the runner ends when the tool has closed its pipe
         return ProtocolViolation(message=f"The process of {tool!r} lost its protocol pipe; it must have closed it.")
     if outcome.code < 0:
         number = -outcome.code

@@ -51,7 +51,6 @@ _log = logging.getLogger("toolcell.pool")
 READ_BYTES = 256 * 1024
 PIPE_BYTES = 64 * 1024  # a pipe's default capacity (pipe(7)): a shorter read has emptied it
 KEEP_OUTPUT_BYTES = 64 * 1024
-FRAME_OVERHEAD_BYTES = 64 * 1024
 SHORT_CALL_S = 0.02  # below this, no tree-wide counter is read: a call cannot have done much
 RECYCLE_S = 5.0  # a sweep takes a millisecond or two; one that takes this long never ends
 CANCEL_GRACE_S = 0.05  # how long a cancelled tool may still look at ctx.cancelled
@@ -106,11 +105,7 @@ class Cell:
         self._kept = bool(spec.key.kept_tool)
         self._standby = standby or self._kept
         limits = spec.profile.limits
-        wire = WireLimits(
-            frame_bytes=limits.result_bytes + FRAME_OVERHEAD_BYTES,
-            string_bytes=limits.result_bytes + FRAME_OVERHEAD_BYTES,
-        )
-        self._link = SupervisorLink(wire, kept=self._kept)
+        self._link = SupervisorLink(WireLimits.for_results(limits.result_bytes), kept=self._kept)
         self._control_link = ControlLink(WireLimits())
         self._stdout = Capture(KEEP_OUTPUT_BYTES)
         self._stderr = Capture(KEEP_OUTPUT_BYTES)
@@ -189,7 +184,7 @@ class Cell:
     def on_spawned(self, pid: int, pidfd: int) -> None:
         """The zygote made the cell's init."""
         if self.state is CellState.DEAD:
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            _kill(pidfd)
             os.close(pidfd)
             return
         self.pid = pid
@@ -558,7 +553,7 @@ class Cell:
         self.state = CellState.RECYCLING
         self._doomed = True
         if self._pidfd >= 0:
-            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+            _kill(self._pidfd)
 
     def abandon(self) -> None:
         """The zygote is gone, so the cell is or never will be."""
@@ -614,3 +609,10 @@ class Cell:
         """Stop looking at a descriptor whose other end is closed."""
         if self._handlers.pop(fd, None) is not None:
             self._epoll.unregister(fd)
+
+
+def _kill(pidfd: int) -> None:
+    try:
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    except ProcessLookupError:
+        pass  # it has ended and the zygote has reaped it; its pidfd, readable by now, tells the cell

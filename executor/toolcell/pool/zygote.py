@@ -138,7 +138,8 @@ class Zygote:
         self._started.set(
             SandboxUnavailableError(
                 f"The zygote process ended while it started: {self.last_words() or 'it printed nothing'}. "
-                f"Check that `{sys.executable} -I -c 'import toolcell.runner.zygote'` works."
+                f"Check that `{sys.executable} -I -c 'import toolcell.runner.zygote'` works: -I leaves out PYTHONPATH "
+                "and packages of `pip install --user`; install toolcell into a virtual environment."
             )
         )
         self._on_lost(self)

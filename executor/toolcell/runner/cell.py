@@ -111,8 +111,8 @@ class Init:
             for fd, _event in watched.poll():
                 if fd == fds.CONTROL:
                     self.on_message(self.control.receive())
-                elif self.child:
-                    self.on_exit()
+                    break  # the child may be another one now; poll again (it is level-triggered)
+                self.on_exit()
 
     def on_message(self, message: Message) -> None:
         """`Recycle` of the process that is there ends its call; of the next number, it asks for a process."""

@@ -1,8 +1,10 @@
 """The call process's side of the pipes: blocking for sync tools, through the running loop for async ones."""
 
 import asyncio
+import ctypes
 import os
 import select
+import signal
 import threading
 from typing import NoReturn
 
@@ -11,6 +13,8 @@ from toolcell.wire.messages import Call, Cancel, Error, Log, Progress, Reply, Re
 from toolcell.wire.protocol import CellLink, Event, State
 
 from . import fds
+
+_libc = ctypes.CDLL(None)
 
 
 class Refused(Exception):
@@ -141,9 +145,8 @@ def _value(reply: Reply) -> Field:
     raise Refused(str(refusal.get("kind")), str(refusal.get("message")), data if isinstance(data, dict) else {})
 
 
-LOST = 76
-"""The exit code of a call process that cannot speak any more: EX_PROTOCOL of sysexits.h."""
-
-
 def _lost() -> NoReturn:
-    os._exit(LOST)
+    """End like a program whose pipe is broken, by SIGPIPE, from whichever thread; no exit code could tell it apart."""
+    _libc.signal(signal.SIGPIPE, None)  # SIG_DFL
+    os.kill(os.getpid(), signal.SIGPIPE)
+    os._exit(1)

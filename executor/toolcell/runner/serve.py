@@ -19,8 +19,6 @@ from . import perform, warm
 from .link import Link
 from .loading import Loaded
 
-FRAME_OVERHEAD_BYTES = 64 * 1024
-
 
 def preload() -> None:
     """In the zygote: import and touch what every call needs, and have tools imported later not derive schemas."""
@@ -40,7 +38,7 @@ def serve(loaded: Loaded, cpu_s: float, result_bytes: int, *, kept: bool) -> NoR
     raise_oom_score()
     gc.enable()
     reseed()
-    limits = WireLimits(result_bytes + FRAME_OVERHEAD_BYTES, string_bytes=result_bytes + FRAME_OVERHEAD_BYTES)
+    limits = WireLimits.for_results(result_bytes)
     link = Link(limits)
     warm.warm_up(loaded, link, limits)
     me = os.getpid()

@@ -8,7 +8,7 @@ fails is a `Violation`, a value; decoding never raises into the caller.
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Self, cast
 
 import msgpack
 
@@ -17,6 +17,7 @@ from .elements import more_elements_than
 HEADER = struct.Struct(">I")
 _HEADER_BYTES = HEADER.size
 _FIRST = 0x90  # msgpack fixarray: what every message of ours starts with
+_AROUND_BYTES = 320 * 1024  # a display (64,000 characters) and the envelope; requests, which hold 256 KiB of text
 _SPLIT_ABOVE = 64 * 1024  # above this, header and body travel as two buffers (writev) instead of being joined by a copy
 # A reused Packer keeps its buffer (256 KiB, msgpack _packer.pyx) instead of allocating one for each frame.
 _pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
@@ -36,6 +37,13 @@ class WireLimits:
     depth: int = 72  # monty uses 48, msgpack's own stack ends near 1,000
     elements: int = 1_010_000
     string_bytes: int = 17 * 1024 * 1024
+    result_bytes: int = 17 * 1024 * 1024  # of a Result, without its display
+
+    @classmethod
+    def for_results(cls, result_bytes: int) -> Self:
+        """The limits of a cell whose results may have so many bytes; what is around them comes on top."""
+        frame_bytes = result_bytes + _AROUND_BYTES
+        return cls(frame_bytes=frame_bytes, string_bytes=frame_bytes, result_bytes=result_bytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from .frames import FrameDecoder, Violation, WireLimits, encode
+from .frames import FrameDecoder, TooLarge, Violation, WireLimits, encode
 from .messages import (
     REASONS,
     VERSION,
@@ -41,6 +41,8 @@ from .messages import (
 )
 
 Event = Message | Violation
+ENVELOPE_BYTES: Final = 128
+"""What a Result's frame holds besides output, content, artifacts, values and display: length, kind, number, keys."""
 
 
 class LocalProtocolError(Exception):
@@ -193,6 +195,8 @@ class SupervisorLink:
             self._report_bytes += size
             if self._report_bytes > self._call_limits.report_bytes:
                 return Violation("too many bytes", f"over {self._call_limits.report_bytes:,} of progress and logs")
+        elif isinstance(message, Result) and _oversized(message, size, self._limits):
+            return Violation("result too large", f"over {self._limits.result_bytes:,} bytes")
         elif isinstance(message, Error) and message.reason not in REASONS:
             return Violation("malformed message", f"Error.reason is {message.reason[:40]!r}")
         self.state = following
@@ -210,6 +214,15 @@ class SupervisorLink:
         self._pending.clear()
 
 
+def _oversized(result: Result, size: int, limits: WireLimits) -> bool:
+    """Whether a Result's frame of `size` bytes is over the limit, which counts neither display nor envelope."""
+    if size <= limits.result_bytes:
+        return False
+    display = result.payload.get("display")
+    beside = len(display.encode("utf-8", "replace")) if isinstance(display, str) else 0
+    return size - beside > limits.result_bytes + ENVELOPE_BYTES
+
+
 class CellLink:
     """The call process's end: calls and replies in, results and requests out."""
 
@@ -223,11 +236,13 @@ class CellLink:
         return f"<CellLink {self.state.value} · call {self.seq}>"
 
     def send(self, message: Result | Error | Progress | Log | Request) -> list[bytes]:
-        """Return the buffers that carry `message`. Raises Unpackable for what msgpack cannot carry."""
+        """Return the buffers that carry `message`. Raises Unpackable for what msgpack cannot carry or is too large."""
         following = _FROM_CELL[self.state].get(type(message))
         if following is None:
             raise LocalProtocolError(f"{type(message).__name__} cannot be sent while {self.state.value}.")
         buffers = encode(to_fields(message), self._limits)
+        if isinstance(message, Result) and _oversized(message, sum(map(len, buffers)), self._limits):
+            raise TooLarge(f"the result has more than {self._limits.result_bytes:,} bytes")
         self.state = following
         return buffers
 

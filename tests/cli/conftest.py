@@ -1,0 +1,50 @@
+"""Running the command line as a user does: the console script's function, in a process of its own."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import toolcell
+import toolcell_sandbox
+import toolcell_tools
+from toolcell_sandbox.profile import python_paths
+
+AS_USER = Path(__file__).parent.parent / "sandbox" / "as_user.py"
+USER = 12345
+ALLOWED = tuple(os.environ.get("TOOLCELL_TEST_ALLOW_MISSING", "").replace(",", " ").split())
+"""The mechanisms that may be missing on the machine of this test run."""
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def as_user() -> list[str]:
+    """The words before a command that root runs as an ordinary user, with all that it needs within reach."""
+    packages = [str(Path(str(package.__file__)).parent) for package in (toolcell, toolcell_sandbox, toolcell_tools)]
+    return [sys.executable, "-I", str(AS_USER), str(USER), *python_paths(), *packages, "--"]
+
+
+@pytest.fixture(params=["ourselves", "ordinary user"] if os.geteuid() == 0 else ["ourselves"])
+def anyone(request: pytest.FixtureRequest) -> list[str]:
+    """The words before a command: as whoever runs the tests, and for root as an ordinary user too."""
+    return as_user() if request.param == "ordinary user" else []
+
+
+@pytest.fixture
+def cli() -> Run:
+    """`cli("doctor", "--json", before=…)`: run the command and return how it ended."""
+
+    def run(*arguments: str, before: list[str] | None = None) -> subprocess.CompletedProcess[str]:
+        command = [*(before or []), sys.executable, "-I", "-m", "toolcell.cli", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=90, stdin=subprocess.DEVNULL)
+
+    return run
+
+
+@pytest.fixture
+def allowed() -> list[str]:
+    """The demo's options for a machine that lacks what `TOOLCELL_TEST_ALLOW_MISSING` names."""
+    return [word for name in ALLOWED for word in ("--allow-missing", name)]

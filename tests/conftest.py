@@ -1,0 +1,112 @@
+"""Fixtures of all tests: both event loops, a workspace, a supervisor on small limits, and a check for leftovers."""
+
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolcell import Limits, Profile, Session, SessionKind, Supervisor
+from toolcell.testing.residue import Residue
+
+MIB = 1024 * 1024
+SMALL = Limits(
+    wall_s=10.0,
+    cpu_s=10.0,
+    memory_bytes=128 * MIB,
+    processes=24,
+    open_files=64,
+    file_bytes=4 * MIB,
+    scratch_bytes=8 * MIB,
+    scratch_inodes=1024,
+    result_bytes=MIB,
+)
+"""What a hostile tool can use up in a moment."""
+SHARED = "nothing_is_left_of_the_module"
+
+
+def small_profiles() -> dict[SessionKind, Profile]:
+    """The presets on `SMALL` limits."""
+    presets = {kind: Profile.for_kind(kind.value) for kind in SessionKind}
+    return {kind: preset.replace(limits=preset.limits.narrow(SMALL)) for kind, preset in presets.items()}
+
+
+@pytest.fixture(scope="module", params=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """No test leaves a child, a descriptor, a cgroup, a mount or a temporary file. For tests that share a supervisor
+    with others of their module, `nothing_is_left_of_the_module` looks once, at the end.
+    """
+    if SHARED in request.fixturenames:
+        yield
+        return
+    monkeypatch.setattr(tempfile, "tempdir", str(_temporary_root(tmp_path_factory)))
+    before = Residue.now()
+    yield
+    _assert_nothing_is_beyond(before)
+
+
+@pytest.fixture(scope="module")
+def nothing_is_left_of_the_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """For a supervisor that the tests of a module share."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(tempfile, "tempdir", str(_temporary_root(tmp_path_factory)))
+        before = Residue.now()
+        yield
+        _assert_nothing_is_beyond(before)
+
+
+def _temporary_root(factory: pytest.TempPathFactory) -> Path:
+    root = factory.getbasetemp() / "temporary"  # pytest's own is shared by all who use this machine
+    root.mkdir(exist_ok=True)
+    return root
+
+
+def _assert_nothing_is_beyond(before: Residue) -> None:
+    left = Residue.now().beyond(before)
+    assert not left, "left behind:\n" + "\n".join(left)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """An empty directory to be a session's workspace."""
+    path = tmp_path / "project"
+    path.mkdir()
+    return path
+
+
+Supervise = Callable[..., Supervisor]
+
+
+@pytest.fixture
+def supervise() -> Supervise:
+    """`async with supervise(tools=[…]) as supervisor`: a Supervisor whose presets have small limits."""
+
+    def make(tools: Any = (), **options: Any) -> Supervisor:
+        return Supervisor(tools, **({"profiles": small_profiles()} | options))
+
+    return make
+
+
+@pytest.fixture(scope="module")
+async def shared(
+    anyio_backend: str, nothing_is_left_of_the_module: None, request: pytest.FixtureRequest
+) -> AsyncIterator[Supervisor]:
+    """A supervisor for all tests of a module, with the tools of its list TOOLS."""
+    async with Supervisor(request.module.TOOLS, profiles=small_profiles()) as supervisor:
+        yield supervisor
+
+
+@pytest.fixture
+async def main(shared: Supervisor, workspace: Path) -> AsyncIterator[Session]:
+    """A new Main session of the shared supervisor."""
+    session = await shared.open_session("main", workspace=workspace)
+    yield session
+    await session.close()
