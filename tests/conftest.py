@@ -1,5 +1,6 @@
 """Fixtures of all tests: both event loops, a workspace, a supervisor on small limits, and a check for leftovers."""
 
+import os
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -30,6 +31,29 @@ def small_profiles() -> dict[SessionKind, Profile]:
     """The presets on `SMALL` limits."""
     presets = {kind: Profile.for_kind(kind.value) for kind in SessionKind}
     return {kind: preset.replace(limits=preset.limits.narrow(SMALL)) for kind, preset in presets.items()}
+
+
+ROOT = os.geteuid() == 0
+
+
+def needs_root(item: pytest.Item) -> bool:
+    """Whether a test is about what only root can set up: the root path, cgroups of its own, another user's view."""
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    fixtures: list[str] = getattr(item, "fixturenames", [])
+    return item.get_closest_marker("root") is not None or "tree" in fixtures or "root" in parameters.values()
+
+
+def pytest_report_header() -> str:
+    return "as root: both paths" if ROOT else "as an ordinary user: tests of what only root can set up are left out"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """An ordinary user runs the rootless tests; those of the root path are counted as deselected."""
+    if ROOT:
+        return
+    left_out = [item for item in items if needs_root(item)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if not needs_root(item)]
 
 
 @pytest.fixture(scope="module", params=["asyncio", "trio"])

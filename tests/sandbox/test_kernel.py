@@ -82,7 +82,8 @@ def test_the_doctor_prints_json_and_says_by_its_status_that_nothing_is_missing()
     command = [sys.executable, "-I", "-m", "toolcell_sandbox.doctor"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     report = json.loads(done.stdout)
-    assert report["identity"] == "root" and {row["state"] for row in report["mechanisms"]} == {"on"}
+    identity, states = ("root", {"on"}) if os.geteuid() == 0 else ("rootless", {"on", "substituted"})
+    assert report["identity"] == identity and {row["state"] for row in report["mechanisms"]} <= states
 
 
 def test_a_kernel_without_landlock_is_refused_until_it_is_allowed_by_name() -> None:
@@ -93,11 +94,13 @@ def test_a_kernel_without_landlock_is_refused_until_it_is_allowed_by_name() -> N
     assert allowed == 5 and "Boot a kernel from 5.13" in text
 
 
+@pytest.mark.root
 def test_a_container_that_forbids_the_new_mount_calls_is_refused_by_name() -> None:
     missing, refused, _allowed, _text = _refusing("open_tree,mount_setattr", errno.EPERM, "mount_namespace")
     assert missing == ["mount_setattr", "idmapped_mounts"] and "mount_setattr is missing" in refused
 
 
+@pytest.mark.root
 def test_a_container_that_forbids_namespaces_is_refused_by_name() -> None:
     missing, refused, _allowed, _text = _refusing("unshare", errno.EPERM, "mount_namespace")
     assert missing[0] == "mount_namespace" and "mount_namespace is missing" in refused and "unshare" in refused

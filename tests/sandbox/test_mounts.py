@@ -28,6 +28,7 @@ def _profile(**changes: Any) -> Profile:
     return Profile.for_kind("main").replace(**changes)
 
 
+@pytest.mark.root
 def test_files_made_in_a_0700_root_workspace_belong_to_its_owner(cell: Any, private_dir: Path) -> None:
     for owner in (0, 1000):
         workspace = private_dir / f"of {owner}"
@@ -70,6 +71,7 @@ answer([error_of(lambda: os.chmod("f", 0o4755)), error_of(lambda: os.chmod("f", 
     assert not any(path.stat().st_mode & 0o6000 for path in private_dir.iterdir())
 
 
+@pytest.mark.root
 def test_a_rootless_cell_reads_and_writes_its_users_files(cell: Any, private_dir: Path) -> None:
     workspace = private_dir / "mine"
     workspace.mkdir(mode=0o700)
@@ -154,6 +156,7 @@ def test_a_path_that_does_not_exist_is_an_error_that_names_it(cell: Any) -> None
     assert "/nonexistent/path" in str(error["what"]) and error["cure"]
 
 
+@pytest.mark.root
 def test_a_path_that_the_user_cannot_reach_is_an_error_that_names_it(cell: Any, private_dir: Path) -> None:
     closed = private_dir / "closed"
     (closed / "below").mkdir(parents=True)

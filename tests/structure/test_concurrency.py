@@ -1,5 +1,6 @@
 """Many calls at once: which run side by side, which wait for each other, and what is left of one that is cut short."""
 
+import ctypes
 import os
 import time
 from collections.abc import AsyncIterator, Callable
@@ -55,8 +56,7 @@ def log_its_span(ctx: ToolContext, number: int) -> int:
 
 def call_itself(ctx: ToolContext, name: str) -> None:
     """Take a name that the host can see, report it, and stay until it is ended."""
-    with open("/proc/self/comm", "w") as comm:
-        comm.write(name)
+    ctypes.CDLL(None).prctl(15, name.encode(), 0, 0, 0)  # PR_SET_NAME
     ctx.progress(name)
     time.sleep(1000)
 
@@ -97,7 +97,7 @@ async def gather(*calls: Callable[[], Any]) -> list[ToolResult]:
 
 
 async def test_twenty_calls_at_once_in_one_session_each_get_their_own_answer(main: Session) -> None:
-    results = await gather(*(lambda n=n: main.call("rest", {"number": n}) for n in range(20)))  # type: ignore[misc]
+    results = await gather(*(lambda n=n: main.call("rest", {"number": n}) for n in range(20)))
     assert [result.unwrap() for result in results] == list(range(20))
     assert len({result.call_id for result in results}) == 20
 
@@ -107,7 +107,7 @@ async def test_twenty_calls_at_once_across_five_sessions_each_get_their_own_answ
 ) -> None:
     sessions = [await shared.open_session("main", workspace=tmp_path) for _ in range(5)]
     calls = [(sessions[n % 5], n) for n in range(20)]
-    results = await gather(*(lambda s=s, n=n: s.call("rest", {"number": n}) for s, n in calls))  # type: ignore[misc]
+    results = await gather(*(lambda s=s, n=n: s.call("rest", {"number": n}) for s, n in calls))
     assert [result.unwrap() for result in results] == list(range(20))
     assert [result.session_id for result in results] == [session.id for session, _ in calls]
     for session in sessions:
@@ -118,13 +118,13 @@ async def test_twenty_calls_at_once_across_five_sessions_each_get_their_own_answ
 async def test_calls_that_do_not_mutate_run_side_by_side(main: Session, name: str) -> None:
     """So do those that mutate and say that this is no harm."""
     met = Meeting(main)
-    results = await gather(*(lambda n=n: met.call(name, n, of=4) for n in range(4)))  # type: ignore[misc]
+    results = await gather(*(lambda n=n: met.call(name, n, of=4) for n in range(4)))
     assert [result.unwrap() for result in results] == [0, 1, 2, 3]
 
 
 async def test_calls_that_mutate_are_one_after_the_other_within_a_session(main: Session) -> None:
     names = ["log_its_span", "log_its_span_too"]
-    await gather(*(lambda n=n: main.call(names[n % 2], {"number": n}) for n in range(8)))  # type: ignore[misc]
+    await gather(*(lambda n=n: main.call(names[n % 2], {"number": n}) for n in range(8)))
     lines = (main.workspace / "log").read_text().split("\n")[:-1]
     numbers = [line.split()[1] for line in lines[::2]]
     assert lines == [f"{word} {number}" for number in numbers for word in ("begin", "end")]
@@ -146,7 +146,7 @@ async def test_calls_that_mutate_in_different_sessions_do_not_wait_for_each_othe
 ) -> None:
     sessions = [await shared.open_session("main", workspace=workspace) for _ in range(2)]
     met = Meeting(*sessions)
-    results = await gather(*(lambda n=n: met.call("meet_and_write", n, of=2) for n in range(2)))  # type: ignore[misc]
+    results = await gather(*(lambda n=n: met.call("meet_and_write", n, of=2) for n in range(2)))
     assert [result.unwrap() for result in results] == [0, 1]
     for session in sessions:
         await session.close()
@@ -197,6 +197,7 @@ async def running(session: Session, name: str, results: list[ToolResult]) -> Asy
 
     async def call() -> None:
         results.append(await session.call("call_itself", {"name": name}, on_progress=lambda *_: under_way.set()))
+        under_way.set()
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call)
@@ -313,7 +314,7 @@ async def test_a_supervisor_with_room_for_one_cell_serves_many_sessions(
     async with supervise(TOOLS, max_cells=1) as supervisor:
         sessions = [await supervisor.open_session("main", workspace=workspace) for _ in range(3)]
         calls = [(session, number) for number in range(2) for session in sessions]
-        results = await gather(*(lambda s=s, n=n: s.call("rest", {"number": n}) for s, n in calls))  # type: ignore[misc]
+        results = await gather(*(lambda s=s, n=n: s.call("rest", {"number": n}) for s, n in calls))
         assert [result.unwrap() for result in results] == [number for _, number in calls]
 
 
@@ -322,5 +323,5 @@ async def test_two_supervisors_in_one_process_do_not_get_into_each_others_way(
 ) -> None:
     async with supervise(TOOLS) as one, supervise(TOOLS) as other:
         sessions = [await supervisor.open_session("main", workspace=workspace) for supervisor in (one, other)]
-        results = await gather(*(lambda s=s: s.call("rest", {"number": 1}) for s in sessions))  # type: ignore[misc]
+        results = await gather(*(lambda s=s: s.call("rest", {"number": 1}) for s in sessions))
         assert [result.unwrap() for result in results] == [1, 1]

@@ -140,9 +140,12 @@ async def test_ids_are_unique_and_free_again_after_closing(shared: Supervisor, m
     assert (await main.open_child("worker", session_id=again)).id == again
 
 
-async def test_a_session_without_a_directory_for_a_workspace_is_refused(shared: Supervisor, tmp_path: Path) -> None:
+async def test_a_workspace_is_a_directory_or_a_new_name_in_one(shared: Supervisor, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    for path in (tmp_path / "missing", tmp_path / "file"):
+    session = await shared.open_session("main", workspace=tmp_path / "new")
+    assert (tmp_path / "new").is_dir()
+    await session.close()
+    for path in (tmp_path / "missing" / "deeper", tmp_path / "file"):
         with pytest.raises(UsageError, match="directory"):
             await shared.open_session("main", workspace=path)
 

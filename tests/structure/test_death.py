@@ -1,0 +1,189 @@
+"""Processes that die: the supervisor, a zygote, a cell, a standby. What is left, and what the next call finds."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import psutil
+import pytest
+
+from toolcell import Crashed, Session, Supervisor, ToolResult
+from toolcell.testing import misbehaving
+from toolcell.testing.residue import cgroups_of
+
+pytestmark = pytest.mark.anyio
+TOOLS = [misbehaving.echo, misbehaving.sleep_for_ever, misbehaving.leave_a_daemon, misbehaving.ignore_every_signal]
+
+
+def zygotes() -> list[psutil.Process]:
+    return psutil.Process().children()
+
+
+async def until(condition: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        await anyio.sleep(0.01)
+
+
+async def while_it_sleeps(session: Session, then: Callable[[], None]) -> ToolResult:
+    """The result of a call of `sleep_for_ever` that `then` happens to."""
+    results: list[ToolResult] = []
+
+    async def call() -> None:
+        results.append(await session.call("sleep_for_ever", timeout=8.0))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call)
+        await anyio.sleep(0.1)
+        then()
+    return results[0]
+
+
+async def test_calls_end_as_crashed_when_the_zygotes_are_killed_and_the_next_ones_work(
+    supervise: Callable[..., Supervisor], workspace: Path
+) -> None:
+    async with supervise(TOOLS) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        await session.call("echo")
+
+        def kill() -> None:
+            for zygote in zygotes():
+                zygote.kill()
+
+        started = time.monotonic()
+        result = await while_it_sleeps(session, kill)
+        assert time.monotonic() - started < 2.0
+        assert isinstance(result.error, Crashed), result.error
+        assert (await session.call("echo", {"value": 1})).unwrap() == 1
+
+
+async def test_a_zygote_that_is_killed_while_nothing_runs_is_not_noticed(
+    supervise: Callable[..., Supervisor], workspace: Path
+) -> None:
+    async with supervise(TOOLS) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        for value in range(2):  # more deaths than five in ten seconds, and the supervisor gives up
+            for zygote in zygotes():
+                zygote.kill()
+            await anyio.sleep(0.05)
+            assert (await session.call("echo", {"value": value})).unwrap() == value
+
+
+async def test_a_zygote_that_is_stopped_does_not_hold_up_a_call_for_longer_than_its_timeout(
+    supervise: Callable[..., Supervisor], workspace: Path
+) -> None:
+    async with supervise(TOOLS) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        for zygote in zygotes():
+            zygote.suspend()
+        started = time.monotonic()
+        result = await session.call("echo", timeout=0.5)
+        assert result.is_error and 0.4 < time.monotonic() - started < 1.2
+        for zygote in zygotes():
+            zygote.resume()
+        assert (await session.call("echo", {"value": 1})).unwrap() == 1
+
+
+async def test_a_call_whose_cell_is_killed_ends_as_crashed_and_the_next_one_works(
+    supervise: Callable[..., Supervisor], workspace: Path
+) -> None:
+    async with supervise(TOOLS) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        await session.call("echo")
+        (cell,) = supervisor.pool.cells.values()
+        result = await while_it_sleeps(session, lambda: os.kill(cell.pid, signal.SIGKILL))
+        assert isinstance(result.error, Crashed)
+        assert (await session.call("echo", {"value": 1})).unwrap() == 1
+
+
+async def test_a_standby_that_is_killed_while_it_waits_is_replaced(
+    supervise: Callable[..., Supervisor], workspace: Path
+) -> None:
+    async with supervise(TOOLS) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        await session.call("echo")
+        (cell,) = supervisor.pool.cells.values()
+        for value in range(5):
+            await until(lambda: cell.free, 2.0)
+            for standby in psutil.Process(cell.pid).children():
+                standby.kill()
+            await anyio.sleep(0.05)
+            assert (await session.call("echo", {"value": value})).unwrap() == value
+
+
+def test_when_the_supervisor_is_killed_every_process_is_gone_within_a_second(tmp_path: Path) -> None:
+    program = """
+        import sys, anyio, psutil
+        from toolcell import Supervisor
+        from toolcell.testing import misbehaving
+
+        async def main() -> None:
+            tools = [misbehaving.echo, misbehaving.sleep_for_ever, misbehaving.ignore_every_signal]
+            tools.append(misbehaving.leave_a_daemon)
+            async with Supervisor(tools=tools) as supervisor, anyio.create_task_group() as tasks:
+                for _ in range(3):
+                    session = await supervisor.open_session("main", workspace=sys.argv[1])
+                    tasks.start_soon(session.call, "sleep_for_ever")
+                    tasks.start_soon(session.call, "ignore_every_signal")
+                    await session.call("echo")
+                await anyio.sleep(0.3)
+                print(*[child.pid for child in psutil.Process().children(recursive=True)], flush=True)
+                await anyio.sleep(100)
+
+        anyio.run(main)
+    """
+    supervisor = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program), str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert supervisor.stdout is not None
+        with supervisor.stdout as stdout:
+            pids = [int(word) for word in stdout.readline().split()]
+        assert len(pids) >= 6 * 2, "cells and their calls, and zygotes"
+        assert list(cgroups_of(supervisor.pid)) != []
+    finally:
+        supervisor.kill()
+        supervisor.wait()
+    deadline = time.monotonic() + 1.0
+    while left := [pid for pid in pids if psutil.pid_exists(pid) and not _is_zombie(pid)]:
+        assert time.monotonic() < deadline, [psutil.Process(pid) for pid in left]
+        time.sleep(0.01)
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+async def test_a_new_supervisor_sweeps_away_the_cgroups_of_one_that_was_killed(
+    supervise: Callable[..., Supervisor], workspace: Path
+) -> None:
+    program = """
+        import os, sys, anyio
+        from toolcell import Supervisor
+        from toolcell.testing import misbehaving
+
+        async def main() -> None:
+            async with Supervisor(tools=[misbehaving.echo]) as supervisor:
+                session = await supervisor.open_session("main", workspace=sys.argv[1])
+                await session.call("echo")
+                os.kill(os.getpid(), 9)
+
+        anyio.run(main)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program), str(workspace)]
+    with subprocess.Popen(command) as killed:
+        killed.wait(30)
+    assert killed.returncode == -9
+    await anyio.sleep(0.5)  # until the kernel has ended what was in them
+    async with supervise(TOOLS):
+        assert list(cgroups_of(killed.pid)) == []
