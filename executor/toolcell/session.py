@@ -309,12 +309,18 @@ def limits_for(tool: Tool[..., Any], limits: Limits) -> Limits:
 class _Listener:
     """Hears what one call says while it runs."""
 
-    __slots__ = ("_on_progress", "_route", "_session")
+    __slots__ = ("_on_progress", "_operations", "_route", "_session")
 
     def __init__(self, session: Session, route: Route, on_progress: OnProgress | None) -> None:
         self._session = session
         self._route = route
         self._on_progress = on_progress
+        self._operations: set[anyio.CancelScope] = set()
+
+    def on_end(self, run: Run) -> None:
+        """The call is over: nobody waits for the handle operations that it began."""
+        for scope in self._operations:
+            scope.cancel()
 
     def on_progress(self, run: Run, progress: Progress) -> None:
         if self._on_progress is None:
@@ -342,20 +348,29 @@ class _Listener:
         self._session.in_background(self._serve, run, request)
 
     async def _serve(self, run: Run, request: Request) -> None:
-        ok = True
+        if run.outcome is not None:
+            return
+        with anyio.CancelScope() as scope:
+            self._operations.add(scope)
+            try:
+                ok, value = await self._answer(run, request)
+            finally:
+                self._operations.discard(scope)
+            if run.cell is not None:
+                run.cell.reply(run, request.request, ok, value)
+
+    async def _answer(self, run: Run, request: Request) -> tuple[bool, Field]:
         try:
-            value = await broker.serve(self._route.table, self._session, request.operation, request.arguments)
+            return True, await broker.serve(self._route.table, self._session, request.operation, request.arguments)
         except broker.Refusal as refusal:
-            ok, value = False, refusal.to_wire()
             if refusal.kind == "permission_denied":
                 data = {"tool": run.tool, "operation": request.operation[:64], "by": "broker"}
                 self._session.journal.write(Record("denied", self._session.id, run.call_id, data))
+            return False, refusal.to_wire()
         except Exception:
             _log.exception("the backend of %s failed", request.operation)
             failure = broker.Refusal("execution", f"The supervisor could not carry out {request.operation!r}.")
-            ok, value = False, failure.to_wire()
-        if run.cell is not None:
-            run.cell.reply(run, request.request, ok, value)
+            return False, failure.to_wire()
 
     def on_incident(self, run: Run, what: str) -> None:
         _log.warning("call %s of %s: %s", run.call_id, run.tool, what)

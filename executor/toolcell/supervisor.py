@@ -27,10 +27,11 @@ from .journal import Journal, RecentJournal, Record
 from .pool.pool import Pool
 from .pool.reactor import Reactor, Waiter, current_reactor
 from .session import Session, new_session_id
-from .sessions.policy import session_grants
+from .sessions.policy import session_grants, within
 from .sessions.shipping import ship
 
 _log = logging.getLogger("toolcell")
+_NOT_RUNNING = "The supervisor is not running. Enter it first: async with Supervisor(…) as supervisor."
 
 
 class Supervisor:
@@ -71,6 +72,7 @@ class Supervisor:
         self._validators: dict[str, Validator] = {}
         self._shipments: dict[str, Mapping[str, object]] = {}
         self._pool: Pool | None = None
+        self._left = False
         self._reactor: Reactor | None = None
         self._tasks: anyio.abc.TaskGroup | None = None
         self._memory: SQLiteMemory | None = None
@@ -91,7 +93,7 @@ class Supervisor:
     # -- entering and leaving ----------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        if self._pool is not None:
+        if self._pool is not None or self._left:
             raise UsageError("The supervisor has been entered already. Make another one.")
         for tool in self.registry.values():  # loud here rather than at the first call
             self.validator(tool)
@@ -123,6 +125,8 @@ class Supervisor:
                 if self._memory is not None:
                     self._memory.close()
         finally:
+            self._pool = None
+            self._left = True
             self._tasks.cancel_scope.cancel()
             await self._tasks.__aexit__(None, None, None)  # with them, an error of the body would come out in a group
 
@@ -168,7 +172,7 @@ class Supervisor:
     @property
     def pool(self) -> Pool:
         if self._pool is None:
-            raise UsageError("The supervisor is not running. Enter it first: async with Supervisor(…) as supervisor.")
+            raise UsageError(_NOT_RUNNING)
         return self._pool
 
     def new_session(
@@ -185,11 +189,15 @@ class Supervisor:
         profile: Profile | None,
         parent: Session | None,
     ) -> Session:
+        if self._pool is None:
+            raise UsageError(_NOT_RUNNING)
         root = _workspace(workspace)
         id = session_id or new_session_id(kind)
         if id in self._sessions:
             raise UsageError(f"There is an open session of this id already: {id!r}. Close it or choose another.")
         profile = profile or self._profiles[kind]
+        if parent is not None:
+            profile = within(profile, parent.profile)
         session = Session(
             self,
             kind,

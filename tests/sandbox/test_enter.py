@@ -1,5 +1,6 @@
 """The whole stack, as root and as an ordinary user: what a cell sees and what it cannot do."""
 
+import os
 from pathlib import Path
 from typing import Any
 

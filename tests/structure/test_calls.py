@@ -248,9 +248,10 @@ async def test_a_failure_does_not_use_up_its_idempotency_key(main: Session) -> N
 
 
 async def test_a_cancelled_call_does_not_use_up_its_idempotency_key(main: Session) -> None:
-    with anyio.move_on_after(0.1):
+    assert (await main.call("count")).output == 1  # now a cell is there, whatever the machine's load
+    with anyio.move_on_after(0.5):
         await main.call("count", {"seconds": 100.0}, idempotency_key="k")
-    assert (await main.call("count", {}, idempotency_key="k")).output == 2
+    assert (await main.call("count", {}, idempotency_key="k")).output == 3
 
 
 async def test_an_idempotency_key_belongs_to_its_session(main: Session) -> None:

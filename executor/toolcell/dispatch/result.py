@@ -119,8 +119,8 @@ def error_of(outcome: Outcome, declaration: ToolDeclaration, limits: Limits) -> 
             return Crashed(message=f"The cell of {name!r} ended under the call. The session goes on in a new one.")
         case "timeout":
             return Timeout(
-                message=f"The tool {name!r} was ended after {outcome.wall_s:.3g} s, at its deadline.",
-                elapsed=outcome.wall_s,
+                message=f"The tool {name!r} was ended after {outcome.wall_s + outcome.queue_s:.3g} s, at its deadline.",
+                elapsed=outcome.wall_s + outcome.queue_s,
             )
         case "limit":
             return limit_exceeded(outcome.resource, name, limits)

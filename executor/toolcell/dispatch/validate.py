@@ -51,21 +51,22 @@ class Validator:
         if self._compiled.is_valid(instance):
             return instance
         problem = next(iter(self._compiled.iter_errors(instance)))
-        field = ".".join(str(part) for part in problem.instance_path) or _named_field(problem)
+        named = _named_property(problem)
+        field = ".".join(str(part) for part in (*problem.instance_path, *named))
         return self._error(f"{field}: {problem.message}" if field else str(problem.message), field or None)
 
     def _error(self, message: str, field: str | None) -> ValidationError:
         return ValidationError(message=message[:MAX_MESSAGE_CHARS], field=field, parameters_schema=self.schema)
 
 
-def _named_field(problem: Any) -> str:
+def _named_property(problem: Any) -> tuple[str, ...]:
     """A missing or surplus property is reported at its parent; its own name says more."""
     kind = problem.kind.as_dict()
     name = kind.get("property")
     if isinstance(name, str):
-        return name
+        return (name,)
     unexpected = kind.get("unexpected")
-    return str(unexpected[0]) if unexpected else ""
+    return (str(unexpected[0]),) if unexpected else ()
 
 
 def _refuse_remote(uri: str) -> Any:

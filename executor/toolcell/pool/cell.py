@@ -16,6 +16,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from enum import Enum
 from typing import Protocol, cast
 
@@ -37,7 +38,7 @@ from toolcell.wire.messages import (
     Request,
     Result,
 )
-from toolcell.wire.protocol import ControlLink, SupervisorLink
+from toolcell.wire.protocol import CONTROL_LIMITS, ControlLink, SupervisorLink
 from toolcell_sandbox.mechanisms.cgroups import Cgroup
 
 from .capture import Capture
@@ -106,7 +107,7 @@ class Cell:
         self._standby = standby or self._kept
         limits = spec.profile.limits
         self._link = SupervisorLink(WireLimits.for_results(limits.result_bytes), kept=self._kept)
-        self._control_link = ControlLink(WireLimits())
+        self._control_link = ControlLink(CONTROL_LIMITS)
         self._stdout = Capture(KEEP_OUTPUT_BYTES)
         self._stderr = Capture(KEEP_OUTPUT_BYTES)
         self._verdict: Outcome | None = None  # what the call ends with once its processes are gone
@@ -141,14 +142,20 @@ class Cell:
 
     def _open_descriptors(self) -> None:
         """Five channels. Ours do not block and do not survive an exec; theirs go to the zygote and are closed here."""
-        self._control, control = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        calls, self._calls_fd = os.pipe2(os.O_CLOEXEC)
-        self._frames_fd, frames = os.pipe2(os.O_CLOEXEC)
-        self._out_fd, out = os.pipe2(os.O_CLOEXEC)
-        self._err_fd, err = os.pipe2(os.O_CLOEXEC)
+        with ExitStack() as undo:  # where descriptors run out half-way
+            self._control, control = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+            undo.callback(self._control.close)
+            undo.callback(control.close)
+            pipes: list[tuple[int, int]] = []
+            for _ in range(4):
+                pipes.append(os.pipe2(os.O_CLOEXEC))
+                for fd in pipes[-1]:
+                    undo.callback(os.close, fd)
+            self._epoll = select.epoll()
+            undo.pop_all()
+        (calls, self._calls_fd), (self._frames_fd, frames), (self._out_fd, out), (self._err_fd, err) = pipes
         self._theirs = [control.detach(), calls, frames, out, err]
         self._control.setblocking(False)
-        self._epoll = select.epoll()
         for fd in (self._frames_fd, self._out_fd, self._err_fd, self._control.fileno()):
             os.set_blocking(fd, False)
             self._epoll.register(fd, select.EPOLLIN)
@@ -210,6 +217,11 @@ class Cell:
     def doomed(self) -> bool:
         """Whether it has been killed, though its end has not been seen yet."""
         return self._doomed
+
+    def check(self) -> bool:
+        """Take in what has happened to an idle cell that the loop has not come to; whether it is free still."""
+        self._on_ready()
+        return self.free and not self._doomed
 
     def assign(self, run: Run, now: float) -> None:
         """Send the call to the waiting process. Raises Unpackable where the arguments cannot be sent."""
@@ -435,8 +447,8 @@ class Cell:
             self._call_pid = int(children[0]) if children else 0  # oldest first: orphans of the call come after it
             if self._call_pid:
                 self._status_fd = os.open(f"/proc/{self._call_pid}/status", os.O_RDONLY | os.O_CLOEXEC)
-        except (FileNotFoundError, ProcessLookupError):
-            self._call_pid = 0  # it is gone already, which Exited will say
+        except OSError:  # it is gone already, which Exited will say; or descriptors have run out, and Exited has it too
+            self._call_pid = 0
 
     def _forget_process(self) -> None:
         self._call_pid = 0

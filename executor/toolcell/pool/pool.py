@@ -143,9 +143,14 @@ class Pool:
             )
             return
         idle = self._idle.get(run.spec.key)
-        if idle and not (run.exclusive and run.exclusive in self._exclusive):
-            self._assign(run, idle.pop())
-            return
+        while idle and not (run.exclusive and run.exclusive in self._exclusive):
+            cell = idle[-1]
+            if cell.check():
+                idle.pop()
+                self._assign(run, cell)
+                return
+            if cell in idle:
+                idle.remove(cell)
         if len(self.waiting) >= self._max_waiting:
             message = f"{len(self.waiting):,} calls are waiting already, the most that max_waiting allows."
             run.end(Outcome(ending="overloaded", message=message), _now())
@@ -193,6 +198,9 @@ class Pool:
     def _expire(self, run: Run) -> None:
         if run in self.waiting:
             waited = _now() - run.queued_at
+            if any(cell.spec.key == run.spec.key and cell.state is CellState.STARTING for cell in self.cells.values()):
+                self._end_waiting(run, Outcome(ending="timeout"))  # there was room; its own cell was too slow to start
+                return
             message = f"The call waited {waited:.3g} s for a process, its whole time, and was not started."
             self._end_waiting(run, Outcome(ending="overloaded", message=message))
 
@@ -206,7 +214,11 @@ class Pool:
                 self._idle[action.cell.spec.key].remove(action.cell)
                 self._assign(action.run, action.cell)
             elif isinstance(action, Spawn):
-                self._spawn(action.spec)
+                try:
+                    self._spawn(action.spec)
+                except (OSError, SandboxError) as error:  # no descriptors are left, or the cgroups are gone
+                    cure = "Raise the limit on open files (ulimit -n) or lower max_cells."
+                    self._on_start_failed(action.spec, Failed("spawn", f"No cell could be made: {error}", "", cure))
             else:
                 self._retire(action.cell)
 
@@ -215,9 +227,15 @@ class Pool:
     def _spawn(self, spec: CellSpec) -> None:
         self._last_id += 1
         id = self._last_id
-        slot = self._take_slot()
         cgroup = self._take_cgroup(spec)
-        cell = Cell(id, slot, spec, self._reactor, self._deadlines, self, cgroup=cgroup, standby=self._standby)
+        slot = self._take_slot()
+        try:
+            cell = Cell(id, slot, spec, self._reactor, self._deadlines, self, cgroup=cgroup, standby=self._standby)
+        except OSError:
+            self._free_slots.append(slot)
+            if cgroup is not None:
+                self._free_cgroups.append(cgroup)
+            raise
         self.cells[id] = cell
         in_userns = spec.key.session_id in self._userns_sessions
         identity = Identity.for_slot(slot, "userns-root" if in_userns else None)
@@ -247,7 +265,8 @@ class Pool:
         if self._cgroup_tree is None:
             return None
         if not self._free_cgroups:
-            return self._cgroup_tree.create(f"cell-{self._last_id}", spec.profile.limits)
+            # Named after the slots too: a killed supervisor of our pid may have left its groups.
+            return self._cgroup_tree.create(f"{self._first_slot:x}-{self._last_id}", spec.profile.limits)
         cgroup = self._free_cgroups.pop()
         cgroup.set_limits(spec.profile.limits)
         return cgroup
@@ -314,6 +333,9 @@ class Pool:
         self._zygotes.remove(zygote)
         if self._closing:
             return
+        for id, maker in list(self._zygote_of.items()):
+            if maker is zygote:
+                self.cells[id].kill()
         now = _now()
         self._deaths = [death for death in self._deaths if now - death < RESTART_S] + [now]
         if len(self._deaths) > RESTARTS:

@@ -125,7 +125,9 @@ class Zygote:
             return
         id = cast("int", message["id"])
         self.asked.discard(id)
-        if message["op"] == "spawned":
+        if message["op"] == "spawned" and not fds:  # cut off: no descriptor is left here. Its control socket ends it.
+            self._on_failed(id, Failed("spawn", "The supervisor is out of descriptors.", "", "Raise ulimit -n."))
+        elif message["op"] == "spawned":
             self._on_spawned(id, cast("int", message["pid"]), fds[0])
         else:
             self._on_failed(id, Failed(*cast("list[str]", message["failure"])))

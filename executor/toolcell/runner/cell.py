@@ -13,8 +13,9 @@ import sys
 from dataclasses import dataclass
 from typing import NoReturn, cast
 
-from toolcell.wire.frames import Field, FrameDecoder, Violation, WireLimits, encode
+from toolcell.wire.frames import Field, FrameDecoder, Violation, encode
 from toolcell.wire.messages import VERSION, Exited, Failed, Hello, Load, Message, Ready, Recycle, from_fields, to_fields
+from toolcell.wire.protocol import CONTROL_LIMITS
 from toolcell_sandbox.enter import Entered
 
 from . import fds, loading, serve
@@ -38,11 +39,11 @@ class Control:
     """The control socket, blocking."""
 
     def __init__(self) -> None:
-        self._decoder = FrameDecoder(WireLimits())
+        self._decoder = FrameDecoder(CONTROL_LIMITS)
         self._waiting: list[Message] = []
 
     def send(self, message: Message) -> None:
-        fds.write_all(fds.CONTROL, encode(to_fields(message), WireLimits()))
+        fds.write_all(fds.CONTROL, encode(to_fields(message), CONTROL_LIMITS))
 
     def receive(self) -> Message:
         """The supervisor's next message. Its end being closed is the end of this cell."""

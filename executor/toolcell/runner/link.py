@@ -14,6 +14,7 @@ from toolcell.wire.protocol import CellLink, Event, State
 
 from . import fds
 
+IN_FLIGHT = 200  # of the 256 of wire.protocol.CallLimits
 _libc = ctypes.CDLL(None)
 
 
@@ -35,6 +36,7 @@ class Link:
         self._last_request = 0
         self._replies: dict[int, Reply] = {}
         self._futures: dict[int, asyncio.Future[Reply]] = {}
+        self._room = asyncio.Semaphore(IN_FLIGHT)
         self._calls: list[Call] = []
         self.cancelled = False
 
@@ -82,18 +84,19 @@ class Link:
     async def arequest(self, operation: str, arguments: dict[str, Field]) -> Field:
         """The same for an async tool: the loop goes on while the broker works."""
         loop = asyncio.get_running_loop()
-        with self._lock:
-            number = self._send_request(operation, arguments)
-        future: asyncio.Future[Reply] = loop.create_future()
-        if not self._futures:
-            loop.add_reader(fds.FRAMES_IN, self._on_readable)
-        self._futures[number] = future
-        try:
-            return _value(await future)
-        finally:
-            del self._futures[number]
+        async with self._room:  # the supervisor takes no more at once
+            with self._lock:
+                number = self._send_request(operation, arguments)
+            future: asyncio.Future[Reply] = loop.create_future()
             if not self._futures:
-                loop.remove_reader(fds.FRAMES_IN)
+                loop.add_reader(fds.FRAMES_IN, self._on_readable)
+            self._futures[number] = future
+            try:
+                return _value(await future)
+            finally:
+                del self._futures[number]
+                if not self._futures:
+                    loop.remove_reader(fds.FRAMES_IN)
 
     def poll(self) -> None:
         """Read what has come, without waiting: a cancellation, perhaps."""

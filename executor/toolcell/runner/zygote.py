@@ -100,7 +100,7 @@ class Zygote:
     def on_cell(self, request: dict[str, object], received: list[int]) -> int | None:
         """Fork a cell onto the five descriptors that came with the request: control, in, out, stdout, stderr."""
         for source, target in zip(received, (fds.CONTROL, fds.FRAMES_IN, fds.FRAMES_OUT, 1, 2), strict=True):
-            os.dup2(source, target, inheritable=False)
+            os.dup2(source, target, inheritable=target in (1, 2))  # a program that a tool starts has the two streams
         try:
             child = spawn(
                 Profile.from_wire(cast("dict[str, object]", request["profile"])),

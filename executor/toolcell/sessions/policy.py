@@ -32,6 +32,20 @@ def session_grants(kind: SessionKind, profile: Profile, parent: Set[Capability] 
     return frozenset(grants if parent is None else grants & parent)
 
 
+def within(profile: Profile, parent: Profile) -> Profile:
+    """A child session's profile: no path, limit, grant or variable that its parent's does not have."""
+    readable = (*parent.readable, *parent.writable, *parent.system)
+    return profile.replace(
+        grants=profile.grants & parent.grants,
+        limits=profile.limits.narrow(parent.limits),
+        readable=tuple(path for path in profile.readable if is_below(path, readable)),
+        writable=tuple(path for path in profile.writable if is_below(path, parent.writable)),
+        system=tuple(path for path in profile.system if is_below(path, readable)),
+        pass_env=tuple(name for name in profile.pass_env if name in parent.pass_env),
+        proc=profile.proc and parent.proc,
+    )
+
+
 def confine(profile: Profile, given: Set[Capability], workspace: Path, limits: Limits) -> Profile:
     """The profile of one cell: the session's, with the workspace as far as the grants go, and nothing more.
 

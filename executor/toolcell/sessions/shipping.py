@@ -4,6 +4,8 @@ By value means cloudpickle, made here of what is the user's own already, and unp
 Nothing that comes out of a cell is ever unpickled.
 """
 
+import dataclasses
+import io
 import sys
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
@@ -28,7 +30,7 @@ def ship(tool: Tool[..., Any]) -> Mapping[str, object]:
         return {"name": tool.name, "how": "import", "where": path}
     try:
         with _by_value(_unreachable_modules()):
-            pickled = cloudpickle.dumps(tool)
+            pickled = _pickled(tool)
     except Exception as error:  # pickling runs the reducers of whatever the function refers to
         raise UsageError(
             f"The tool {tool.name!r} cannot be sent to a cell by value: {error}. It refers to something that cannot be "
@@ -41,6 +43,19 @@ def ship(tool: Tool[..., Any]) -> Mapping[str, object]:
             "can be sent by value. Put its data into a file of the workspace, or the tool into an installed module."
         )
     return {"name": tool.name, "how": "pickle", "where": pickled}
+
+
+class _Pickler(cloudpickle.Pickler):
+    """Dataclasses compare with `MISSING` by identity, so it must arrive as what it is, not as a copy."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        return "MISSING" if obj is dataclasses.MISSING else super().reducer_override(obj)
+
+
+def _pickled(tool: Tool[..., Any]) -> bytes:
+    with io.BytesIO() as file:
+        _Pickler(file).dump(tool)
+        return file.getvalue()
 
 
 def _import_path(tool: Tool[..., Any]) -> str | None:

@@ -640,9 +640,9 @@ def send_half_a_frame_and_stay() -> NoReturn:
 
 
 def send_two_results() -> str:
-    """A result "first" of its own making, then the regular one, "second"."""
-    write_frames(frame_of(16, call_number(), _payload("first")))
-    return "second"
+    """A result "first" of its own making and another behind it, in one write; then the regular one."""
+    write_frames(frame_of(16, call_number(), _payload("first")) + frame_of(16, call_number(), _payload("second")))
+    return "third"
 
 
 def send_a_forged_call_number() -> NoReturn:

@@ -272,6 +272,8 @@ class CellLink:
         return message
 
 
+CONTROL_LIMITS: Final = WireLimits(frame_bytes=256 * 1024 * 1024, string_bytes=64 * 1024 * 1024)
+"""Of the control socket: one `Load` carries every tool of a cell, some by value."""
 _CONTROL_FIRST: Final = (Hello, Failed)
 
 
