@@ -66,10 +66,12 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 def nothing_is_left(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
-    """No test leaves a child, a descriptor, a cgroup, a mount or a temporary file. For tests that share a supervisor
-    with others of their module, `nothing_is_left_of_the_module` looks once, at the end.
+    """No test of a module that uses supervisors or pools leaves a child, a descriptor, a cgroup, a mount or a temporary
+    file. For tests that share a supervisor with others of their module, `nothing_is_left_of_the_module` looks once, at
+    the end.
     """
-    if SHARED in request.fixturenames:
+    uses_one = "supervise" in request.fixturenames or {"Supervisor", "Pool"} & vars(request.module).keys()
+    if SHARED in request.fixturenames or not uses_one:
         yield
         return
     monkeypatch.setattr(tempfile, "tempdir", str(_temporary_root(tmp_path_factory)))

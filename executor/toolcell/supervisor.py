@@ -10,7 +10,7 @@ from typing import Any, Self
 import anyio
 import anyio.abc
 
-from toolcell_sandbox.profile import Profile
+from toolcell_sandbox.profile import Profile, is_below
 from toolcell_sandbox.report import SandboxReport
 from toolcell_tools.capability import SessionKind
 from toolcell_tools.definition import Tool
@@ -27,7 +27,7 @@ from .journal import Journal, RecentJournal, Record
 from .pool.pool import Pool
 from .pool.reactor import Reactor, Waiter, current_reactor
 from .session import Session, new_session_id
-from .sessions.policy import session_grants, within
+from .sessions.policy import resolved, session_grants, within
 from .sessions.shipping import ship
 
 _log = logging.getLogger("toolcell")
@@ -192,10 +192,14 @@ class Supervisor:
         if self._pool is None:
             raise UsageError(_NOT_RUNNING)
         root = _workspace(workspace)
+        around = [str(parent.workspace)] if parent is not None else []
+        if is_below(os.path.abspath(workspace), around) and not is_below(str(root), around):
+            raise UsageError(f"The workspace leads out of the parent's by a symbolic link: {str(workspace)!r}.")
         id = session_id or new_session_id(kind)
         if id in self._sessions:
             raise UsageError(f"There is an open session of this id already: {id!r}. Close it or choose another.")
         profile = profile or self._profiles[kind]
+        profile = resolved(profile)
         if parent is not None:
             profile = within(profile, parent.profile)
         session = Session(

@@ -46,6 +46,8 @@ class Profile:
     `grants` are capability values; this package itself reads only "exec" (execve is allowed).
     `readable` and `writable` are absolute paths bound into the cell at the same place; whatever is not bound is absent.
     `/tmp` is always private to the cell and gone with it.
+    Without `follow_links`, a readable or writable path that is or passes a symbolic link is refused: for paths that
+    were resolved when they could be trusted, and lie where a cell may have put a link since.
     """
 
     grants: frozenset[str] = frozenset()
@@ -58,6 +60,7 @@ class Profile:
     network: NoNetwork = NoNetwork()
     proc: bool = True
     cwd: str = "/tmp"
+    follow_links: bool = True
     hostname: str = "toolcell"
 
     def __post_init__(self) -> None:

@@ -73,6 +73,12 @@ def plan(profile: Profile, identity: Identity) -> View:
                     errno=error.errno or 0,
                     cure="Make it and its parents accessible to this user, or take it out of the profile.",
                 ) from error
+            if met and not system and not profile.follow_links:
+                raise SandboxError(
+                    f"A path of the profile has become a symbolic link: {path}",
+                    step="plan view",
+                    cure="Find out which tool put it there, and open the session anew.",
+                )
             if real in ("/", "/tmp", "/proc", "/dev", "/sys"):
                 raise SandboxError(
                     f"A path of the profile is really {real}: {path}", step="plan view", cure="Name what is below it."

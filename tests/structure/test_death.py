@@ -72,7 +72,7 @@ async def test_a_zygote_that_is_killed_while_nothing_runs_is_not_noticed(
         for value in range(2):  # more deaths than five in ten seconds, and the supervisor gives up
             for zygote in zygotes():
                 zygote.kill()
-            await anyio.sleep(0.05)
+            await until(lambda: not supervisor.pool.cells, 2.0)
             assert (await session.call("echo", {"value": value})).unwrap() == value
 
 
@@ -112,9 +112,11 @@ async def test_a_standby_that_is_killed_while_it_waits_is_replaced(
         (cell,) = supervisor.pool.cells.values()
         for value in range(5):
             await until(lambda: cell.free, 2.0)
-            for standby in psutil.Process(cell.pid).children():
+            dead = psutil.Process(cell.pid).children()
+            for standby in dead:
                 standby.kill()
-            await anyio.sleep(0.05)
+            while not cell.free or psutil.Process(cell.pid).children() in ([], dead):
+                await anyio.sleep(0.01)
             assert (await session.call("echo", {"value": value})).unwrap() == value
 
 

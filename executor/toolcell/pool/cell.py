@@ -117,6 +117,7 @@ class Cell:
         self._watchdog: Deadline | None = None
         self._failure: Failed | None = None
         self._doomed = False
+        self._blameless = False
         self._call_pid = 0
         self._status_fd = -1
         self._cpu_before = 0.0
@@ -567,10 +568,13 @@ class Cell:
         if self._pidfd >= 0:
             _kill(self._pidfd)
 
-    def abandon(self) -> None:
-        """The zygote is gone, so the cell is or never will be."""
+    def orphan(self) -> None:
+        """The zygote is gone, so the cell is too, or will never be. Nobody's fault: its calls may have another."""
+        self._blameless = True
         if self._pidfd < 0:
             self._die()
+        else:
+            self.kill()
 
     def _die(self) -> None:
         if self.state is CellState.DEAD:
@@ -592,7 +596,7 @@ class Cell:
         if self._pidfd >= 0:
             os.close(self._pidfd)
             self._pidfd = -1
-        self._keeper.on_dead(self, self._failure)
+        self._keeper.on_dead(self, None if self._blameless else self._failure)
 
     # -- small things -------------------------------------------------------------------------------------------------
 

@@ -333,9 +333,6 @@ class Pool:
         self._zygotes.remove(zygote)
         if self._closing:
             return
-        for id, maker in list(self._zygote_of.items()):
-            if maker is zygote:
-                self.cells[id].kill()
         now = _now()
         self._deaths = [death for death in self._deaths if now - death < RESTART_S] + [now]
         if len(self._deaths) > RESTARTS:
@@ -344,10 +341,8 @@ class Pool:
                 self._end_waiting(run, Outcome(ending="unavailable", message=self._broken))
         else:
             self._new_zygote(self.report.to_wire())
-        for id in zygote.asked:
-            self.cells[id].on_not_spawned(
-                Failed("spawn", "The zygote ended before it made the cell.", "", "Call again.")
-            )
+        for cell in [self.cells[id] for id, maker in self._zygote_of.items() if maker is zygote]:
+            cell.orphan()
 
     # -- time ---------------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ supervisor.
 """
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from toolcell.wire.frames import Field
 from toolcell_tools.capability import Capability
@@ -23,18 +23,27 @@ class _Brokered:
         try:
             return self._link.request(operation, arguments)
         except Refused as refusal:
-            raise _raisable(refusal) from None
+            raise _raisable(refusal, operation) from None
 
     async def _aask(self, operation: str, arguments: dict[str, Field]) -> Any:
         try:
             return await self._link.arequest(operation, arguments)
         except Refused as refusal:
-            raise _raisable(refusal) from None
+            raise _raisable(refusal, operation) from None
 
 
-def _raisable(refusal: Refused) -> Exception:
+_CAPABILITY = {
+    "channel.send": Capability.CHANNEL,
+    "memory.search": Capability.MEMORY_READ,
+    "memory.store": Capability.MEMORY_WRITE,
+    "web.search": Capability.WEB,
+    "web.fetch": Capability.WEB,
+}
+
+
+def _raisable(refusal: Refused, operation: str) -> Exception:
     if refusal.kind == "permission_denied":
-        return MissingCapability(Capability(cast("str", refusal.data["capability"])))
+        return MissingCapability(_CAPABILITY[operation])
     return ToolFailure(str(refusal), refusal.data or None)
 
 

@@ -106,9 +106,8 @@ async def serve(table: Table, principal: Principal, operation: str, arguments: A
     """Carry out one request. Raises Refusal; what else a backend raises is its own fault and propagates."""
     row = table.get(operation)
     if row is None:
-        known = OPERATIONS.get(operation)
-        data = {"capability": known[0].value} if known else {}
-        raise Refusal("permission_denied", f"The operation {operation[:64]!r} was not granted to this call.", data)
+        # The same words for what is forbidden and for what does not exist: a refusal tells nothing.
+        raise Refusal("permission_denied", f"The operation {operation[:64]!r} was not granted to this call.")
     try:
         return await row(principal, arguments)
     except BackendError as error:

@@ -32,6 +32,15 @@ def session_grants(kind: SessionKind, profile: Profile, parent: Set[Capability] 
     return frozenset(grants if parent is None else grants & parent)
 
 
+def resolved(profile: Profile) -> Profile:
+    """The profile with its paths resolved now, before any cell of the session could put a link in their way."""
+    return profile.replace(
+        readable=tuple(os.path.realpath(path) for path in profile.readable),
+        writable=tuple(os.path.realpath(path) for path in profile.writable),
+        follow_links=False,
+    )
+
+
 def within(profile: Profile, parent: Profile) -> Profile:
     """A child session's profile: no path, limit, grant or variable that its parent's does not have."""
     readable = (*parent.readable, *parent.writable, *parent.system)
