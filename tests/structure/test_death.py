@@ -149,7 +149,7 @@ def test_when_the_supervisor_is_killed_every_process_is_gone_within_a_second(tmp
         with supervisor.stdout as stdout:
             pids = [int(word) for word in stdout.readline().split()]
         assert len(pids) >= 6 * 2, "cells and their calls, and zygotes"
-        assert list(cgroups_of(supervisor.pid)) != []
+        assert bool(list(cgroups_of(supervisor.pid))) == (os.geteuid() == 0)
     finally:
         supervisor.kill()
         supervisor.wait()
