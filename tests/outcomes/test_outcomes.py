@@ -264,7 +264,7 @@ ROWS = [
     row(m.burn_in_short_children, "limit_exceeded", limit("cpu", 0.25), ends_within(3.0), limits={"cpu_s": 0.25}),
     # memory
     row(m.eat_memory, "limit_exceeded", MEMORY, EATS),
-    # Without a cgroup, a process at its address space limit that swallows MemoryError is bounded, and ends at its deadline.
+    # Without a cgroup, a process at the limit of its address space that swallows MemoryError ends at its deadline.
     row(m.eat_memory_and_go_on, "limit_exceeded", MEMORY, EATS) if ROOT else row(m.eat_memory_and_go_on, "timeout"),
     row(m.ask_for_a_terabyte, "limit_exceeded", MEMORY),
     row(m.eat_memory_in_children, "limit_exceeded", MEMORY, ends_within(4.0)),
