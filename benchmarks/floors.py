@@ -4,18 +4,22 @@ Each floor is timed inside a helper process of its own, a clean single-threaded 
 script of (`python -I floors.py …`): the harness around it, pytest and an event loop, must not be in the floor.
 """
 
+import fcntl
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import repeat, starmap
 from types import TracebackType
 from typing import Self
 
 Sample = Callable[[], float]
 _FORKED = 7  # an exit status that nothing exits with by accident
 _CLONE_NEWUSER = 0x10000000
+_CALLS = 1000
 
 
 class Floor:
@@ -59,6 +63,11 @@ def fork_exit_wait(samples: int, pause_s: float = 0.0) -> Floor:
 def fork_unshare(samples: int) -> Floor:
     """Fork the same interpreter, make all namespaces, fork their first process, and hear from it."""
     return Floor(samples, "unshare")
+
+
+def system_calls(samples: int, name: str, *, filtered: bool) -> Floor:
+    """One system call, on average of a thousand; in a process with the seccomp filter of a cell, or without."""
+    return Floor(samples, "system call", name, "filtered" if filtered else "free")
 
 
 # -- inside the helper -------------------------------------------------------------------------------------------------
@@ -142,7 +151,42 @@ def _unshare() -> float:
     return taken
 
 
+def _start_system_calls(name: str, how: str) -> Sample:
+    from toolcell_sandbox.mechanisms import capabilities, seccomp
+
+    null = os.open(os.devnull, os.O_RDONLY)
+    loops: dict[str, Callable[[], Iterator[object]]] = {  # all in C: a loop of bytecode would take as long as the call
+        "getppid": lambda: starmap(os.getppid, repeat((), _CALLS)),
+        "fcntl": lambda: starmap(fcntl.fcntl, repeat((null, fcntl.F_GETFD), _CALLS)),
+        "open, close": lambda: map(os.close, starmap(os.open, repeat((os.devnull, os.O_RDONLY), _CALLS))),
+    }
+    if how == "filtered":
+        capabilities.no_new_privileges()
+        seccomp.load(seccomp.program(allow_exec=False))
+        assert _is_refused(), "the filter is not in force"
+
+    def sample() -> float:
+        loop = loops[name]()
+        start = time.perf_counter()
+        deque(loop, maxlen=0)
+        return (time.perf_counter() - start) / _CALLS
+
+    return sample
+
+
+def _is_refused() -> bool:
+    import socket
+
+    try:
+        socket.socket().close()
+    except OSError:
+        return True
+    return False
+
+
 def _sampler(kind: str, arguments: list[str]) -> Sample:
+    if kind == "system call":
+        return _start_system_calls(*arguments)
     if kind == "ping-pong":
         return _start_ping_pong(int(arguments[0]), arguments[1])
     _become_like_a_zygote()

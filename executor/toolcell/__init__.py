@@ -10,7 +10,8 @@ from importlib import import_module
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
 if TYPE_CHECKING:
     from toolcell_sandbox.limits import Limits
-    from toolcell_sandbox.profile import NoNetwork, Profile
+    from toolcell_sandbox.network import HostNetwork, NoNetwork, ProxyNetwork
+    from toolcell_sandbox.profile import Profile
     from toolcell_sandbox.report import Mechanism, SandboxReport
     from toolcell_tools.annotations import Annotations
     from toolcell_tools.artifact import Artifact
@@ -45,14 +46,16 @@ if TYPE_CHECKING:
     from .backends.protocols import Channel, MemoryStore, WebClient
     from .backends.web import PublicWeb
     from .call import ToolCall
-    from .errors import SandboxUnavailableError, ToolcellError, UsageError
+    from .config.load import Config, load_config
+    from .errors import ConfigError, ConfigProblem, SandboxUnavailableError, ToolcellError, UsageError
     from .journal.journal import Journal, RecentJournal, Record
     from .session import Session
     from .supervisor import Supervisor
 
 _HOMES = {
     "toolcell_sandbox.limits": "Limits",
-    "toolcell_sandbox.profile": "NoNetwork Profile",
+    "toolcell_sandbox.network": "HostNetwork NoNetwork ProxyNetwork",
+    "toolcell_sandbox.profile": "Profile",
     "toolcell_sandbox.report": "Mechanism SandboxReport",
     "toolcell_tools.annotations": "Annotations",
     "toolcell_tools.artifact": "Artifact",
@@ -75,7 +78,8 @@ _HOMES = {
     "toolcell.backends.protocols": "Channel MemoryStore WebClient",
     "toolcell.backends.web": "PublicWeb",
     "toolcell.call": "ToolCall",
-    "toolcell.errors": "SandboxUnavailableError ToolcellError UsageError",
+    "toolcell.config.load": "Config load_config",
+    "toolcell.errors": "ConfigError ConfigProblem SandboxUnavailableError ToolcellError UsageError",
     "toolcell.journal.journal": "Journal RecentJournal Record",
     "toolcell.session": "Session",
     "toolcell.supervisor": "Supervisor",
@@ -90,9 +94,13 @@ __all__ = [
     "Capability",
     "CapturedOutput",
     "Channel",
+    "Config",
+    "ConfigError",
+    "ConfigProblem",
     "Crashed",
     "ExecutionError",
     "FetchedPage",
+    "HostNetwork",
     "Journal",
     "LimitExceeded",
     "Limits",
@@ -107,6 +115,7 @@ __all__ = [
     "PermissionTier",
     "Profile",
     "ProtocolViolation",
+    "ProxyNetwork",
     "PublicWeb",
     "RecentJournal",
     "Record",
@@ -136,6 +145,7 @@ __all__ = [
     "ValidationError",
     "WebClient",
     "base_tools",
+    "load_config",
     "require",
     "tool",
 ]

@@ -28,6 +28,8 @@ from toolcell_tools.result import ToolResult
 from . import session as _session
 from . import supervisor as _supervisor
 from .backends.protocols import Channel, MemoryStore, WebClient
+from .backends.web import Resolver, resolve_with_system
+from .config import Config
 from .errors import UsageError
 from .journal import Journal
 
@@ -141,9 +143,11 @@ class Supervisor:
         *,
         profiles: Mapping[SessionKind, Profile] | None = None,
         journal: Journal | None = None,
-        allow_missing: Iterable[str] = frozenset(),
+        allow_missing: Iterable[str] | None = None,
         max_cells: int | None = None,
-        standby: int = 1,
+        standby: int | None = None,
+        config: Config | None = None,
+        resolve: Resolver = resolve_with_system,
     ) -> None:
         self._inner = _supervisor.Supervisor(
             tools,
@@ -152,6 +156,8 @@ class Supervisor:
             allow_missing=allow_missing,
             max_cells=max_cells,
             standby=standby,
+            config=config,
+            resolve=resolve,
         )
         self._stack = ExitStack()
         self._portal: BlockingPortal | None = None

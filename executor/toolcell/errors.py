@@ -2,6 +2,9 @@
 value.
 """
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+
 
 class ToolcellError(Exception):
     """The root of everything that toolcell raises."""
@@ -20,3 +23,25 @@ class SandboxUnavailableError(ToolcellError):
         super().__init__(message)
         self.mechanism = mechanism
         self.cure = cure
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigProblem:
+    """One mistake in the settings: where it is, and what to do. `key` is empty where the file itself is wrong."""
+
+    source: str
+    line: int | None
+    key: str
+    message: str
+
+    def __str__(self) -> str:
+        place = self.source if self.line is None else f"{self.source}:{self.line}"
+        return f"{place}: {self.key}: {self.message}" if self.key else f"{place} {self.message}"
+
+
+class ConfigError(ToolcellError):
+    """The settings of a toolcell.toml are wrong. The message has a line for each of `problems`."""
+
+    def __init__(self, problems: Iterable[ConfigProblem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(map(str, self.problems)))

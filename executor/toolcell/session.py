@@ -6,18 +6,22 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from socket import socket
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 
 from toolcell_sandbox.limits import Limits
+from toolcell_sandbox.network import ProxyNetwork
 from toolcell_sandbox.profile import Profile
 from toolcell_tools.capability import Capability, SessionKind
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.definition import Tool
 from toolcell_tools.result import SandboxSummary, ToolResult
 
+from .backends.egress import Egress, Gateway
 from .backends.protocols import Channel, MemoryStore, WebClient
 from .call import ToolCall
 from .dispatch.pipeline import Repair, dispatch
@@ -28,7 +32,7 @@ from .pool.pool import Pool
 from .pool.run import CellKey, CellSpec, Run
 from .sessions import broker, tree
 from .sessions.grants import Grants, grants_for
-from .sessions.policy import confine
+from .sessions.policy import confine, summary_for
 from .wire.frames import Field
 from .wire.messages import Log, Progress, Request
 
@@ -51,6 +55,7 @@ class Route:
     table: broker.Table
     limits: Limits
     exclusive: str
+    sandbox: SandboxSummary
 
 
 class Session:
@@ -211,6 +216,10 @@ class Session:
         return self._supervisor.journal
 
     @property
+    def gateway(self) -> Gateway:
+        return self._supervisor.gateway
+
+    @property
     def sandbox(self) -> SandboxSummary:
         return self._supervisor.sandbox_summary
 
@@ -246,6 +255,7 @@ class Session:
             broker.table_for(grants.given),
             limits,
             exclusive=self.id if mutates else "",
+            sandbox=summary_for(self.sandbox, profile.reach),
         )
 
     def _shares(self, tool: Tool[..., Any], key: CellKey) -> bool:
@@ -309,18 +319,14 @@ def limits_for(tool: Tool[..., Any], limits: Limits) -> Limits:
 class _Listener:
     """Hears what one call says while it runs."""
 
-    __slots__ = ("_on_progress", "_operations", "_route", "_session")
+    __slots__ = ("_egress", "_on_progress", "_operations", "_route", "_session")
 
     def __init__(self, session: Session, route: Route, on_progress: OnProgress | None) -> None:
         self._session = session
         self._route = route
         self._on_progress = on_progress
-        self._operations: set[anyio.CancelScope] = set()
-
-    def on_end(self, run: Run) -> None:
-        """The call is over: nobody waits for the handle operations that it began."""
-        for scope in self._operations:
-            scope.cancel()
+        self._operations: set[anyio.CancelScope] = set()  # handle operations that are under way
+        self._egress: Egress | None = None  # made when the call connects to its proxy for the first time
 
     def on_progress(self, run: Run, progress: Progress) -> None:
         if self._on_progress is None:
@@ -371,6 +377,22 @@ class _Listener:
             _log.exception("the backend of %s failed", request.operation)
             failure = broker.Refusal("execution", f"The supervisor could not carry out {request.operation!r}.")
             return False, failure.to_wire()
+
+    def on_connection(self, run: Run, connection: socket) -> bool:
+        if self._egress is None:
+            policy = self._route.spec.profile.reach
+            assert isinstance(policy, ProxyNetwork)  # no other cell has a socket to connect to
+            self._egress = self._session.gateway.egress(policy, partial(self._on_egress, run))
+        return self._egress.take(connection)
+
+    def _on_egress(self, run: Run, data: dict[str, Any]) -> None:
+        self._session.journal.write(Record("egress", self._session.id, run.call_id, {"tool": run.tool, **data}))
+
+    def on_ended(self, run: Run) -> None:
+        for scope in self._operations:  # nobody waits for them any more
+            scope.cancel()
+        if self._egress is not None:
+            self._egress.close()
 
     def on_incident(self, run: Run, what: str) -> None:
         _log.warning("call %s of %s: %s", run.call_id, run.tool, what)

@@ -18,9 +18,11 @@ from toolcell_tools.function import as_tool
 from toolcell_tools.result import SandboxSummary
 
 from .backends.channel import LogChannel
+from .backends.egress import Gateway
 from .backends.memory import SQLiteMemory
 from .backends.protocols import Channel, MemoryStore, WebClient
-from .backends.web import PublicWeb
+from .backends.web import PublicWeb, Resolver, resolve_with_system
+from .config import Config
 from .dispatch.validate import Validator
 from .errors import UsageError
 from .journal import Journal, RecentJournal, Record
@@ -39,7 +41,9 @@ class Supervisor:
 
     `tools` are Tools or plain functions. `profiles` replaces the preset of a session kind. `journal` takes a record of
     every call. `allow_missing` names mechanisms of the sandbox that may be missing here, which every result then says.
-    `max_cells` bounds the cells at any time; `standby` is how many call processes wait ready in each, 0 or 1.
+    `max_cells` bounds the cells at any time; `standby` is how many call processes wait ready in each, 0 or 1 (the
+    default). `config`, from `load_config`, gives what is left out of these four; what is given here replaces it.
+    `resolve(host, port)` looks names up for `ProxyNetwork`: blocking, returns addresses.
     Entering raises SandboxUnavailableError where a mechanism is missing that `allow_missing` does not name.
     """
 
@@ -49,10 +53,18 @@ class Supervisor:
         *,
         profiles: Mapping[SessionKind, Profile] | None = None,
         journal: Journal | None = None,
-        allow_missing: Iterable[str] = frozenset(),
+        allow_missing: Iterable[str] | None = None,
         max_cells: int | None = None,
-        standby: int = 1,
+        standby: int | None = None,
+        config: Config | None = None,
+        resolve: Resolver = resolve_with_system,
     ) -> None:
+        if config is not None:
+            profiles = {**config.profiles, **(profiles or {})}
+            allow_missing = config.allow_missing if allow_missing is None else allow_missing
+            max_cells = config.max_cells if max_cells is None else max_cells
+            standby = config.standby if standby is None else standby
+        standby = 1 if standby is None else standby
         if standby not in (0, 1):
             raise UsageError(
                 f"standby is not 0 or 1: {standby!r}. A cell runs one call at a time, so one waits at most."
@@ -65,12 +77,13 @@ class Supervisor:
         self._profiles = {kind: Profile.for_kind(kind.value) for kind in SessionKind}
         self._profiles.update({SessionKind(kind): profile for kind, profile in (profiles or {}).items()})
         self.journal: Journal = RecentJournal() if journal is None else journal
-        self._allow_missing = frozenset(allow_missing)
+        self._allow_missing = frozenset(allow_missing or ())
         self._max_cells = max_cells
         self._standby = bool(standby)
         self._sessions: dict[str, Session] = {}
         self._validators: dict[str, Validator] = {}
         self._shipments: dict[str, Mapping[str, object]] = {}
+        self.gateway = Gateway(self.in_background, resolve=resolve, most=default_max_connections())
         self._pool: Pool | None = None
         self._left = False
         self._reactor: Reactor | None = None
@@ -273,6 +286,16 @@ def default_max_cells() -> int:
     soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     by_descriptors = (soft - 128) // 10 if soft != resource.RLIM_INFINITY else 1024
     return max(4, min(by_descriptors, 32 * (os.cpu_count() or 1)))
+
+
+def default_max_connections() -> int:
+    """As many proxied connections as descriptors allow beside the cells: each takes two."""
+    import resource
+
+    soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return 1024
+    return max(16, min(1024, (soft - 128 - 10 * default_max_cells()) // 2))
 
 
 def _origin(tool: Tool[..., Any]) -> str:

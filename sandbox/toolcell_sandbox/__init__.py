@@ -8,11 +8,13 @@ TYPE_CHECKING = False  # checkers know this name; importing typing would cost mi
 if TYPE_CHECKING:
     from .enter import Entered, enter
     from .errors import SandboxError
+    from .explain import explain
     from .identity import Identity
     from .kernel.probe import probe
     from .limits import Limits
     from .mechanisms.cgroups import Cgroup, CgroupTree
-    from .profile import NoNetwork, Profile
+    from .network import HostNetwork, NoNetwork, ProxyNetwork
+    from .profile import Profile
     from .report import Mechanism, SandboxReport
     from .run import run
     from .spawn import Child, spawn
@@ -22,14 +24,17 @@ _HOMES = {
     "CgroupTree": "mechanisms.cgroups",
     "Child": "spawn",
     "Entered": "enter",
+    "HostNetwork": "network",
     "Identity": "identity",
     "Limits": "limits",
     "Mechanism": "report",
-    "NoNetwork": "profile",
+    "NoNetwork": "network",
     "Profile": "profile",
+    "ProxyNetwork": "network",
     "SandboxError": "errors",
     "SandboxReport": "report",
     "enter": "enter",
+    "explain": "explain",
     "probe": "kernel.probe",
     "run": "run",
     "spawn": "spawn",
@@ -39,14 +44,17 @@ __all__ = [
     "CgroupTree",
     "Child",
     "Entered",
+    "HostNetwork",
     "Identity",
     "Limits",
     "Mechanism",
     "NoNetwork",
     "Profile",
+    "ProxyNetwork",
     "SandboxError",
     "SandboxReport",
     "enter",
+    "explain",
     "probe",
     "run",
     "spawn",

@@ -8,6 +8,7 @@ from . import selftest
 from .errors import SandboxError
 from .identity import Identity, enter_user_namespace
 from .mechanisms import capabilities, cgroups, fds, landlock, lifetime, mounts, namespaces, rlimits, seccomp
+from .network import PROXY_HOST, PROXY_PORT, HostNetwork, Network, ProxyNetwork
 from .profile import Profile
 from .report import Mechanism, SandboxReport
 from .view import View
@@ -47,13 +48,14 @@ class Entered:
 
 def enter(
     order: Order,
-    fork_init: Callable[[], None],
+    fork_init: Callable[[int], None],
     await_adoption: Callable[[], None],
     note: Callable[[str], None] = lambda step: None,
 ) -> Entered:
     """Confine this process for good. Single-threaded; starts in a child of the caller, returns in the cell's init.
 
-    `fork_init` forks and returns only in the init; the process that called `enter` exits. `await_adoption` returns
+    `fork_init(listener)` forks and returns only in the init; the process that called `enter` hands on the listening
+    socket of the cell's proxy (-1 where it has none), which the init does not get, and exits. `await_adoption` returns
     once it is gone and the init is the caller's child. `note` hears the name of each finished step.
     Raises SandboxError at the first step that fails; nothing may run after that.
     """
@@ -74,9 +76,11 @@ def enter(
     if identity.user_namespace and "user_namespace" not in off:
         enter_user_namespace(identity)
         note("user namespace")
-    namespaces.unshare(namespaces.FLAGS.keys() - off)  # the cgroup namespace after joining, or it shows the path
+    shared = {"net_namespace"} if isinstance(profile.reach, HostNetwork) else set[str]()
+    namespaces.unshare(namespaces.FLAGS.keys() - off - shared)  # cgroup after joining, or it shows the path
     note("namespaces")
-    fork_init()
+    listener = _listen_for_proxy() if isinstance(profile.reach, ProxyNetwork) else -1
+    fork_init(listener)
 
     # In the init: pid 1 of its own pid namespace.
     note("fork init")
@@ -118,7 +122,8 @@ def enter(
     os.close(order.parent_fd)
     note("privileges")
     if "landlock" not in off:
-        landlock.restrict(_landlock_rules(order, own_root=own_root), order.landlock_abi)
+        rules = _landlock_rules(order, own_root=own_root)
+        landlock.restrict(rules, order.landlock_abi, connect=_ports(profile.reach))
         note("landlock")
     if "seccomp" not in off:
         seccomp.load(order.filter)
@@ -126,6 +131,19 @@ def enter(
     selftest.verify(order, own_root=own_root)
     note("self-test")
     return Entered(profile, identity, _in_force(order, proc_error))
+
+
+def _listen_for_proxy() -> int:
+    from .mechanisms import loopback  # imports socket, which no other cell needs
+
+    return loopback.listen(PROXY_HOST, PROXY_PORT)
+
+
+def _ports(network: Network) -> tuple[int, ...] | None:
+    """The TCP ports that may be connected to; None for all."""
+    if isinstance(network, HostNetwork):
+        return None
+    return (PROXY_PORT,) if isinstance(network, ProxyNetwork) else ()
 
 
 def _change_directory(path: str) -> None:
@@ -168,6 +186,12 @@ def _in_force(order: Order, proc_error: int) -> SandboxReport:
     if proc_error:
         detail = "the kernel refuses a fresh /proc here (mount too revealing); the cell has none"
         changes.append(Mechanism("proc", "substituted", detail, proc_error, "Unmask /proc of the container."))
+    if isinstance(order.profile.reach, HostNetwork):
+        choice = "not used: the profile says HostNetwork(), which shares the host's network"
+        changes += [Mechanism(name, "substituted", choice) for name in ("net_namespace", "landlock_net")]
+    elif isinstance(order.profile.reach, ProxyNetwork):
+        detail = f"with a proxy at {PROXY_HOST}:{PROXY_PORT}, which lives outside"
+        changes.append(Mechanism("net_namespace", "on", detail))
     if order.limited >= {"memory", "pids"}:
         changes.append(Mechanism("cgroup", "on", "joined"))
     else:

@@ -8,6 +8,9 @@ from dataclasses import replace as _replace
 from types import MappingProxyType
 
 from .limits import MIB, Limits
+from .network import HostNetwork, Network, NoNetwork, ProxyNetwork, is_narrower, proxy_environment
+from .network import from_wire as network_from_wire
+from .network import to_wire as network_to_wire
 
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
 if TYPE_CHECKING:
@@ -16,11 +19,6 @@ if TYPE_CHECKING:
 CAPABILITIES = frozenset(["read", "write", "exec", "channel", "memory.read", "memory.write", "web", "http", "net"])
 WORKER_CAPABILITIES = frozenset(["read", "memory.read", "web"])
 _RESERVED = ("/", "/dev", "/proc", "/sys", "/tmp")
-
-
-@dataclass(frozen=True, slots=True)
-class NoNetwork:
-    """The cell reaches no network at all: an empty network namespace, and no socket can be made."""
 
 
 def python_paths() -> tuple[str, ...]:
@@ -43,7 +41,8 @@ def system_paths() -> tuple[str, ...]:
 class Profile:
     """What a cell may see and use. Immutable; a narrower one is made with `narrow`, any other with `replace`.
 
-    `grants` are capability values; this package itself reads only "exec" (execve is allowed).
+    `grants` are capability values; this package itself reads only "exec" (execve is allowed) and "net", without which
+    `network` counts for nothing.
     `readable` and `writable` are absolute paths bound into the cell at the same place; whatever is not bound is absent.
     `/tmp` is always private to the cell and gone with it.
     Without `follow_links`, a readable or writable path that is or passes a symbolic link is refused: for paths that
@@ -57,7 +56,7 @@ class Profile:
     system: tuple[str, ...] = field(default_factory=system_paths)
     env: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
     pass_env: tuple[str, ...] = ()
-    network: NoNetwork = NoNetwork()
+    network: Network = field(default_factory=NoNetwork)
     proc: bool = True
     cwd: str = "/tmp"
     follow_links: bool = True
@@ -77,6 +76,9 @@ class Profile:
             object.__setattr__(self, name, tuple(dict.fromkeys(os.path.normpath(path) for path in paths)))
         if not self.cwd.startswith("/"):
             raise ValueError(f"Profile.cwd is not an absolute path: {self.cwd!r}. Pass os.path.abspath of it.")
+        if not isinstance(self.network, (NoNetwork, ProxyNetwork, HostNetwork)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            wanted = "Pass NoNetwork(), ProxyNetwork(allow=[…]) or HostNetwork()."
+            raise ValueError(f"Profile.network is not a network policy: {self.network!r}. {wanted}")
         if not self.hostname or len(self.hostname.encode()) > 64:
             raise ValueError(f"Profile.hostname is not of 1 to 64 bytes: {self.hostname!r}. Shorten it.")
         object.__setattr__(self, "env", MappingProxyType(dict(self.env)))
@@ -111,6 +113,7 @@ class Profile:
         readable: Iterable[str] | None = None,
         writable: Iterable[str] | None = None,
         limits: Limits | None = None,
+        network: Network | None = None,
     ) -> "Profile":
         """A copy that allows no more: grants are intersected, limits minimised, paths must be covered already."""
         narrower = _replace(
@@ -119,9 +122,11 @@ class Profile:
             readable=self.readable if readable is None else tuple(readable),
             writable=self.writable if writable is None else tuple(writable),
             limits=self.limits if limits is None else self.limits.narrow(limits),
+            network=self.network if network is None else network,
         )
         if not narrower.is_narrower_than(self):
-            raise ValueError("Profile.narrow was given a path that the profile does not cover. Leave it out.")
+            what = "path" if is_narrower(narrower.network, self.network) else "network"
+            raise ValueError(f"Profile.narrow was given a {what} that the profile does not cover. Leave it out.")
         return narrower
 
     def is_narrower_than(self, other: "Profile") -> bool:
@@ -134,7 +139,13 @@ class Profile:
             and all(is_below(path, other.writable) for path in self.writable)
             and set(self.pass_env) <= set(other.pass_env)
             and (other.proc or not self.proc)
+            and is_narrower(self.reach, other.reach)
         )
+
+    @property
+    def reach(self) -> Network:
+        """The network policy that holds: `network` where "net" is granted, else `NoNetwork()`."""
+        return self.network if "net" in self.grants else NoNetwork()
 
     def environment(self, host: Mapping[str, str]) -> dict[str, str]:
         """The whole environment of a cell: a fixed base, `env`, and those of `host` that `pass_env` names."""
@@ -147,7 +158,14 @@ class Profile:
             "MALLOC_ARENA_MAX": "2",  # glibc reserves 64 MiB of address space, which is limited, for each arena
         }
         passed = {name: host[name] for name in self.pass_env if name in host}
-        return {**base, **passed, **self.env}
+        proxy = proxy_environment() if isinstance(self.reach, ProxyNetwork) else {}
+        return {**base, **passed, **self.env, **proxy}
+
+    def explain(self) -> str:
+        """In plain words, what a cell of this profile may do. Names of environment variables, never their values."""
+        from .explain import explain
+
+        return explain(self)
 
     def to_wire(self) -> dict[str, object]:
         """Only str, int, float, bool, list and dict."""
@@ -160,8 +178,8 @@ class Profile:
                 value = sorted(self.grants)
             elif isinstance(value, tuple):
                 value = list[object](value)  # pyright: ignore[reportUnknownArgumentType]
-            elif isinstance(value, NoNetwork):
-                value = {"kind": "none"}
+            elif isinstance(value, (NoNetwork, ProxyNetwork, HostNetwork)):
+                value = network_to_wire(value)
             elif each.name == "env":
                 value = dict(self.env)
             wire[each.name] = value
@@ -171,12 +189,10 @@ class Profile:
     def from_wire(cls, wire: Mapping[str, "Any"]) -> "Profile":
         """The inverse of `to_wire`; ValueError on an unknown field or a bad value."""
         values = dict(wire)
-        network = values.pop("network", {"kind": "none"})
-        if network != {"kind": "none"}:
-            raise ValueError(f"Profile.network is not a known policy: {network!r}. Use {{'kind': 'none'}}.")
         unknown = values.keys() - {each.name for each in fields(cls)}
         if unknown:
             raise ValueError(f"Profile has no such field: {sorted(unknown)[0]!r}. Remove it.")
+        values["network"] = network_from_wire(values.get("network", {"kind": "none"}))
         values["limits"] = Limits.from_wire(values["limits"])
         values["grants"] = frozenset(values["grants"])
         for name in ("readable", "writable", "system", "pass_env"):

@@ -42,7 +42,8 @@ def run(
     """Run `fn(entered)` in a new cell and wait for it, at most `limits.wall_s`.
 
     The status is what `fn` returns (None is 0), or 1 after an exception, whose traceback goes to standard error.
-    The caller is single-threaded; needs pidfds. Raises SandboxError when the cell could not be confined.
+    With `ProxyNetwork` there is no proxy here: connections are refused. The caller is single-threaded; needs pidfds.
+    Raises SandboxError when the cell could not be confined.
     """
     identity = identity or Identity.for_slot(0)
     report = report or probe(identity.mode)
@@ -72,6 +73,9 @@ def run(
             )
         finally:
             os.close(told_write)
+        if child.listener >= 0:
+            os.close(child.listener)
+            child = Child(child.pid, child.pidfd)
         status, timed_out = _wait(child, profile.limits.wall_s)
         told = json.loads(os.read(told_read, 65536) or b"{}")
     finally:

@@ -8,12 +8,14 @@ from .errors import SandboxError
 from .kernel.syscalls import attempt
 from .limits import Limits
 from .mechanisms import capabilities, fds, rlimits
+from .network import PROXY_HOST, PROXY_PORT, HostNetwork, Network, NoNetwork, ProxyNetwork
 
 TYPE_CHECKING = False  # checkers know this name; enter imports this module
 if TYPE_CHECKING:
     from .enter import Order
 
-AF_INET, SOCK_STREAM = 2, 1
+AF_UNIX, AF_INET, AF_NETLINK, AF_PACKET = 1, 2, 16, 17
+SOCK_STREAM, SOCK_DGRAM, SOCK_RAW = 1, 2, 3
 PR_GET_DUMPABLE, PR_GET_SECCOMP = 3, 21
 TCGETS = 0x5401
 _DENIED = (errno.EROFS, errno.EACCES, errno.EPERM)
@@ -44,13 +46,48 @@ def verify(order: "Order", *, own_root: bool) -> None:
         null = os.open("/dev/null", os.O_RDONLY)  # only Landlock (IOCTL_DEV) answers EACCES; without it, ENOTTY
         _refused("ioctl on a device", attempt("ioctl", null, TCGETS, None), (errno.EACCES,))
         os.close(null)
+    if isinstance(profile.reach, ProxyNetwork):
+        _cannot_connect("connection to the outside", "192.0.2.1", PROXY_PORT, errno.ENETUNREACH)  # nobody's: RFC 5737
+        if "landlock" not in off and order.landlock_abi >= 4:
+            _cannot_connect("connection to another port", PROXY_HOST, 1, errno.EACCES)
     if "seccomp" not in off:
         _equal("seccomp mode", attempt("prctl", PR_GET_SECCOMP, 0, 0, 0, 0), 2)
-        _refused("socket", attempt("socket", AF_INET, SOCK_STREAM, 0), (errno.EAFNOSUPPORT,))
+        _sockets(profile.reach)
         _refused("mount", attempt("mount", "none", "/tmp", "tmpfs", 0, None), (errno.EPERM,))
         if "exec" not in profile.grants:
             # The file does not exist: without the filter this would be ENOENT.
             _refused("execve", attempt("execve", "/toolcell-selftest", None, None), (errno.EACCES,))
+
+
+def _sockets(network: Network) -> None:
+    """Of all sockets, those alone can be made that the policy is about."""
+    streams, datagrams = not isinstance(network, NoNetwork), isinstance(network, HostNetwork)
+    for what, may, family, kind, protocol in (
+        ("stream socket", streams, AF_INET, SOCK_STREAM, 0),
+        ("datagram socket", datagrams, AF_INET, SOCK_DGRAM, 0),
+        ("raw socket", False, AF_INET, SOCK_RAW, 1),
+        ("ping socket", False, AF_INET, SOCK_DGRAM, 1),
+        ("MPTCP socket", False, AF_INET, SOCK_STREAM, 262),
+        ("unix socket", False, AF_UNIX, SOCK_STREAM, 0),
+        ("netlink socket", False, AF_NETLINK, SOCK_RAW, 0),
+        ("packet socket", False, AF_PACKET, SOCK_RAW, 0),
+    ):
+        made = attempt("socket", family, kind, protocol)
+        if made >= 0:
+            os.close(made)
+        if not may:
+            _refused(what, made, (errno.EAFNOSUPPORT,))
+        elif made < 0:
+            raise _surprise(f"{what} should be possible, got {errno.errorcode.get(-made, str(-made))}")
+
+
+def _cannot_connect(what: str, host: str, port: int, error: int) -> None:
+    """The error comes at once, before any packet: from a namespace without a route, or from Landlock."""
+    import socket  # a cell with sockets has it anyway
+
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as stream:
+        stream.setblocking(False)
+        _refused(what, -stream.connect_ex((host, port)), (error,))
 
 
 def _files(order: "Order", *, own_root: bool) -> None:

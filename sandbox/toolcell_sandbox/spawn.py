@@ -12,6 +12,7 @@ from .identity import Identity, idmap_fd
 from .kernel.numbers import MACHINE
 from .mechanisms import landlock, lifetime, seccomp
 from .mechanisms.cgroups import limited_by
+from .network import HostNetwork, ProxyNetwork
 from .profile import Profile
 from .report import SandboxReport
 
@@ -28,10 +29,15 @@ _own_pidfd = (0, -1)
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """The cell's init, a child of the caller: its pid here, and a pidfd (-1 where the kernel has none)."""
+    """The cell's init, a child of the caller: its pid here, and a pidfd (-1 where the kernel has none).
+
+    `listener` is the listening socket that a cell with `ProxyNetwork` has for its proxy, else -1: whoever holds it
+    accepts what the cell connects to. The caller closes it.
+    """
 
     pid: int
     pidfd: int
+    listener: int = -1
 
 
 def spawn(
@@ -55,7 +61,8 @@ def spawn(
         profile, identity=identity, report=report, cgroups=cgroups, keep_fds=keep_fds, allow_missing=allow_missing
     )
     _become_subreaper_once()
-    tell_read, tell_write = os.pipe2(os.O_CLOEXEC)
+    proxied = isinstance(profile.reach, ProxyNetwork)
+    tell_read, tell_write = _pair() if proxied else os.pipe2(os.O_CLOEXEC)
     gate_read, gate_write = os.pipe2(os.O_CLOEXEC)
     outer = os.fork()
     if outer == 0:
@@ -65,7 +72,7 @@ def spawn(
     os.close(tell_write)
     os.close(gate_read)
     try:
-        told = os.read(tell_read, _MAX_MESSAGE)
+        told, listener = _receive(tell_read) if proxied else (os.read(tell_read, _MAX_MESSAGE), -1)
         os.waitpid(outer, 0)  # the init now has this process as its parent, and its pid cannot be reused
         if not told.startswith(b"pid "):
             raise _failure(told)
@@ -75,7 +82,7 @@ def spawn(
             os.write(gate_write, b"1")
         except BrokenPipeError:
             pass  # the init is dead already; the caller sees that when it waits for it
-        return Child(pid, pidfd)
+        return Child(pid, pidfd, listener)
     finally:
         os.close(tell_read)
         os.close(gate_write)
@@ -93,6 +100,13 @@ def prepare(
     """Everything that can be worked out, checked and cached before the fork. SandboxError for what is missing."""
     report.require(allow_missing)
     off = frozenset(mechanism.name for mechanism in report.missing)
+    if "net_namespace" in off and isinstance(profile.reach, ProxyNetwork):
+        raise SandboxError(
+            "A proxied network needs a network namespace, or the cell would be on the host's network",
+            step="prepare",
+            mechanism="net_namespace",
+            cure="Make network namespaces available here, or use NoNetwork().",
+        )
     planned = view.plan(profile, identity)
     id_maps: dict[tuple[int, int], int] = {}
     if "idmapped_mounts" not in off:
@@ -111,19 +125,51 @@ def prepare(
         parent_pid=os.getpid(),
         parent_fd=-1 if "pidfd" in off else _pidfd_of_self(),
         landlock_abi=0 if "landlock" in off else landlock.abi(),
-        filter=b"" if "seccomp" in off else seccomp.program(MACHINE, allow_exec="exec" in profile.grants),
+        filter=b"" if "seccomp" in off else _filter(profile),
     )
+
+
+def _filter(profile: Profile) -> bytes:
+    reach: seccomp.Reach = "none"
+    if isinstance(profile.reach, ProxyNetwork):
+        reach = "proxy"
+    elif isinstance(profile.reach, HostNetwork):
+        reach = "host"
+    return seccomp.program(MACHINE, allow_exec="exec" in profile.grants, reach=reach)
+
+
+def _pair() -> tuple[int, int]:
+    from .mechanisms import loopback  # imports socket, which no other cell needs
+
+    return loopback.pair()
+
+
+def _receive(channel: int) -> tuple[bytes, int]:
+    from .mechanisms import loopback
+
+    return loopback.receive(channel, _MAX_MESSAGE)
+
+
+def _hand_on(channel: int, message: bytes, listener: int) -> None:
+    from .mechanisms import loopback
+
+    loopback.send(channel, message, listener)
 
 
 def _run_cell(order: Order, main: Main, failed: Failed, tell: int, gate: int) -> "NoReturn":
     """The child's whole life: enter (which forks once more), then main. Nothing escapes from here."""
     open_tell = [tell]
 
-    def fork_init() -> None:
+    def fork_init(listener: int) -> None:
         init = os.fork()
         if init:
-            os.write(tell, b"pid %d" % init)
+            if listener >= 0:
+                _hand_on(tell, b"pid %d" % init, listener)
+            else:
+                os.write(tell, b"pid %d" % init)
             os._exit(0)
+        if listener >= 0:
+            os.close(listener)
         os.close(open_tell.pop())
 
     def await_adoption() -> None:
@@ -183,6 +229,8 @@ def _pidfd_of_self() -> int:
 
 def terminate(child: Child) -> int:
     """Kill the cell and reap it; returns its exit status, negative for a signal."""
+    if child.listener >= 0:
+        os.close(child.listener)
     if child.pidfd >= 0:
         signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)
         os.close(child.pidfd)

@@ -7,9 +7,14 @@ from dataclasses import dataclass
 
 from .errors import SandboxError
 from .identity import Identity
+from .network import HostNetwork
 from .profile import Profile, is_below
 
 _MAX_LINKS = 40  # as the kernel follows, path_resolution(7)
+_RESOLVER = tuple(
+    f"/etc/{name}" for name in ("resolv.conf", "hosts", "host.conf", "nsswitch.conf", "gai.conf", "services")
+)
+"""What the C library reads to look a name up; bound only where the host's network is."""
 _WITNESSES = [
     "/etc/shadow",
     "/etc/passwd",
@@ -52,6 +57,7 @@ def plan(profile: Profile, identity: Identity) -> View:
     links: dict[str, str] = {}
     for paths, may_write, system in (
         (profile.system, False, True),
+        (_RESOLVER if isinstance(profile.reach, HostNetwork) else (), False, True),
         (profile.readable, False, False),
         (profile.writable, True, False),
     ):

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import pytest
 
 from toolcell import SessionKind, Supervisor, ToolResult, base_tools
 from toolcell.cli.mechanisms import IDENTITY, PURPOSE
-from toolcell_sandbox.report import NAMES
+from toolcell.cli.promises import PROMISES, VERDICTS
+from toolcell_sandbox.report import NAMES, Mechanism, SandboxReport
 
 from .conftest import ALLOWED, Run
 
@@ -48,6 +50,112 @@ def test_what_is_missing_comes_with_its_reason_its_cure_and_status_1(tmp_path: P
     assert "cure: " in said
     assert "A supervisor refuses to start here." in said
     assert "allow_missing=" in said
+    assert "write outside what its profile makes writable: " in said
+    assert "off  read-only mounts in a root of its own (lacks mount_namespace" in said
+
+
+def test_the_promises_are_those_of_the_readme() -> None:
+    readme = (Path(__file__).parent.parent.parent / "README.md").read_text()
+    for number, promise in enumerate(PROMISES, 1):
+        assert f"\n{number}. {promise.text}" in readme
+
+
+def test_every_layer_rests_on_mechanisms_that_exist() -> None:
+    for promise in PROMISES:
+        for layer in promise.layers:
+            assert frozenset().union(*layer.alternatives) <= set(NAMES)
+
+
+def test_where_everything_is_on_each_promise_has_two_layers_and_with_nothing_only_the_supervisor_s_own() -> None:
+    whole = SandboxReport(tuple(Mechanism(name, "on") for name in NAMES), "root")
+    assert {promise.verdict(whole) for promise in PROMISES} == {"two layers"}
+    nothing = whole.changed(*(Mechanism(name, "missing") for name in NAMES))
+    assert [VERDICTS.index(promise.verdict(nothing)) for promise in PROMISES] == [0, 0, 0, 0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("missing", "verdicts"),
+    [
+        ({"landlock"}, [1, 1, 2, 1, 2, 2, 2]),
+        ({"landlock_scope"}, [2, 2, 2, 1, 2, 2, 2]),
+        ({"mount_setattr"}, [1, 1, 2, 2, 2, 2, 2]),
+        ({"mount_setattr", "landlock"}, [0, 0, 2, 1, 2, 1, 2]),
+        ({"seccomp"}, [2, 2, 1, 1, 2, 1, 2]),
+        ({"pid_namespace"}, [2, 2, 2, 1, 0, 2, 2]),
+        ({"net_namespace", "seccomp"}, [2, 2, 0, 1, 2, 1, 2]),
+        ({"cgroup"}, [2, 2, 2, 2, 2, 2, 1]),
+        ({"uts_namespace", "proc"}, [2, 2, 2, 2, 2, 2, 2]),
+    ],
+)
+def test_what_is_missing_takes_its_layer_from_its_promises(missing: set[str], verdicts: list[int]) -> None:
+    whole = SandboxReport(tuple(Mechanism(name, "on") for name in NAMES), "root")
+    report = whole.changed(*(Mechanism(name, "substituted") for name in missing))
+    assert [VERDICTS.index(promise.verdict(report)) for promise in PROMISES] == verdicts
+    for promise in PROMISES:
+        for layer in promise.layers:
+            assert bool(layer.lacks(report.on)) == (not layer.is_on(report.on))
+            assert set(layer.lacks(report.on)) <= missing
+
+
+def test_each_promise_is_told_with_both_layers_here(cli: Run, anyone: list[str]) -> None:
+    said = cli("doctor", before=anyone).stdout
+    found = json.loads(cli("doctor", "--json", before=anyone).stdout)
+    for number, (promise, row) in enumerate(zip(PROMISES, found["promises"], strict=True), 1):
+        assert f"  {number} {promise.text}: {row['verdict']}\n" in said
+        assert all(f"      {'on ' if layer['on'] else 'off'}  {layer['text']}" in said for layer in row["layers"])
+
+
+def test_it_explains_the_profiles_that_the_settings_give(
+    cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.chdir(tmp_path)
+    presets = cli("doctor").stdout
+    assert "Settings: the presets; there is no toolcell.toml" in presets
+    assert "of a main or branch session" in presets
+    assert "of a worker session" in presets
+    (tmp_path / "toolcell.toml").write_text("profiles.worker.limits.wall_s = 7\nprofiles.main.limits.cpu_s = 6")
+    more = tmp_path / "more.toml"
+    more.write_text("[profiles.branch]\nenv = { TOKEN = 'sesame' }\nnetwork.kind = 'host'")
+    done = cli("doctor", "--config", str(more))
+    assert "Settings: toolcell.toml, " in done.stdout
+    assert "of a main session" in done.stdout
+    assert "  6 s  CPU time" in done.stdout
+    assert "  7 s  wall time" in done.stdout
+    assert "TOKEN (set)" in done.stdout
+    assert "promise 3 is not kept." in done.stdout
+    worker = cli("doctor", "--config", str(more), "--profile", "worker")
+    assert "of a worker session" in worker.stdout
+    assert "main" not in worker.stdout.partition("Settings:")[2].replace("domain", "")
+    found = json.loads(cli("doctor", "--json", "--config", str(more), "--profile", "branch").stdout)
+    assert found["profiles"].keys() == {"branch"}
+    assert found["profiles"]["branch"]["env"] == ["TOKEN"]
+    assert found["profiles"]["branch"]["limits"]["wall_s"] == 30
+    assert found["settings"] == ["toolcell.toml", str(more)]
+    assert "sesame" not in done.stdout + json.dumps(found)
+
+
+def test_wrong_settings_are_told_after_what_the_machine_offers_with_status_2(
+    cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text("\nsupervisor.standy = 1")
+    for form in ([], ["--json"]):
+        done = cli("doctor", "--config", str(wrong), *form)
+        assert done.returncode == 2
+        assert done.stderr.endswith(f"{wrong}:2: supervisor.standy: unknown. Did you mean standby?\n")
+        assert "seccomp" in done.stdout
+        assert "Traceback" not in done.stderr
+
+
+def test_the_filter_is_shown_instruction_by_instruction(cli: Run) -> None:
+    with_exec, without = cli("doctor", "--filter"), cli("doctor", "--filter", "noexec")
+    assert with_exec.returncode == without.returncode == 0
+    assert with_exec.stdout == cli("doctor", "--filter", "exec").stdout
+    assert "the profile does not grant exec" in without.stdout
+    assert "the profile does not grant exec" not in with_exec.stdout
+    assert without.stdout.splitlines()[0] == "   0  load architecture"
 
 
 def test_a_demo_that_cannot_run_says_why_and_where_to_look(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ from typing import get_args
 import pytest
 from pydantic import BaseModel
 
-from toolcell import Limits, ToolError
+from toolcell import Limits, ToolError, load_config
 from toolcell.cli.app import toolcell
+from toolcell.config.schema import PROFILE, SUPERVISOR
 
 ROOT = Path(__file__).parent.parent.parent
 README = (ROOT / "README.md").read_text()
@@ -88,6 +89,20 @@ def test_every_error_is_in_the_table_with_its_kind_and_facts(error: type[BaseMod
 def test_every_limit_is_named() -> None:
     for field in dataclasses.fields(Limits):
         assert f"`{field.name}`" in README
+
+
+def test_every_setting_is_named_and_those_of_the_example_are_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (*PROFILE, *SUPERVISOR):
+        assert f"`{name}`" in README
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    settings = re.findall(r"^```toml\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    assert settings
+    (tmp_path / "data").mkdir()
+    for text in settings:
+        (tmp_path / "toolcell.toml").write_text(text)
+        assert load_config(file=tmp_path / "toolcell.toml").files
 
 
 @pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md"])

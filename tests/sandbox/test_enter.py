@@ -331,7 +331,7 @@ def test_landlock_and_seccomp_alone_still_confine(cell: Any) -> None:
         ("module.namespaces.name_host = lambda name: None", "host name"),
         ("module.capabilities.no_new_privileges = lambda: None", "Landlock"),
         ("module.mounts.switch_root = lambda root: None", ""),
-        ("module.landlock.restrict = lambda rules, version: None", "ioctl"),
+        ("module.landlock.restrict = lambda *rules, **rest: None", "ioctl"),
         ("module.mounts.set_attributes = lambda *arguments: None", "mount flags"),
         ("module.rlimits.apply = lambda limits, **rest: None", "RLIMIT_NPROC"),
         ("module.capabilities.undumpable = lambda: module.capabilities.attempt('prctl', 4, 1, 0, 0, 0)", "dumpable"),

@@ -41,7 +41,7 @@ def test_a_profile_crosses_the_wire_unchanged(kind: str) -> None:
 
 
 def test_unknown_fields_kinds_and_capabilities_are_refused() -> None:
-    for wire in ({"surprise": 1}, {"network": {"kind": "host"}}, {"limits": {"wall": 3}}):
+    for wire in ({"surprise": 1}, {"network": {"kind": "open"}}, {"limits": {"wall": 3}}):
         with pytest.raises(ValueError):
             Profile.from_wire(Profile.for_kind("worker").to_wire() | wire)
     with pytest.raises(ValueError, match="'root'"):

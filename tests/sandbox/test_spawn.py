@@ -133,7 +133,7 @@ def test_a_failure_inside_the_init_is_told_and_the_cell_exits_with_1() -> None:
 import toolcell_sandbox.enter
 read, write = os.pipe()
 module = sys.modules["toolcell_sandbox.enter"]
-module.landlock.restrict = lambda rules, version: 1 / 0
+module.landlock.restrict = lambda *rules, **rest: 1 / 0
 tell = lambda error: os.write(write, error.what.encode())
 child = make(lambda entered: os.write(write, b"ran"), tell, keep_fds=(write,))
 status = os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])

@@ -1,7 +1,7 @@
 """ToolResult: everything a call came to, for the model, for people and for the books."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from pydantic_core import to_json
@@ -40,10 +40,11 @@ class CapturedOutput(_Frozen):
 
 
 class SandboxSummary(_Frozen):
-    """Which mechanisms were on for the call, and which were allowed to be missing."""
+    """Which mechanisms were on for the call, which were allowed to be missing, and how far its network went."""
 
     on: tuple[str, ...] = ()
     allowed_missing: tuple[str, ...] = ()
+    network: Literal["none", "proxy", "host"] = "none"
 
 
 _NO_USAGE, _NO_CAPTURE, _NO_SANDBOX = Usage(), CapturedOutput(), SandboxSummary()

@@ -53,8 +53,10 @@ class Target:
         return f"{self.scheme}://{self.authority}{self.path}"
 
 
-def parse_url(url: str, *, allowed: Collection[tuple[str, int]] = ()) -> Target:
-    """Read `url`, or raise `Refused`. Ports other than 80 and 443 only for the (host, port) pairs in `allowed`."""
+def parse_url(url: str, *, allowed: Collection[tuple[str, int]] = (), any_port: bool = False) -> Target:
+    """Read `url`, or raise `Refused`. Ports other than 80 and 443 only for the (host, port) pairs in `allowed`, or with
+    `any_port`, where the caller judges the port.
+    """
     _check_text(url)
     try:
         parts = urlsplit(url)
@@ -70,7 +72,9 @@ def parse_url(url: str, *, allowed: Collection[tuple[str, int]] = ()) -> Target:
         raise Refused("The URL has brackets in the wrong place. Put them around an IPv6 address and nothing else.")
     host, literal = _host(parts.hostname or "", bracketed=bracketed)
     port = _DEFAULT_PORTS[parts.scheme] if port is None else port
-    if port not in _DEFAULT_PORTS.values() and (host, port) not in allowed:
+    if port == 0:
+        raise Refused("Port 0 is no port. Leave it out or name another.")
+    if port not in _DEFAULT_PORTS.values() and (host, port) not in allowed and not any_port:
         raise Refused(f"Port {port} is not fetched, only 80 and 443. Whoever runs the agent can allow {host}:{port}.")
     path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._[]")
     query = "?" + quote(parts.query, safe="/%:@!$&'()*+,;=~-._[]?") if parts.query else ""

@@ -18,17 +18,41 @@ def toolcell() -> None:
 
 @toolcell.command()
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON, for programs and bug reports.")
-def doctor(as_json: bool) -> None:
-    """Say what this machine offers for a sandbox.
+@click.option(
+    "--profile",
+    type=click.Choice(["main", "branch", "worker"]),
+    help="Explain the profile of this kind of session only.",
+)
+@click.option(
+    "--config",
+    metavar="FILE",
+    help="A toolcell.toml to load too, above the user's and the one of this directory.",
+)
+@click.option(
+    "--filter",
+    "filter_of",
+    type=click.Choice(["exec", "noexec"]),
+    is_flag=False,
+    flag_value="exec",
+    help="Print the system call filter instead, instruction by instruction: of cells that may run programs or may not.",
+)
+def doctor(as_json: bool, profile: str | None, config: str | None, filter_of: str | None) -> None:
+    """Say what this machine offers for a sandbox, and what cells may do in it.
 
-    Tries each kernel mechanism for real, in a process of its own, and names the cure for each that is missing.
-    Changes nothing.
+    Tries each kernel mechanism for real, in a process of its own, and names the cure for each that is missing; says
+    which layers each promise rests on here; explains the profiles that the settings give. Changes nothing.
 
-    Exit status: 0 where everything required is there, 1 where something is missing, 2 where the probe itself failed.
+    Exit status: 0 where everything required is there, 1 where something is missing, 2 where the probe itself failed or
+    the settings are wrong.
     """
+    if filter_of is not None:
+        from .doctor import disassembly
+
+        click.echo(disassembly(allow_exec=filter_of == "exec"))
+        return
     from .doctor import run
 
-    sys.exit(run(as_json=as_json))
+    sys.exit(run(as_json=as_json, kind=profile, file=config))
 
 
 @toolcell.command()

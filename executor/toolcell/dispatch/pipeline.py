@@ -66,7 +66,7 @@ async def attempt(session: "Session", call: ToolCall, *, timeout: float | None, 
         run.limits,
         call_id=call.id,
         session_id=session.id,
-        sandbox=session.sandbox,
+        sandbox=route.sandbox,
         attempts=call.attempt,
     )
     if result.error is not None and outcome.ending == "result" and run.cell is not None:

@@ -54,6 +54,8 @@ PIPE_BYTES = 64 * 1024  # a pipe's default capacity (pipe(7)): a shorter read ha
 KEEP_OUTPUT_BYTES = 64 * 1024
 SHORT_CALL_S = 0.02  # below this, no tree-wide counter is read: a call cannot have done much
 RECYCLE_S = 5.0  # a sweep takes a millisecond or two; one that takes this long never ends
+ACCEPT_AGAIN_S = 0.1
+STALE_CONNECTIONS = 256  # above the listening socket's backlog
 CANCEL_GRACE_S = 0.05  # how long a cancelled tool may still look at ctx.cancelled
 _CPUCLOCK_SCHED = 2  # the clock id of a process is (~pid << 3) | CPUCLOCK_SCHED (linux/posix-timers.h)
 
@@ -121,6 +123,9 @@ class Cell:
         self._call_pid = 0
         self._status_fd = -1
         self._cpu_before = 0.0
+        self._listener: socket.socket | None = None  # where the cell connects to its proxy, if its profile has one
+        self._listening = False
+        self._early: list[Ready | Exited] = []  # what the init said before `on_spawned`
         self.evidence = Evidence(cgroup)
         self._open_descriptors()
         self._to_call = Outbox(self._calls_fd, self._want_room_for_calls)
@@ -189,9 +194,13 @@ class Cell:
         tools = [dict(tool) for tool in self.spec.tools]
         self._say(Load(cast("list[Field]", tools), cast("dict[str, Field]", options)))
 
-    def on_spawned(self, pid: int, pidfd: int) -> None:
-        """The zygote made the cell's init."""
+    def on_spawned(self, pid: int, pidfd: int, listener: int = -1) -> None:
+        """The zygote made the cell's init. `listener` is the socket of its proxy, -1 where it has none."""
+        if listener >= 0:
+            self._listener = socket.socket(fileno=listener)
+            self._listener.setblocking(False)
         if self.state is CellState.DEAD:
+            self._close_listener()
             _kill(pidfd)
             os.close(pidfd)
             return
@@ -202,6 +211,9 @@ class Cell:
         self._epoll.register(pidfd, select.EPOLLIN)
         if self._doomed:
             self.kill()
+        early, self._early = self._early, []
+        for event in early:
+            self._on_process(event)
 
     def on_not_spawned(self, failure: Failed) -> None:
         self._failure = failure
@@ -243,6 +255,7 @@ class Cell:
         run.deadline = self._deadlines.at(run.deadline_at, self._on_deadline)
         if self._kept:
             self._cpu_before = self._cpu_clock()
+        self._listen()
         self._to_call.write(buffers)
 
     def reply(self, run: Run, request: int, ok: bool, value: Field) -> None:
@@ -320,6 +333,11 @@ class Cell:
             self.evidence.settle()
         outcome.stdout = self._stdout.take()
         outcome.stderr = self._stderr.take()
+        self._stop_listening()
+        try:
+            run.listener.on_ended(run)
+        except Exception:  # a journal that raises must not keep the caller waiting
+            _log.exception("the connections of %r could not be ended", run)
         run.end(outcome, now)
         self._keeper.on_call_ended(run)
 
@@ -411,14 +429,21 @@ class Cell:
         for event in self._control_link.receive(data):
             if isinstance(event, Hello):
                 self.entered = dict(event.info)
-            elif isinstance(event, Ready):
-                self._on_standby(event)
-            elif isinstance(event, Exited):
-                self._on_exited(event)
+            elif isinstance(event, (Ready, Exited)):
+                if self._pidfd >= 0:
+                    self._on_process(event)
+                else:  # the cell was quicker than the zygote's word that it is there
+                    self._early.append(event)
             elif isinstance(event, Failed):
                 self._failure = event
             elif isinstance(event, Violation):
                 self._on_violation(event)
+
+    def _on_process(self, event: Ready | Exited) -> None:
+        if isinstance(event, Ready):
+            self._on_standby(event)
+        else:
+            self._on_exited(event)
 
     def _on_standby(self, ready: Ready) -> None:
         """The init has forked a call process (or, without standby, is ready to) and everything before it is gone."""
@@ -554,6 +579,63 @@ class Cell:
         self._on_control()
         self._die()
 
+    # -- the proxy's socket -------------------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        """A call starts: accept what it connects to, and nothing that was connected before (kept processes aside)."""
+        if self._listener is None:
+            return
+        for _ in range(0 if self._kept else STALE_CONNECTIONS):
+            connection = self._accept()
+            if connection is None:
+                break
+            connection.close()
+        self._watch_listener()
+
+    def _watch_listener(self) -> None:
+        if self._listener is not None and not self._listening:
+            self._listening = True
+            self._handlers[self._listener.fileno()] = self._on_connection
+            self._epoll.register(self._listener.fileno(), select.EPOLLIN)
+
+    def _stop_listening(self) -> None:
+        if self._listening and self._listener is not None:
+            self._listening = False
+            self._unwatch(self._listener.fileno())
+
+    def _accept(self) -> socket.socket | None:
+        """The next connection, None where none waits."""
+        assert self._listener is not None
+        try:
+            return self._listener.accept()[0]
+        except (BlockingIOError, ConnectionAbortedError):
+            return None
+        except OSError as error:  # EMFILE: this process has no room now; the call tries again in a moment, or fails
+            _log.warning("%r cannot accept a connection: %s", self, error)
+            run = self.run
+            self._stop_listening()
+            self._deadlines.at(time.monotonic() + ACCEPT_AGAIN_S, lambda: self._listen_again(run))
+            return None
+
+    def _listen_again(self, run: Run | None) -> None:
+        if run is not None and self.run is run:
+            self._watch_listener()
+
+    def _on_connection(self) -> None:
+        for _ in range(16):  # a flood must not hold the loop
+            run = self.run
+            connection = self._accept() if run is not None and self._listening else None
+            if run is None or connection is None:
+                return
+            if not run.listener.on_connection(run, connection):
+                self._stop_listening()
+
+    def _close_listener(self) -> None:
+        if self._listener is not None:
+            self._stop_listening()
+            self._listener.close()
+            self._listener = None
+
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def kill(self) -> None:
@@ -593,6 +675,7 @@ class Cell:
         self.handed_over()
         for fd in (self._calls_fd, self._frames_fd, self._out_fd, self._err_fd):
             os.close(fd)
+        self._close_listener()
         if self._pidfd >= 0:
             os.close(self._pidfd)
             self._pidfd = -1

@@ -271,8 +271,8 @@ class Pool:
         cgroup.set_limits(spec.profile.limits)
         return cgroup
 
-    def _on_spawned(self, id: int, pid: int, pidfd: int) -> None:
-        self.cells[id].on_spawned(pid, pidfd)
+    def _on_spawned(self, id: int, pid: int, pidfd: int, listener: int) -> None:
+        self.cells[id].on_spawned(pid, pidfd, listener)
 
     def _on_not_spawned(self, id: int, failure: Failed) -> None:
         self.cells[id].on_not_spawned(failure)

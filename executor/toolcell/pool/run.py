@@ -14,6 +14,8 @@ from .deadlines import Deadline
 from .reactor import Waiter
 
 if TYPE_CHECKING:
+    from socket import socket
+
     from .cell import Cell
 
 
@@ -77,9 +79,16 @@ class Listener(Protocol):
     def on_progress(self, run: "Run", progress: Progress) -> None: ...
     def on_log(self, run: "Run", log: Log) -> None: ...
     def on_request(self, run: "Run", request: Request) -> None: ...
-    def on_end(self, run: "Run") -> None: ...
     def on_incident(self, run: "Run", what: str) -> None:
         """Something that an auditor wants to know, such as a frame after the end of the call."""
+        ...
+
+    def on_connection(self, run: "Run", connection: "socket") -> bool:
+        """The call has connected to its proxy: take the connection over. Says whether more may come."""
+        ...
+
+    def on_ended(self, run: "Run") -> None:
+        """The call is over, and so is all that was done for it. Comes before its caller has the outcome."""
         ...
 
 
@@ -148,5 +157,4 @@ class Run:
         outcome.queue_s = started - self.queued_at
         self.outcome = outcome
         self.waiter.set(outcome)
-        self.listener.on_end(self)
         return True

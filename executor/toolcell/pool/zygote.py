@@ -33,12 +33,13 @@ ENVIRONMENT = {
 
 
 class Zygote:
-    """One exec'd zygote. `on_spawned(id, pid, pidfd)`, `on_failed(id, Failed)` and `on_lost(zygote)` are callbacks."""
+    """One exec'd zygote. `on_spawned(id, pid, pidfd, listener)`, `on_failed(id, Failed)` and `on_lost(zygote)` are
+    callbacks; `listener` is the socket of the cell's proxy, or -1."""
 
     def __init__(
         self,
         reactor: Reactor,
-        on_spawned: Callable[[int, int, int], None],
+        on_spawned: Callable[[int, int, int, int], None],
         on_failed: Callable[[int, Failed], None],
         on_lost: Callable[["Zygote"], None],
     ) -> None:
@@ -128,7 +129,8 @@ class Zygote:
         if message["op"] == "spawned" and not fds:  # cut off: no descriptor is left here. Its control socket ends it.
             self._on_failed(id, Failed("spawn", "The supervisor is out of descriptors.", "", "Raise ulimit -n."))
         elif message["op"] == "spawned":
-            self._on_spawned(id, cast("int", message["pid"]), fds[0])
+            pidfd, listener = (*fds, -1)[:2]
+            self._on_spawned(id, cast("int", message["pid"]), pidfd, listener)
         else:
             self._on_failed(id, Failed(*cast("list[str]", message["failure"])))
 

@@ -121,11 +121,14 @@ class Zygote:
             for fd in (fds.CONTROL, fds.FRAMES_IN, fds.FRAMES_OUT):
                 os.dup2(0, fd)
         self.cells[child.pidfd] = child.pid
-        self.answer({"op": "spawned", "id": request["id"], "pid": child.pid}, [child.pidfd])
+        given = [child.pidfd] if child.listener < 0 else [child.pidfd, child.listener]
+        self.answer({"op": "spawned", "id": request["id"], "pid": child.pid}, given)
+        if child.listener >= 0:
+            os.close(child.listener)  # only the supervisor may accept what the cell connects to
         return child.pidfd
 
-    def answer(self, message: dict[str, object], pidfds: list[int] | None = None) -> None:
+    def answer(self, message: dict[str, object], given: list[int] | None = None) -> None:
         try:
-            socket.send_fds(self.connection, [msgpack.packb(message)], pidfds or [])
+            socket.send_fds(self.connection, [msgpack.packb(message)], given or [])
         except BrokenPipeError:
             os._exit(0)

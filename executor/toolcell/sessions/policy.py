@@ -10,8 +10,10 @@ import toolcell
 import toolcell_sandbox
 import toolcell_tools
 from toolcell_sandbox.limits import Limits
+from toolcell_sandbox.network import HostNetwork, Network, NoNetwork, ProxyNetwork, common
 from toolcell_sandbox.profile import Profile, is_below
 from toolcell_tools.capability import KIND_GRANTS, Capability, SessionKind
+from toolcell_tools.result import SandboxSummary
 
 
 @cache
@@ -42,7 +44,7 @@ def resolved(profile: Profile) -> Profile:
 
 
 def within(profile: Profile, parent: Profile) -> Profile:
-    """A child session's profile: no path, limit, grant or variable that its parent's does not have."""
+    """A child session's profile: no path, limit, grant, variable or host that its parent's does not have."""
     readable = (*parent.readable, *parent.writable, *parent.system)
     return profile.replace(
         grants=profile.grants & parent.grants,
@@ -51,6 +53,7 @@ def within(profile: Profile, parent: Profile) -> Profile:
         writable=tuple(path for path in profile.writable if is_below(path, parent.writable)),
         system=tuple(path for path in profile.system if is_below(path, readable)),
         pass_env=tuple(name for name in profile.pass_env if name in parent.pass_env),
+        network=common(profile.network, parent.network),
         proc=profile.proc and parent.proc,
     )
 
@@ -58,7 +61,8 @@ def within(profile: Profile, parent: Profile) -> Profile:
 def confine(profile: Profile, given: Set[Capability], workspace: Path, limits: Limits) -> Profile:
     """The profile of one cell: the session's, with the workspace as far as the grants go, and nothing more.
 
-    READ binds the workspace read-only at its real path, WRITE read-write; without either it is not there.
+    READ binds the workspace read-only at its real path, WRITE read-write; without either it is not there. The network
+    policy holds where NET is given, and there alone.
     """
     here = str(workspace)
     readable = [*profile.readable, *code_roots()]
@@ -70,9 +74,18 @@ def confine(profile: Profile, given: Set[Capability], workspace: Path, limits: L
         readable += [path for path in profile.writable if path not in readable]
     sees_workspace = bool({Capability.READ, Capability.WRITE} & given)
     return profile.replace(
+        network=profile.network if Capability.NET in given else NoNetwork(),
         grants=frozenset(str(capability.value) for capability in given),
         readable=tuple(readable),
         writable=tuple(writable),
         limits=limits,
         cwd=here if sees_workspace else "/tmp",
     )
+
+
+def summary_for(summary: SandboxSummary, network: Network) -> SandboxSummary:
+    """What the results of such a cell say: without what the policy leaves out, and with the policy's name."""
+    if isinstance(network, HostNetwork):
+        on = tuple(name for name in summary.on if name not in ("net_namespace", "landlock_net"))
+        return summary.model_copy(update={"on": on, "network": "host"})
+    return summary.model_copy(update={"network": "proxy"}) if isinstance(network, ProxyNetwork) else summary

@@ -23,7 +23,7 @@ WRITE = (
 )
 
 _CREATE_RULESET_VERSION = 1
-_RULE_PATH_BENEATH = 1
+_RULE_PATH_BENEATH, _RULE_NET_PORT = 1, 2
 _CURE = "Boot a kernel from 5.13 with Landlock in the lsm= list."
 
 
@@ -45,6 +45,10 @@ class _PathBeneathAttr(ctypes.Structure):
     _fields_ = (("allowed", ctypes.c_uint64), ("parent_fd", ctypes.c_int32))
 
 
+class _NetPortAttr(ctypes.Structure):
+    _fields_ = (("allowed", ctypes.c_uint64), ("port", ctypes.c_uint64))
+
+
 def abi() -> int:
     """The kernel's Landlock ABI, or minus the errno (ENOSYS: not built, EOPNOTSUPP: not in the lsm= list)."""
     return attempt("landlock_create_ruleset", None, 0, _CREATE_RULESET_VERSION)
@@ -61,16 +65,23 @@ def handled(version: int) -> tuple[int, int, int]:
     return files, network, scopes
 
 
-def restrict(rules: Iterable[Rule], version: int) -> None:
-    """Allow the files that `rules` name and nothing else: no TCP, no signal or abstract socket out of the cell.
+def restrict(rules: Iterable[Rule], version: int, *, connect: Iterable[int] | None = ()) -> None:
+    """Allow the files that `rules` name and nothing else: no signal or abstract socket out of the cell, no TCP but
+    connections to the ports in `connect`; None leaves TCP alone.
 
     no_new_privs must be set. Applies to this thread and its children, so call it while single-threaded.
     """
     files, network, scopes = handled(version)
+    if connect is None:
+        network = 0
     ruleset = _create(files, network, scopes, version)
     try:
         for rule in rules:
             _add(ruleset, rule, files)
+        for port in connect or () if network else ():
+            attr = _NetPortAttr(CONNECT_TCP, port)
+            step = f"add Landlock rule for TCP port {port}"
+            syscall("landlock_add_rule", ruleset, _RULE_NET_PORT, attr, 0, step=step, mechanism="landlock")
         _restrict_self(ruleset)
     finally:
         os.close(ruleset)

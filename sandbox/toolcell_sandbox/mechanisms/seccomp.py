@@ -7,7 +7,7 @@ other calls. Refusals are errors rather than kills, so that a tool can report th
 
 import ctypes
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from toolcell_sandbox.errors import SandboxError
@@ -15,6 +15,13 @@ from toolcell_sandbox.kernel.numbers import AUDIT_ARCH, MACHINE, TABLES
 from toolcell_sandbox.kernel.syscalls import syscall
 
 from .bpf import ALLOW, ARCH, KILL_PROCESS, NUMBER, Instruction, Jump, Label, Load, Return, assemble, low_word, refuse
+
+TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
+if TYPE_CHECKING:
+    from typing import Literal
+
+    Reach = Literal["none", "proxy", "host"]
+    """How far sockets reach: none at all, TCP to the proxy in the cell's own namespace, TCP and UDP of the host."""
 
 SET_MODE_FILTER = 1
 FILTER_FLAG_TSYNC = 1
@@ -100,11 +107,39 @@ CHECKS: tuple[Check, ...] = (
     Check("openat", ((2, "&", MAKES_A_FILE), (3, "&", SET_ID_BITS)), EPERM, "set-id files"),
 )
 
-_cache: dict[tuple[str, bool], bytes] = {}
+AF_INET, AF_INET6, SOCK_STREAM, SOCK_DGRAM, TCP, UDP = 2, 10, 1, 2, 6, 17
 
 
-def program(machine: str = MACHINE, *, allow_exec: bool) -> bytes:
-    """The filter for a machine ("x86_64", "aarch64"); made once for each pair of arguments."""
+def _types(*kinds: int) -> tuple[tuple[int, str, int], ...]:
+    """The tests that hold for every type of socket but these, with SOCK_NONBLOCK and SOCK_CLOEXEC or without."""
+    return tuple((1, "!=", kind | flags) for kind in kinds for flags in (0, 0o4000, 0o2000000, 0o2004000))
+
+
+_FAMILIES = Check("socket", ((0, "!=", AF_INET), (0, "!=", AF_INET6)), EAFNOSUPPORT, "only the two internet families")
+_NO_KTLS = Check("setsockopt", ((1, "==", TCP), (2, "==", 31)), EPERM, "TCP_ULP: kernel TLS, a history of bugs")
+NETWORK_ALLOWED: "Mapping[Reach, str]" = {"none": "", "proxy": "socket connect", "host": "socket connect bind listen"}
+"""What of `REFUSED` a network policy takes back; `NETWORK_CHECKS` say how far."""
+NETWORK_CHECKS: "Mapping[Reach, tuple[Check, ...]]" = {
+    "none": (),
+    "proxy": (
+        _FAMILIES,
+        Check("socket", _types(SOCK_STREAM), EAFNOSUPPORT, "only streams: no datagrams, no raw packets"),
+        Check("socket", ((2, "!=", 0), (2, "!=", TCP)), EAFNOSUPPORT, "MPTCP and SCTP pass Landlock by"),
+        _NO_KTLS,
+    ),
+    "host": (
+        _FAMILIES,
+        Check("socket", _types(SOCK_STREAM, SOCK_DGRAM), EAFNOSUPPORT, "no raw packets"),
+        Check("socket", ((2, "!=", 0), (2, "!=", TCP), (2, "!=", UDP)), EAFNOSUPPORT, "TCP and UDP only"),
+        _NO_KTLS,
+    ),
+}
+
+_cache: "dict[tuple[str, bool, Reach], bytes]" = {}
+
+
+def program(machine: str = MACHINE, *, allow_exec: bool, reach: "Reach" = "none") -> bytes:
+    """The filter for a machine ("x86_64", "aarch64"); made once for each set of arguments."""
     if machine not in TABLES:
         raise SandboxError(
             f"There is no seccomp filter for this machine: {machine}",
@@ -112,13 +147,13 @@ def program(machine: str = MACHINE, *, allow_exec: bool) -> bytes:
             mechanism="seccomp",
             cure="Use an x86_64 or aarch64 machine.",
         )
-    key = (machine, allow_exec)
+    key = (machine, allow_exec, reach)
     if key not in _cache:
-        _cache[key] = assemble(list(_instructions(machine, allow_exec)))
+        _cache[key] = assemble(list(_instructions(machine, allow_exec, reach)))
     return _cache[key]
 
 
-def _instructions(machine: str, allow_exec: bool) -> Iterator[Instruction]:
+def _instructions(machine: str, allow_exec: bool, reach: "Reach" = "none") -> Iterator[Instruction]:
     table = TABLES[machine]
     yield Load(ARCH)
     yield Jump("==", AUDIT_ARCH[machine], yes="native")
@@ -130,12 +165,13 @@ def _instructions(machine: str, allow_exec: bool) -> Iterator[Instruction]:
         yield Return(KILL_PROCESS)
         yield Label("not x32")
     checks: dict[int, list[Check]] = {}
-    for check in CHECKS:
+    for check in (*CHECKS, *NETWORK_CHECKS[reach]):
         for number in _numbers(table, check.names):
             checks.setdefault(number, []).append(check)
     answers = dict.fromkeys(table.values(), ALLOW)
     for names, error, _reason in (*REFUSED, *(() if allow_exec else (EXEC_REFUSED,))):
         answers.update(dict.fromkeys(_numbers(table, names), refuse(error)))
+    answers.update(dict.fromkeys(_numbers(table, NETWORK_ALLOWED[reach]), ALLOW))
     targets: list[int | str] = []
     for number in range(max(answers) + 2):
         targets.append(f"check {number}" if number in checks else answers.get(number, refuse(ENOSYS)))

@@ -1,0 +1,106 @@
+"""The way out: made once in a supervisor, it gives each call that connects a proxy of its own, and bounds them all."""
+
+import socket
+from collections.abc import Callable, Coroutine
+from dataclasses import asdict
+from typing import Any
+
+from toolcell.backends.egress.connection import Connection, Outcome, answer
+from toolcell.backends.egress.net import Lookups, Resolver
+from toolcell.backends.egress.rules import Rules
+from toolcell_sandbox.network import ProxyNetwork
+
+__all__ = ["Egress", "Gateway", "Outcome"]
+
+DECISIONS = 10_000
+"""Connections of one call, refused ones included; each is a record. npm opens some hundred."""
+Start = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
+Write = Callable[[dict[str, Any]], None]
+
+
+class Gateway:
+    """`start` runs something beside the rest; `most` bounds the connections of all calls at a time, for each takes two
+    descriptors of this process. `resolve(host, port)` is blocking and returns addresses.
+    """
+
+    def __init__(self, start: Start, *, resolve: Resolver, most: int) -> None:
+        self.lookups = Lookups(resolve)
+        self.open = 0
+        self._start = start
+        self._most = most
+
+    def egress(self, policy: ProxyNetwork, write: Write) -> "Egress":
+        """The proxy of one call; `write` takes the record of each connection."""
+        return Egress(self, policy, write)
+
+    def take(self, run: Callable[[], Coroutine[Any, Any, None]]) -> bool:
+        """Start the task of one more connection, if there is room for it."""
+        if self.open >= self._most:
+            return False
+        self.open += 1
+        self._start(run)
+        return True
+
+
+class Egress:
+    """The proxy of one call. Everything that it has open ends with `close`, at once."""
+
+    def __init__(self, gateway: Gateway, policy: ProxyNetwork, write: Write) -> None:
+        self.rules = Rules(policy)
+        self.lookups = gateway.lookups
+        self.idle_s = policy.idle_s
+        self._gateway = gateway
+        self._policy = policy
+        self._write = write
+        self._connections: dict[Connection, None] = {}
+        self._decisions = 0
+        self._bytes = {"in": 0, "out": 0}
+        self._closed = False
+
+    def take(self, client: socket.socket) -> bool:
+        """Serve this connection, or refuse it. Says whether another may come."""
+        if self._closed:
+            client.close()
+            return False
+        self._decisions += 1
+        client.setblocking(False)
+        if self._decisions >= DECISIONS:
+            self._refuse(client, f"This call has made {DECISIONS:,} connections, and makes no more.")
+            return False
+        if len(self._connections) >= self._policy.max_connections:
+            self._refuse(client, f"This call has {len(self._connections)} connections open, as many as it may.")
+            return True
+        connection = Connection(self, client)
+        if self._gateway.take(connection.run):
+            self._connections[connection] = None
+        else:
+            self._refuse(client, "The supervisor has as many connections open as it may. Try again later.")
+        return True
+
+    def close(self) -> None:
+        """The call is over."""
+        self._closed = True
+        for connection in list(self._connections):
+            connection.end("the call ended")
+
+    def _refuse(self, client: socket.socket, text: str) -> None:
+        try:
+            client.send(answer(503, text))
+            client.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass  # it has hung up
+        client.close()
+        self._write(asdict(Outcome(reason=text)))
+
+    # -- for its connections ------------------------------------------------------------------------------------------
+
+    def room(self, direction: str) -> int:
+        return self._policy.max_bytes - self._bytes[direction]
+
+    def moved(self, direction: str, count: int) -> None:
+        self._bytes[direction] += count
+
+    def ended(self, connection: Connection, outcome: Outcome) -> None:
+        self._connections.pop(connection, None)
+        self._gateway.open -= 1
+        self._write(asdict(outcome))

@@ -1,0 +1,109 @@
+"""Sockets that do not block, on asyncio and on trio alike; and one name lookup."""
+
+import errno
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+import anyio
+from anyio import to_thread
+
+from toolcell.backends.guard import Address
+
+__all__ = ["Lookups", "Resolver", "connect", "linger"]
+
+Resolver = Callable[[str, int], Iterable[str]]
+ATTEMPTS = 4  # addresses of one name to try
+LINGER_S, LINGER_BYTES = 1.0, 256 * 1024
+
+
+class Lookups:
+    """Name lookups in threads, at most `most` at a time. A lookup cannot be ended, so one whose caller has gone counts
+    until it ends by itself.
+    """
+
+    def __init__(self, resolve: Resolver, most: int = 16) -> None:
+        self._resolve = resolve
+        self._room = threading.Semaphore(most)
+        self._limiter: anyio.CapacityLimiter | None = None
+        self._most = most
+
+    async def addresses(self, host: str, port: int) -> list[str]:
+        """Look the name up, once. OSError where there is no such name, or no room."""
+        if not self._room.acquire(blocking=False):
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        ticket = _Ticket(self._room)
+        if self._limiter is None:
+            self._limiter = anyio.CapacityLimiter(self._most * 4)
+        work = partial(self._look_up, ticket, host, port)
+        try:
+            return await to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._limiter)
+        except BaseException:
+            if not ticket.started:
+                ticket.give_back()
+            raise
+
+    def _look_up(self, ticket: "_Ticket", host: str, port: int) -> list[str]:
+        ticket.started = True
+        try:
+            return list(self._resolve(host, port))
+        finally:
+            ticket.give_back()
+
+
+class _Ticket:
+    """One place among the lookups, given back once: by its thread, or by its caller if that never started."""
+
+    __slots__ = ("_room", "started")
+
+    def __init__(self, room: threading.Semaphore) -> None:
+        self._room: threading.Semaphore | None = room
+        self.started = False
+
+    def give_back(self) -> None:
+        room, self._room = self._room, None
+        if room is not None:
+            room.release()
+
+
+async def connect(addresses: Sequence[Address], port: int) -> tuple[socket.socket, Address]:
+    """A connection to the first address that answers, which must have been checked before. OSError for the last one."""
+    last: OSError | None = None
+    for address in addresses[:ATTEMPTS]:
+        family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            number = sock.connect_ex((str(address), port))
+            if number == errno.EINPROGRESS:
+                await anyio.wait_writable(sock)
+                number = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if number == 0:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                return sock, address
+            last = OSError(number, os.strerror(number))
+        except OSError as error:
+            last = error
+        except BaseException:
+            sock.close()
+            raise
+        sock.close()
+    raise last or OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
+
+
+async def linger(sock: socket.socket) -> None:
+    """Say that nothing more comes, and read on for a moment: closing with bytes unread would take our answer back."""
+    try:
+        sock.shutdown(socket.SHUT_WR)
+        left = LINGER_BYTES
+        with anyio.move_on_after(LINGER_S):
+            while left > 0:
+                await anyio.wait_readable(sock)
+                data = sock.recv(min(left, 65536))
+                if not data:
+                    return
+                left -= len(data)
+    except OSError:
+        pass  # it has hung up, which is as good

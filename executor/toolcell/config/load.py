@@ -1,0 +1,155 @@
+"""`load_config`: the layers of settings, from the presets up, as one `Config`.
+
+Each file is checked by itself and laid on what is below it, so that a mistake is told with its file and line, and a
+project's file can be held against the layers below. (pydantic-settings merges first and checks the sum.)
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, cast
+
+from toolcell.errors import ConfigError, ConfigProblem
+from toolcell_sandbox.profile import Profile
+from toolcell_tools.capability import SessionKind
+
+from .narrowing import widenings
+from .schema import FILE, complaints, network_of, wider_than_a_worker
+from .source import NAME, Source, read, user_file
+
+ARGUMENTS = "the arguments of load_config"
+Table = Mapping[str, Any]
+"""A table that `complaints` had none about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Settings for a Supervisor: `Supervisor(config=…)`. `files` are those that were read, the lowest first."""
+
+    profiles: Mapping[SessionKind, Profile]
+    max_cells: int | None = None
+    standby: int = 1
+    allow_missing: frozenset[str] = frozenset()
+    files: tuple[Path, ...] = ()
+
+
+def load_config(
+    directory: str | os.PathLike[str] | None = None,
+    *,
+    file: str | os.PathLike[str] | None = None,
+    profiles: Mapping[str, Mapping[str, Any]] | None = None,
+    supervisor: Mapping[str, Any] | None = None,
+) -> Config:
+    """The presets, overlaid by: the user's toolcell.toml, that of `directory`, `file`, and the tables given here.
+
+    The user's is `$XDG_CONFIG_HOME/toolcell/toolcell.toml`, or below `~/.config`. That of `directory` is content of a
+    project and may only narrow what is below it, unless it is named as `file` too. Tables are merged key by key; lists
+    and single values replace what is below. Raises ConfigError, with every mistake, its file and its line.
+    """
+    given = Source(ARGUMENTS, _without_none(profiles=profiles, supervisor=supervisor), os.getcwd())
+    files = list(_files(directory, file))
+    current = Config({kind: Profile.for_kind(kind.value) for kind in SessionKind}, files=tuple(map(_path, files)))
+    problems: list[ConfigProblem] = []
+    for source in (*files, given):
+        wrong = [source.problem(key, message) for key, message in complaints(source.table, FILE)]
+        if not wrong:
+            current, wrong = _overlaid(current, source)
+        problems += wrong
+    if problems:
+        raise ConfigError(problems)
+    return current
+
+
+def _files(directory: str | os.PathLike[str] | None, file: str | os.PathLike[str] | None) -> Iterator[Source]:
+    user, explicit = user_file(), None if file is None else Path(file)
+    trusted = [path for path in (user, explicit) if path is not None and os.path.exists(path)]
+    if user in trusted:
+        yield read(user)
+    if directory is not None:
+        project = Path(directory, NAME)
+        if os.path.exists(project) and not any(project.samefile(path) for path in trusted):
+            yield read(project, trusted=False)
+    if explicit is not None:
+        yield read(explicit)
+
+
+def _path(source: Source) -> Path:
+    return Path(source.name)
+
+
+def _without_none(**tables: object) -> dict[str, object]:
+    return {name: table for name, table in tables.items() if table is not None}
+
+
+def _overlaid(below: Config, source: Source) -> tuple[Config, list[ConfigProblem]]:
+    """The config with a source laid on it, and what is wrong with that."""
+    problems: list[ConfigProblem] = []
+    profiles = dict(below.profiles)
+    for name, table in cast("Table", source.table.get("profiles", {})).items():
+        kind, at = SessionKind(name), ("profiles", name)
+        if kind is SessionKind.WORKER:
+            problems += [source.problem((*at, *key), message) for key, message in wider_than_a_worker(table)]
+        profile, wrong = _profile(profiles[kind], table, source)
+        problems += [source.problem((*at, key), message) for key, message in wrong]
+        if not source.trusted:
+            for key, what in widenings(profiles[kind], profile, table):
+                problems.append(source.problem((*at, *key), f"{what}, and {_ONLY_NARROWS} {_remedy(source)}"))
+        profiles[kind] = profile
+    settings = cast("Table", source.table.get("supervisor", {}))
+    if settings and not source.trusted:
+        problems.append(source.problem(("supervisor",), f"is for every project, and {_ONLY_NARROWS} {_remedy(source)}"))
+    config = Config(
+        MappingProxyType(profiles),
+        settings.get("max_cells", below.max_cells),
+        settings.get("standby", below.standby),
+        frozenset(settings.get("allow_missing", below.allow_missing)),
+        below.files,
+    )
+    return config, problems
+
+
+_ONLY_NARROWS = "a project's file can only narrow its profiles."
+
+
+def _remedy(source: Source) -> str:
+    return f"Put it in {user_file()}, or trust this file: load_config(file={source.name!r})."
+
+
+def _profile(profile: Profile, table: Table, source: Source) -> tuple[Profile, list[tuple[str, str]]]:
+    """The profile with a table laid on it, and for each field that it refuses, why."""
+    problems: list[tuple[str, str]] = []
+    for name, value in table.items():
+        try:
+            profile = profile.replace(**{name: _field(profile, name, value, source)})
+        except ValueError as error:
+            problems.append((name, str(error).removeprefix(f"Profile.{name} ")))
+    return profile, problems
+
+
+def _field(profile: Profile, name: str, value: Any, source: Source) -> object:
+    """A field of a profile, from what stands in the table."""
+    match name:
+        case "limits":
+            return profile.limits.replace(**value)
+        case "grants":
+            return frozenset(value)
+        case "readable" | "writable":
+            return tuple(_existing(source.path(path)) for path in value)
+        case "system":  # those that are not there are left out
+            return tuple(source.path(path) for path in value)
+        case "env":
+            return {**profile.env, **value}
+        case "pass_env" | "protected":
+            return tuple(value)
+        case "network":
+            return network_of(value)
+        case _:
+            return value
+
+
+def _existing(path: str) -> str:
+    if not os.path.exists(path):
+        raise ValueError(f"names what is not there, or cannot be reached: {path}. Create it, or leave it out.")
+    return path

@@ -1,0 +1,97 @@
+"""What a project's own file may do: narrow. It comes with a repository, whose content nobody has vouched for.
+
+Each key has a rule; a key without one is refused. `env` is among those: PATH, LD_PRELOAD or GIT_SSH_COMMAND decide
+which program a command runs. So is [supervisor], which serves other projects too.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields
+
+from toolcell_sandbox.limits import Limits
+from toolcell_sandbox.network import is_narrower
+from toolcell_sandbox.profile import Profile, is_below
+
+from .schema import HAS_PROTECTED, Complaint
+
+Rule = Callable[[Profile, Profile], Iterator[Complaint]]
+"""What is wider in the second profile than in the first: the key below the field, and in which way."""
+
+
+def widenings(old: Profile, new: Profile, names: Iterable[str]) -> Iterator[Complaint]:
+    """Everything in which `new`, which sets these fields, allows more than `old`."""
+    for name in names:
+        for key, what in _RULES.get(name, _refused)(old, new):
+            yield (name, *key), what
+
+
+def _limits(old: Profile, new: Profile) -> Iterator[Complaint]:
+    for name in (field.name for field in fields(Limits)):
+        before, after = getattr(old.limits, name), getattr(new.limits, name)
+        if after > before:
+            yield (name,), f"raises the limit from {before:g} to {after:g}"
+
+
+def _grants(old: Profile, new: Profile) -> Iterator[Complaint]:
+    for name in sorted(new.grants - old.grants):
+        yield (), f"grants {name!r}, which the settings below it do not"
+
+
+def _readable(old: Profile, new: Profile) -> Iterator[Complaint]:
+    yield from _paths(new.readable, (*old.readable, *old.writable, *old.system), "readable")
+
+
+def _writable(old: Profile, new: Profile) -> Iterator[Complaint]:
+    yield from _paths(new.writable, old.writable, "writable")
+
+
+def _system(old: Profile, new: Profile) -> Iterator[Complaint]:
+    yield from _paths(new.system, old.system, "readable")
+
+
+def _paths(new: Iterable[str], old: Iterable[str], what: str) -> Iterator[Complaint]:
+    """By real paths: the project may have a link to anything."""
+    roots = [os.path.realpath(path) for path in old]
+    for path in new:
+        if not is_below(os.path.realpath(path), roots):
+            yield (), f"makes {path} {what}"
+
+
+def _pass_env(old: Profile, new: Profile) -> Iterator[Complaint]:
+    for name in new.pass_env:
+        if name not in old.pass_env:
+            yield (), f"passes the environment variable {name}"
+
+
+def _network(old: Profile, new: Profile) -> Iterator[Complaint]:
+    if not is_narrower(new.network, old.network):
+        yield (), "reaches hosts, or moves more, than the settings below it allow"
+
+
+def _protected(old: Profile, new: Profile) -> Iterator[Complaint]:
+    after: tuple[str, ...] = getattr(new, "protected", ())
+    for name in getattr(old, "protected", ()):
+        if name not in after:
+            yield (), f"no longer protects {name}"
+
+
+def _proc(old: Profile, new: Profile) -> Iterator[Complaint]:
+    if new.proc and not old.proc:
+        yield (), "gives the cell a /proc"
+
+
+def _refused(old: Profile, new: Profile) -> Iterator[Complaint]:
+    yield (), "is not a limit, a grant or a path"
+
+
+_RULES: Mapping[str, Rule] = {
+    "limits": _limits,
+    "grants": _grants,
+    "readable": _readable,
+    "writable": _writable,
+    "system": _system,
+    "pass_env": _pass_env,
+    "network": _network,
+    **({"protected": _protected} if HAS_PROTECTED else {}),
+    "proc": _proc,
+}

@@ -1,0 +1,122 @@
+"""A profile in plain words: what its cells may do. Names of environment variables are said, their values never."""
+
+import textwrap
+from collections.abc import Iterable, Iterator
+from dataclasses import fields
+
+from .limits import Limits
+from .network import HostNetwork, ProxyNetwork
+from .profile import Profile
+
+BROKERED = {
+    "channel": "send messages to people, and ask them",
+    "memory.read": "search the memory",
+    "memory.write": "store in the memory",
+    "web": "GET pages of the public web",
+    "http": "make requests to the hosts that the supervisor lists",
+}
+"""Capabilities that the supervisor carries out for the cell, one request at a time."""
+
+NEVER = (
+    "see a file that is not named here",
+    "see, signal or trace a process of the host or of another cell",
+    "gain a privilege: no capability, no set-id program, no new namespace, no mount",
+    "leave a process behind when its call is over",
+    "load kernel code, use io_uring, bpf, keyrings or shared memory of the host",
+)
+
+_LIMITS = {
+    "wall_s": "wall time of a call",
+    "cpu_s": "CPU time of a call, children included",
+    "memory_bytes": "memory",
+    "processes": "processes and threads",
+    "open_files": "open files of each process",
+    "file_bytes": "size of a written file",
+    "scratch_bytes": "size of /tmp",
+    "scratch_inodes": "files and directories in /tmp",
+    "output_bytes": "standard output, and standard error",
+    "result_bytes": "size of a result",
+    "start_s": "time for a cell to start",
+}
+_WIDTH = 100
+_LABEL = 13
+
+
+def explain(profile: Profile) -> str:
+    """Some lines, for people. What a call may do is this or less: no more than its tool needs."""
+    return "\n".join(_lines(profile))
+
+
+def _lines(profile: Profile) -> Iterator[str]:
+    grants = profile.grants
+    workspace = ["the workspace"] if {"read", "write"} & grants else []
+    may_write = "write" in grants
+    readable = [*workspace, *profile.readable, *(() if may_write else profile.writable)]
+    yield from _entry("reads", [*readable, *profile.system, "nothing else"])
+    yield from _entry("writes", [*(["the workspace", *profile.writable] if may_write else []), "its own /tmp"])
+    protected: tuple[str, ...] = getattr(profile, "protected", ())
+    if protected:
+        yield from _entry("protected", ["not written, wherever it may write:", *protected])
+    yield from _entry("runs", ["any program that it can read"] if "exec" in grants else ["no program: no execve"])
+    yield from _entry("network", [network(profile)])
+    yield from _entry("asks for", [text for name, text in BROKERED.items() if name in grants] or ["nothing"])
+    yield from _entry("environment", environment(profile))
+    yield from _entry("processes", ["only its own in /proc" if profile.proc else "no /proc"])
+    for index, field in enumerate(fields(Limits)):
+        value = amount(field.name, getattr(profile.limits, field.name))
+        yield f"{'limits' if index == 0 else '':<{_LABEL}}{value:>9}  {_LIMITS[field.name]}"
+    for index, text in enumerate(NEVER):
+        yield f"{'cannot ever' if index == 0 else '':<{_LABEL}}{text}"
+
+
+def network(profile: Profile) -> str:
+    """How far the profile's network policy goes."""
+    reach = profile.reach
+    if isinstance(reach, HostNetwork):
+        return "the host's own, with its loopback and private networks; nothing is checked"
+    if isinstance(reach, ProxyNetwork):
+        hosts = ", ".join((*reach.allow, *(f"{pair} (may be a private address)" for pair in reach.allow_private)))
+        return (
+            f"HTTP and CONNECT, through a proxy, to {hosts or 'no host'}; "
+            f"{reach.max_connections} connections at a time, {amount('max_bytes', reach.max_bytes)} each way in a call"
+        )
+    unused = "" if profile.network == reach else "; its network policy counts for nothing without the grant 'net'"
+    return f"none: no interface, and no socket can be made{unused}"
+
+
+def environment(profile: Profile) -> list[str]:
+    """The names in a cell's environment, and where the value of each comes from."""
+    fixed = sorted(profile.replace(env={}, pass_env=()).environment({}).keys() - profile.env.keys())
+    passed = sorted(set(profile.pass_env) - profile.env.keys())
+    return [
+        *fixed,
+        *(f"{name} (set)" for name in sorted(profile.env)),
+        *(f"{name} (the supervisor's, if it has one)" for name in passed),
+    ]
+
+
+def amount(name: str, value: float) -> str:
+    """A limit with its unit: 30 s, 512 MiB, 64."""
+    if name.endswith("_s"):
+        return f"{value:g} s"
+    if not name.endswith("_bytes"):
+        return str(value)
+    size, unit = int(value), "bytes"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if size % 1024:
+            break
+        size, unit = size // 1024, larger
+    return f"{size} {unit}"
+
+
+def _entry(label: str, items: Iterable[str]) -> list[str]:
+    text = ", ".join(items)
+    indent = " " * _LABEL
+    return textwrap.wrap(
+        text,
+        _WIDTH,
+        initial_indent=f"{label:<{_LABEL}}",
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -1,0 +1,241 @@
+"""How far a cell reaches: one of three policies, each a named value that one can grep for. Pure: no socket is here."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+
+TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
+if TYPE_CHECKING:
+    from typing import Any
+
+PROXY_HOST, PROXY_PORT = "127.0.0.1", 3128
+"""Where a cell finds its proxy, inside its own network namespace. Port 3128 is Squid's."""
+DEFAULT_PORTS = (80, 443)
+MIB = 1024 * 1024
+_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
+_NUMERIC = re.compile(r"[0-9]+|0x[0-9a-f]*")  # WHATWG URL, "ends in a number": such a host is meant as IPv4
+_DEVIATIONS = "\u00df\u03c2\u200c\u200d"  # IDNA 2003 and 2008 turn these into two different names (UTS 46)
+_EXAMPLES = "Write it like 'example.org', '*.example.com:443', '192.0.2.1:8080' or '[2001:db8::1]:443'."
+
+
+@dataclass(frozen=True, slots=True)
+class NoNetwork:
+    """The cell reaches no network at all: an empty network namespace, and no socket can be made."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostNetwork:
+    """The cell shares the host's network, TCP and UDP, loopback and private networks included. Nothing is checked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """One entry of an allow-list, normalised. `host` has no "*."; without `port`, 80 and 443 are meant."""
+
+    host: str
+    port: int | None
+    subdomains: bool
+
+    def covers(self, host: str, port: int) -> bool:
+        """Whether a normalised host (lower-case ASCII, no trailing dot) and port fall under this entry."""
+        named = host.endswith("." + self.host) if self.subdomains else host == self.host
+        return named and (port in DEFAULT_PORTS if self.port is None else port == self.port)
+
+    def is_within(self, other: "Pattern") -> bool:
+        """Whether everything that this entry covers falls under the other too."""
+        if other.subdomains:
+            named = self.host.endswith("." + other.host) or (self.subdomains and self.host == other.host)
+        else:
+            named = not self.subdomains and self.host == other.host
+        return named and (self.port == other.port or (other.port is None and self.port in DEFAULT_PORTS))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyNetwork:
+    """The cell reaches, by HTTP and by CONNECT, the hosts of its allow-list, through a proxy outside of it.
+
+    `allow` holds host names, or `*.` and the end of names ("*.example.com" is every name below example.com, not that
+    one itself), each with a port or without (80 and 443). A name that resolves to an address which is not public is
+    refused, unless `allow_private` has exactly that "host:port"; what is listed there need not be in `allow` too.
+    `max_bytes` bounds what one call moves, each way; `max_connections` its connections at a time; a connection on which
+    nothing has moved for `idle_s` seconds ends. ValueError, with the remedy, for an entry that cannot be read.
+    """
+
+    allow: Sequence[str] = ()
+    allow_private: Sequence[str] = ()
+    max_bytes: int = 256 * MIB
+    max_connections: int = 32  # npm opens 15, cargo and pip fewer
+    idle_s: float = 60.0  # nginx proxy_read_timeout
+
+    def __post_init__(self) -> None:
+        for name in ("allow", "allow_private"):
+            entries: Sequence[str] = getattr(self, name)
+            if isinstance(entries, str) or not isinstance(entries, (list, tuple)):
+                raise ValueError(f"ProxyNetwork.{name} is not a list of strings: {entries!r}. Pass a list.")
+            object.__setattr__(self, name, tuple(dict.fromkeys(entries)))
+        self.patterns()
+        for name, kinds, wanted in (
+            ("max_bytes", (int,), "a whole number"),
+            ("max_connections", (int,), "a whole number"),
+            ("idle_s", (int, float), "a number of seconds"),
+        ):
+            value: object = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < 1 << 62:
+                raise ValueError(f"ProxyNetwork.{name} is not {wanted} above zero: {value!r}. Pass one.")
+
+    def patterns(self) -> tuple[Pattern, ...]:
+        """Both lists, read."""
+        private = [_read(entry, "allow_private") for entry in self.allow_private]
+        for entry, pattern in zip(self.allow_private, private, strict=True):
+            if pattern.subdomains or pattern.port is None:
+                raise ValueError(
+                    f"ProxyNetwork.allow_private has an entry that is not one host and one port: {entry!r}. "
+                    "Write each exception out, like '127.0.0.1:8080' or 'packages.internal:443'."
+                )
+        return (*(_read(entry, "allow") for entry in self.allow), *private)
+
+    def private_pairs(self) -> frozenset[tuple[str, int]]:
+        """The (host, port) pairs whose addresses need not be public."""
+        read = (_read(entry, "allow_private") for entry in self.allow_private)
+        return frozenset((pattern.host, pattern.port) for pattern in read if pattern.port is not None)
+
+
+Network = NoNetwork | ProxyNetwork | HostNetwork
+
+
+def is_narrower(network: Network, other: Network) -> bool:
+    """Whether `network` reaches nothing that `other` does not (an equal one counts)."""
+    if isinstance(network, NoNetwork) or isinstance(other, HostNetwork):
+        return True
+    if isinstance(network, HostNetwork) or isinstance(other, NoNetwork):
+        return False
+    wider = other.patterns()
+    return (
+        all(any(pattern.is_within(each) for each in wider) for pattern in network.patterns())
+        and network.private_pairs() <= other.private_pairs()
+        and network.max_bytes <= other.max_bytes
+        and network.max_connections <= other.max_connections
+        and network.idle_s <= other.idle_s
+    )
+
+
+def common(network: Network, other: Network) -> Network:
+    """What both of them reach: the narrower one where one is, else of two allow-lists the part that both have."""
+    if is_narrower(network, other):
+        return network
+    if is_narrower(other, network) or not (isinstance(network, ProxyNetwork) and isinstance(other, ProxyNetwork)):
+        return other
+    pairs = sorted(network.private_pairs() & other.private_pairs())
+    return ProxyNetwork(
+        allow=(*_entries_within(network, other), *_entries_within(other, network)),
+        allow_private=tuple(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in pairs),
+        max_bytes=min(network.max_bytes, other.max_bytes),
+        max_connections=min(network.max_connections, other.max_connections),
+        idle_s=min(network.idle_s, other.idle_s),
+    )
+
+
+def _entries_within(network: ProxyNetwork, other: ProxyNetwork) -> list[str]:
+    wider, entries = other.patterns(), (*network.allow, *network.allow_private)
+    read = zip(entries, network.patterns(), strict=True)
+    return [entry for entry, pattern in read if any(pattern.is_within(each) for each in wider)]
+
+
+def proxy_environment() -> dict[str, str]:
+    """What tells programs of the proxy. NO_PROXY is empty: there is nothing that they could reach without it."""
+    url = f"http://{PROXY_HOST}:{PROXY_PORT}"
+    names = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+    proxied = {name: url for upper in names for name in (upper, upper.lower())}
+    return {**proxied, "NO_PROXY": "", "no_proxy": ""}
+
+
+def to_wire(network: Network) -> dict[str, object]:
+    """`{"kind": "none" | "proxy" | "host", …}`, of plain values."""
+    if isinstance(network, ProxyNetwork):
+        values = {each.name: getattr(network, each.name) for each in fields(network)}
+        lists = {"allow": list(network.allow), "allow_private": list(network.allow_private)}
+        return {"kind": "proxy", **values, **lists}
+    return {"kind": "host" if isinstance(network, HostNetwork) else "none"}
+
+
+def from_wire(wire: object) -> Network:
+    """The inverse of `to_wire`; ValueError for anything else."""
+    values: dict[str, Any] = dict(wire) if isinstance(wire, Mapping) else {}  # pyright: ignore[reportUnknownArgumentType]
+    kind = values.pop("kind", None)
+    known = {each.name for each in fields(ProxyNetwork)} if kind == "proxy" else set[str]()
+    unknown = values.keys() - known
+    if kind not in ("none", "proxy", "host") or unknown:
+        what = f"no such field: {min(unknown)!r}" if kind and unknown else f"no such kind: {kind!r}"
+        raise ValueError(f"Profile.network has {what}. The kinds are 'none', 'proxy' (with allow) and 'host'.")
+    if kind == "proxy":
+        return ProxyNetwork(**values)
+    return HostNetwork() if kind == "host" else NoNetwork()
+
+
+def _read(entry: object, where: str) -> Pattern:
+    """One entry, or ValueError."""
+    if not isinstance(entry, str):
+        raise ValueError(f"ProxyNetwork.{where} has an entry that is not a string: {entry!r}. {_EXAMPLES}")
+
+    def refused(why: str) -> ValueError:
+        return ValueError(f"ProxyNetwork.{where} has an entry that {why}: {entry!r}. {_EXAMPLES}")
+
+    if "://" in entry:
+        raise refused("is a URL")
+    if "@" in entry:
+        raise refused("carries a user name")
+    if any(character in "/?#%\\" or character.isspace() or not character.isprintable() for character in entry):
+        raise refused("has characters which no host has")
+    found = re.fullmatch(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::([0-9]{1,5}))?", entry)
+    if found is None:
+        raise refused("is no host, or has a port that is no number")
+    name, digits = found.groups()
+    port = int(digits) if digits else None
+    if port is not None and not 0 < port < 65536:
+        raise refused("has a port which is not from 1 to 65535")
+    subdomains = name.startswith("*.")
+    try:
+        host = normal_host(name[2:] if subdomains else name)
+    except ValueError as error:
+        raise refused(str(error)) from None
+    if subdomains and ("." not in host or _NUMERIC.fullmatch(host.rsplit(".", 1)[-1])):
+        raise refused("covers a whole top-level domain, or addresses")
+    return Pattern(host, port, subdomains)
+
+
+def normal_host(name: str) -> str:
+    """A host name in lower-case ASCII without a trailing dot, or an address in its canonical form without brackets.
+
+    ValueError says in a few words why it is neither.
+    """
+    if name.startswith("["):
+        return _address(name[1:-1], 6)
+    if any(character in _DEVIATIONS for character in name):
+        raise ValueError("is spelled in a way that means two names (write its xn-- form)")
+    if not name.isascii():
+        try:
+            name = name.encode("idna").decode("ascii")
+        except UnicodeError:
+            raise ValueError("is no host name") from None
+    host = name.lower().removesuffix(".")
+    labels = host.split(".")
+    if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
+        raise ValueError("is no host name")
+    return _address(host, 4) if _NUMERIC.fullmatch(labels[-1]) else host
+
+
+def _address(text: str, version: int) -> str:
+    from ipaddress import ip_address  # 3 ms that an allow-list of names need not pay
+
+    try:
+        address = ip_address(text)
+    except ValueError:
+        raise ValueError("is no host name and no full address") from None
+    if address.version != version or getattr(address, "scope_id", None) is not None:
+        raise ValueError("is no host name and no full address")
+    return str(address)
+
+
+def covered(patterns: Iterable[Pattern], host: str, port: int) -> bool:
+    """Whether one of the patterns covers this normalised host and port."""
+    return any(pattern.covers(host, port) for pattern in patterns)

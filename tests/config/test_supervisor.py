@@ -1,0 +1,109 @@
+"""Settings from a file, all the way to the kernel."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from toolcell import (
+    LimitExceeded,
+    Profile,
+    SessionKind,
+    Supervisor,
+    Timeout,
+    UsageError,
+    base_tools,
+    blocking,
+    load_config,
+    tool,
+)
+
+from .conftest import Places
+
+pytestmark = pytest.mark.anyio
+SMALL = "[profiles.main.limits]\nmemory_bytes = 134217728\n[profiles.worker.limits]\nmemory_bytes = 134217728\n"
+
+
+@tool
+def sleep(seconds: float) -> str:
+    """Sleep."""
+    import time
+
+    time.sleep(seconds)
+    return "slept"
+
+
+@tool
+def look(path: str, name: str) -> list[str | None]:
+    """The first line of a file, and an environment variable."""
+    import os
+
+    with open(path) as file:
+        return [file.readline(), os.environ.get(name)]
+
+
+@tool
+def fill(size: int) -> int:
+    """Write a file of this size."""
+    with open("/tmp/file", "wb") as file:
+        return file.write(b"x" * size)
+
+
+async def test_a_tiny_limit_of_a_file_ends_a_real_call(places: Places, workspace: Path) -> None:
+    places.user(SMALL)
+    places.project("[profiles.worker.limits]\nwall_s = 0.3\nfile_bytes = 4096")
+    async with Supervisor([sleep, fill], config=places.load()) as supervisor:
+        session = await supervisor.open_session("worker", workspace=workspace)
+        start = time.monotonic()
+        late = await session.call("sleep", {"seconds": 20})
+        assert isinstance(late.error, Timeout)
+        assert 0.3 <= time.monotonic() - start < 5
+        large = await session.call("fill", {"size": 8192})
+        assert isinstance(large.error, LimitExceeded)
+        assert (large.error.resource, large.error.limit) == ("file_size", 4096)
+
+
+async def test_paths_and_variables_of_a_file_are_there_in_a_real_cell(
+    places: Places, workspace: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "note").write_text("hello\n")
+    places.explicit(SMALL + '[profiles.worker]\nreadable = ["data"]\nenv = { TZ = "UTC" }')
+    async with Supervisor([look], config=places.load()) as supervisor:
+        session = await supervisor.open_session("worker", workspace=workspace)
+        found = await session.call("look", {"path": str(tmp_path / "data/note"), "name": "TZ"})
+        assert found.unwrap() == ["hello\n", "UTC"]
+
+
+async def test_a_grant_that_a_file_takes_away_is_gone(places: Places, workspace: Path) -> None:
+    places.project("[profiles.main]\ngrants = ['read']")
+    async with Supervisor(base_tools(), config=places.load()) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        assert [declaration.name for declaration in await session.tools()] == ["read"]
+
+
+async def test_what_is_given_to_the_supervisor_replaces_what_its_config_says(places: Places, workspace: Path) -> None:
+    places.explicit(
+        SMALL + "[profiles.branch.limits]\nwall_s = 3\n[supervisor]\nmax_cells = 1\nstandby = 0\n"
+        "allow_missing = ['landlock_scope']"
+    )
+    config = places.load()
+    mine = Profile.for_kind("worker").replace(limits=config.profiles[SessionKind.WORKER].limits.replace(wall_s=7))
+    supervisor = Supervisor(
+        config=config, profiles={SessionKind.WORKER: mine}, max_cells=5, standby=1, allow_missing=[]
+    )
+    assert supervisor._profiles[SessionKind.WORKER] == mine
+    assert supervisor._profiles[SessionKind.BRANCH].limits.wall_s == 3
+    assert (supervisor._max_cells, supervisor._standby, supervisor._allow_missing) == (5, True, frozenset())
+    supervisor = Supervisor(config=config)
+    assert (supervisor._max_cells, supervisor._standby) == (1, False)
+    assert supervisor._allow_missing == {"landlock_scope"}
+    with pytest.raises(UsageError, match="standby"):
+        Supervisor(config=config, standby=2)
+
+
+def test_the_blocking_supervisor_takes_a_config_too(places: Places, workspace: Path) -> None:
+    places.user(SMALL + "wall_s = 0.3")
+    with blocking.Supervisor([sleep], config=load_config()) as supervisor:
+        session = supervisor.open_session("worker", workspace=workspace)
+        assert isinstance(session.call("sleep", {"seconds": 20}).error, Timeout)

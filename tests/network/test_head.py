@@ -1,0 +1,123 @@
+"""What the proxy reads, without a socket: one meaning, or none."""
+
+import pytest
+
+from toolcell.backends.egress.body import Chunked, Counted
+from toolcell.backends.egress.head import (
+    HEAD_BYTES,
+    BadHead,
+    end_of_head,
+    parse_request,
+    rewrite_request,
+    rewrite_response,
+)
+
+GET = b"GET http://example.org/ HTTP/1.1\r\nHost: example.org\r\n"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET http://a/\r\n\r\n",
+        b"GET  http://a/ HTTP/1.1\r\n\r\n",
+        b"get http://a/ HTTP/1.1\r\n\r\n",
+        b"GET http://a/ HTTP/2.0\r\n\r\n",
+        b"GET http://a/ b HTTP/1.1\r\n\r\n",
+        b"GET http://\xff/ HTTP/1.1\r\n\r\n",
+        GET + b"Host: evil.test\r\n\r\n",
+        GET + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+        GET + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n",
+        GET + b"Content-Length: 5\r\nContent-Length: 5\r\n\r\n",
+        GET + b"Content-Length: 5, 5\r\n\r\n",
+        GET + b"Content-Length: +5\r\n\r\n",
+        GET + b"Content-Length: 0x5\r\n\r\n",
+        GET + b"Content-Length: -1\r\n\r\n",
+        GET + b"Transfer-Encoding: chunked, chunked\r\n\r\n",
+        GET + b"Transfer-Encoding: identity\r\n\r\n",
+        GET + b"Transfer-Encoding: xchunked\r\n\r\n",
+        GET + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n",
+        GET + b"Transfer-Encoding : chunked\r\n\r\n",
+        GET + b" Transfer-Encoding: chunked\r\n\r\n",
+        GET + b"X: a\r\n folded\r\n\r\n",
+        GET + b"X: a\nHost: evil.test\r\n\r\n",
+        GET + b"X: a\rHost: evil.test\r\n\r\n",
+        GET + b"X: a\0b\r\n\r\n",
+        GET + b"no colon\r\n\r\n",
+        GET + b": no name\r\n\r\n",
+        GET + b"X: y\r\n" * 101 + b"\r\n",
+        b"GET http://a/ HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"CONNECT a:443 HTTP/1.1\r\nContent-Length: 5\r\n\r\n",
+        b"CONNECT a:443 HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
+    ],
+)
+def test_what_has_two_readings_or_none_is_refused(head: bytes) -> None:
+    with pytest.raises(BadHead):
+        parse_request(head)
+
+
+def test_what_goes_on_is_written_anew() -> None:
+    head = (
+        b"POST http://example.org/x HTTP/1.0\r\nhOST: evil.test\r\nProxy-Authorization: secret\r\nUpgrade: h2c\r\n"
+        b"Connection: keep-alive, X-Mine, content-length\r\nX-Mine: 1\r\nAccept: */*\r\nContent-Length: 3\r\n"
+        b"Proxy-Connection: close\r\nTE: trailers\r\nKeep-Alive: 5\r\n\r\n"
+    )
+    wanted = b"POST /x HTTP/1.1\r\nHost: example.org\r\nAccept: */*\r\nContent-Length: 3\r\nConnection: close\r\n\r\n"
+    assert rewrite_request(parse_request(head), "/x", "example.org") == wanted
+
+
+def test_the_response_ends_the_connection() -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: keep-alive, X-A\r\nX-A: 1\r\nSet-Cookie: a\r\n\r\n"
+    assert rewrite_response(head) == (
+        200,
+        b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nSet-Cookie: a\r\nConnection: close\r\n\r\n",
+    )
+    assert rewrite_response(b"HTTP/1.1 100 Continue\r\n\r\n") == (100, b"HTTP/1.1 100 Continue\r\n\r\n")
+    for bad in (b"SSH-2.0-x\r\n\r\n", b"HTTP/1.1 20 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\nX\r\n\r\n"):
+        with pytest.raises(BadHead):
+            rewrite_response(bad)
+
+
+def test_a_head_has_an_end() -> None:
+    assert end_of_head(b"GET / HTTP/1.1\r\n\r\nbody") == 18
+    assert end_of_head(b"x" * (HEAD_BYTES - 1)) == 0
+    with pytest.raises(BadHead, match="larger"):
+        end_of_head(b"x" * HEAD_BYTES)
+
+
+def test_a_counted_body_leaves_out_what_comes_after_it() -> None:
+    body = Counted(5)
+    assert body.feed(b"abc") == b"abc" and not body.done
+    assert body.feed(b"deGET /smuggled") == b"de" and body.done
+    assert Counted(0).done
+
+
+def test_a_chunked_body_is_the_same_however_it_is_cut() -> None:
+    sent = b"5\r\nhello\r\n00A\r\n0123456789\r\n0\r\nTrailer: x\r\n\r\nGET /smuggled HTTP/1.1\r\n\r\n"
+    for step in (1, 2, 3, 7, len(sent)):
+        body, out = Chunked(), b""
+        for at in range(0, len(sent), step):
+            if not body.done:
+                out += body.feed(sent[at : at + step])
+        assert body.done and out.endswith(b"0\r\n\r\n")
+        again = Chunked()
+        payload = b"".join(line for line in again.feed(out).split(b"\r\n")[1::2])
+        assert payload == b"hello0123456789" and b"smuggled" not in out and b"Trailer" not in out
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"5;x=y\r\nhello\r\n",
+        b"0x5\r\n",
+        b"-5\r\n",
+        b"5\nhello\n0\n\nGET / HTTP/1.1\n",
+        b"\r\n",
+        b"5 \r\n",
+        b"1" * 30,
+        b"5\r\nhelloX\r\n",
+        b"0\r\n" + b"t" * 9000,
+    ],
+)
+def test_a_chunked_body_that_can_be_read_otherwise_is_refused(sent: bytes) -> None:
+    with pytest.raises(BadHead):
+        Chunked().feed(sent)

@@ -1,0 +1,144 @@
+"""Profiles in plain words, and the system call filter as text."""
+
+import dataclasses
+import errno
+
+import pytest
+
+from toolcell_sandbox import Limits, Profile, SandboxError, explain
+from toolcell_sandbox.explain import BROKERED, amount
+from toolcell_sandbox.kernel.numbers import AUDIT_ARCH, TABLES
+from toolcell_sandbox.mechanisms import seccomp
+from toolcell_sandbox.mechanisms.bpf import ALLOW, Return, assemble, evaluate, refuse
+from toolcell_sandbox.mechanisms.disassembly import disassemble
+from toolcell_sandbox.network import HostNetwork, ProxyNetwork
+from toolcell_sandbox.profile import CAPABILITIES
+
+
+def words(profile: Profile) -> str:
+    """The explanation with single spaces, however it was wrapped."""
+    return " ".join(explain(profile).split())
+
+
+def test_a_profile_explains_itself_as_the_function_does() -> None:
+    profile = Profile.for_kind("worker")
+    assert profile.explain() == explain(profile)
+    assert max(map(len, profile.explain().splitlines())) <= 100
+
+
+def test_what_may_be_read_and_written_follows_the_grants() -> None:
+    profile = Profile.for_kind("main").replace(readable=("/srv/data",), writable=("/srv/out",), system=("/usr",))
+    assert "reads the workspace, /srv/data, /usr, nothing else" in words(profile)
+    assert "writes the workspace, /srv/out, its own /tmp" in words(profile)
+    reader = profile.replace(grants=frozenset({"read"}))
+    assert "reads the workspace, /srv/data, /srv/out, /usr, nothing else" in words(reader)
+    assert "writes its own /tmp" in words(reader)
+    bare = profile.replace(grants=frozenset(), readable=(), writable=())
+    assert "reads /usr, nothing else" in words(bare)
+
+
+def test_programs_are_run_only_with_the_grant() -> None:
+    assert "runs any program that it can read" in words(Profile.for_kind("main"))
+    assert "runs no program: no execve" in words(Profile.for_kind("worker"))
+
+
+def test_every_capability_has_its_words() -> None:
+    assert BROKERED.keys() == CAPABILITIES - {"read", "write", "exec", "net"}
+    for name, text in BROKERED.items():
+        assert text in words(Profile(grants=frozenset({name})))
+        assert text not in words(Profile())
+    assert "asks for nothing" in words(Profile())
+
+
+def test_each_network_policy_is_told_and_only_as_far_as_it_is_granted() -> None:
+    net = Profile(grants=frozenset({"net"}))
+    assert "network none: no interface, and no socket can be made environment" not in words(net)
+    assert "network none: no interface, and no socket can be made asks for" in words(net)
+    proxy = ProxyNetwork(allow=["example.org"], allow_private=["127.0.0.1:8080"], max_connections=3, max_bytes=1 << 20)
+    told = words(net.replace(network=proxy))
+    assert "through a proxy, to example.org, 127.0.0.1:8080 (may be a private address)" in told
+    assert "3 connections at a time, 1 MiB each way" in told
+    assert "through a proxy, to no host" in words(net.replace(network=ProxyNetwork()))
+    assert "nothing is checked" in words(net.replace(network=HostNetwork()))
+    assert "counts for nothing without the grant 'net'" in words(Profile(network=HostNetwork()))
+
+
+def test_names_of_variables_are_told_and_values_never() -> None:
+    profile = Profile(env={"TOKEN": "sesame", "PATH": "/sesame"}, pass_env=("LC_ALL", "TOKEN"))
+    told = words(profile)
+    assert "sesame" not in told
+    assert "HOME, LANG, MALLOC_ARENA_MAX, TMPDIR, PATH (set), TOKEN (set)," in told
+    assert "LC_ALL (the supervisor's, if it has one)" in told
+    assert told.count("TOKEN") == told.count("PATH") == 1
+
+
+@pytest.mark.parametrize("field", dataclasses.fields(Limits), ids=lambda field: str(field.name))
+def test_every_limit_is_told_with_its_unit(field: "dataclasses.Field[object]") -> None:
+    told = words(Profile(limits=Limits().replace(**{field.name: 12345})))
+    unit = " s" if field.name.endswith("_s") else " bytes" if field.name.endswith("_bytes") else ""
+    assert f" 12345{unit} " in told
+
+
+def test_amounts_are_in_the_largest_unit_that_is_whole() -> None:
+    assert [amount("file_bytes", size) for size in (1, 1023, 1024, 1536, 1 << 20, 3 << 30, 5 << 40, 1 << 50)] == [
+        "1 bytes", "1023 bytes", "1 KiB", "1536 bytes", "1 MiB", "3 GiB", "5 TiB", "1024 TiB",
+    ]  # fmt: skip
+    assert (amount("wall_s", 0.25), amount("processes", 64)) == ("0.25 s", "64")
+
+
+def test_without_proc_it_says_so() -> None:
+    assert "processes no /proc" in words(Profile(proc=False))
+
+
+# -- the filter --------------------------------------------------------------------------------------------------------
+
+MACHINES = sorted(TABLES)
+VARIANTS = [(allow_exec, reach) for allow_exec in (True, False) for reach in seccomp.NETWORK_CHECKS]
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(("allow_exec", "reach"), VARIANTS)
+def test_every_instruction_has_a_line_and_every_answer_a_reason(
+    machine: str, allow_exec: bool, reach: "seccomp.Reach"
+) -> None:
+    program = seccomp.program(machine, allow_exec=allow_exec, reach=reach)
+    lines = disassemble(program).splitlines()
+    assert len(lines) == len(program) // 8
+    assert [int(line.split()[0]) for line in lines] == list(range(len(lines)))
+    returns = [line for line in lines if line.split()[1] == "return"]
+    assert all(" ; " in line for line in returns), [line for line in returns if " ; " not in line]
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(("allow_exec", "reach"), VARIANTS)
+def test_every_known_call_is_named_where_the_filter_answers_to_it(
+    machine: str, allow_exec: bool, reach: "seccomp.Reach"
+) -> None:
+    program = seccomp.program(machine, allow_exec=allow_exec, reach=reach)
+    answers: dict[str, set[str]] = {}
+    for line in disassemble(program).splitlines():
+        code, _, note = line[6:].partition(" ; ")
+        if code.startswith("return"):
+            for name in note.replace(":", " ").replace(";", " ").split():
+                answers.setdefault(name, set()).add(code.split()[1])
+    names = {ALLOW: "allow"} | {refuse(number): name for number, name in errno.errorcode.items()}
+    for name, number in TABLES[machine].items():
+        assert names[evaluate(program, number, AUDIT_ARCH[machine])] in answers[name], name
+
+
+def test_each_reason_of_the_reviewed_lists_is_in_the_text() -> None:
+    text = disassemble(seccomp.program("x86_64", allow_exec=False))
+    for names, _error, reason in (*seccomp.REFUSED, seccomp.EXEC_REFUSED):
+        assert reason in text, names
+    for check in seccomp.CHECKS:
+        assert any(f"{name}: {check.reason}" in text for name in check.names.split())
+    assert "execve: the profile does not grant exec" in text
+    assert "does not grant exec" not in disassemble(seccomp.program("x86_64", allow_exec=True))
+    for reach, checks in seccomp.NETWORK_CHECKS.items():
+        text = disassemble(seccomp.program(allow_exec=True, reach=reach))
+        assert all(check.reason in text for check in checks)
+
+
+def test_another_program_is_refused_rather_than_guessed_at() -> None:
+    with pytest.raises(SandboxError, match="no filter of this version"):
+        disassemble(assemble([Return(ALLOW)]))
