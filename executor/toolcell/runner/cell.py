@@ -99,6 +99,7 @@ class Init:
         self.options = options
         self.loaded = loaded
         self.seq = 0
+        self.states = {fd: fds.state_of(fd) for fd in fds.SHARED}
         self.child = 0  # pid of the call process, 0 where there is none
         self.child_fd = -1
 
@@ -168,6 +169,11 @@ class Init:
         while select.select([fds.FRAMES_IN], [], [], 0)[0]:
             if not os.read(fds.FRAMES_IN, fds.READ_BYTES):
                 os._exit(0)  # the supervisor is gone
+        try:
+            for fd, state in self.states.items():
+                fds.restore(fd, state)
+        except OSError:
+            os._exit(77)  # the pipes are not what they were and cannot be made so: another cell has its own
         if self.options.scratch:
             try:
                 empty(self.options.scratch, self.options.mounts)
