@@ -35,7 +35,7 @@ def state_of(fd: int) -> State:
 
 
 def restore(fd: int, state: State) -> None:
-    """Undo what a call changed of `fd`: non-blocking, asynchronous, a smaller pipe. OSError where that is impossible."""
+    """Undo what a call changed of `fd`: non-blocking, asynchronous, a smaller pipe. OSError where it cannot be."""
     now = state_of(fd)
     if now == state:
         return
