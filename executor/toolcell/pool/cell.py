@@ -368,7 +368,8 @@ class Cell:
             if fd in ready and not self._epoll.closed:
                 handler()
 
-    def _on_frames(self) -> None:
+    def _on_frames(self, *, whole: bool = False) -> None:
+        """Read once, so that a flood of frames shares the loop with other cells; or all that is there."""
         while not self._epoll.closed:
             data = read_available(self._frames_fd, READ_BYTES)
             if not data:
@@ -377,7 +378,7 @@ class Cell:
                 return
             for event in self._link.receive(data):
                 self._on_frame(event)
-            if len(data) < PIPE_BYTES:
+            if not whole or len(data) < PIPE_BYTES:
                 return
 
     def _on_frame(self, event: Message | Violation) -> None:
@@ -534,7 +535,7 @@ class Cell:
         """Read what is in the pipes of a call whose processes are gone."""
         self._on_stdout()
         self._on_stderr()
-        self._on_frames()
+        self._on_frames(whole=True)
 
     def _on_stdout(self) -> None:
         self._capture(self._out_fd, self._stdout)

@@ -10,7 +10,7 @@ import select
 import signal
 import stat
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn, cast
 
 from toolcell.wire.frames import Field, FrameDecoder, Violation, encode
@@ -67,6 +67,8 @@ def main(entered: Entered) -> NoReturn:
     if not isinstance(first, Load):
         os._exit(76)
     options = _options(first.options)
+    if not {"mount_namespace", "pivot_root", "mount_setattr"} <= entered.report.on:
+        options = replace(options, scratch="")  # the host's own /tmp is not ours to empty
     os.environ.clear()
     os.environ.update(options.environ)
     os.chdir(options.cwd)

@@ -280,6 +280,8 @@ def _v2_bases(mounts: Iterable[Mount]) -> dict[str, str] | None:
         own = _below(mount_point, root, _own("unified")) if kind == "cgroup2" else None
         while own is not None and own.startswith(mount_point):
             # A group with processes of its own cannot pass controllers on, so look upwards for one that does.
+            if not os.path.exists(f"{own}/cgroup.subtree_control"):
+                return None  # something else is mounted over it
             if {"memory", "pids"} <= set(_read_file(f"{own}/cgroup.subtree_control").split()):
                 return {"unified": own}
             own = os.path.dirname(own)

@@ -22,7 +22,7 @@ def unshare(names: Collection[str]) -> None:
     flags = 0
     for name in wanted:
         flags |= FLAGS[name]
-    if attempt("unshare", flags) == 0:
+    if not flags or attempt("unshare", flags) == 0:  # engines refuse even an empty unshare
         return
     for name in wanted:  # find the one that is refused, to name it
         syscall("unshare", FLAGS[name], step=f"unshare {name}", mechanism=name, cure=CURE)

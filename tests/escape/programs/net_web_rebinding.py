@@ -1,0 +1,15 @@
+"""Have the supervisor fetch from public names that resolve to its own address.
+
+Source: N19
+"""
+
+from tests.escape.kit import Scene, each, tried
+
+EXPECT = "ToolFailure"
+GRANTS = "web"
+
+
+def attack(scene: Scene) -> object:
+    return each(
+        lambda host: tried(scene.ctx.web.fetch, f"http://{host}/"), ["rebind.test", "127.0.0.1.nip.io", "example.com"]
+    )

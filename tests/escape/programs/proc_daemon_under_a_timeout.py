@@ -1,0 +1,20 @@
+"""Leave a daemon and hang.
+
+Source: P15
+"""
+
+import os
+import time
+
+from tests.escape.kit import Ends, Scene, linger
+
+EXPECT = Ends("timeout")
+TIMEOUT = 0.4
+
+
+def attack(scene: Scene) -> object:
+    if os.fork() == 0:
+        os.setsid()
+        linger(scene)
+    time.sleep(1000)
+    return "awake"

@@ -1,0 +1,15 @@
+"""Change the scheduling and affinity of the init and of host processes.
+
+Source: own
+"""
+
+import os
+
+from tests.escape.kit import NO_NAMESPACES, Scene, each, tried
+
+EXPECT = ("ESRCH", "EPERM")
+VARIES = {NO_NAMESPACES: ("ok", "EPERM", "ESRCH")}
+
+
+def attack(scene: Scene) -> object:
+    return each(lambda pid: tried(os.sched_setaffinity, pid, {0}), [scene.supervisor, scene.canary])

@@ -1,0 +1,21 @@
+"""Break json, msgpack, os.write and the runner for whoever comes next.
+
+Source: Y11; monty discard
+"""
+
+import json
+import sys
+
+from tests.escape.kit import Ends, Scene, send
+
+EXPECT = Ends("protocol_violation", "")
+TIMEOUT = 2.0
+
+
+def attack(scene: Scene) -> object:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("patched")
+
+    json.dumps = broken  # type: ignore[assignment]
+    sys.modules["toolcell.runner.serve"].__dict__["deliver"] = lambda *_: send(bytes(8))
+    return "patched"

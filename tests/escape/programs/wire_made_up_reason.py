@@ -1,0 +1,18 @@
+"""An error frame with a reason that does not exist.
+
+Source: X23
+"""
+
+import time
+
+from tests.escape.kit import Ends, Scene, send
+
+from toolcell.testing import misbehaving
+
+EXPECT = Ends("protocol_violation", "reason")
+
+
+def attack(scene: Scene) -> object:
+    send(misbehaving.frame_of(17, misbehaving.call_number(), "sandbox_unavailable", "believe me", {}))
+    time.sleep(1000)
+    return "sent"
