@@ -8,7 +8,8 @@ import pydantic
 
 from toolcell.pool.capture import EMPTY, Captured
 from toolcell.pool.run import Outcome
-from toolcell.wire.frames import WireLimits, encode
+from toolcell.wire.frames import encoded_bytes
+from toolcell.wire.messages import VALUES_BYTES
 from toolcell_sandbox.limits import Limits
 from toolcell_tools.capability import Capability
 from toolcell_tools.declaration import ToolDeclaration
@@ -29,7 +30,6 @@ from toolcell_tools.errors import (
 from toolcell_tools.result import CapturedOutput, SandboxSummary, ToolResult, Usage
 
 MESSAGE_CHARS = 4_000
-VALUES_BYTES = 64 * 1024
 _LIMIT_OF: Mapping[str, str] = {
     "memory": "memory_bytes",
     "cpu": "cpu_s",
@@ -89,7 +89,7 @@ def _success(payload: Mapping[str, Any], common: dict[str, Any]) -> ToolResult:
     if type(display) is not str or type(values) is not dict:
         raise TypeError("display is a string and values is a map")
     kept = cast("dict[str, Any]", values)
-    if kept and sum(map(len, encode((kept,), WireLimits()))) > VALUES_BYTES:
+    if kept and encoded_bytes(kept) > VALUES_BYTES:
         raise TypeError(f"values has more than {VALUES_BYTES:,} bytes")
     return ToolResult.build(
         output=payload["output"],

@@ -100,7 +100,6 @@ class Cell:
         self.entered: dict[str, object] = {}
         self.idle_since = 0.0
         self.pid = 0  # of the init, as the host sees it
-        self.calls = 0
         self._pidfd = -1
         self._reactor = reactor
         self._deadlines = deadlines
@@ -248,7 +247,6 @@ class Cell:
         self.run = run
         run.cell = self
         run.started_at = now
-        self.calls += 1
         self._verdict = None
         self._disarm()
         self.evidence.new_call()

@@ -10,8 +10,6 @@ CONTROL: Final = 3
 """A stream socket between the init and the supervisor. Closed in every call process before tool code runs."""
 FRAMES_IN: Final = 4
 FRAMES_OUT: Final = 5
-ALL: Final = (0, 1, 2, CONTROL, FRAMES_IN, FRAMES_OUT)
-FIRST_FREE: Final = 6
 SHARED: Final = (0, 1, 2, FRAMES_IN, FRAMES_OUT)
 """What every call process inherits, one after the other, as the same open files."""
 _F_SETSIG, _F_GETSIG = 10, 11  # fcntl(2); the module has no names for them

@@ -13,8 +13,8 @@ from typing import Any, NoReturn, cast
 
 import pydantic
 
-from toolcell.wire.frames import Field, WireLimits, encode
-from toolcell.wire.messages import Call, Error, Result
+from toolcell.wire.frames import Field, encoded_bytes
+from toolcell.wire.messages import VALUES_BYTES, Call, Error, Result
 from toolcell_tools.capability import Capability
 from toolcell_tools.encode import encode_json, encode_return
 from toolcell_tools.failures import MissingCapability, ToolFailure, Unencodable
@@ -26,7 +26,6 @@ from .loading import AnyTool, LoadError
 MESSAGE_CHARS = 4_000
 TRACEBACK_CHARS = 20_000
 TRACEBACK_FRAMES = 40
-VALUES_BYTES = 64 * 1024
 _SPENT = {
     errno.EMFILE: "files",
     errno.ENFILE: "files",
@@ -65,7 +64,7 @@ def run(tool: AnyTool | LoadError | None, call: Call, link: Link) -> Result | Er
 def _values(values: dict[str, Any]) -> dict[str, Field]:
     """What the tool leaves in `ctx.values`, which goes back to the session and so must stay small."""
     plain = cast("dict[str, Field]", encode_json(values))
-    if plain and sum(map(len, encode((plain,), WireLimits()))) > VALUES_BYTES:
+    if plain and encoded_bytes(plain) > VALUES_BYTES:
         raise Unencodable(f"ctx.values is larger than {VALUES_BYTES:,} bytes; keep large data in a file")
     return plain
 

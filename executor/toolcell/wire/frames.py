@@ -79,6 +79,11 @@ def encode(fields: Sequence[object], limits: WireLimits) -> list[bytes]:
     return [header, body] if len(body) > _SPLIT_ABOVE else [header + body]
 
 
+def encoded_bytes(value: object) -> int:
+    """How many bytes a frame takes that holds this value and nothing else."""
+    return _HEADER_BYTES + len(_pack((value,)))
+
+
 class _Broken(Exception):
     """Raised by the decoding hooks, so that msgpack stops at once."""
 

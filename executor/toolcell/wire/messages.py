@@ -126,6 +126,9 @@ Message = (
     Call | Cancel | Reply | Result | Error | Progress | Log | Request | Hello | Failed | Ready | Exited | Load | Recycle
 )
 
+VALUES_BYTES: Final = 64 * 1024
+"""Of the values that a `Result` carries back to its session, encoded. Both ends hold to it."""
+
 REASONS: Final = frozenset(
     {
         "exception",  # the tool raised

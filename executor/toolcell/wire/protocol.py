@@ -12,7 +12,7 @@ The rules, which the tables below and a few counters carry out:
 A violation is an event like any other: the machine that saw one stays broken and gives no event after it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -223,6 +223,20 @@ def _oversized(result: Result, size: int, limits: WireLimits) -> bool:
     return size - beside > limits.result_bytes + ENVELOPE_BYTES
 
 
+def _judged(decoder: FrameDecoder, data: bytes, judge: Callable[[Message], Event]) -> list[Event]:
+    """What `data` means to an end that takes every message as it comes. Nothing comes after the first Violation."""
+    events: list[Event] = []
+    for frame in decoder.feed(data):
+        event: Event = frame if isinstance(frame, Violation) else from_fields(frame)
+        if not isinstance(event, Violation):
+            event = judge(event)
+        events.append(event)
+        if isinstance(event, Violation):
+            decoder.broken = event
+            break
+    return events
+
+
 class CellLink:
     """The call process's end: calls and replies in, results and requests out."""
 
@@ -248,16 +262,7 @@ class CellLink:
 
     def receive(self, data: bytes) -> list[Event]:
         """Take bytes from the supervisor; return what they mean."""
-        events: list[Event] = []
-        for frame in self._decoder.feed(data):
-            event: Event = frame if isinstance(frame, Violation) else from_fields(frame)
-            if not isinstance(event, Violation):
-                event = self._judge(event)
-            events.append(event)
-            if isinstance(event, Violation):
-                self._decoder.broken = event
-                break
-        return events
+        return _judged(self._decoder, data, self._judge)
 
     def _judge(self, message: Message) -> Event:
         state = State.IDLE if isinstance(message, Call) and self.state is State.DONE else self.state
@@ -290,16 +295,7 @@ class ControlLink:
 
     def receive(self, data: bytes) -> list[Event]:
         """Take bytes from the init; return Hello, Failed, Ready, Exited, or a Violation."""
-        events: list[Event] = []
-        for frame in self._decoder.feed(data):
-            event: Event = frame if isinstance(frame, Violation) else from_fields(frame)
-            if not isinstance(event, Violation):
-                event = self._judge(event)
-            events.append(event)
-            if isinstance(event, Violation):
-                self._decoder.broken = event
-                break
-        return events
+        return _judged(self._decoder, data, self._judge)
 
     def _judge(self, message: Message) -> Event:
         if isinstance(message, Hello) and message.version != VERSION:
