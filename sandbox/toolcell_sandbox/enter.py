@@ -39,11 +39,16 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """What the cell is told once it is inside: who it is and what is in force."""
+    """What the cell is told once it is inside: who it is and what is in force.
+
+    `children_fd` lists the init's children (proc_pid_children(5)) where it is not pid 1 of a namespace of its own, and
+    so cannot kill all that is left of it with kill(-1); its orphaned descendants become its children. Else it is -1.
+    """
 
     profile: Profile
     identity: Identity
     report: SandboxReport
+    children_fd: int
 
 
 def enter(
@@ -85,6 +90,7 @@ def enter(
     # In the init: pid 1 of its own pid namespace.
     note("fork init")
     lifetime.reset_signals()
+    children_fd = lifetime.adopt_descendants() if "pid_namespace" in off else -1
     if "uts_namespace" not in off:
         namespaces.name_host(profile.hostname)
     proc_error = 0
@@ -107,7 +113,8 @@ def enter(
     lifetime.die_with_parent(order.parent_fd)  # not before: the exit of the process between would count
     note("adoption")
     _change_directory(profile.cwd)
-    fds.keep_only((*order.keep_fds, order.parent_fd))
+    kept_fds = order.keep_fds if children_fd < 0 else (*order.keep_fds, children_fd)
+    fds.keep_only((*kept_fds, order.parent_fd))
     rlimits.apply(
         profile.limits,
         in_use=in_use,
@@ -128,9 +135,9 @@ def enter(
     if "seccomp" not in off:
         seccomp.load(order.filter)
         note("seccomp")
-    selftest.verify(order, own_root=own_root)
+    selftest.verify(order, kept_fds, own_root=own_root)
     note("self-test")
-    return Entered(profile, identity, _in_force(order, proc_error))
+    return Entered(profile, identity, _in_force(order, proc_error), children_fd)
 
 
 def _listen_for_proxy() -> int:

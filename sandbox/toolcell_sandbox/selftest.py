@@ -12,6 +12,8 @@ from .network import PROXY_HOST, PROXY_PORT, HostNetwork, Network, NoNetwork, Pr
 
 TYPE_CHECKING = False  # checkers know this name; enter imports this module
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from .enter import Order
 
 AF_UNIX, AF_INET, AF_NETLINK, AF_PACKET = 1, 2, 16, 17
@@ -21,15 +23,16 @@ TCGETS = 0x5401
 _DENIED = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
-def verify(order: "Order", *, own_root: bool) -> None:
-    """Raise SandboxError (step "selftest") unless this process is confined as the order says."""
+def verify(order: "Order", kept_fds: "Collection[int]", *, own_root: bool) -> None:
+    """Raise SandboxError (step "selftest") unless this process is confined as the order says, with these descriptors
+    open besides 0, 1 and 2."""
     off, profile = order.off, order.profile
     _equal("uid and gid", (*os.getresuid(), *os.getresgid()), (order.identity.uid,) * 3 + (order.identity.gid,) * 3)
     _equal("capabilities", capabilities.held(), (0, 0, 0))
     _equal("no_new_privs", attempt("prctl", capabilities.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0), 1)
     _equal("dumpable", attempt("prctl", PR_GET_DUMPABLE, 0, 0, 0, 0), 0)
     _limits(profile.limits, order.limited)
-    _equal("open descriptors", _descriptors(profile.limits.open_files), {0, 1, 2, *order.keep_fds})
+    _equal("open descriptors", _descriptors(profile.limits.open_files), {0, 1, 2, *kept_fds})
     if "uts_namespace" not in off:
         _equal("host name", os.uname().nodename, profile.hostname)
     if "pid_namespace" not in off:

@@ -17,8 +17,9 @@ from toolcell.wire.frames import Field, FrameDecoder, Violation, encode
 from toolcell.wire.messages import VERSION, Exited, Failed, Hello, Load, Message, Ready, Recycle, from_fields, to_fields
 from toolcell.wire.protocol import CONTROL_LIMITS
 from toolcell_sandbox.enter import Entered
+from toolcell_sandbox.mechanisms import lifetime
 
-from . import fds, loading, serve
+from . import descendants, fds, loading, serve
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ def main(entered: Entered) -> NoReturn:
     sys.stderr.flush()
     gc.collect()
     gc.freeze()
-    Init(control, options, loaded).run()
+    Init(control, options, loaded, entered.children_fd).run()
 
 
 def _options(fields: dict[str, Field]) -> Options:
@@ -96,7 +97,7 @@ def _options(fields: dict[str, Field]) -> Options:
 class Init:
     """One call process at a time: fork it, wait for its end or for word that its call is over, sweep, again."""
 
-    def __init__(self, control: Control, options: Options, loaded: loading.Loaded) -> None:
+    def __init__(self, control: Control, options: Options, loaded: loading.Loaded, children_fd: int) -> None:
         self.control = control
         self.options = options
         self.loaded = loaded
@@ -104,19 +105,28 @@ class Init:
         self.states = {fd: fds.state_of(fd) for fd in fds.SHARED}
         self.child = 0  # pid of the call process, 0 where there is none
         self.child_fd = -1
+        self.children_fd = children_fd
+        self.deaths_fd, self.death_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def run(self) -> NoReturn:
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # a handler, or no byte is written
+        signal.set_wakeup_fd(self.death_fd, warn_on_full_buffer=False)
         self.next()
         while True:
             watched = select.poll()
             watched.register(fds.CONTROL, select.POLLIN)
+            watched.register(self.deaths_fd, select.POLLIN)
             if self.child:
                 watched.register(self.child_fd, select.POLLIN)
             for fd, _event in watched.poll():
                 if fd == fds.CONTROL:
                     self.on_message(self.control.receive())
                     break  # the child may be another one now; poll again (it is level-triggered)
-                self.on_exit()
+                if fd == self.deaths_fd:
+                    os.read(fd, 4096)
+                    descendants.reap_but(self.child)
+                else:
+                    self.on_exit()
 
     def on_message(self, message: Message) -> None:
         """`Recycle` of the process that is there ends its call; of the next number, it asks for a process."""
@@ -138,16 +148,31 @@ class Init:
     def fork(self) -> None:
         """Fork the call process for the next call and say that it waits."""
         self.seq += 1
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            cure = "Raise the process limit (RLIMIT_NPROC, pids.max) of the user or the cgroup, or run fewer cells."
+            self.control.send(Failed("fork", f"There is no room for the call's process: {error.strerror}.", "", cure))
+            os._exit(1)
         if pid == 0:
             try:
-                os.close(fds.CONTROL)
+                self._become_call_process()
                 serve.serve(self.loaded, self.options.cpu_s, self.options.result_bytes, kept=self.options.kept)
             finally:
                 os._exit(70)  # EX_SOFTWARE: serve never returns
         self.child = pid
         self.child_fd = os.pidfd_open(pid)
         self.control.send(Ready(self.seq, pid))
+
+    def _become_call_process(self) -> None:
+        """In the child: give up what is the init's alone."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for fd in (fds.CONTROL, self.deaths_fd, self.death_fd):
+            os.close(fd)
+        if self.children_fd >= 0:
+            os.close(self.children_fd)
+            lifetime.die_with_parent(-1)
 
     def on_exit(self) -> None:
         """The call process ended by itself: say how, and kill what it left."""
@@ -183,27 +208,10 @@ class Init:
                 os._exit(77)  # a tree built to resist: this cell, and its scratch with it, is replaced instead
 
     def _kill_rest(self) -> None:
-        """kill(-1) takes every process of the namespace but us; forks that are under way die with it (kernel/signal.c).
-
-        Without a pid namespace (allow_missing) it would take the user's own processes: there, what outlives the call
-        ends this cell, and the supervisor kills its tree.
-        """
-        if os.getpid() != 1:
-            try:
-                while os.waitpid(-1, os.WNOHANG)[0]:
-                    pass
-            except ChildProcessError:
-                return
-            os._exit(77)
-        while True:
-            try:
-                os.kill(-1, signal.SIGKILL)
-            except ProcessLookupError:
-                pass  # nobody is left to kill, though there may be zombies to reap
-            try:
-                os.waitpid(-1, 0)
-            except ChildProcessError:
-                return
+        if self.children_fd < 0:
+            descendants.kill_namespace()
+        else:
+            descendants.kill_children(self.children_fd)
 
 
 def empty(directory: str, mounts: tuple[str, ...]) -> None:

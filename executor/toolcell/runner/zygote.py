@@ -20,11 +20,12 @@ from toolcell.wire.messages import Failed, to_fields
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.identity import Identity
 from toolcell_sandbox.kernel.probe import probe
+from toolcell_sandbox.mechanisms import lifetime
 from toolcell_sandbox.profile import Profile
 from toolcell_sandbox.report import SandboxReport
 from toolcell_sandbox.spawn import spawn
 
-from . import cell, fds, serve
+from . import cell, descendants, fds, serve
 
 REQUEST_BYTES = 256 * 1024  # a request is one SEQPACKET message; profiles are a few KiB
 
@@ -55,6 +56,7 @@ class Zygote:
         self.allow_missing: frozenset[str] = frozenset()
         # Cells inherit 0 to 5 at fixed numbers; park our own 1 and 2 above them.
         self.saved = [os.dup(1), os.dup(2)]
+        self.children_fd = -1  # lists our children, where cells have no pid namespace to take their orphans along
         for fd in (fds.CONTROL, fds.FRAMES_IN, fds.FRAMES_OUT):
             os.dup2(0, fd)
 
@@ -65,8 +67,9 @@ class Zygote:
         gc.disable()
         gc.freeze()  # once, right before the fork loop: a cycle around every fork would leak (apache/airflow#60505)
         while True:
-            for fd, _event in poll.poll():
-                if fd == self.connection.fileno():
+            events = poll.poll()
+            for fd, _event in sorted(events, key=lambda event: event[0] == self.connection.fileno()):
+                if fd == self.connection.fileno():  # last: what dead cells left is gone before a new one is made
                     child = self.on_request()
                     if child is not None:
                         poll.register(child, select.POLLIN)
@@ -74,12 +77,24 @@ class Zygote:
                     poll.unregister(fd)
                     os.waitpid(self.cells.pop(fd), 0)
                     os.close(fd)
+                    self.kill_orphans()
+
+    def kill_orphans(self) -> None:
+        """End what a dead cell left to us, the subreaper above its init."""
+        if self.children_fd >= 0:
+            descendants.kill_children(self.children_fd, self.cells.values())
+
+    def exit(self) -> NoReturn:
+        """The supervisor is gone: our death takes every cell with it."""
+        if self.children_fd >= 0:
+            descendants.kill_children(self.children_fd)
+        os._exit(0)
 
     def on_request(self) -> int | None:
         """Carry out one request; return the pidfd of a new cell, if one was made."""
         data, received, _flags, _address = socket.recv_fds(self.connection, REQUEST_BYTES, 8, socket.MSG_CMSG_CLOEXEC)
         if not data:
-            os._exit(0)  # the supervisor is gone: our death takes every cell with it
+            self.exit()
         request = cast("dict[str, object]", msgpack.unpackb(data, strict_map_key=True))
         try:
             if request["op"] == "start":
@@ -95,6 +110,8 @@ class Zygote:
         known = request["report"]
         self.allow_missing = frozenset(cast("list[str]", request["allow_missing"]))
         self.report = SandboxReport.from_wire(cast("dict[str, object]", known)) if known is not None else probe()
+        if "pid_namespace" in {mechanism.name for mechanism in self.report.missing}:
+            self.children_fd = lifetime.adopt_descendants()
         self.answer({"op": "started", "report": self.report.to_wire(), "python": sys.version})
 
     def on_cell(self, request: dict[str, object], received: list[int]) -> int | None:
@@ -131,4 +148,4 @@ class Zygote:
         try:
             socket.send_fds(self.connection, [msgpack.packb(message)], given or [])
         except BrokenPipeError:
-            os._exit(0)
+            self.exit()

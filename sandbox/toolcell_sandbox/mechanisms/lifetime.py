@@ -4,6 +4,7 @@ import os
 import select
 import signal
 
+from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.kernel.syscalls import syscall
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
@@ -12,6 +13,22 @@ PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
 def become_subreaper() -> None:
     """Orphans of this process's descendants become its children, so that a cell's init stays its child."""
     syscall("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0, step="become child subreaper")
+
+
+def adopt_descendants() -> int:
+    """Become the subreaper of all below, and return a descriptor that lists the children (proc_pid_children(5))."""
+    become_subreaper()
+    path = "/proc/thread-self/children"
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise SandboxError(
+            "Without a pid namespace, the processes of a call can only be found through /proc, and are not listed there",
+            step=f"open {path}",
+            mechanism="pid_namespace",
+            errno=error.errno or 0,
+            cure="Make pid namespaces available, or mount /proc on a kernel with CONFIG_PROC_CHILDREN.",
+        ) from error
 
 
 def start_session() -> None:
