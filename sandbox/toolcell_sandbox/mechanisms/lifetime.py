@@ -23,7 +23,7 @@ def adopt_descendants() -> int:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise SandboxError(
-            "Without a pid namespace, the processes of a call can only be found through /proc, and are not listed there",
+            "Without a pid namespace, the processes of a call are found through /proc, and are not listed there",
             step=f"open {path}",
             mechanism="pid_namespace",
             errno=error.errno or 0,
