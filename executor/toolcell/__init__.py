@@ -39,7 +39,17 @@ if TYPE_CHECKING:
     from toolcell_tools.function import tool
     from toolcell_tools.handles import FetchedPage, MemoryRecord, SearchHit
     from toolcell_tools.result import CapturedOutput, SandboxSummary, ToolResult, Usage
+    from toolcell_tools.session_info import SessionInfo
+    from toolcell_tools.toolsets import (
+        Combined,
+        FunctionToolset,
+        StaticToolset,
+        Toolset,
+        ToolsetError,
+        toolset,
+    )
 
+    from .approvals import ApprovalQueue, ApprovalRequest, Approved, Approver, Denied
     from .backends.channel import LogChannel
     from .backends.errors import BackendError
     from .backends.memory import SQLiteMemory
@@ -47,6 +57,8 @@ if TYPE_CHECKING:
     from .backends.web import PublicWeb
     from .call import ToolCall
     from .config.load import Config, load_config
+    from .dispatch.hooks import Deny, Hook
+    from .dispatch.policy import Policy, TierPolicy
     from .errors import ConfigError, ConfigProblem, SandboxUnavailableError, ToolcellError, UsageError
     from .journal.journal import Journal, RecentJournal, Record
     from .session import Session
@@ -72,6 +84,9 @@ _HOMES = {
     "toolcell_tools.function": "tool",
     "toolcell_tools.handles": "FetchedPage MemoryRecord SearchHit",
     "toolcell_tools.result": "CapturedOutput SandboxSummary ToolResult Usage",
+    "toolcell_tools.session_info": "SessionInfo",
+    "toolcell_tools.toolsets": "Combined FunctionToolset StaticToolset Toolset ToolsetError toolset",
+    "toolcell.approvals": "ApprovalQueue ApprovalRequest Approved Approver Denied",
     "toolcell.backends.channel": "LogChannel",
     "toolcell.backends.errors": "BackendError",
     "toolcell.backends.memory": "SQLiteMemory",
@@ -79,6 +94,8 @@ _HOMES = {
     "toolcell.backends.web": "PublicWeb",
     "toolcell.call": "ToolCall",
     "toolcell.config.load": "Config load_config",
+    "toolcell.dispatch.hooks": "Deny Hook",
+    "toolcell.dispatch.policy": "Policy TierPolicy",
     "toolcell.errors": "ConfigError ConfigProblem SandboxUnavailableError ToolcellError UsageError",
     "toolcell.journal.journal": "Journal RecentJournal Record",
     "toolcell.session": "Session",
@@ -88,18 +105,27 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.s
 
 __all__ = [
     "Annotations",
+    "ApprovalQueue",
+    "ApprovalRequest",
+    "Approved",
+    "Approver",
     "Artifact",
     "BackendError",
     "Cancelled",
     "Capability",
     "CapturedOutput",
     "Channel",
+    "Combined",
     "Config",
     "ConfigError",
     "ConfigProblem",
     "Crashed",
+    "Denied",
+    "Deny",
     "ExecutionError",
     "FetchedPage",
+    "FunctionToolset",
+    "Hook",
     "HostNetwork",
     "Journal",
     "LimitExceeded",
@@ -113,6 +139,7 @@ __all__ = [
     "Overloaded",
     "PermissionDenied",
     "PermissionTier",
+    "Policy",
     "Profile",
     "ProtocolViolation",
     "ProxyNetwork",
@@ -126,8 +153,11 @@ __all__ = [
     "SandboxUnavailableError",
     "SearchHit",
     "Session",
+    "SessionInfo",
     "SessionKind",
+    "StaticToolset",
     "Supervisor",
+    "TierPolicy",
     "Timeout",
     "Tool",
     "ToolCall",
@@ -139,6 +169,8 @@ __all__ = [
     "ToolFailure",
     "ToolResult",
     "ToolcellError",
+    "Toolset",
+    "ToolsetError",
     "UnknownTool",
     "Usage",
     "UsageError",
@@ -148,6 +180,7 @@ __all__ = [
     "load_config",
     "require",
     "tool",
+    "toolset",
 ]
 
 

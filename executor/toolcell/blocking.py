@@ -24,12 +24,15 @@ from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.definition import Tool
 from toolcell_tools.errors import ValidationError
 from toolcell_tools.result import ToolResult
+from toolcell_tools.toolsets import Toolset
 
 from . import session as _session
 from . import supervisor as _supervisor
+from .approvals import Approver
 from .backends.protocols import Channel, MemoryStore, WebClient
 from .backends.web import Resolver, resolve_with_system
 from .config import Config
+from .dispatch.policy import Policy
 from .errors import UsageError
 from .journal import Journal
 
@@ -141,7 +144,12 @@ class Supervisor:
         self,
         tools: Iterable[Tool[..., Any] | Callable[..., Any]] = (),
         *,
+        toolsets: Iterable[Toolset] = (),
         profiles: Mapping[SessionKind, Profile] | None = None,
+        hooks: Iterable[object] = (),
+        policy: Policy | None = None,
+        approver: Approver | None = None,
+        approval_timeout_s: float = 300.0,
         journal: Journal | None = None,
         allow_missing: Iterable[str] | None = None,
         max_cells: int | None = None,
@@ -151,7 +159,12 @@ class Supervisor:
     ) -> None:
         self._inner = _supervisor.Supervisor(
             tools,
+            toolsets=toolsets,
             profiles=profiles,
+            hooks=hooks,
+            policy=policy,
+            approver=approver,
+            approval_timeout_s=approval_timeout_s,
             journal=journal,
             allow_missing=allow_missing,
             max_cells=max_cells,

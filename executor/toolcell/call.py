@@ -1,17 +1,27 @@
 """ToolCall: one call of a tool as the runtime asked for it, the value that every step of the pipeline takes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from toolcell_tools.declaration import ToolDeclaration
+    from toolcell_tools.session_info import SessionInfo
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
     """`arguments` are plain JSON data. `attempt` counts from 1; a repaired call is a new ToolCall of the next
-    attempt.
+    attempt. `session` and `declaration` are there for hooks and policies to read.
     """
 
     id: str
     tool: str
     arguments: Mapping[str, Any]
     attempt: int = 1
+    session: "SessionInfo | None" = None
+    declaration: "ToolDeclaration | None" = None
+
+    def with_arguments(self, arguments: Mapping[str, Any]) -> "ToolCall":
+        """The same call with other arguments: what a hook returns to replace them."""
+        return replace(self, arguments=arguments)

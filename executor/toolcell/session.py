@@ -4,7 +4,7 @@ import inspect
 import logging
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,11 +20,14 @@ from toolcell_tools.capability import Capability, SessionKind
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.definition import Tool
 from toolcell_tools.result import SandboxSummary, ToolResult
+from toolcell_tools.session_info import SessionInfo
 
+from .approvals import Approver
 from .backends.egress import Egress, Gateway
 from .backends.protocols import Channel, MemoryStore, WebClient
 from .call import ToolCall
 from .dispatch.pipeline import Repair, dispatch
+from .dispatch.policy import Policy
 from .dispatch.validate import Validator
 from .errors import UsageError
 from .journal import Journal, Record
@@ -33,6 +36,8 @@ from .pool.run import CellKey, CellSpec, Run
 from .sessions import broker, tree
 from .sessions.grants import Grants, grants_for
 from .sessions.policy import confine, summary_for
+from .sessions.shipping import content_of
+from .sessions.toolbox import Toolbox
 from .wire.frames import Field
 from .wire.messages import Log, Progress, Request
 
@@ -74,6 +79,7 @@ class Session:
         profile: Profile,
         grants: frozenset[Capability],
         channel: Channel,
+        owns_channel: bool,
         memory: MemoryStore,
         web: WebClient,
         config: Mapping[str, Any],
@@ -86,6 +92,7 @@ class Session:
         self.grants = grants
         self.profile = profile
         self.channel = channel
+        self.owns_channel = owns_channel
         self.memory = memory
         self.web = web
         self.config = dict(config)
@@ -94,7 +101,20 @@ class Session:
         self.closed = False
         self._supervisor = supervisor
         self._children: dict[str, Session] = {}
+        self.info = SessionInfo(
+            session_id=id,
+            agent_id=agent_id,
+            session_kind=kind,
+            parent_id=None if parent is None else parent.id,
+            grants=grants,
+            workspace_root=workspace,
+            channel=str(getattr(channel, "name", "")),
+            config=self.config,
+            values=self.values,
+        )
+        self._toolbox = Toolbox(supervisor.registry, supervisor.toolsets, self.info)
         self._routes: dict[str, Route] = {}
+        self._previews: dict[str, Route] = {}
         self._last_call = 0
         self._finished: dict[str, ToolResult] = {}
         self._under_way: dict[str, anyio.Event] = {}
@@ -129,7 +149,7 @@ class Session:
         if call_id is None:
             self._last_call += 1
             call_id = f"{self.id}-{self._last_call}"
-        call = ToolCall(call_id, name, {} if args is None else args)
+        call = ToolCall(call_id, name, {} if args is None else args, session=self.info)
         if idempotency_key is None:
             return await dispatch(self, call, timeout=timeout, repair=repair, on_progress=on_progress)
         while idempotency_key in self._under_way:
@@ -172,7 +192,7 @@ class Session:
             workspace=self.workspace if workspace is None else workspace,
             agent_id=self.agent_id if agent_id is None else agent_id,
             session_id=session_id,
-            channel=channel or self.channel,
+            channel=channel,
             memory=memory or self.memory,
             web=web or self.web,
             config=self.config if config is None else config,
@@ -183,9 +203,13 @@ class Session:
         return child
 
     async def tools(self) -> list[ToolDeclaration]:
-        """The declarations of the tools that this session may use, in the order of their registration."""
+        """The declarations of the tools that this session may use: the supervisor's, then each toolset's, in order.
+
+        Toolsets are asked anew: call this before each request to a model. Raises ToolsetError, which names the one that
+        failed, and then the tools of the last time can still be called.
+        """
         self._check_open()
-        routes = [self.route(tool) for tool in self._supervisor.registry.values()]
+        routes = [self.route(tool) for tool in (await self._toolbox.refresh()).values()]
         return [route.tool.declaration for route in routes if not route.grants.missing]
 
     async def close(self) -> None:
@@ -223,12 +247,35 @@ class Session:
     def sandbox(self) -> SandboxSummary:
         return self._supervisor.sandbox_summary
 
-    def offered(self, name: str) -> Tool[..., Any] | None:
-        return self._supervisor.registry.get(name)
+    @property
+    def hooks(self) -> Sequence[object]:
+        return self._supervisor.hooks
+
+    @property
+    def policy(self) -> Policy:
+        return self._supervisor.policy
+
+    @property
+    def approval_timeout_s(self) -> float:
+        return self._supervisor.approval_timeout_s
+
+    @property
+    def approver(self) -> Approver | None:
+        """Who approves this session's calls: the supervisor's approver, or the nearest session's own channel."""
+        if self._supervisor.approver is not None:
+            return self._supervisor.approver
+        session: Session | None = self
+        while session is not None and not session.owns_channel:
+            session = session.parent
+        return session.channel if session is not None and isinstance(session.channel, Approver) else None
+
+    async def offered(self, name: str) -> Tool[..., Any] | None:
+        """The tool of this name, None where there is none. Raises ToolsetError where a toolset could not be asked."""
+        return await self._toolbox.find(name)
 
     def tool_names(self) -> list[str]:
-        """The tools that this session may use."""
-        return [name for name, tool in self._supervisor.registry.items() if not self.route(tool).grants.missing]
+        """The tools that this session may use, as far as its toolsets have said."""
+        return [name for name, tool in self._toolbox.known.items() if not self.route(tool).grants.missing]
 
     def validator(self, tool: Tool[..., Any]) -> Validator:
         return self._supervisor.validator(tool)
@@ -243,40 +290,59 @@ class Session:
     def _new_route(self, tool: Tool[..., Any]) -> Route:
         grants = grants_for(self.grants, tool.needs, tool.uses)
         limits = limits_for(tool, self.profile.limits)
-        alone = tool.lifetime == "session"
-        key = CellKey(self.id, frozenset(grants.given), limits, tool.name if alone else "")
-        mates = [tool] if alone else [mate for mate in self._supervisor.registry.values() if self._shares(mate, key)]
+        if tool.placement != "cell":
+            return self._route_to(tool, grants, limits, (), "")
+        if tool.lifetime == "session":
+            return self._route_to(tool, grants, limits, [tool], tool.name)
+        group = (frozenset(grants.given), limits)
+        return self._route_to(
+            tool, grants, limits, [mate for mate in self._toolbox.mates(tool) if self._shares(mate, group)], ""
+        )
+
+    def _route_to(
+        self, tool: Tool[..., Any], grants: Grants, limits: Limits, mates: Sequence[Tool[..., Any]], kept: str
+    ) -> Route:
+        shipments = tuple(self._supervisor.shipment(mate) for mate in mates)
+        key = CellKey(self.id, frozenset(grants.given), limits, kept, content_of(shipments))
         profile = confine(self.profile, grants.given, self.workspace, limits)
         mutates = Capability.WRITE in grants.given and tool.declaration.annotations.sequential is not False
         return Route(
             tool,
             grants,
-            CellSpec(key, profile, tuple(self._supervisor.shipment(mate) for mate in mates), profile.cwd),
+            CellSpec(key, profile, shipments, profile.cwd),
             broker.table_for(grants.given),
             limits,
             exclusive=self.id if mutates else "",
             sandbox=summary_for(self.sandbox, profile.reach),
         )
 
-    def _shares(self, tool: Tool[..., Any], key: CellKey) -> bool:
+    def _shares(self, tool: Tool[..., Any], group: tuple[frozenset[Capability], Limits]) -> bool:
         given = grants_for(self.grants, tool.needs, tool.uses)
         return (
             tool.lifetime == "call"
+            and tool.placement == "cell"
             and not given.missing
-            and given.given == key.grants
-            and limits_for(tool, self.profile.limits) == key.limits
+            and (given.given, limits_for(tool, self.profile.limits)) == group
         )
+
+    def preview_route(self, tool: Tool[..., Any]) -> Route:
+        """Where the tool's preview runs: in a cell that may read the workspace, and nothing else."""
+        route = self._previews.get(tool.name)
+        if route is None or route.tool is not tool:
+            grants = grants_for(self.grants, frozenset(), frozenset({Capability.READ}))
+            route = self._previews[tool.name] = self._route_to(tool, grants, self.profile.limits, [tool], "")
+        return route
 
     def new_run(
         self,
         route: Route,
         call: ToolCall,
-        arguments: dict[str, Any],
-        timeout: float | None,
+        wall_s: float,
         on_progress: OnProgress | None,
+        *,
+        preview: bool = False,
     ) -> Run:
         now = time.monotonic()
-        wall_s = timeout if timeout is not None else route.tool.timeout or route.limits.wall_s
         context: dict[str, Field] = {
             "session_id": self.id,
             "agent_id": self.agent_id,
@@ -286,11 +352,12 @@ class Session:
             "values": self.values,
             "attempt": call.attempt,
             "grants": [capability.value for capability in route.grants.given],
+            "preview": preview,
         }
         return Run(
             call_id=call.id,
             tool=route.tool.name,
-            arguments=cast("dict[str, Field]", arguments),
+            arguments=cast("dict[str, Field]", call.arguments),
             context=context,
             spec=route.spec,
             limits=route.limits,
@@ -300,6 +367,26 @@ class Session:
             listener=_Listener(self, route, on_progress),
             waiter=self._supervisor.new_waiter(),
         )
+
+    def tell_progress(
+        self, on_progress: OnProgress | None, call_id: str, message: str, fraction: float | None
+    ) -> None:
+        """Let the caller hear how far its call is; what it raises is its own affair."""
+        if on_progress is None:
+            return
+        try:
+            answer = on_progress(message, fraction)
+        except Exception:
+            _log.exception("on_progress of call %s raised", call_id)
+            return
+        if inspect.isawaitable(answer):
+            self.in_background(_awaited, call_id, answer)
+
+    def tell_log(self, call_id: str, tool: str, level: str, message: str, fields: Mapping[str, Any]) -> None:
+        """A tool's own word, for the log and the journal."""
+        _log.log(_LEVELS.get(level, logging.INFO), "%s: %s", tool, message, extra={"toolcell": fields})
+        data = {"tool": tool, "level": level, "message": message, "fields": fields}
+        self.journal.write(Record("log", self.id, call_id, data))
 
     def in_background(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
         self._supervisor.in_background(function, *args)
@@ -329,26 +416,10 @@ class _Listener:
         self._egress: Egress | None = None  # made when the call connects to its proxy for the first time
 
     def on_progress(self, run: Run, progress: Progress) -> None:
-        if self._on_progress is None:
-            return
-        try:
-            answer = self._on_progress(progress.message, progress.fraction)
-        except Exception:
-            _log.exception("on_progress of call %s raised", run.call_id)
-            return
-        if inspect.isawaitable(answer):
-            self._session.in_background(self._await, run, answer)
-
-    async def _await(self, run: Run, answer: Awaitable[None]) -> None:
-        try:
-            await answer
-        except Exception:
-            _log.exception("on_progress of call %s raised", run.call_id)
+        self._session.tell_progress(self._on_progress, run.call_id, progress.message, progress.fraction)
 
     def on_log(self, run: Run, log: Log) -> None:
-        _log.log(_LEVELS.get(log.level, logging.INFO), "%s: %s", run.tool, log.message, extra={"toolcell": log.fields})
-        data = {"tool": run.tool, "level": log.level, "message": log.message, "fields": log.fields}
-        self._session.journal.write(Record("log", self._session.id, run.call_id, data))
+        self._session.tell_log(run.call_id, run.tool, log.level, log.message, log.fields)
 
     def on_request(self, run: Run, request: Request) -> None:
         self._session.in_background(self._serve, run, request)
@@ -397,6 +468,13 @@ class _Listener:
     def on_incident(self, run: Run, what: str) -> None:
         _log.warning("call %s of %s: %s", run.call_id, run.tool, what)
         self._session.journal.write(Record("incident", self._session.id, run.call_id, {"tool": run.tool, "what": what}))
+
+
+async def _awaited(call_id: str, answer: Awaitable[None]) -> None:
+    try:
+        await answer
+    except Exception:
+        _log.exception("on_progress of call %s raised", call_id)
 
 
 def new_session_id(kind: SessionKind) -> str:

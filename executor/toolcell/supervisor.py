@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from weakref import WeakKeyDictionary
 
 import anyio
 import anyio.abc
@@ -16,13 +17,17 @@ from toolcell_tools.capability import SessionKind
 from toolcell_tools.definition import Tool
 from toolcell_tools.function import as_tool
 from toolcell_tools.result import SandboxSummary
+from toolcell_tools.toolsets import Toolset
+from toolcell_tools.toolsets.resolve import close_all
 
+from .approvals import Approver
 from .backends.channel import LogChannel
 from .backends.egress import Gateway
 from .backends.memory import SQLiteMemory
 from .backends.protocols import Channel, MemoryStore, WebClient
 from .backends.web import PublicWeb, Resolver, resolve_with_system
 from .config import Config
+from .dispatch.policy import Policy, TierPolicy
 from .dispatch.validate import Validator
 from .errors import UsageError
 from .journal import Journal, RecentJournal, Record
@@ -39,8 +44,10 @@ _NOT_RUNNING = "The supervisor is not running. Enter it first: async with Superv
 class Supervisor:
     """An async context manager, on asyncio and on trio. Entering it starts the zygotes; leaving it ends every process.
 
-    `tools` are Tools or plain functions. `profiles` replaces the preset of a session kind. `journal` takes a record of
-    every call. `allow_missing` names mechanisms of the sandbox that may be missing here, which every result then says.
+    `tools` are Tools or plain functions; `toolsets` are asked for more, session by session. `profiles` replaces the
+    preset of a session kind. `hooks` run before and after each call, in order. `policy` decides which calls may run and
+    which need approval (default: `TierPolicy()`); `approver` gives it, or else the nearest session above that owns a
+    channel, within `approval_timeout_s` seconds. `journal` takes a record of every call. `allow_missing` names mechanisms of the sandbox that may be missing here, which every result then says.
     `max_cells` bounds the cells at any time; `standby` is how many call processes wait ready in each, 0 or 1 (the
     default). `config`, from `load_config`, gives what is left out of these four; what is given here replaces it.
     `resolve(host, port)` looks names up for `ProxyNetwork`: blocking, returns addresses.
@@ -51,7 +58,12 @@ class Supervisor:
         self,
         tools: Iterable[Tool[..., Any] | Callable[..., Any]] = (),
         *,
+        toolsets: Iterable[Toolset] = (),
         profiles: Mapping[SessionKind, Profile] | None = None,
+        hooks: Iterable[object] = (),
+        policy: Policy | None = None,
+        approver: Approver | None = None,
+        approval_timeout_s: float = 300.0,
         journal: Journal | None = None,
         allow_missing: Iterable[str] | None = None,
         max_cells: int | None = None,
@@ -74,6 +86,14 @@ class Supervisor:
         self.registry: dict[str, Tool[..., Any]] = {}
         for each in tools:
             self._register(as_tool(each))
+        self.toolsets = tuple(toolsets)
+        for toolset in self.toolsets:
+            if not isinstance(toolset, Toolset):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise UsageError(f"toolsets holds {toolset!r}, which is not a Toolset. Tools themselves go into tools=.")
+        self.hooks = tuple(hooks)
+        self.policy: Policy = TierPolicy() if policy is None else policy
+        self.approver = approver
+        self.approval_timeout_s = approval_timeout_s
         self._profiles = {kind: Profile.for_kind(kind.value) for kind in SessionKind}
         self._profiles.update({SessionKind(kind): profile for kind, profile in (profiles or {}).items()})
         self.journal: Journal = RecentJournal() if journal is None else journal
@@ -81,8 +101,8 @@ class Supervisor:
         self._max_cells = max_cells
         self._standby = bool(standby)
         self._sessions: dict[str, Session] = {}
-        self._validators: dict[str, Validator] = {}
-        self._shipments: dict[str, Mapping[str, object]] = {}
+        self._validators: WeakKeyDictionary[Tool[..., Any], Validator] = WeakKeyDictionary()
+        self._shipments: WeakKeyDictionary[Tool[..., Any], Mapping[str, object]] = WeakKeyDictionary()
         self.gateway = Gateway(self.in_background, resolve=resolve, most=default_max_connections())
         self._pool: Pool | None = None
         self._left = False
@@ -98,7 +118,7 @@ class Supervisor:
     def _register(self, tool: Tool[..., Any]) -> None:
         if tool.name in self.registry:
             raise UsageError(
-                f"Two tools are named {tool.name!r}: {_origin(self.registry[tool.name])} and {_origin(tool)}. "
+                f"Two tools are named {tool.name!r}: {self.registry[tool.name].origin} and {tool.origin}. "
                 "Rename one: tool(fn, name=…)."
             )
         self.registry[tool.name] = tool
@@ -137,6 +157,7 @@ class Supervisor:
                 await self._pool.close()
                 if self._memory is not None:
                     self._memory.close()
+                await close_all(self.toolsets)
         finally:
             self._pool = None
             self._left = True
@@ -224,7 +245,8 @@ class Supervisor:
             workspace=root,
             profile=profile,
             grants=session_grants(kind, profile, None if parent is None else parent.grants),
-            channel=channel or LogChannel(),
+            channel=channel or (LogChannel() if parent is None else parent.channel),
+            owns_channel=channel is not None,
             memory=memory or self._default_memory(),
             web=web or PublicWeb(),
             config=config,
@@ -239,16 +261,16 @@ class Supervisor:
 
     def validator(self, tool: Tool[..., Any]) -> Validator:
         """The tool's compiled validator, made once."""
-        validator = self._validators.get(tool.name)
+        validator = self._validators.get(tool)
         if validator is None:
-            validator = self._validators[tool.name] = Validator(tool.name, tool.declaration.parameters_schema)
+            validator = self._validators[tool] = Validator(tool.name, tool.declaration.parameters_schema)
         return validator
 
     def shipment(self, tool: Tool[..., Any]) -> Mapping[str, object]:
         """What a cell needs to load the tool, made once."""
-        shipment = self._shipments.get(tool.name)
+        shipment = self._shipments.get(tool)
         if shipment is None:
-            shipment = self._shipments[tool.name] = ship(tool)
+            shipment = self._shipments[tool] = ship(tool)
         return shipment
 
     def new_waiter(self) -> Waiter[object]:
@@ -296,7 +318,3 @@ def default_max_connections() -> int:
     if soft == resource.RLIM_INFINITY:
         return 1024
     return max(16, min(1024, (soft - 128 - 10 * default_max_cells()) // 2))
-
-
-def _origin(tool: Tool[..., Any]) -> str:
-    return f"{getattr(tool.fn, '__module__', '?')}.{getattr(tool.fn, '__qualname__', '?')}"

@@ -1,9 +1,19 @@
-"""Whether a call may run at all: the tool's needs against what the session holds."""
+"""Whether a call may run at all: the tool's needs against what the session holds, then the policy's word."""
 
+import logging
+from typing import Any
+
+from toolcell.call import ToolCall
 from toolcell.sessions.grants import Grants
 from toolcell_tools.capability import SessionKind
 from toolcell_tools.declaration import ToolDeclaration
+from toolcell_tools.definition import Tool
 from toolcell_tools.errors import PermissionDenied
+from toolcell_tools.session_info import SessionInfo
+
+from .policy import Policy
+
+_log = logging.getLogger("toolcell.policy")
 
 
 def denial(declaration: ToolDeclaration, kind: SessionKind, grants: Grants) -> PermissionDenied | None:
@@ -21,3 +31,33 @@ def denial(declaration: ToolDeclaration, kind: SessionKind, grants: Grants) -> P
         reason=f"a {kind.value} session holds no {handles} handle",
         missing=missing,
     )
+
+
+def of_provider(declaration: ToolDeclaration) -> PermissionDenied:
+    """What its provider runs, we do not."""
+    message = (
+        f"The tool {declaration.name!r} is run by its provider ({declaration.provider}), not here. Pass its definition "
+        "to that provider's API."
+    )
+    return PermissionDenied(message=message, tier=declaration.tier, reason="a provider-defined tool")
+
+
+def permit(policy: Policy, call: ToolCall, tool: Tool[..., Any], session: SessionInfo) -> PermissionDenied | str:
+    """Why somebody must be asked first, "" where nobody must, or the denial. A policy that raises denies."""
+    declaration = tool.declaration
+    try:
+        decision = policy.decide(call, declaration, session)
+        needs_approval = tool.needs_approval(call.arguments)
+    except Exception:
+        _log.exception("the policy failed on call %s of %s", call.id, call.tool)
+        return _forbidden(declaration, "the policy failed")
+    if decision == "ask":
+        return f"the policy asks for approval of {declaration.tier.value} calls of {tool.name!r}"
+    if decision != "allow":
+        return _forbidden(declaration, "the policy denies it")
+    return f"the tool {tool.name!r} asks for approval" if needs_approval else ""
+
+
+def _forbidden(declaration: ToolDeclaration, reason: str) -> PermissionDenied:
+    message = f"The tool {declaration.name!r} may not be used here: {reason}. Do without it."
+    return PermissionDenied(message=message, tier=declaration.tier, reason=reason)

@@ -7,6 +7,7 @@ checked is what runs.
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,13 @@ from toolcell.call import ToolCall
 from toolcell.journal import Record
 from toolcell.pool.run import Outcome, Run
 from toolcell_tools.definition import Tool
-from toolcell_tools.errors import ToolError, UnknownTool, ValidationError
+from toolcell_tools.errors import PermissionDenied, ToolError, UnknownTool, ValidationError
 from toolcell_tools.result import ToolResult, Usage
+from toolcell_tools.toolsets import ToolsetError
 
-from .permission import denial
+from . import approval, hooks, host
+from .permission import denial, of_provider, permit
+from .pool import in_pool
 from .result import result_of
 
 if TYPE_CHECKING:
@@ -36,65 +40,100 @@ async def dispatch(
     while True:
         result = await attempt(session, call, timeout=timeout, on_progress=on_progress)
         error = result.error
-        if repair is None or not isinstance(error, ValidationError) or call.attempt >= MAX_ATTEMPTS:
+        if repair is None or not isinstance(error, ValidationError) or not error.retryable:
             return result
-        call = ToolCall(call.id, call.tool, await repair(error), call.attempt + 1)
+        if call.attempt >= MAX_ATTEMPTS:
+            return result
+        call = replace(call, arguments=await repair(error), attempt=call.attempt + 1)
 
 
 async def attempt(session: "Session", call: ToolCall, *, timeout: float | None, on_progress: Any) -> ToolResult:
     """One attempt, step by step."""
     # resolve
-    tool = session.offered(call.tool)
+    try:
+        tool = await session.offered(call.tool)
+    except ToolsetError as error:
+        return _refused(session, call, None, _unknown(session, call.tool, f" {error}"))
     if tool is None:
         return _refused(session, call, None, _unknown(session, call.tool))
     # validate
     arguments = session.validator(tool).check(call.arguments)
     if isinstance(arguments, ValidationError):
         return _refused(session, call, tool, arguments)
+    call = replace(call, arguments=arguments, declaration=tool.declaration)
+    # before hooks
+    if session.hooks:
+        hooked, denied = await hooks.before(session.hooks, call)
+        if denied is not None:
+            return _refused(session, hooked, tool, denied)
+        if hooked is not call:
+            replaced = _replaced(session, tool, hooked, "a hook")
+            if isinstance(replaced, ValidationError):
+                return _refused(session, hooked, tool, replaced)
+            call = replaced
     # permit
+    if tool.placement == "provider":
+        return _refused(session, call, tool, of_provider(tool.declaration))
     route = session.route(tool)
     denied = denial(tool.declaration, session.kind, route.grants)
     if denied is not None:
         return _refused(session, call, tool, denied)
+    verdict = permit(session.policy, call, tool, session.info)
+    if isinstance(verdict, PermissionDenied):
+        return _refused(session, call, tool, verdict)
+    # approve
+    if verdict:
+        approved = await approval.ask(session, tool, call, verdict)
+        if isinstance(approved, PermissionDenied):
+            return _refused(session, call, tool, approved)
+        if approved is not call.arguments:
+            replaced = _replaced(session, tool, call.with_arguments(approved), "the approver")
+            if isinstance(replaced, ValidationError):
+                return _refused(session, call, tool, replaced)
+            call = replaced
     # run
-    run = session.new_run(route, call, arguments, timeout, on_progress)
-    outcome = await _in_pool(session, run)
+    wall_s = timeout if timeout is not None else tool.timeout or route.limits.wall_s
+    run: Run | None = None
+    if tool.placement == "host":
+        outcome = await host.run(session, tool, call, wall_s, on_progress)
+    else:
+        run = session.new_run(route, call, wall_s, on_progress)
+        outcome = await in_pool(session, run)
     # render
     result = result_of(
         outcome,
         tool.declaration,
-        run.limits,
+        route.limits,
         call_id=call.id,
         session_id=session.id,
         sandbox=route.sandbox,
         attempts=call.attempt,
     )
-    if result.error is not None and outcome.ending == "result" and run.cell is not None:
+    if result.error is not None and outcome.ending == "result" and run is not None and run.cell is not None:
         run.cell.condemn(run, result.error.message)
     if result.values:
         session.values.update(result.values)
+    # after hooks
+    if session.hooks:
+        result = await hooks.after(session.hooks, call, result)
     _record(session, call, result, outcome)
     return result
 
 
-async def _in_pool(session: "Session", run: Run) -> Outcome:
-    """Submit and wait. If the waiting task is cancelled, the call is ended behind it and nothing is left running."""
-    session.pool.submit(run)
-    try:
-        if run.outcome is None:
-            await run.waiter.wait()
-    except BaseException:
-        session.pool.cancel(run)
-        raise
-    assert run.outcome is not None
-    return run.outcome
+def _replaced(session: "Session", tool: Tool[..., Any], call: ToolCall, who: str) -> ToolCall | ValidationError:
+    """The call with what took the place of its arguments, validated. The model cannot mend what it did not write."""
+    arguments = session.validator(tool).check(call.arguments)
+    if isinstance(arguments, ValidationError):
+        message = f"The arguments that {who} put in do not fit: {arguments.message}"
+        return arguments.model_copy(update={"message": message, "retryable": False})
+    return call.with_arguments(arguments)
 
 
-def _unknown(session: "Session", name: str) -> UnknownTool:
+def _unknown(session: "Session", name: str, why: str = "") -> UnknownTool:
     known = session.tool_names()
     near = tuple(get_close_matches(str(name), known, n=3, cutoff=0.4))
     hint = f" Did you mean {' or '.join(repr(one) for one in near)}?" if near else ""
-    return UnknownTool(message=f"There is no tool named {str(name)[:64]!r}.{hint}", suggestions=near)
+    return UnknownTool(message=f"There is no tool named {str(name)[:64]!r}.{hint}{why}", suggestions=near)
 
 
 def _refused(session: "Session", call: ToolCall, tool: Tool[..., Any] | None, error: ToolError) -> ToolResult:

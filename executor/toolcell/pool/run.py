@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CellKey:
-    """What a cell belongs to: one session, one grant set, one set of limits, and the tool it keeps alive, if any."""
+    """What a cell belongs to: one session, one grant set, one set of limits, the tool it keeps alive, if any, and the
+    code that it loads, by digest."""
 
     session_id: str
     grants: frozenset[str]
     limits: Limits
     kept_tool: str = ""
+    code: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,6 +16,7 @@ import pydantic
 from toolcell.wire.frames import Field, encoded_bytes
 from toolcell.wire.messages import VALUES_BYTES, Call, Error, Result
 from toolcell_tools.capability import Capability
+from toolcell_tools.context import ToolContext
 from toolcell_tools.encode import encode_json, encode_return
 from toolcell_tools.failures import MissingCapability, ToolFailure, Unencodable
 
@@ -42,6 +43,8 @@ def run(tool: AnyTool | LoadError | None, call: Call, link: Link) -> Result | Er
         return Error(call.seq, "import", tool.message, {"traceback": tool.traceback})
     try:
         ctx = context.build(call, link)
+        if call.context["preview"]:
+            return _previewed(tool, call, ctx)
         try:
             arguments = tool.bind(call.arguments, ctx)
         except pydantic.ValidationError as error:
@@ -59,6 +62,12 @@ def run(tool: AnyTool | LoadError | None, call: Call, link: Link) -> Result | Er
         return Error(call.seq, "memory", "MemoryError", {})
     except BaseException as error:
         return _failure(call.seq, error)
+
+
+def _previewed(tool: AnyTool, call: Call, ctx: ToolContext) -> Result:
+    """What the tool says a call would do. Nothing it leaves in the context goes back."""
+    payload = encode_return(tool.preview(ctx, call.arguments).to_dict(), ())
+    return Result(call.seq, payload | {"values": {}})
 
 
 def _values(values: dict[str, Any]) -> dict[str, Field]:

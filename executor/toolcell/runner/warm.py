@@ -32,6 +32,7 @@ _CONTEXT: dict[str, Field] = {
     "config": {},
     "values": {},
     "attempt": 1,
+    "preview": False,
     "grants": ["read", "write"],
     "remaining_s": 1.0,
 }

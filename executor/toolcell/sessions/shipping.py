@@ -5,9 +5,10 @@ Nothing that comes out of a cell is ever unpickled.
 """
 
 import dataclasses
+import hashlib
 import io
 import sys
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, cast
@@ -43,6 +44,16 @@ def ship(tool: Tool[..., Any]) -> Mapping[str, object]:
             "can be sent by value. Put its data into a file of the workspace, or the tool into an installed module."
         )
     return {"name": tool.name, "how": "pickle", "where": pickled}
+
+
+def content_of(shipments: Iterable[Mapping[str, object]]) -> str:
+    """A digest of what a cell loads: another set of tools, or other code, is another cell."""
+    digest = hashlib.sha256()
+    for shipment in shipments:
+        where = shipment["where"]
+        code = where if isinstance(where, bytes) else str(where).encode()
+        digest.update(b"%s\0%d\0%s" % (str(shipment["name"]).encode(), len(code), code))
+    return digest.hexdigest()
 
 
 class _Pickler(cloudpickle.Pickler):

@@ -1,0 +1,82 @@
+"""Asking for approval: who is asked, what they see, and what their answer binds.
+
+No cell is held while somebody thinks, and the call's own time has not begun. What is approved is what runs: the
+arguments in the answer, if there are any, are validated by the caller of `ask`.
+"""
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from toolcell.approvals import ApprovalRequest, Approved, Approver, Denied
+from toolcell.call import ToolCall
+from toolcell.journal import Record
+from toolcell_tools.declaration import ToolDeclaration
+from toolcell_tools.definition import Tool
+from toolcell_tools.errors import PermissionDenied
+
+from .preview import preview_of
+
+if TYPE_CHECKING:
+    from toolcell.session import Session
+
+_log = logging.getLogger("toolcell.approval")
+
+
+async def ask(
+    session: "Session", tool: Tool[..., Any], call: ToolCall, reason: str
+) -> Mapping[str, Any] | PermissionDenied:
+    """The arguments that were approved, or why the call may not run."""
+    declaration = tool.declaration
+    approver = session.approver
+    if approver is None:
+        message = (
+            f"The tool {tool.name!r} runs only when somebody approves, and nobody can be asked in this session. "
+            "Do without it."
+        )
+        return _denied(declaration, message, "no approver, and no session above owns a channel that can approve")
+    request = ApprovalRequest(
+        tool=tool.name,
+        version=tool.version,
+        fingerprint=declaration.fingerprint,
+        arguments=call.arguments,
+        preview=await preview_of(session, tool, call),
+        tier=declaration.tier,
+        reason=reason,
+        call_id=call.id,
+        session_id=session.id,
+        agent_id=session.agent_id,
+        session_kind=session.kind,
+        expires_at=time.time() + session.approval_timeout_s,
+    )
+    answer, why = await _answer(approver, request, session.approval_timeout_s)
+    data = {"tool": tool.name, "request": request.id, "digest": request.digest, "reason": reason, "answer": why}
+    session.journal.write(Record("approval", session.id, call.id, data))
+    if session.closed:
+        return _denied(declaration, "The session was closed before the call was approved.", "session closed")
+    if isinstance(answer, Approved):
+        return call.arguments if answer.arguments is None else answer.arguments
+    return _denied(declaration, answer.message or f"The call of {tool.name!r} was not approved.", why)
+
+
+async def _answer(approver: Approver, request: ApprovalRequest, timeout_s: float) -> tuple[Approved | Denied, str]:
+    with anyio.move_on_after(timeout_s):
+        try:
+            answer = await approver.approve(request)
+        except Exception:
+            _log.exception("%r failed on %s", approver, request.id)
+            return Denied("The call could not be put up for approval."), "the approver failed"
+        if isinstance(answer, Approved):
+            return answer, "approved" if answer.arguments is None else "approved with other arguments"
+        if isinstance(answer, Denied):  # pyright: ignore[reportUnnecessaryIsInstance] - an approver is the user's code
+            return answer, "denied"
+        _log.error("%r answered %r, which is neither Approved nor Denied", approver, answer)
+        return Denied("The call could not be put up for approval."), "the approver failed"
+    return Denied(f"Nobody approved the call within {timeout_s:g} s."), "expired"
+
+
+def _denied(declaration: ToolDeclaration, message: str, reason: str) -> PermissionDenied:
+    return PermissionDenied(message=message, tier=declaration.tier, reason=reason)

@@ -1,0 +1,156 @@
+"""Hooks: the order, denial, explicit replacement, failing closed, and values shared with the tool."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolcell import Deny, ExecutionError, Hook, PermissionDenied, ToolCall, ToolContext, ToolFailure, ToolResult
+from toolcell_tools.errors import ErrorBase
+
+pytestmark = pytest.mark.anyio
+
+
+def add(ctx: ToolContext, a: int, b: int = 0) -> int:
+    """Add two numbers."""
+    ctx.values["seen"] = ctx.values.get("from_hook")
+    return a + b
+
+
+def fail(text: str) -> str:
+    """Fail."""
+    raise ToolFailure(text)
+
+
+TOOLS = [add, fail]
+
+
+class Witness(Hook):
+    """Writes down what it sees; answers what it is told to."""
+
+    def __init__(self, log: list[str], name: str, **answers: Any) -> None:
+        self.log = log
+        self.name = name
+        self.answers = answers
+
+    async def before_call(self, call: ToolCall) -> Any:
+        self.log.append(f"{self.name} before {dict(call.arguments)}")
+        answer = self.answers.get("before")
+        return answer(call) if callable(answer) else answer
+
+    async def after_call(self, call: ToolCall, result: ToolResult) -> Any:
+        self.log.append(f"{self.name} after {result.output}")
+        answer = self.answers.get("after")
+        return answer(result) if callable(answer) else answer
+
+    async def on_error(self, call: ToolCall, error: ErrorBase) -> Any:
+        self.log.append(f"{self.name} error {error.message}")
+        return self.answers.get("error")
+
+
+async def called(supervise: Any, workspace: Path, hooks: list[object], name: str, args: dict[str, Any]) -> ToolResult:
+    async with supervise(TOOLS, hooks=hooks) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        result: ToolResult = await session.call(name, args)
+        return result
+
+
+async def test_hooks_run_in_order_and_see_what_the_one_before_made_of_it(supervise: Any, workspace: Path) -> None:
+    log: list[str] = []
+    one = Witness(
+        log,
+        "one",
+        before=lambda call: call.with_arguments({"a": call.arguments["a"] + 1}),
+        after=lambda result: ToolResult(output=result.output * 10),
+    )
+    two = Witness(log, "two")
+    result = await called(supervise, workspace, [one, two], "add", {"a": 1})
+    assert result.output == 20 and result.call_id and result.usage.wall_s > 0 and result.tool == "add"
+    assert log == ["one before {'a': 1}", "two before {'a': 2}", "one after 2", "two after 20"]
+
+
+async def test_any_denial_wins_and_all_hooks_are_asked(supervise: Any, workspace: Path) -> None:
+    log: list[str] = []
+    hooks = [Witness(log, "one", before=Deny("not on Sundays")), Witness(log, "two")]
+    result = await called(supervise, workspace, list(hooks), "add", {"a": 1})
+    assert isinstance(result.error, PermissionDenied) and result.error.message == "not on Sundays"
+    assert "Witness" in result.error.reason
+    assert log == ["one before {'a': 1}", "two before {'a': 1}"]
+
+
+async def test_replaced_arguments_are_validated_and_the_model_is_not_asked_to_mend_them(
+    supervise: Any, workspace: Path
+) -> None:
+    hook = Witness([], "one", before=lambda call: call.with_arguments({"a": "two"}))
+    asked: list[object] = []
+
+    async def repair(error: object) -> dict[str, Any]:
+        asked.append(error)
+        return {"a": 1}
+
+    async with supervise(TOOLS, hooks=[hook]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        result = await session.call("add", {"a": 1}, repair=repair)
+    assert result.error is not None and result.error.kind == "validation" and not result.error.retryable
+    assert "a hook" in result.error.message and asked == []
+
+
+@pytest.mark.parametrize(
+    "answer", [42, lambda call: ToolCall(call.id, "fail", {"text": "x"}), lambda call: 1 / 0], ids=str
+)
+async def test_a_hook_that_fails_before_a_call_denies_it(answer: Any, supervise: Any, workspace: Path) -> None:
+    result = await called(supervise, workspace, [Witness([], "one", before=answer)], "add", {"a": 1})
+    assert isinstance(result.error, PermissionDenied) and "hook" in result.error.message
+    assert "division" not in result.error.message
+
+
+@pytest.mark.parametrize("answer", [42, lambda result: 1 / 0], ids=str)
+async def test_a_hook_that_fails_after_a_call_withholds_its_result(
+    answer: Any, supervise: Any, workspace: Path
+) -> None:
+    result = await called(supervise, workspace, [Witness([], "one", after=answer)], "add", {"a": 1})
+    assert isinstance(result.error, PermissionDenied) and "has run" in result.error.message
+    assert result.output is None and result.usage.wall_s > 0
+
+
+async def test_on_error_may_recover(supervise: Any, workspace: Path) -> None:
+    log: list[str] = []
+    hook = Witness(log, "one", error=ToolResult(output="instead"))
+    result = await called(supervise, workspace, [hook], "fail", {"text": "no such user"})
+    assert result.output == "instead" and not result.is_error
+    assert log == ["one before {'text': 'no such user'}", "one error no such user", "one after instead"]
+
+
+async def test_without_an_answer_the_error_stands(supervise: Any, workspace: Path) -> None:
+    result = await called(supervise, workspace, [Witness([], "one")], "fail", {"text": "no such user"})
+    assert isinstance(result.error, ExecutionError) and result.error.message == "no such user"
+
+
+async def test_any_object_with_one_of_the_methods_is_a_hook(supervise: Any, workspace: Path) -> None:
+    class OnlyAfter:
+        async def after_call(self, call: ToolCall, result: ToolResult) -> ToolResult:
+            assert call.declaration is not None and call.session is not None
+            return ToolResult(output=[call.declaration.name, call.session.agent_id, result.output])
+
+    result = await called(supervise, workspace, [OnlyAfter()], "add", {"a": 1, "b": 2})
+    assert result.output == ["add", "agent", 3]
+
+
+async def test_values_are_shared_between_hooks_and_tool(supervise: Any, workspace: Path) -> None:
+    class Values:
+        async def before_call(self, call: ToolCall) -> None:
+            assert call.session is not None
+            call.session.values["from_hook"] = "hello"
+
+        async def after_call(self, call: ToolCall, result: ToolResult) -> ToolResult:
+            assert call.session is not None
+            return ToolResult(output=call.session.values["seen"])
+
+    result = await called(supervise, workspace, [Values()], "add", {"a": 1})
+    assert result.output == "hello"
+
+
+async def test_invalid_arguments_never_reach_a_hook(supervise: Any, workspace: Path) -> None:
+    log: list[str] = []
+    result = await called(supervise, workspace, [Witness(log, "one")], "add", {"a": "x"})
+    assert result.error is not None and result.error.kind == "validation" and log == []

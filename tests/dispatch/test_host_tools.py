@@ -1,0 +1,174 @@
+"""Host tools: in the supervisor's own process, under the same pipeline."""
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from toolcell import (
+    Capability,
+    Crashed,
+    ExecutionError,
+    HostContext,
+    PermissionDenied,
+    PermissionTier,
+    SessionKind,
+    Timeout,
+    TierPolicy,
+    ToolDefinitionError,
+    ToolFailure,
+    ToolResult,
+    base_tools,
+    host_tool,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+@host_tool
+async def where(ctx: HostContext) -> list[Any]:
+    """Say where it runs."""
+    ctx.values["was"] = "here"
+    return [os.getpid(), threading.current_thread() is threading.main_thread(), ctx.agent_id]
+
+
+@host_tool
+def blocking(seconds: float) -> int:
+    """Block a thread."""
+    time.sleep(seconds)
+    return threading.get_ident()
+
+
+@host_tool(tier=PermissionTier.SYSTEM)
+async def ask_helper(ctx: HostContext, path: str) -> str:
+    """Have a Worker read a file: an agent as a tool."""
+    child = await ctx.session.open_child(SessionKind.WORKER)
+    try:
+        result: ToolResult = await child.call("read", {"path": path})
+        return str(result.unwrap())
+    finally:
+        await child.close()
+
+
+@host_tool
+async def fails(how: str) -> str:
+    """Fail."""
+    if how == "failure":
+        raise ToolFailure("no such user", {"known": 3})
+    if how == "exit":
+        raise SystemExit(3)
+    if how == "unencodable":
+        return object()  # type: ignore[return-value]
+    raise ValueError("broken")
+
+
+@host_tool
+async def reports(ctx: HostContext) -> float:
+    """Report on its way."""
+    ctx.progress("half", 0.5)
+    ctx.log("noted", colour="red")
+    return ctx.remaining()
+
+
+@host_tool(timeout=0.1)
+async def sleeps() -> None:
+    """Sleep for long."""
+    await anyio.sleep(60)
+
+
+TOOLS = [where, blocking, ask_helper, fails, reports, sleeps, *base_tools()]
+
+
+async def test_it_runs_here_and_its_declaration_says_so(supervise: Any, workspace: Path) -> None:
+    async with supervise(TOOLS) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        result = await session.call("where")
+        assert result.output == [os.getpid(), True, "agent"]
+        assert session.values == {"was": "here"}
+        declared = {one.name: one for one in await session.tools()}
+    assert declared["where"].placement == "host" and declared["read"].placement == "cell"
+
+
+async def test_a_synchronous_one_does_not_hold_the_loop(supervise: Any, workspace: Path) -> None:
+    async with supervise(TOOLS) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        beats = 0
+        async with anyio.create_task_group() as tasks:
+
+            async def beat() -> None:
+                nonlocal beats
+                while True:
+                    beats += 1
+                    await anyio.sleep(0.01)
+
+            tasks.start_soon(beat)
+            result = await session.call("blocking", {"seconds": 0.3})
+            tasks.cancel_scope.cancel()
+        assert result.output != threading.get_ident() and beats > 5
+
+
+async def test_an_agent_as_a_tool_opens_a_session_of_its_own(supervise: Any, workspace: Path) -> None:
+    (workspace / "a.txt").write_text("hello\n")
+    async with supervise(TOOLS) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        assert "hello" in (await session.call("ask_helper", {"path": "a.txt"})).output
+        assert session.living_children == 0
+
+
+async def test_what_it_raises_is_an_error_result(supervise: Any, workspace: Path) -> None:
+    async with supervise(TOOLS) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        failure = (await session.call("fails", {"how": "failure"})).error
+        assert isinstance(failure, ExecutionError)
+        assert (failure.message, failure.data) == ("no such user", {"known": 3})
+        broken = (await session.call("fails", {"how": "x"})).error
+        assert isinstance(broken, ExecutionError) and broken.message == "ValueError: broken"
+        assert "Traceback" not in broken.model_dump_json()
+        assert "Traceback" in supervisor.journal.of(kind="call")[-1].data["traceback"]
+        assert isinstance((await session.call("fails", {"how": "unencodable"})).error, ExecutionError)
+        leaving = (await session.call("fails", {"how": "exit"})).error
+        assert isinstance(leaving, (ExecutionError, Crashed)), "a tool cannot end the supervisor"
+        assert (await session.call("where")).error is None
+
+
+async def test_its_deadline_holds(supervise: Any, workspace: Path) -> None:
+    async with supervise(TOOLS) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        for name, args, timeout in (("sleeps", {}, None), ("blocking", {"seconds": 1.0}, 0.1)):
+            error = (await session.call(name, args, timeout=timeout)).error
+            assert isinstance(error, Timeout) and 0.05 < error.elapsed < 0.9
+
+
+async def test_it_reports(supervise: Any, workspace: Path) -> None:
+    heard: list[tuple[str, float | None]] = []
+    async with supervise(TOOLS) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        result = await session.call("reports", timeout=5, on_progress=lambda *told: heard.append(told))
+        assert 0 < result.output <= 5 and heard == [("half", 0.5)]
+        (record,) = supervisor.journal.of(kind="log")
+        assert record.data["fields"] == {"colour": "red"}
+
+
+async def test_the_policy_holds_for_it_too(supervise: Any, workspace: Path) -> None:
+    async with supervise(TOOLS, policy=TierPolicy(system="deny")) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        assert isinstance((await session.call("ask_helper", {"path": "a.txt"})).error, PermissionDenied)
+        error = (await session.call("where", {"surplus": 1})).error
+        assert error is not None and error.kind == "validation"
+
+
+async def test_cancelling_the_caller_cancels_it(supervise: Any, workspace: Path) -> None:
+    async with supervise(TOOLS) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        with anyio.move_on_after(0.1) as scope:
+            await session.call("sleeps", timeout=30)
+        assert scope.cancelled_caught
+
+
+def test_it_takes_no_handles() -> None:
+    with pytest.raises(ToolDefinitionError, match="host"):
+        host_tool(blocking.fn, needs={Capability.EXEC})

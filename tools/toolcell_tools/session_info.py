@@ -1,0 +1,26 @@
+"""SessionInfo: which session a toolset, a hook or a policy is asked about. To be read, not to act with."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .capability import Capability, SessionKind
+
+__all__ = ["SessionInfo"]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    """A session as its supervisor knows it. `channel` is the name of its channel, "" where that has none. `values` is the
+    live dict that hooks and tools share; all else is fixed."""
+
+    session_id: str
+    agent_id: str
+    session_kind: SessionKind
+    parent_id: str | None
+    grants: frozenset[Capability]
+    workspace_root: Path
+    channel: str = ""
+    config: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    values: dict[str, Any] = field(default_factory=dict[str, Any], compare=False)

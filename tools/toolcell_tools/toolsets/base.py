@@ -1,0 +1,139 @@
+"""What a toolset is, and what its wrappers have in common."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from toolcell_tools.definition import Tool
+from toolcell_tools.function import as_tool
+from toolcell_tools.session_info import SessionInfo
+
+if TYPE_CHECKING:
+    from .approval import ApprovalRequired
+    from .cached import Cached
+    from .filtered import Filtered
+    from .metadata import WithMetadata
+    from .prefixed import Prefixed
+    from .prepared import Prepared
+    from .renamed import Renamed
+
+__all__ = ["AnyTool", "Toolset", "ToolsetError", "Wrapper", "as_tools"]
+
+AnyTool = Tool[..., Any]
+ToolLike = AnyTool | Callable[..., Any]
+
+
+class ToolsetError(Exception):
+    """The tools of a session could not be told: a toolset failed, or two tools have one name. The message names both
+    culprits; the cause is chained. `toolset` is the name of the one that failed, "" for a clash."""
+
+    def __init__(self, message: str, toolset: str = "") -> None:
+        super().__init__(message)
+        self.toolset = toolset
+
+
+class Toolset(ABC):
+    """Tools that depend on the session, or on the moment: of an MCP server, of a user's rights, after a login.
+
+    A subclass has a `name`, for errors and logs, and `tools`. That is asked before each request to a model and must be
+    quick: keep what is slow, or wrap it as `.cached()`. Return the same Tool objects while nothing has changed, for
+    cells are kept by them. `close` is called once, when the supervisor is left.
+    """
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Who is to blame in an error."""
+
+    @abstractmethod
+    async def tools(self, session: SessionInfo) -> Sequence[AnyTool]:
+        """The tools for this session, now."""
+
+    async def close(self) -> None:
+        """Let go of what the toolset holds."""
+
+    def filtered(self, keep: "Iterable[str] | Callable[[SessionInfo, AnyTool], bool]") -> "Filtered":
+        """Only the tools of these names, or those that `keep(session, tool)` says yes to."""
+        from .filtered import Filtered
+
+        return Filtered(self, keep)
+
+    def prefixed(self, prefix: str) -> "Prefixed":
+        """`search` as `<prefix>_search`, so that two toolsets cannot clash."""
+        from .prefixed import Prefixed
+
+        return Prefixed(self, prefix)
+
+    def renamed(self, names: "dict[str, str]") -> "Renamed":
+        """Other names: `{"new": "old"}`. A tool that is not named keeps its own."""
+        from .renamed import Renamed
+
+        return Renamed(self, names)
+
+    def prepared(self, prepare: "Callable[[SessionInfo, AnyTool], AnyTool | None]") -> "Prepared":
+        """Each tool as `prepare(session, tool)` returns it; None leaves it out."""
+        from .prepared import Prepared
+
+        return Prepared(self, prepare)
+
+    def approval_required(self, when: "Callable[[SessionInfo, AnyTool], bool] | None" = None) -> "ApprovalRequired":
+        """Somebody must approve each call of these tools, or of those that `when(session, tool)` says yes to."""
+        from .approval import ApprovalRequired
+
+        return ApprovalRequired(self, when)
+
+    def cached(self, seconds: float | None = None) -> "Cached":
+        """Asked once for each session, or once in so many seconds."""
+        from .cached import Cached
+
+        return Cached(self, seconds)
+
+    def with_metadata(self, **metadata: Any) -> "WithMetadata":
+        """Each tool's metadata with these entries added."""
+        from .metadata import WithMetadata
+
+        return WithMetadata(self, metadata)
+
+
+class Wrapper(Toolset):
+    """A toolset around another one, of the same name and the same end."""
+
+    def __init__(self, wrapped: Toolset) -> None:
+        self.wrapped = wrapped
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.wrapped!r}>"
+
+    @property
+    def name(self) -> str:
+        return self.wrapped.name
+
+    async def close(self) -> None:
+        await self.wrapped.close()
+
+
+class Variants:
+    """Variants of tools, one for each original: a new object for every request would make a new cell each time."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, tuple[AnyTool, AnyTool]] = {}
+
+    def of(self, tool: AnyTool, make: Callable[[AnyTool], AnyTool]) -> AnyTool:
+        """The variant of this very tool, made at the first time. Those of tools that are gone are dropped in the end."""
+        known = self._made.get(id(tool))
+        if known is None or known[0] is not tool:
+            if len(self._made) >= _MOST_VARIANTS:
+                self._made.clear()
+            known = self._made[id(tool)] = (tool, make(tool))
+        return known[1]
+
+
+_MOST_VARIANTS = 10_000
+
+
+def as_tools(given: Iterable[ToolLike], toolset: str) -> tuple[AnyTool, ...]:
+    """Tools of tools and plain functions; ToolsetError where one is neither or cannot be declared."""
+    try:
+        return tuple(as_tool(one) for one in given)
+    except Exception as error:
+        raise ToolsetError(f"toolset {toolset!r}: {error}", toolset) from error

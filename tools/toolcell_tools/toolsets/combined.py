@@ -1,0 +1,31 @@
+"""Several toolsets as one."""
+
+from collections.abc import Iterable, Sequence
+
+from toolcell_tools.session_info import SessionInfo
+
+from .base import AnyTool, Toolset
+from .resolve import close_all, resolve
+
+__all__ = ["Combined"]
+
+
+class Combined(Toolset):
+    """The tools of each toolset, in order; two tools of one name are an error that names both origins."""
+
+    def __init__(self, name: str, toolsets: Iterable[Toolset]) -> None:
+        self._name = name
+        self.toolsets = tuple(toolsets)
+
+    def __repr__(self) -> str:
+        return f"<Combined {self._name} of {len(self.toolsets)} toolsets>"
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    async def tools(self, session: SessionInfo) -> Sequence[AnyTool]:
+        return list((await resolve((), self.toolsets, session)).values())
+
+    async def close(self) -> None:
+        await close_all(self.toolsets)

@@ -1,0 +1,39 @@
+"""A toolset of a function that is asked each time."""
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import cast
+
+from toolcell_tools.session_info import SessionInfo
+
+from .base import AnyTool, ToolLike, Toolset, Variants, as_tools
+
+__all__ = ["FunctionToolset", "toolset"]
+
+Resolve = Callable[[SessionInfo], "Iterable[ToolLike] | Awaitable[Iterable[ToolLike]]"]
+
+
+class FunctionToolset(Toolset):
+    """What `resolve(session)` returns, which may be async. Plain functions among it are wrapped, each once."""
+
+    def __init__(self, name: str, resolve: Resolve) -> None:
+        self._name = name
+        self._resolve = resolve
+
+    def __repr__(self) -> str:
+        return f"<FunctionToolset {self._name}>"
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    async def tools(self, session: SessionInfo) -> Sequence[AnyTool]:
+        found = self._resolve(session)
+        if inspect.isawaitable(found):
+            found = await found
+        return as_tools(cast("Iterable[ToolLike]", found), self._name)
+
+
+def toolset(resolve: Resolve) -> FunctionToolset:
+    """`@toolset` above a function: a toolset of its name."""
+    return FunctionToolset(resolve.__name__, resolve)
