@@ -53,7 +53,7 @@ def spawn(
 ) -> Child:
     """Fork a cell that enters the sandbox and then runs `main`, which never returns.
 
-    The caller is single-threaded, does not ignore SIGCHLD, and reaps the cell. When a step fails inside, `failed`
+    The caller is single-threaded and reaps the cell; it no longer ignores SIGCHLD. When a step fails inside, `failed`
     hears of it in that process, which then exits with status 1; if that was before the cell's init existed, this
     raises the same SandboxError. Descriptors 0, 1, 2 and `keep_fds` are the only ones the cell keeps.
     """
@@ -215,6 +215,7 @@ def _become_subreaper_once() -> None:
     global _subreaper_pid
     if _subreaper_pid != os.getpid():
         lifetime.become_subreaper()
+        lifetime.collect_children()
         _subreaper_pid = os.getpid()
 
 
