@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 
 from .errors import SandboxError
-from .kernel.syscalls import syscall, write_file
+from .kernel.syscalls import fork, syscall, write_file
 
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
 if TYPE_CHECKING:
@@ -123,7 +123,12 @@ def idmap_fd(owner_uid: int, owner_gid: int, uid: int, gid: int) -> int:
 def _make_idmap(owner_uid: int, owner_gid: int, uid: int, gid: int) -> int:
     ready_read, ready_write = os.pipe2(os.O_CLOEXEC)
     done_read, done_write = os.pipe2(os.O_CLOEXEC)
-    child = os.fork()
+    try:
+        child = fork("fork the holder of a user namespace")
+    except SandboxError:
+        for fd in (ready_read, ready_write, done_read, done_write):
+            os.close(fd)
+        raise
     if child == 0:
         try:
             os.close(done_write)

@@ -16,7 +16,7 @@ from toolcell_sandbox.profile import python_paths
 HERE = Path(__file__).parent
 AS_USER = HERE.parent / "sandbox" / "as_user.py"
 REPOSITORY = Path(toolcell_sandbox.__file__).parent.parent.parent
-USER = 12345
+USER = 12399  # of these tests alone: RLIMIT_NPROC counts all processes of a user
 PYTHON = (sys.executable, "-I")
 Found = dict[str, Any]
 

@@ -49,14 +49,19 @@ def crowd() -> int:
 TOOLS = [*base_tools(), save, crowd]
 
 
-def doctor() -> dict[str, object]:
-    """Its exit status, and each mechanism that is not on, with the cure."""
+def start_doctor() -> subprocess.Popen[str]:
     command = [sys.executable, "-I", "-m", "toolcell.cli", "doctor", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    rows = json.loads(done.stdout)["mechanisms"] if done.stdout else []
-    cures = {state: {row["name"]: row["cure"] for row in rows if row["state"] == state} for state in ("missing",)}
-    substituted = sorted(row["name"] for row in rows if row["state"] == "substituted")
-    return {"status": done.returncode, "said": done.stderr, **cures, "substituted": substituted}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True)
+
+
+def answer_of(doctor: subprocess.Popen[str]) -> dict[str, object]:
+    """Its exit status, and what is not on; of what is missing, the cure."""
+    out, said = doctor.communicate()
+    rows = json.loads(out)["mechanisms"] if out else []
+    missing = {row["name"]: row["cure"] for row in rows if row["state"] == "missing"}
+    substituted = [row["name"] for row in rows if row["state"] == "substituted"]
+    return {"status": doctor.returncode, "said": said, "missing": missing, "substituted": substituted}
 
 
 async def use(session: Session) -> dict[str, object]:
@@ -85,11 +90,13 @@ async def calls(workspace: str, allow: list[str]) -> dict[str, object]:
 
 
 def main(workspace: str, allow: list[str]) -> dict[str, object]:
-    told: dict[str, object] = {"doctor": doctor()}
+    doctor = start_doctor()
+    found: dict[str, object]
     try:
-        return told | anyio.run(calls, workspace, allow)
+        found = anyio.run(calls, workspace, allow)
     except SandboxUnavailableError as error:
-        return told | {"unavailable": str(error), "mechanism": error.mechanism, "cure": error.cure}
+        found = {"unavailable": str(error), "mechanism": error.mechanism, "cure": error.cure}
+    return {"doctor": answer_of(doctor), **found}
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ The supervisor never forks: `subprocess` execs the interpreter anew (vfork and e
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import signal
@@ -55,6 +56,16 @@ def _socketpair() -> tuple[socket.socket, socket.socket]:
         return ours, socket.socket(fileno=fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, 6))
 
 
+_CURES = {
+    errno.EAGAIN: "Raise the limit on processes (ulimit -u).",
+    errno.EMFILE: "Raise the limit on open files (ulimit -n).",
+    errno.ENOENT: "sys.executable must be this Python: set it where Python is embedded.",
+    errno.EACCES: "sys.executable must be this Python, and executable.",
+    errno.ENOMEM: "Free memory, or raise the limit on address space (ulimit -v).",
+}
+_SANDBOX_ERROR = "toolcell_sandbox.errors.SandboxError: "  # as a traceback ends
+
+
 class Zygote:
     """One exec'd zygote. `on_spawned(id, pid, pidfd, listener)`, `on_failed(id, Failed)` and `on_lost(zygote)` are
     callbacks; `listener` is the socket of the cell's proxy, or -1."""
@@ -91,11 +102,22 @@ class Zygote:
         if not os.path.exists("/proc/self"):
             what, cure = "There is no /proc here, where cells are watched", "Mount it: mount -t proc proc /proc."
             raise SandboxUnavailableError(f"{what}. {cure}", "proc", cure)
+        try:
+            ours = self._exec()
+        except OSError as error:
+            self.close_inherited()
+            cure = _CURES.get(error.errno or 0, "")
+            what = f"No zygote process could be started: {error}. {cure}".strip()
+            raise SandboxUnavailableError(what, "", cure) from error
+        self._send({"op": "start", "report": report, "allow_missing": sorted(allow_missing)}, ())
+        self._reactor.watch(ours.fileno(), self._on_readable)
+
+    def _exec(self) -> socket.socket:
         ours, theirs = _socketpair()
-        ours.setblocking(False)
         self._socket = ours
-        self._stderr = os.fdopen(os.memfd_create("toolcell-zygote"), "r+b")  # no directory need be writable here
         with theirs:
+            ours.setblocking(False)
+            self._stderr = os.fdopen(os.memfd_create("toolcell-zygote"), "r+b")  # no directory need be writable here
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-m", "toolcell.runner", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
@@ -106,8 +128,7 @@ class Zygote:
                 cwd="/",
                 start_new_session=True,
             )
-        self._send({"op": "start", "report": report, "allow_missing": sorted(allow_missing)}, ())
-        self._reactor.watch(ours.fileno(), self._on_readable)
+        return ours
 
     async def started(self) -> Mapping[str, object]:
         """The wire form of the zygote's sandbox report. Raises SandboxUnavailableError if it died instead."""
@@ -167,13 +188,14 @@ class Zygote:
             return
         self.close()
         said = self.last_words().rpartition("\n")[2]  # of a traceback, what was raised
-        self._started.set(
-            SandboxUnavailableError(
-                f"The zygote process ended while it started: {said or 'it printed nothing'}. "
+        if not said.startswith(_SANDBOX_ERROR):
+            said = (
+                f"{said or 'it printed nothing'}. "
                 f"Check that `{sys.executable} -I -c 'import toolcell.runner.zygote'` works: -I leaves out PYTHONPATH "
                 "and packages of `pip install --user`; install toolcell into a virtual environment."
             )
-        )
+        words = said.removeprefix(_SANDBOX_ERROR)
+        self._started.set(SandboxUnavailableError(f"The zygote process ended while it started: {words}"))
         self._on_lost(self)
 
     def last_words(self) -> str:

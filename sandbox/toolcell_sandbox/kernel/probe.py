@@ -19,7 +19,7 @@ from toolcell_sandbox.mechanisms.bpf import ALLOW, Return, assemble
 from toolcell_sandbox.mechanisms.cgroups import CgroupTree
 from toolcell_sandbox.report import NAMES, Mechanism, SandboxReport
 
-from .syscalls import attempt, syscall
+from .syscalls import attempt, fork, syscall
 
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ Finding = tuple[str, int, str]
 
 def _in_child(mode: "Mode", id_map: "int | SandboxError | None") -> list[Finding]:
     read_end, write_end = os.pipe2(os.O_CLOEXEC)
-    child = os.fork()
+    child = fork("fork the probe")
     if child == 0:
         try:
             os.close(read_end)
