@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -45,15 +46,11 @@ def told(command: Sequence[str], **options: Any) -> Found:
 
 
 @pytest.fixture(scope="module")
-def open_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A directory that an ordinary user can reach; pytest's own are 0700."""
-    path = tmp_path_factory.mktemp("hosts")
-    above = tmp_path_factory.getbasetemp()
-    while os.geteuid() == 0 and above != above.parent and above.stat().st_mode & 0o005 != 0o005:
-        above.chmod(above.stat().st_mode | 0o011)
-        above = above.parent
-    path.chmod(0o755)
-    yield path
+def open_directory() -> Iterator[Path]:
+    """A directory that an ordinary user can reach. pytest's own are 0700, and each run of pytest makes them so anew."""
+    with tempfile.TemporaryDirectory(prefix="toolcell-hosts-", dir="/var/tmp") as path:
+        os.chmod(path, 0o755)
+        yield Path(path)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -31,6 +32,20 @@ def started(workspace: str) -> Found:
         return plain(workspace)
     except SandboxUnavailableError as error:
         return {"unavailable": str(error)}
+
+
+def interpreter(workspace: str) -> Found:
+    """Also: this interpreter, with its packages, is there in a cell, to be run by the shell."""
+    return anyio.run(calls_and_python, workspace)
+
+
+async def calls_and_python(workspace: str) -> Found:
+    async with Supervisor(TOOLS) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        found = await use(session)
+        code = "import anyio, sys; print(sys.prefix, end='')"
+        result = await session.call("shell", {"command": shlex.join([sys.executable, "-I", "-c", code])})
+        return {**found, "python": result.output, "prefix": sys.prefix}
 
 
 def closed_streams(workspace: str) -> Found:
@@ -161,7 +176,8 @@ def runs(pid: int) -> bool:
 STATES: dict[str, Callable[[str], Found]] = {
     state.__name__: state
     for state in (
-        plain, started, closed_streams, strange_signals, narrow_umask, twice, other_children, reaped_by_others, forked,
+        plain, started, interpreter, closed_streams, strange_signals, narrow_umask, twice, other_children,
+        reaped_by_others, forked,
     )
 }  # fmt: skip
 

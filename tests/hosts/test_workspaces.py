@@ -16,6 +16,7 @@ WORKING = [
     "-dash",
     "a:b,c\\d",
     "tab\t",
+    "below /tmp",
     "long",
     "link",
     "moved",

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import anyio
@@ -36,6 +37,8 @@ async def main(base: Path) -> dict[str, object]:
         for name in NAMES:
             (base / name).mkdir()
             await row(name, base / name)
+        with tempfile.TemporaryDirectory(dir="/tmp") as below:
+            await row("below /tmp", below)
         await row("not UTF-8", base / os.fsdecode(b"\xff"))
         for name in ("tmpfs", "noexec", "overlay", "read-only", "mount within"):
             if (base / name).exists():
