@@ -12,9 +12,11 @@ from collections.abc import Callable, Sequence
 
 from toolcell_sandbox.kernel.numbers import NUMBERS
 from toolcell_sandbox.kernel.syscalls import syscall, write_file
-from toolcell_sandbox.mechanisms import capabilities, landlock, mounts, seccomp
+from toolcell_sandbox.limits import Limits
+from toolcell_sandbox.mechanisms import capabilities, cgroups, landlock, mounts, seccomp
 from toolcell_sandbox.mechanisms.bpf import ALLOW, NUMBER, Instruction, Jump, Label, Load, Return, assemble, low_word
 from toolcell_sandbox.mechanisms.bpf import refuse as refusal
+from toolcell_sandbox.mechanisms.cgroups import CgroupTree
 
 NEWNS, NEWPID, NEWUSER = 0x00020000, 0x20000000, 0x10000000
 NEW_NAMESPACES = 0x7E020000
@@ -159,6 +161,21 @@ def bare_dev() -> None:
         syscall("move_mount", fd, "", -100, f"/dev/{name}", mounts.MOVE_FROM_FD, step=f"bind {name}")
 
 
+def own_cgroups() -> None:
+    """A group of each controller, in which groups for cells can be made: as engines give a container. A supervisor in
+    another pid namespace would take the groups of the machine's own supervisors for those of dead ones.
+    """
+    tree = CgroupTree.detect()
+    assert tree is not None, "no writable memory and pids cgroups on this machine"
+    group = tree.create(f"host-{os.getpid()}", Limits(processes=1000, memory_bytes=1 << 30))
+    child = os.fork()
+    if child:
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        group.remove()
+        os._exit(status & 0xFF)
+    cgroups.join(group.paths)
+
+
 def no_cgroups() -> None:
     mount("tmpfs", "/sys/fs/cgroup", "tmpfs")
 
@@ -201,7 +218,7 @@ STEPS: dict[str, Callable[..., None]] = {
     step.__name__: step
     for step in (
         container, rootless_container, docker_capabilities, docker_filter, apparmor, ubuntu_switch, debian_switch,
-        no_user_namespaces, landlocked, masked_proc, hidden_proc, read_only_proc, no_proc, bare_dev, no_cgroups,
+        no_user_namespaces, landlocked, masked_proc, hidden_proc, read_only_proc, no_proc, bare_dev, own_cgroups, no_cgroups,
         read_only_root, file_systems, limit,
     )
 }  # fmt: skip

@@ -22,15 +22,17 @@ def row(name: str, steps: str, *facts: Any, **options: Any) -> Any:
 @pytest.mark.parametrize(
     ("steps", "options", "identity", "substituted"),
     [
-        row("container", "container", "root", []),
-        row("masked /proc", "container masked_proc", "root", []),
-        row("hidepid=2", "container hidden_proc", "root", []),
-        row("hidepid=2, ordinary user", "container hidden_proc", "rootless", ["cgroup"], user=True),
-        row("masked /proc, ordinary user", "container masked_proc", "rootless", ["cgroup", "proc"], user=True),
-        row("few devices", "container bare_dev", "root", []),
+        row("container", "own_cgroups container", "root", []),
+        row("masked /proc", "container masked_proc no_cgroups", "root", ["cgroup"]),
+        row("hidepid=2", "container hidden_proc no_cgroups", "root", ["cgroup"]),
+        row("hidepid=2, ordinary user", "container hidden_proc no_cgroups", "rootless", ["cgroup"], user=True),
+        row(
+            "masked /proc, ordinary user", "container masked_proc no_cgroups", "rootless", ["cgroup", "proc"], user=True
+        ),
+        row("few devices", "container bare_dev no_cgroups", "root", ["cgroup"]),
         row("no cgroups", "container no_cgroups", "root", ["cgroup"]),
-        row("only the workspace is writable", "container read_only_root={workspace}", "root", []),
-        row("root without CAP_SYS_ADMIN", "container docker_capabilities", "userns-root", []),
+        row("only the workspace is writable", "container read_only_root={workspace} no_cgroups", "root", ["cgroup"]),
+        row("root without CAP_SYS_ADMIN", "own_cgroups container docker_capabilities", "userns-root", []),
         row("rootless container", "", "userns-root", ["cgroup"], user=True, then="rootless_container"),
         row(
             "rootless container, masked /proc",
@@ -96,8 +98,18 @@ def test_works_there(steps: str, options: dict[str, Any], identity: str, substit
         row(
             "inside Landlock", "", "mount_namespace", "an outer Landlock sandbox does not", user=True, then="landlocked"
         ),
-        row("inside Landlock, root", "container landlocked", "mount_namespace", "an outer Landlock sandbox does not"),
-        row("read-only /proc, root", "container read_only_proc", "idmapped_mounts", "mount -o remount,rw /proc"),
+        row(
+            "inside Landlock, root",
+            "container no_cgroups landlocked",
+            "mount_namespace",
+            "an outer Landlock sandbox does not",
+        ),
+        row(
+            "read-only /proc, root",
+            "container no_cgroups read_only_proc",
+            "idmapped_mounts",
+            "mount -o remount,rw /proc",
+        ),
         row(
             "read-only /proc, rootless container",
             "",
