@@ -218,8 +218,8 @@ STEPS: dict[str, Callable[..., None]] = {
     step.__name__: step
     for step in (
         container, rootless_container, docker_capabilities, docker_filter, apparmor, ubuntu_switch, debian_switch,
-        no_user_namespaces, landlocked, masked_proc, hidden_proc, read_only_proc, no_proc, bare_dev, own_cgroups, no_cgroups,
-        read_only_root, file_systems, limit,
+        no_user_namespaces, landlocked, masked_proc, hidden_proc, read_only_proc, no_proc, bare_dev, own_cgroups,
+        no_cgroups, read_only_root, file_systems, limit,
     )
 }  # fmt: skip
 
