@@ -95,6 +95,7 @@ class Session:
         self._supervisor = supervisor
         self._children: dict[str, Session] = {}
         self._routes: dict[str, Route] = {}
+        self._inode = (0, 0)  # of the workspace, as the routes have it
         self._last_call = 0
         self._finished: dict[str, ToolResult] = {}
         self._under_way: dict[str, anyio.Event] = {}
@@ -234,7 +235,11 @@ class Session:
         return self._supervisor.validator(tool)
 
     def route(self, tool: Tool[..., Any]) -> Route:
-        """Where calls of this tool go, worked out once."""
+        """Where calls of this tool go, worked out once, and again where another directory is the workspace now."""
+        inode = _inode(self.workspace)
+        if inode != self._inode:
+            self._routes.clear()
+            self._inode = inode
         route = self._routes.get(tool.name)
         if route is None or route.tool is not tool:
             route = self._routes[tool.name] = self._new_route(tool)
@@ -244,7 +249,7 @@ class Session:
         grants = grants_for(self.grants, tool.needs, tool.uses)
         limits = limits_for(tool, self.profile.limits)
         alone = tool.lifetime == "session"
-        key = CellKey(self.id, frozenset(grants.given), limits, tool.name if alone else "")
+        key = CellKey(self.id, frozenset(grants.given), limits, tool.name if alone else "", self._inode)
         mates = [tool] if alone else [mate for mate in self._supervisor.registry.values() if self._shares(mate, key)]
         profile = confine(self.profile, grants.given, self.workspace, limits)
         mutates = Capability.WRITE in grants.given and tool.declaration.annotations.sequential is not False
@@ -401,3 +406,12 @@ class _Listener:
 
 def new_session_id(kind: SessionKind) -> str:
     return f"{kind.value}-{uuid.uuid4().hex[:12]}"
+
+
+def _inode(path: Path) -> tuple[int, int]:
+    """Device and inode; zeros where nothing is there, which the cell that is made then says."""
+    try:
+        info = path.lstat()
+    except OSError:
+        return 0, 0
+    return info.st_dev, info.st_ino

@@ -213,6 +213,11 @@ class Supervisor:
             raise UsageError(f"There is an open session of this id already: {id!r}. Close it or choose another.")
         profile = profile or self._profiles[kind]
         profile = resolved(profile)
+        _require_text("The workspace", str(root))
+        for path in (*profile.readable, *profile.writable, *profile.system):
+            _require_text("A path of the profile", path)
+        for name, value in profile.environment(os.environ).items():
+            _require_text(f"The environment variable {name!a} of the profile", name + value)
         if parent is not None:
             profile = within(profile, parent.profile)
         session = Session(
@@ -267,14 +272,28 @@ class Supervisor:
 
 
 def _workspace(path: str | Path) -> Path:
-    root = Path(os.path.realpath(path))
+    try:
+        root = Path(os.path.realpath(path))
+    except FileNotFoundError:
+        raise UsageError(
+            f"The workspace is relative to a directory that was deleted: {str(path)!r}. Pass an absolute path."
+        ) from None
     if not root.exists() and root.parent.is_dir():
         root.mkdir()
     if not root.is_dir():
         raise UsageError(
             f"The workspace is not a directory: {str(path)!r}. Pass one that exists, or a new name in one."
         )
+    if str(root) in ("/", "/tmp") or is_below(str(root), ("/dev", "/proc", "/sys")):
+        raise UsageError(f"The workspace cannot be {str(root)!r}: a cell has its own. Pass a directory elsewhere.")
     return root
+
+
+def _require_text(what: str, text: str) -> None:
+    """Raise UsageError for bytes that are not UTF-8, which Python shows as surrogates: they cannot reach a cell."""
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        shown = "" if "variable" in what else f": {text!a}"  # a variable's value may be a secret
+        raise UsageError(f"{what} is not UTF-8{shown}. Give it a name that is, or leave it out.")
 
 
 def default_max_cells() -> int:

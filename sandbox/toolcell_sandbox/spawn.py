@@ -10,6 +10,7 @@ from .enter import Entered, Order, enter
 from .errors import SandboxError
 from .identity import Identity, idmap_fd
 from .kernel.numbers import MACHINE
+from .kernel.syscalls import fork
 from .mechanisms import landlock, lifetime, seccomp
 from .mechanisms.cgroups import limited_by
 from .network import HostNetwork, ProxyNetwork
@@ -53,7 +54,7 @@ def spawn(
 ) -> Child:
     """Fork a cell that enters the sandbox and then runs `main`, which never returns.
 
-    The caller is single-threaded, does not ignore SIGCHLD, and reaps the cell. When a step fails inside, `failed`
+    The caller is single-threaded and reaps the cell; it no longer ignores SIGCHLD. When a step fails inside, `failed`
     hears of it in that process, which then exits with status 1; if that was before the cell's init existed, this
     raises the same SandboxError. Descriptors 0, 1, 2 and `keep_fds` are the only ones the cell keeps.
     """
@@ -64,7 +65,12 @@ def spawn(
     proxied = isinstance(profile.reach, ProxyNetwork)
     tell_read, tell_write = _pair() if proxied else os.pipe2(os.O_CLOEXEC)
     gate_read, gate_write = os.pipe2(os.O_CLOEXEC)
-    outer = os.fork()
+    try:
+        outer = fork("fork the cell")
+    except SandboxError:
+        for fd in (tell_read, tell_write, gate_read, gate_write):
+            os.close(fd)
+        raise
     if outer == 0:
         os.close(tell_read)
         os.close(gate_write)
@@ -161,7 +167,7 @@ def _run_cell(order: Order, main: Main, failed: Failed, tell: int, gate: int) ->
     open_tell = [tell]
 
     def fork_init(listener: int) -> None:
-        init = os.fork()
+        init = fork("fork the cell's init")
         if init:
             if listener >= 0:
                 _hand_on(tell, b"pid %d" % init, listener)
@@ -215,6 +221,7 @@ def _become_subreaper_once() -> None:
     global _subreaper_pid
     if _subreaper_pid != os.getpid():
         lifetime.become_subreaper()
+        lifetime.collect_children()
         _subreaper_pid = os.getpid()
 
 

@@ -21,12 +21,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CellKey:
-    """What a cell belongs to: one session, one grant set, one set of limits, and the tool it keeps alive, if any."""
+    """What a cell belongs to: one session, one grant set, one set of limits, and the tool it keeps alive, if any.
+
+    `workspace` is the device and inode of the directory that it has bound; a directory made anew is another one.
+    """
 
     session_id: str
     grants: frozenset[str]
     limits: Limits
     kept_tool: str = ""
+    workspace: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
