@@ -125,7 +125,7 @@ class Cell:
         self._listener: socket.socket | None = None  # where the cell connects to its proxy, if its profile has one
         self._listening = False
         self._early: list[Ready | Exited] = []  # what the init said before `on_spawned`
-        self.evidence = Evidence(cgroup)
+        self.evidence = Evidence(cgroup, kept=self._kept)
         self._open_descriptors()
         self._to_call = Outbox(self._calls_fd, self._want_room_for_calls)
         self._to_init = Outbox(self._control.fileno(), self._want_room_for_control)
@@ -297,10 +297,17 @@ class Cell:
         self._recycle()
 
     def _measure(self, outcome: Outcome) -> None:
-        """Fill in CPU time and peak memory by the kernel's count, as long as the call process is there to be asked."""
-        if outcome.cpu_s == 0.0:
-            outcome.cpu_s = max(0.0, self._cpu_clock() - self._cpu_before)
-        if self._status_fd >= 0 and not outcome.max_rss_bytes:
+        """Fill in what the call used by the kernel's count, as long as its processes are there to be asked.
+
+        The clock of the call process is exact to the moment, the counters of the tree may be a timer tick behind.
+        """
+        run = self.run
+        if run is None:
+            return
+        tree = self.evidence.account(run.limits, short=time.monotonic() - run.started_at < SHORT_CALL_S)
+        outcome.cpu_s = max(tree.cpu_s, self._cpu_clock() - self._cpu_before)
+        outcome.memory_bytes, outcome.tasks = tree.memory_bytes, tree.tasks
+        if self._status_fd >= 0:
             try:
                 status = os.pread(self._status_fd, 4096, 0)
             except ProcessLookupError:
@@ -327,7 +334,7 @@ class Cell:
             self._deadlines.cancel(run.deadline)
             run.deadline = None
         now = time.monotonic()
-        if now - run.started_at > SHORT_CALL_S:
+        if self._kept and now - run.started_at > SHORT_CALL_S:  # of others, the sweep is the end
             self.evidence.settle()
         outcome.stdout = self._stdout.take()
         outcome.stderr = self._stderr.take()
@@ -398,6 +405,8 @@ class Cell:
             run.listener.on_request(run, event)
 
     def _on_terminal(self, outcome: Outcome) -> None:
+        if self.evidence.oom_killed():  # of a child: the tool may not have noticed what its answer lacks
+            outcome = Outcome(ending="limit", resource="memory")
         self._measure(outcome)
         self._conclude(outcome)
         if self._kept:
@@ -457,6 +466,7 @@ class Cell:
             return
         self._stdout.clear()
         self._stderr.clear()
+        self.evidence.settle()
         if ready.pid:
             self._note_process()
         self._link.next_call()
@@ -499,7 +509,9 @@ class Cell:
             return
         swept = self._verdict is not None
         outcome = self._verdict or self._outcome_of_exit(exited)
-        outcome.cpu_s = max(exited.cpu_s, outcome.cpu_s)
+        self._measure(outcome)  # what its tree was counted for; the process itself is gone
+        if not self._kept or outcome.cpu_s == 0.0:  # a kept process's account is of its whole life
+            outcome.cpu_s = max(exited.cpu_s - self._cpu_before, outcome.cpu_s)
         outcome.max_rss_bytes = max(exited.max_rss_bytes, outcome.max_rss_bytes)
         self._conclude(outcome)
         if not swept:
@@ -514,6 +526,12 @@ class Cell:
         if resource:
             return Outcome(ending="limit", resource=resource, code=exited.code)
         return Outcome(ending="exited", code=exited.code)
+
+    def _outcome_of_death(self) -> Outcome:
+        """The init is gone too. If the kernel killed for memory, that is why."""
+        if self.evidence.oom_killed():
+            return Outcome(ending="limit", resource="memory")
+        return Outcome(ending="lost", message="The cell ended under the call.")
 
     def _memory_or_processes(self) -> str:
         if self.evidence.oom_killed():
@@ -637,6 +655,11 @@ class Cell:
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
+    def report(self, what: str) -> None:
+        """Put on record, with the last call, what was found behind it."""
+        if self._last_run is not None:
+            self._last_run.listener.on_incident(self._last_run, what)
+
     def kill(self) -> None:
         """Kill the init; the kernel ends the rest. The cell is dead once its pidfd says so."""
         if self.state is CellState.DEAD:
@@ -666,7 +689,7 @@ class Cell:
         self.state = CellState.DEAD
         self._disarm()
         if run is not None:
-            self._conclude(self._verdict or Outcome(ending="lost", message="The cell ended under the call."))
+            self._conclude(self._verdict or self._outcome_of_death())
         self._reactor.unwatch(self._epoll.fileno())
         self._epoll.close()
         self._control.close()
