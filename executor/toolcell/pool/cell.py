@@ -17,6 +17,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from enum import Enum
 from typing import Protocol, cast
 
@@ -122,6 +123,7 @@ class Cell:
         self._call_pid = 0
         self._status_fd = -1
         self._cpu_before = 0.0
+        self._peak_before = self._rss_before = 0  # of a kept process, when its status was last read
         self._listener: socket.socket | None = None  # where the cell connects to its proxy, if its profile has one
         self._listening = False
         self._early: list[Ready | Exited] = []  # what the init said before `on_spawned`
@@ -307,7 +309,9 @@ class Cell:
         tree = self.evidence.account(run.limits, short=time.monotonic() - run.started_at < SHORT_CALL_S)
         outcome.cpu_s = max(tree.cpu_s, self._cpu_clock() - self._cpu_before)
         outcome.memory_bytes, outcome.tasks = tree.memory_bytes, tree.tasks
-        if self._status_fd >= 0:
+        if self._kept and 0 < tree.memory_bytes <= self._peak_before:
+            outcome.max_rss_bytes = self._rss_before  # a process's peak does not rise where its group's has not
+        elif self._status_fd >= 0:
             try:
                 status = os.pread(self._status_fd, 4096, 0)
             except ProcessLookupError:
@@ -315,6 +319,7 @@ class Cell:
             start = status.find(b"VmHWM:")
             if start >= 0:
                 outcome.max_rss_bytes = int(status[start + 6 : status.index(b"kB", start)]) * 1024
+                self._peak_before, self._rss_before = tree.memory_bytes, outcome.max_rss_bytes
 
     def _cpu_clock(self) -> float:
         if not self._call_pid:
@@ -405,9 +410,10 @@ class Cell:
             run.listener.on_request(run, event)
 
     def _on_terminal(self, outcome: Outcome) -> None:
-        if self.evidence.oom_killed():  # of a child: the tool may not have noticed what its answer lacks
-            outcome = Outcome(ending="limit", resource="memory")
         self._measure(outcome)
+        if self.run is not None and self.evidence.oom_killed_behind_an_answer(self.run.limits):
+            # A child was: the tool may not have noticed what its answer lacks.
+            outcome = replace(outcome, ending="limit", resource="memory")
         self._conclude(outcome)
         if self._kept:
             self._link.next_kept_call()
@@ -476,6 +482,7 @@ class Cell:
         """Find the call process's pid on the host, and open its status while it surely lives."""
         self._forget_process()
         self._cpu_before = 0.0
+        self._peak_before = 0
         try:
             with open(f"/proc/{self.pid}/task/{self.pid}/children", "rb") as file:
                 children = file.read().split()

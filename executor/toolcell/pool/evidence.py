@@ -19,7 +19,17 @@ REFUSED_FORKS = 64
 class Evidence:
     """The counters of one cell. What they say is of the call that runs; each begins anew with `new_call`."""
 
-    __slots__ = ("_cgroup", "_cpu_at_start", "_init_pid", "_kept", "_most", "_oom_kills", "_peak_at_start", "_refused")
+    __slots__ = (
+        "_cgroup",
+        "_cpu_at_start",
+        "_init_pid",
+        "_kept",
+        "_most",
+        "_oom_kills",
+        "_peak",
+        "_peak_at_start",
+        "_refused",
+    )
 
     def __init__(self, cgroup: Cgroup | None, *, kept: bool) -> None:
         self._cgroup = cgroup
@@ -27,7 +37,7 @@ class Evidence:
         self._init_pid = 0
         self._most = TreeUsage()  # seen in this call
         self._cpu_at_start: float | None = 0.0
-        self._peak_at_start = 0
+        self._peak = self._peak_at_start = 0
         self._oom_kills = cgroup.oom_kills() if cgroup else 0
         self._refused = cgroup.pids_refused() if cgroup else 0
 
@@ -35,7 +45,7 @@ class Evidence:
         self._init_pid = init_pid
 
     def new_call(self) -> None:
-        """A call starts. This is on its way to the cell: three short reads and writes of the cgroup's open files."""
+        """A call starts. It waits for this: a read and a write of files of the cgroup that are open."""
         self._most = TreeUsage()
         if self._cgroup is not None:
             self._cpu_at_start = self._cgroup.cpu_s()
@@ -55,6 +65,12 @@ class Evidence:
             return False
         before, self._oom_kills = self._oom_kills, self._cgroup.oom_kills()
         return self._oom_kills > before
+
+    def oom_killed_behind_an_answer(self, limits: Limits) -> bool:
+        """`oom_killed`, for a call that has just been accounted for. Nearly all are spared the look: what never came
+        near the limit was not killed for it.
+        """
+        return self._peak * 2 > limits.memory_bytes and self.oom_killed()
 
     def forks_refused(self) -> int:
         """How many forks and threads the kernel refused since the last settled call."""
@@ -106,8 +122,10 @@ class Evidence:
         cpu_s, peak = cgroup.cpu_s(), cgroup.memory_peak()
         if cpu_s is not None and self._cpu_at_start is not None:
             self._most.cpu_s = cpu_s - self._cpu_at_start
-        if peak is not None and peak > self._peak_at_start:
-            self._most.memory_bytes = peak
+        if peak is not None:
+            self._peak = peak
+            if peak > self._peak_at_start:
+                self._most.memory_bytes = peak
 
 
 def limit_of_exit(code: int, cpu_s: float, limits: Limits) -> str:

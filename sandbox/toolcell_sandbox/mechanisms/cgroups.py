@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Iterable
+from functools import cached_property
 
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.kernel.syscalls import write_file
@@ -76,12 +77,12 @@ class Cgroup:
 
     def memory_peak(self) -> int | None:
         """Most bytes in use at once since the group was made or `reset_peak`; None where it is not counted."""
-        name = self._peak_name()
+        name = self._peak_file
         return int(self._read("memory", name)) if name else None
 
     def reset_peak(self) -> bool:
         """Start `memory_peak` anew. False where it is not counted, or on v2 before Linux 6.12, which cannot do this."""
-        name = self._peak_name()
+        name = self._peak_file
         if not name:
             return False
         try:
@@ -92,9 +93,10 @@ class Cgroup:
             return False
         return True
 
-    def _peak_name(self) -> str:
+    @cached_property
+    def _peak_file(self) -> str:
         name = "memory.peak" if self._unified else "memory.max_usage_in_bytes"
-        return name if name in self._files or self._has("memory", name) else ""
+        return name if self._has("memory", name) else ""
 
     def cpu_s(self) -> float | None:
         """CPU seconds used by everything that ever ran here; None where it is not counted."""
@@ -177,7 +179,8 @@ class Cgroup:
 
     def _read(self, controller: str, name: str) -> bytes:
         """What one of the files that stay open says now."""
-        return os.pread(self._file(controller, name), _COUNTER_BYTES, 0)
+        fd = self._files.get(name)
+        return os.pread(self._file(controller, name) if fd is None else fd, _COUNTER_BYTES, 0)
 
     def _file(self, controller: str, name: str) -> int:
         """The descriptor of one of the group's files, for writing too where it may be written."""
