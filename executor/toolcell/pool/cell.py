@@ -470,6 +470,9 @@ class Cell:
         self._drain()  # what came after the end of the last call is a violation
         if self._doomed:
             return
+        if self._left_behind(own=2 if ready.pid else 1):
+            self.kill()  # its cgroup has them, and the pool kills what is in that
+            return
         self._stdout.clear()
         self._stderr.clear()
         self.evidence.settle()
@@ -477,6 +480,13 @@ class Cell:
             self._note_process()
         self._link.next_call()
         self._idle()
+
+    def _left_behind(self, own: int) -> bool:
+        """Whether more processes than the cell's `own` are there after a sweep, by the count of its cgroup.
+
+        The sweep ends all of a pid namespace; a cell that was allowed to have none cannot see a daemon of its call.
+        """
+        return self.cgroup is not None and self.cgroup.tasks() > own and len(self.cgroup.processes()) > own
 
     def _note_process(self) -> None:
         """Find the call process's pid on the host, and open its status while it surely lives."""
