@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from typing import Any
 import pytest
 from tests.escape.kit import NO_CGROUP, ROOT, ROOTLESS
 from tests.escape.machines import MACHINES, command_on
+
+from toolcell import Limits
 
 from .limits import BRIEF_BYTES, BRIEF_S, LIMITS, MIB
 
@@ -122,3 +125,10 @@ def test_usage_has_memory_and_processes_of_children(machine: str, called: Called
 def test_usage_does_not_come_from_the_tool(machine: str, called: Called) -> None:
     usage = called(machine)["claim_to_have_used_nothing"]["usage"]
     assert 0.19 <= usage["cpu_s"] <= 1.0
+
+
+def test_the_table_of_the_readme_has_every_limit() -> None:
+    table = (HERE.parent.parent / "sandbox" / "README.md").read_text().partition("## Limits")[2].partition("## ")[0]
+    first_cells = " ".join(line.split("|")[1] for line in table.splitlines() if line.startswith("|"))
+    missing = [each.name for each in fields(Limits) if f"`{each.name}`" not in first_cells]
+    assert missing == []
