@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from .identity import Identity
     from .kernel.probe import probe
     from .limits import Limits
-    from .mechanisms.cgroups import Cgroup, CgroupTree
+    from .mechanisms.cgroup_tree import CgroupTree
+    from .mechanisms.cgroups import Cgroup
     from .network import HostNetwork, NoNetwork, ProxyNetwork
     from .profile import Profile
     from .report import Mechanism, SandboxReport
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Cgroup": "mechanisms.cgroups",
-    "CgroupTree": "mechanisms.cgroups",
+    "CgroupTree": "mechanisms.cgroup_tree",
     "Child": "spawn",
     "Entered": "enter",
     "HostNetwork": "network",

@@ -122,6 +122,8 @@ def _record(session: "Session", call: ToolCall, result: ToolResult, outcome: Out
         "queue_s": result.usage.queue_s,
         "cpu_s": result.usage.cpu_s,
         "max_rss_bytes": result.usage.max_rss_bytes,
+        "memory_bytes": result.usage.memory_bytes,
+        "processes": result.usage.processes,
     }
     if result.error is not None:
         data["message"] = result.error.message

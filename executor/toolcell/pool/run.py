@@ -72,7 +72,9 @@ class Outcome:
     wall_s: float = 0.0
     queue_s: float = 0.0
     cpu_s: float = 0.0
-    max_rss_bytes: int = 0
+    max_rss_bytes: int = 0  # of the call process, or of the largest that it has waited for
+    memory_bytes: int = 0  # of the whole tree, at its peak; 0 where nothing counted it
+    tasks: int = 0  # most processes and threads at once, as far as the watch saw
     stdout: Captured = EMPTY
     stderr: Captured = EMPTY
 

@@ -63,7 +63,7 @@ _CURES = {
     errno.EACCES: "sys.executable must be this Python, and executable.",
     errno.ENOMEM: "Free memory, or raise the limit on address space (ulimit -v).",
 }
-_SANDBOX_ERROR = "toolcell_sandbox.errors.SandboxError: "  # as a traceback ends
+GRACE_S = 2.0  # for a zygote to end what cells without a pid namespace have left to it; others are gone at once
 
 
 class Zygote:
@@ -172,6 +172,10 @@ class Zygote:
         if message["op"] == "started":
             self._started.set(message["report"])
             return
+        if message["op"] == "refused":
+            refused = Failed(*cast("list[str]", message["failure"]))
+            self._started.set(SandboxUnavailableError(refused.message, refused.mechanism, refused.cure))
+            return
         id = cast("int", message["id"])
         self.asked.discard(id)
         if message["op"] == "spawned" and not fds:  # cut off: no descriptor is left here. Its control socket ends it.
@@ -188,14 +192,12 @@ class Zygote:
             return
         self.close()
         said = self.last_words().rpartition("\n")[2]  # of a traceback, what was raised
-        if not said.startswith(_SANDBOX_ERROR):
-            said = (
-                f"{said or 'it printed nothing'}. "
-                f"Check that `{sys.executable} -I -c 'import toolcell.runner.zygote'` works: -I leaves out PYTHONPATH "
-                "and packages of `pip install --user`; install toolcell into a virtual environment."
-            )
-        words = said.removeprefix(_SANDBOX_ERROR)
-        self._started.set(SandboxUnavailableError(f"The zygote process ended while it started: {words}"))
+        cure = (
+            f"Check that `{sys.executable} -I -c 'import toolcell.runner.zygote'` works: -I leaves out PYTHONPATH "
+            "and packages of `pip install --user`; install toolcell into a virtual environment."
+        )
+        what = f"The zygote process ended while it started: {said or 'it printed nothing'}. {cure}"
+        self._started.set(SandboxUnavailableError(what, "", cure))
         self._on_lost(self)
 
     def last_words(self) -> str:
@@ -226,9 +228,12 @@ class Zygote:
         self._socket.close()
         self._socket = None
         if self._process is not None:
-            self.kill()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(timeout=5)  # a SIGKILLed process without children in the way: microseconds
+            try:
+                self._process.wait(timeout=GRACE_S)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(timeout=5)  # a SIGKILLed process without children in the way: microseconds
         self.last_words()
         if self._stderr is not None:
             self._stderr.close()

@@ -109,9 +109,13 @@ class Zygote:
         """The first request: take over the probe's report, or make it."""
         known = request["report"]
         self.allow_missing = frozenset(cast("list[str]", request["allow_missing"]))
-        self.report = SandboxReport.from_wire(cast("dict[str, object]", known)) if known is not None else probe()
-        if "pid_namespace" in {mechanism.name for mechanism in self.report.missing}:
-            self.children_fd = lifetime.adopt_descendants()
+        try:
+            self.report = SandboxReport.from_wire(cast("dict[str, object]", known)) if known is not None else probe()
+            if "pid_namespace" in {mechanism.name for mechanism in self.report.missing}:
+                self.children_fd = lifetime.adopt_descendants()
+        except SandboxError as error:
+            self.answer({"op": "refused", "failure": list(fields_of_failure(error))})
+            return
         self.answer({"op": "started", "report": self.report.to_wire(), "python": sys.version})
 
     def on_cell(self, request: dict[str, object], received: list[int]) -> int | None:

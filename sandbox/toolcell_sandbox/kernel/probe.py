@@ -16,7 +16,7 @@ from toolcell_sandbox.identity import (
 )
 from toolcell_sandbox.mechanisms import capabilities, landlock, lifetime, mounts, namespaces, rlimits, seccomp
 from toolcell_sandbox.mechanisms.bpf import ALLOW, Return, assemble
-from toolcell_sandbox.mechanisms.cgroups import CgroupTree
+from toolcell_sandbox.mechanisms.cgroup_tree import CgroupTree
 from toolcell_sandbox.report import NAMES, Mechanism, SandboxReport
 
 from .syscalls import attempt, fork, syscall
@@ -86,9 +86,8 @@ def _cgroup(mode: "Mode") -> Mechanism:
         cure = "Make memory and pids cgroups writable in the container, or run in it as an ordinary user."
         return Mechanism("cgroup", "missing", detail, 0, cure)
     detail = "limits of each process, and the supervisor watches the whole cell"
-    return Mechanism(
-        "cgroup", "substituted", detail, 0, "Make memory and pids cgroups writable (systemd: Delegate=yes)."
-    )
+    cure = "Start under `systemd-run --user --scope -p Delegate=yes`, or make memory and pids cgroups writable."
+    return Mechanism("cgroup", "substituted", detail, 0, cure)
 
 
 Finding = tuple[str, int, str]
