@@ -4,10 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
+import anyio
+
 from toolcell.wire.frames import Field
 from toolcell.wire.messages import Log, Progress, Request
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.profile import Profile
+from toolcell_sandbox.view import Bound
 
 from .capture import EMPTY, Captured
 from .deadlines import Deadline
@@ -21,12 +24,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CellKey:
-    """What a cell belongs to: one session, one grant set, one set of limits, and the tool it keeps alive, if any."""
+    """What a cell belongs to: one session, one grant set, one set of limits, the tool it keeps alive, if any, and the
+    protected paths that it was made with, as a digest."""
 
     session_id: str
     grants: frozenset[str]
     limits: Limits
     kept_tool: str = ""
+    protected: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,6 +42,7 @@ class CellSpec:
     profile: Profile
     tools: tuple[Mapping[str, object], ...]
     cwd: str
+    protected: tuple[Bound, ...] = ()
 
 
 Ending = Literal[
@@ -103,6 +109,7 @@ class Run:
         "deadline",
         "deadline_at",
         "exclusive",
+        "gone",
         "limits",
         "listener",
         "outcome",
@@ -111,6 +118,7 @@ class Run:
         "started_at",
         "tool",
         "waiter",
+        "watched",
     )
 
     def __init__(
@@ -127,6 +135,8 @@ class Run:
         exclusive: str,
         listener: Listener,
         waiter: Waiter[object],
+        gone: anyio.Event,
+        watched: bool = False,
     ) -> None:
         self.call_id = call_id
         self.tool = tool
@@ -139,6 +149,8 @@ class Run:
         self.exclusive = exclusive  # runs with the same non-empty word do not overlap
         self.listener = listener
         self.waiter = waiter
+        self.gone = gone  # set when no process of the call is left, kept ones aside
+        self.watched = watched  # it stays exclusive until `Pool.release`, which comes after the audit
         self.started_at = 0.0
         self.cell: Cell | None = None
         self.deadline: Deadline | None = None
@@ -157,4 +169,6 @@ class Run:
         outcome.queue_s = started - self.queued_at
         self.outcome = outcome
         self.waiter.set(outcome)
+        if self.cell is None:
+            self.gone.set()
         return True
