@@ -12,7 +12,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from .errors import SandboxError
@@ -43,7 +43,7 @@ class Seen:
     changed_ns: int
 
 
-Found = Mapping[str, Seen]
+Found = dict[str, Seen]
 """Every protected path of a tree, relative to its root, with all that is below a protected directory."""
 
 
@@ -62,7 +62,10 @@ class Finding:
 
 @dataclass(slots=True)
 class _Directory:
-    stamp: tuple[int, int, int]
+    name: str  # what protects it and all below it
+    device: int
+    inode: int
+    changed_ns: int
     racy: bool
     directories: list[str] = field(default_factory=list[str])
     protected: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])  # path and name, directories aside
@@ -81,7 +84,8 @@ class ProtectedTree:
         self._matcher = matcher(self.names)
         self._prefix = root.rstrip("/") + "/"
         self._apart = frozenset(path[len(self._prefix) :] for path in apart if path != root and is_below(path, [root]))
-        self._cache: dict[str, _Directory] = {}
+        self._cache: dict[str, _Directory] = {}  # as of the last look
+        self._listing: dict[str, _Directory] = {}  # as of the one that is under way
         self._leading: dict[str, tuple[str, ...]] = {}  # of the paths that were bound last
         self._met: dict[int, str] = {}  # inodes that were asked for, and where they turned up
 
@@ -113,7 +117,7 @@ class ProtectedTree:
             for above in leading[path]:
                 known = self._cache.get(above)
                 if known is not None:
-                    wanted.setdefault(above, Bound(self._prefix + above, True, known.stamp[:2]))
+                    wanted.setdefault(above, Bound(self._prefix + above, True, (known.device, known.inode)))
             wanted[path] = Bound(self._prefix + path, False, (seen.device, seen.inode))
         self._leading = leading
         return tuple(wanted.values())
@@ -121,7 +125,8 @@ class ProtectedTree:
     def settle(self, before: Found, quarantine: Quarantine) -> list[Finding]:
         """Look again, and move to quarantine what is new or changed since `before`; put back what was moved away.
 
-        SandboxError where that cannot be done: the tree has grown too large, or somebody keeps changing it.
+        Its new change time is entered into `before`. SandboxError where all that cannot be done: the tree has grown too
+        large, or somebody keeps changing it.
         """
         done: dict[str, Finding] = {}
         stuck: set[str] = set()
@@ -140,6 +145,7 @@ class ProtectedTree:
                 for path, elsewhere in back.items():
                     if tree.put_back(elsewhere, path):
                         home = self._prefix + path
+                        before[path] = self._look_at(path, before[path].name) or before[path]
                         done.setdefault(path, Finding(home, before[path].name, "moved", home))
                     else:
                         stuck.add(path)
@@ -171,11 +177,12 @@ class ProtectedTree:
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
-    def _refresh(self, before: Found | None) -> dict[str, Seen]:
+    def _refresh(self, before: Found | None) -> Found:
         """Look; after a call, with what was there before it, on whose inodes to keep an eye."""
         wanted = frozenset(seen.inode for seen in before.values()) if before is not None else frozenset[int]()
-        old, new = self._cache, dict[str, _Directory]()
-        found: dict[str, Seen] = {}
+        old = self._cache
+        new = self._listing = dict[str, _Directory]()
+        found: Found = {}
         self._met = {}
         entries, device = 0, -1
         todo = [""]
@@ -191,14 +198,17 @@ class ProtectedTree:
                 device = info.st_dev
             if info.st_dev != device or not stat.S_ISDIR(info.st_mode):
                 continue
-            above = os.path.dirname(path) if path else ""
-            name = found[above].name if above in found else self._name(path, directory=True)
-            if name:
-                found[path] = Seen(name, info.st_dev, info.st_ino, info.st_mode, info.st_ctime_ns)
-            stamp = (info.st_dev, info.st_ino, info.st_ctime_ns)
             known = old.get(path)
-            if known is None or known.racy or known.stamp != stamp:
-                known = self._list(path, name, stamp, wanted, None if before is None else info)
+            if (
+                known is None
+                or known.changed_ns != info.st_ctime_ns
+                or known.inode != info.st_ino
+                or known.device != device
+                or known.racy
+            ):
+                known = self._list(path, info, wanted, repair=before is not None)
+            if known.name:
+                found[path] = Seen(known.name, info.st_dev, info.st_ino, info.st_mode, info.st_ctime_ns)
             new[path] = known
             entries += known.entries
             if len(new) > MAX_DIRECTORIES or entries > MAX_ENTRIES:
@@ -212,19 +222,19 @@ class ProtectedTree:
         self._add_targets(found, before)
         return found
 
-    def _name(self, path: str, *, directory: bool) -> str:
-        name = path.rpartition("/")[2]
-        if not name or not self._matcher.may_end_in(name):
-            return ""
-        return self._matcher.name_of(path, directory=directory)
+    def _name(self, path: str, name: str, *, directory: bool) -> str:
+        """The name that protects a path, of which `name` is the last component."""
+        return self._matcher.name_of(path, directory=directory) if self._matcher.may_end_in(name) else ""
 
-    def _list(
-        self, path: str, name: str, stamp: tuple[int, int, int], wanted: frozenset[int], repair: os.stat_result | None
-    ) -> _Directory:
-        """List a directory. `name` protects it and all below; `repair` is its lstat where it shall be made readable."""
-        listed = _Directory(stamp, stamp[2] > time.time_ns() - RACY_NS)
+    def _list(self, path: str, info: os.stat_result, wanted: frozenset[int], *, repair: bool) -> _Directory:
+        """List a directory. `info` is its lstat; `repair` says that it is made readable if it is not."""
+        racy = info.st_ctime_ns > time.time_ns() - RACY_NS
+        above, _, own = path.rpartition("/")
+        listing = self._listing.get(above)
+        name = (listing.name if listing is not None else "") or (path and self._name(path, own, directory=True))
+        listed = _Directory(name, info.st_dev, info.st_ino, info.st_ctime_ns, racy)
         try:
-            fd = self._open(path, repair)
+            fd = self._open(path, info if repair else None)
         except OSError as error:
             if error.errno == errno.ENAMETOOLONG or not path:
                 raise self._unreachable(error) from error
@@ -242,7 +252,7 @@ class ProtectedTree:
                     if entry.is_dir(follow_symlinks=False):
                         if inner not in self._apart:
                             listed.directories.append(inner)
-                    elif inner_name := name or self._name(inner, directory=False):
+                    elif inner_name := name or self._name(inner, entry.name, directory=False):
                         listed.protected.append((inner, inner_name))
         finally:
             os.close(fd)
@@ -274,7 +284,7 @@ class ProtectedTree:
 
     # -- what protected names lead to ----------------------------------------------------------------------------------
 
-    def _add_targets(self, found: dict[str, Seen], before: Found | None) -> None:
+    def _add_targets(self, found: Found, before: Found | None) -> None:
         """Add what a protected link points to, and the repository that a `.git` file names, where they are in here.
 
         After a call, only of those that it found: what it made points where it likes.
@@ -292,7 +302,7 @@ class ProtectedTree:
             if target.startswith(self._prefix):
                 self._add_all(target[len(self._prefix) :], name, found)
 
-    def _add_all(self, path: str, name: str, found: dict[str, Seen]) -> None:
+    def _add_all(self, path: str, name: str, found: Found) -> None:
         todo = [path]
         while todo:
             each = todo.pop()

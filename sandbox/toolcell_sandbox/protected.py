@@ -76,7 +76,7 @@ def lifted(names: Iterable[str], *lift: str) -> tuple[str, ...]:
     left = list(names)
     for name in lift:
         if name not in left:
-            near = get_close_matches(name, left, n=1, cutoff=0.5) or [each for each in left if protects(name, [each])]
+            near = [each for each in left if protects(name, [each])] or get_close_matches(name, left, n=1, cutoff=0.5)
             hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(left) or 'none'}."
             raise ValueError(f"There is no protected name {name!r} to lift. {hint}")
         left.remove(name)
