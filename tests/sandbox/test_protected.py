@@ -48,7 +48,8 @@ def test_look_alikes_are_held_for_the_same(path: str, name: str) -> None:
         "Makefile", "package.json", "setup.py", "pyproject.toml", "src/main.py", "README.md", ".gitignore",
         ".gitattributes", ".gitmodules", ".editorconfig", "git/hooks", ".git/objects/ab", ".git/HEAD", ".git/index",
         ".git/config.lock", ".github/CODEOWNERS", ".github", "x.git/config", "config", "hooks", "test_conftest.py",
-        "conftest.pyi", "AGENTS.md", "CLAUDE.md", ".env", ".config", "...", ".git/modules/config", "worktrees/a/commondir",
+        "conftest.pyi", "AGENTS.md", "CLAUDE.md", ".env", ".config", "...", ".git/modules/config",
+        "worktrees/a/commondir",
     ],
 )  # fmt: skip
 def test_ordinary_work_is_not_protected(path: str) -> None:

@@ -110,7 +110,7 @@ PROTECTED_NAMES = Promise(
     "make or change files that run later, where it may write",
     (_needs("read-only mounts over those that are there", OWN_ROOT), _needs("an audit after each call, from outside")),
 )
-"""What holds in a writable workspace besides, unless the profile lifts the name: it is not one of the seven promises."""
+"""What holds in a writable workspace besides, unless the profile lifts the name. Not one of the seven promises."""
 
 
 def lines(report: SandboxReport) -> Iterator[str]:

@@ -115,13 +115,14 @@ async def _in_pool(session: "Session", run: Run, guarded: Guarded | None, watch:
 
 async def _audit(session: "Session", run: Run, guarded: Guarded, watch: Watch) -> None:
     """When no process of the call is left: see what it did to protected names, and put it on record."""
+    pool = session.pool
     await run.gone.wait()
     with anyio.CancelScope(shield=True):
         try:
             if await guarded.leave(watch) and (watch.findings or watch.failure):
                 record_findings(session.journal, watch)
         finally:
-            session.pool.release(run)
+            pool.release(run)
 
 
 def record_findings(journal: Journal, watch: Watch) -> None:
