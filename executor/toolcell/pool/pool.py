@@ -225,6 +225,8 @@ class Pool:
     # -- cells --------------------------------------------------------------------------------------------------------
 
     def _spawn(self, spec: CellSpec) -> None:
+        for stale in [cell for cell in self.cells.values() if cell.free and spec.key.replaces(cell.spec.key)]:
+            self._retire(stale)
         self._last_id += 1
         id = self._last_id
         cgroup = self._take_cgroup(spec)

@@ -1,7 +1,7 @@
 """A call on its way through the pool, and how it ended."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import anyio
@@ -32,6 +32,10 @@ class CellKey:
     limits: Limits
     kept_tool: str = ""
     protected: str = ""
+
+    def replaces(self, other: "CellKey") -> bool:
+        """Whether no call will ask for a cell of the other key any more: what is protected there has changed since."""
+        return self.protected != other.protected and replace(self, protected=other.protected) == other
 
 
 @dataclass(frozen=True, slots=True, eq=False)
