@@ -5,7 +5,7 @@ import logging
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from socket import socket
@@ -15,7 +15,7 @@ import anyio
 
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.network import ProxyNetwork
-from toolcell_sandbox.profile import Profile
+from toolcell_sandbox.profile import Profile, is_below
 from toolcell_tools.capability import Capability, SessionKind
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.definition import Tool
@@ -33,6 +33,7 @@ from .pool.run import CellKey, CellSpec, Run
 from .sessions import broker, tree
 from .sessions.grants import Grants, grants_for
 from .sessions.policy import confine, summary_for
+from .sessions.protection import Guarded, Watch
 from .wire.frames import Field
 from .wire.messages import Log, Progress, Request
 
@@ -56,6 +57,8 @@ class Route:
     limits: Limits
     exclusive: str
     sandbox: SandboxSummary
+    guarded: Guarded | None
+    """What looks after protected names, where its cells may write."""
 
 
 class Session:
@@ -261,6 +264,7 @@ class Session:
             limits,
             exclusive=self.id if mutates else "",
             sandbox=summary_for(self.sandbox, profile.reach),
+            guarded=self._supervisor.protection.of(profile),
         )
 
     def _shares(self, tool: Tool[..., Any], key: CellKey) -> bool:
@@ -279,6 +283,7 @@ class Session:
         arguments: dict[str, Any],
         timeout: float | None,
         on_progress: OnProgress | None,
+        watch: Watch | None,
     ) -> Run:
         now = time.monotonic()
         wall_s = timeout if timeout is not None else route.tool.timeout or route.limits.wall_s
@@ -292,18 +297,33 @@ class Session:
             "attempt": call.attempt,
             "grants": [capability.value for capability in route.grants.given],
         }
-        return Run(
+        run = Run(
             call_id=call.id,
             tool=route.tool.name,
             arguments=cast("dict[str, Field]", arguments),
             context=context,
-            spec=route.spec,
+            spec=route.spec if watch is None else _bound_to(watch, route.spec),
             limits=route.limits,
             queued_at=now,
             deadline_at=now + wall_s,
             exclusive=route.exclusive,
             listener=_Listener(self, route, on_progress),
             waiter=self._supervisor.new_waiter(),
+            gone=anyio.Event(),
+            watched=watch is not None,
+        )
+        if watch is not None:
+            watch.run = run
+        return run
+
+    def has_kept_writers(self, route: Route) -> bool:
+        """Whether a process that is kept over calls, of any session, may write where the cells of this route may."""
+        mine = route.spec.profile.writable
+        return any(
+            is_below(path, mine) or any(is_below(each, (path,)) for each in mine)
+            for cell in self.pool.cells.values()
+            if cell.spec.key.kept_tool
+            for path in cell.spec.profile.writable
         )
 
     def in_background(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
@@ -312,6 +332,12 @@ class Session:
     def _check_open(self) -> None:
         if self.closed:
             raise UsageError(f"The session {self.id} is closed. Open another one.")
+
+
+def _bound_to(watch: Watch, spec: CellSpec) -> CellSpec:
+    """The spec of a cell in which the kernel holds what is protected now. A kept process stays in the cell it is in."""
+    digest = "" if spec.key.kept_tool else watch.digest
+    return replace(spec, key=replace(spec.key, protected=digest), protected=watch.bound)
 
 
 def limits_for(tool: Tool[..., Any], limits: Limits) -> Limits:

@@ -23,6 +23,7 @@ from .backends.memory import SQLiteMemory
 from .backends.protocols import Channel, MemoryStore, WebClient
 from .backends.web import PublicWeb, Resolver, resolve_with_system
 from .config import Config
+from .dispatch.pipeline import record_findings
 from .dispatch.validate import Validator
 from .errors import UsageError
 from .journal import Journal, RecentJournal, Record
@@ -30,6 +31,7 @@ from .pool.pool import Pool
 from .pool.reactor import Reactor, Waiter, current_reactor
 from .session import Session, new_session_id
 from .sessions.policy import resolved, session_grants, within
+from .sessions.protection import Protection
 from .sessions.shipping import ship
 
 _log = logging.getLogger("toolcell")
@@ -43,7 +45,8 @@ class Supervisor:
     every call. `allow_missing` names mechanisms of the sandbox that may be missing here, which every result then says.
     `max_cells` bounds the cells at any time; `standby` is how many call processes wait ready in each, 0 or 1 (the
     default). `config`, from `load_config`, gives what is left out of these four; what is given here replaces it.
-    `resolve(host, port)` looks names up for `ProxyNetwork`: blocking, returns addresses.
+    `resolve(host, port)` looks names up for `ProxyNetwork`: blocking, returns addresses. `quarantine` is the directory
+    for protected names that calls have made; by default a new one among the temporary files, at the first need.
     Entering raises SandboxUnavailableError where a mechanism is missing that `allow_missing` does not name.
     """
 
@@ -58,6 +61,7 @@ class Supervisor:
         standby: int | None = None,
         config: Config | None = None,
         resolve: Resolver = resolve_with_system,
+        quarantine: str | Path | None = None,
     ) -> None:
         if config is not None:
             profiles = {**config.profiles, **(profiles or {})}
@@ -84,6 +88,7 @@ class Supervisor:
         self._validators: dict[str, Validator] = {}
         self._shipments: dict[str, Mapping[str, object]] = {}
         self.gateway = Gateway(self.in_background, resolve=resolve, most=default_max_connections())
+        self.protection = Protection(None if quarantine is None else os.path.abspath(quarantine))
         self._pool: Pool | None = None
         self._left = False
         self._reactor: Reactor | None = None
@@ -135,6 +140,8 @@ class Supervisor:
                 for session in list(self._sessions.values()):
                     await session.close()
                 await self._pool.close()
+                for watch in await self.protection.close():
+                    record_findings(self.journal, watch)
                 if self._memory is not None:
                     self._memory.close()
         finally:

@@ -137,7 +137,7 @@ def enter(
         note("seccomp")
     selftest.verify(order, kept_fds, own_root=own_root)
     note("self-test")
-    return Entered(profile, identity, _in_force(order, proc_error), children_fd)
+    return Entered(profile, identity, _in_force(order, proc_error, own_root=own_root), children_fd)
 
 
 def _listen_for_proxy() -> int:
@@ -188,9 +188,16 @@ def _landlock_rules(order: Order, *, own_root: bool) -> list[landlock.Rule]:
     return rules
 
 
-def _in_force(order: Order, proc_error: int) -> SandboxReport:
+def _in_force(order: Order, proc_error: int, *, own_root: bool) -> SandboxReport:
     """The report as it is true for this cell."""
     changes: list[Mechanism] = []
+    if order.profile.writable and order.profile.protected:
+        if own_root:
+            changes.append(Mechanism("protected_names", "on", "read-only mounts, and an audit after each call"))
+        else:
+            detail = "without mounts of its own, the audit after each call has to do"
+            cure = "Make mount namespaces available here."
+            changes.append(Mechanism("protected_names", "substituted", detail, 0, cure))
     if proc_error:
         detail = "the kernel refuses a fresh /proc here (mount too revealing); the cell has none"
         changes.append(Mechanism("proc", "substituted", detail, proc_error, "Unmask /proc of the container."))

@@ -16,6 +16,7 @@ from .mechanisms.cgroups import limited_by
 from .network import HostNetwork, ProxyNetwork
 from .profile import Profile
 from .report import SandboxReport
+from .view import Bound
 
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
 if TYPE_CHECKING:
@@ -51,15 +52,23 @@ def spawn(
     cgroups: Sequence[str] = (),
     keep_fds: Sequence[int] = (),
     allow_missing: frozenset[str] = frozenset(),
+    protected: Sequence[Bound] = (),
 ) -> Child:
     """Fork a cell that enters the sandbox and then runs `main`, which never returns.
 
     The caller is single-threaded and reaps the cell; it no longer ignores SIGCHLD. When a step fails inside, `failed`
     hears of it in that process, which then exits with status 1; if that was before the cell's init existed, this
-    raises the same SandboxError. Descriptors 0, 1, 2 and `keep_fds` are the only ones the cell keeps.
+    raises the same SandboxError. `protected` is what `ProtectedTree.bound` found in the writable paths; looking again
+    afterwards is up to the caller, as `run` does. Descriptors 0, 1, 2 and `keep_fds` are the only ones the cell keeps.
     """
     order = prepare(
-        profile, identity=identity, report=report, cgroups=cgroups, keep_fds=keep_fds, allow_missing=allow_missing
+        profile,
+        identity=identity,
+        report=report,
+        cgroups=cgroups,
+        keep_fds=keep_fds,
+        allow_missing=allow_missing,
+        protected=protected,
     )
     _become_subreaper_once()
     proxied = isinstance(profile.reach, ProxyNetwork)
@@ -102,6 +111,7 @@ def prepare(
     cgroups: Sequence[str] = (),
     keep_fds: Sequence[int] = (),
     allow_missing: frozenset[str] = frozenset(),
+    protected: Sequence[Bound] = (),
 ) -> Order:
     """Everything that can be worked out, checked and cached before the fork. SandboxError for what is missing."""
     report.require(allow_missing)
@@ -113,7 +123,7 @@ def prepare(
             mechanism="net_namespace",
             cure="Make network namespaces available here, or use NoNetwork().",
         )
-    planned = view.plan(profile, identity)
+    planned = view.plan(profile, identity, protected)
     id_maps: dict[tuple[int, int], int] = {}
     if "idmapped_mounts" not in off:
         for owner in {bind.owner for bind in planned.binds if bind.owner}:

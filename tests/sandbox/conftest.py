@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,6 +52,8 @@ class Result:
     err: str
     timed_out: bool = False
     error: dict[str, object] = field(default_factory=dict)
+    findings: list[dict[str, str]] = field(default_factory=list)
+    in_force: dict[str, Any] = field(default_factory=dict)
 
     @property
     def value(self) -> object:
@@ -95,6 +98,9 @@ def cell(private_dir: Path) -> Callable[..., Result]:
         answer = private_dir / "answer.json"
         answer.unlink(missing_ok=True)
         order = private_dir / "order.json"
+        quarantine = private_dir / "quarantine"
+        quarantine.mkdir(exist_ok=True)
+        quarantine.chmod(0o777)
         order.write_text(
             json.dumps(
                 {
@@ -107,6 +113,7 @@ def cell(private_dir: Path) -> Callable[..., Result]:
                     "cgroups": cgroups,
                     "slot": slot,
                     "answer": str(answer),
+                    "quarantine": str(quarantine),
                 }
             )
         )
@@ -123,7 +130,15 @@ def cell(private_dir: Path) -> Callable[..., Result]:
         text = answer.read_text() if answer.exists() else ""
         assert text, f"the process that makes the cell failed ({done.returncode}):\n{done.stderr}"
         told = json.loads(text)
-        return Result(told.get("status"), done.stdout, done.stderr, told.get("timed_out", False), told.get("error", {}))
+        return Result(
+            told.get("status"),
+            done.stdout,
+            done.stderr,
+            told.get("timed_out", False),
+            told.get("error", {}),
+            told.get("findings", []),
+            told.get("in_force", {}),
+        )
 
     return run_in_cell
 

@@ -10,14 +10,18 @@ from collections.abc import Awaitable, Callable
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
+import anyio
+
 from toolcell.call import ToolCall
-from toolcell.journal import Record
+from toolcell.journal import Journal, Record
 from toolcell.pool.run import Outcome, Run
+from toolcell.sessions.protection import Guarded, Watch
+from toolcell_sandbox.errors import SandboxError
 from toolcell_tools.definition import Tool
-from toolcell_tools.errors import ToolError, UnknownTool, ValidationError
+from toolcell_tools.errors import SandboxUnavailable, ToolError, UnknownTool, ValidationError
 from toolcell_tools.result import ToolResult, Usage
 
-from .permission import denial
+from .permission import denial, findings_data, trespass
 from .result import result_of
 
 if TYPE_CHECKING:
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
 Repair = Callable[[ValidationError], Awaitable[dict[str, Any]]]
 TRACEBACK_CHARS = 20_000
 MAX_ATTEMPTS = 3  # ADR-0004: at most two retries of a call whose arguments do not validate
+_NOTHING: dict[str, Any] = {"output": None, "display": "", "artifacts": [], "content": [], "values": {}}
 _log = logging.getLogger("toolcell.tool")
 
 
@@ -56,9 +61,17 @@ async def attempt(session: "Session", call: ToolCall, *, timeout: float | None, 
     denied = denial(tool.declaration, session.kind, route.grants)
     if denied is not None:
         return _refused(session, call, tool, denied)
+    # look at what is protected
+    watch: Watch | None = None
+    if route.guarded is not None:
+        try:
+            watch = await route.guarded.enter(kept=session.has_kept_writers(route))
+        except SandboxError as error:
+            refusal = SandboxUnavailable(message=str(error), mechanism=error.mechanism, cure=error.cure)
+            return _refused(session, call, tool, refusal)
     # run
-    run = session.new_run(route, call, arguments, timeout, on_progress)
-    outcome = await _in_pool(session, run)
+    run = session.new_run(route, call, arguments, timeout, on_progress, watch)
+    outcome = await _in_pool(session, run, route.guarded, watch)
     # render
     result = result_of(
         outcome,
@@ -71,23 +84,53 @@ async def attempt(session: "Session", call: ToolCall, *, timeout: float | None, 
     )
     if result.error is not None and outcome.ending == "result" and run.cell is not None:
         run.cell.condemn(run, result.error.message)
+    elif watch is not None and outcome.ending in ("result", "error"):
+        denied = trespass(tool.declaration, watch)
+        if denied is not None:
+            result = result.model_copy(update={**_NOTHING, "error": denied})
     if result.values:
         session.values.update(result.values)
     _record(session, call, result, outcome)
     return result
 
 
-async def _in_pool(session: "Session", run: Run) -> Outcome:
-    """Submit and wait. If the waiting task is cancelled, the call is ended behind it and nothing is left running."""
+async def _in_pool(session: "Session", run: Run, guarded: Guarded | None, watch: Watch | None) -> Outcome:
+    """Submit and wait, until the outcome is there and the audit done. If the waiting task is cancelled, the call is
+    ended and audited behind it, and nothing is left running.
+    """
     session.pool.submit(run)
     try:
         if run.outcome is None:
             await run.waiter.wait()
+        if guarded is not None and watch is not None:
+            await _audit(session, run, guarded, watch)
     except BaseException:
         session.pool.cancel(run)
+        if guarded is not None and watch is not None:
+            session.in_background(_audit, session, run, guarded, watch)
         raise
     assert run.outcome is not None
     return run.outcome
+
+
+async def _audit(session: "Session", run: Run, guarded: Guarded, watch: Watch) -> None:
+    """When no process of the call is left: see what it did to protected names, and put it on record."""
+    pool = session.pool
+    await run.gone.wait()
+    with anyio.CancelScope(shield=True):
+        try:
+            if await guarded.leave(watch) and (watch.findings or watch.failure):
+                record_findings(session.journal, watch)
+        finally:
+            pool.release(run)
+
+
+def record_findings(journal: Journal, watch: Watch) -> None:
+    """One record for all that the audit of a call has found."""
+    run = watch.run
+    assert run is not None
+    data = {"tool": run.tool, "findings": findings_data(watch), "failure": watch.failure}
+    journal.write(Record("quarantined", run.spec.key.session_id, run.call_id, data))
 
 
 def _unknown(session: "Session", name: str) -> UnknownTool:

@@ -114,6 +114,7 @@ class Cell:
         self._stderr = Capture(KEEP_OUTPUT_BYTES)
         self._verdict: Outcome | None = None  # what the call ends with once its processes are gone
         self._last_run: Run | None = None
+        self._leaving: Run | None = None  # has ended, and its processes may still be there
         self._recycled = 0
         self._process = 0  # the number of the call process that waits or works, counted by the init
         self._watchdog: Deadline | None = None
@@ -191,6 +192,8 @@ class Cell:
             "standby": self._standby,
             "cpu_s": profile.limits.cpu_s,
             "result_bytes": profile.limits.result_bytes,
+            "writable": list(profile.writable),
+            "protected": list(profile.protected),
         }
         tools = [dict(tool) for tool in self.spec.tools]
         self._say(Load(cast("list[Field]", tools), cast("dict[str, Field]", options)))
@@ -348,8 +351,15 @@ class Cell:
             run.listener.on_ended(run)
         except Exception:  # a journal that raises must not keep the caller waiting
             _log.exception("the connections of %r could not be ended", run)
+        self._leaving = run
         run.end(outcome, now)
         self._keeper.on_call_ended(run)
+
+    def _gone(self) -> None:
+        """No process of the call that ended is left."""
+        run, self._leaving = self._leaving, None
+        if run is not None:
+            run.gone.set()
 
     def _recycle(self) -> None:
         """Have the init sweep and make the next standby. Nothing more is written for the old call after this."""
@@ -417,6 +427,7 @@ class Cell:
         self._conclude(outcome)
         if self._kept:
             self._link.next_kept_call()
+            self._gone()
             self._idle()
         else:
             self._recycle()
@@ -518,11 +529,13 @@ class Cell:
         """The call process is gone. If it answered, this is only the account; if not, this is the outcome."""
         self._forget_process()
         if self.run is None:
+            self._gone()
             if self.state is CellState.READY:  # a standby that died while it waited
                 self._recycle()
             return
         self._drain()
         if self.run is None:  # pyright: ignore[reportUnnecessaryComparison] - draining may have ended it
+            self._gone()
             return
         swept = self._verdict is not None
         outcome = self._verdict or self._outcome_of_exit(exited)
@@ -531,6 +544,7 @@ class Cell:
             outcome.cpu_s = max(exited.cpu_s - self._cpu_before, outcome.cpu_s)
         outcome.max_rss_bytes = max(exited.max_rss_bytes, outcome.max_rss_bytes)
         self._conclude(outcome)
+        self._gone()
         if not swept:
             self._recycle()
 
@@ -707,6 +721,7 @@ class Cell:
         self._disarm()
         if run is not None:
             self._conclude(self._verdict or self._outcome_of_death())
+        self._gone()
         self._reactor.unwatch(self._epoll.fileno())
         self._epoll.close()
         self._control.close()

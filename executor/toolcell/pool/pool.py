@@ -231,6 +231,8 @@ class Pool:
     # -- cells --------------------------------------------------------------------------------------------------------
 
     def _spawn(self, spec: CellSpec) -> None:
+        for stale in [cell for cell in self.cells.values() if cell.free and spec.key.replaces(cell.spec.key)]:
+            self._retire(stale)
         self._last_id += 1
         id = self._last_id
         cgroup = self._take_cgroup(spec)
@@ -249,6 +251,7 @@ class Pool:
             "profile": spec.profile.to_wire(),
             "identity": {"mode": identity.mode, "uid": identity.uid, "gid": identity.gid, "slot": identity.slot},
             "cgroups": list(cgroup.paths) if cgroup else [],
+            "protected": [[os.fsencode(each.path), each.pin, *each.inode] for each in spec.protected],
         }
         zygote = min(self._zygotes, key=lambda zygote: len(zygote.asked))
         self._zygote_of[id] = zygote
@@ -293,8 +296,14 @@ class Pool:
 
     def on_call_ended(self, run: Run) -> None:
         """A run is over; another that must not overlap with it may start."""
-        if run.exclusive:
-            self._exclusive.discard(run.exclusive)
+        if not run.watched:
+            self.release(run)
+
+    def release(self, run: Run) -> None:
+        """Let another run start that must not overlap with this one. Whoever made a watched run says when."""
+        word, run.exclusive = run.exclusive, ""
+        if word and run.cell is not None:
+            self._exclusive.discard(word)
             if self.waiting:
                 self._reactor.soon(self._pump)
 

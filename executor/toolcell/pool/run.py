@@ -1,13 +1,16 @@
 """A call on its way through the pool, and how it ended."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol
+
+import anyio
 
 from toolcell.wire.frames import Field
 from toolcell.wire.messages import Log, Progress, Request
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.profile import Profile
+from toolcell_sandbox.view import Bound
 
 from .capture import EMPTY, Captured
 from .deadlines import Deadline
@@ -24,6 +27,7 @@ class CellKey:
     """What a cell belongs to: one session, one grant set, one set of limits, and the tool it keeps alive, if any.
 
     `workspace` is the device and inode of the directory that it has bound; a directory made anew is another one.
+    `protected` is a digest of the protected paths that it was made with.
     """
 
     session_id: str
@@ -31,6 +35,11 @@ class CellKey:
     limits: Limits
     kept_tool: str = ""
     workspace: tuple[int, int] = (0, 0)
+    protected: str = ""
+
+    def replaces(self, other: "CellKey") -> bool:
+        """Whether no call will ask for a cell of the other key any more: what is protected there has changed since."""
+        return self.protected != other.protected and replace(self, protected=other.protected) == other
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,6 +50,7 @@ class CellSpec:
     profile: Profile
     tools: tuple[Mapping[str, object], ...]
     cwd: str
+    protected: tuple[Bound, ...] = ()
 
 
 Ending = Literal[
@@ -109,6 +119,7 @@ class Run:
         "deadline",
         "deadline_at",
         "exclusive",
+        "gone",
         "limits",
         "listener",
         "outcome",
@@ -117,6 +128,7 @@ class Run:
         "started_at",
         "tool",
         "waiter",
+        "watched",
     )
 
     def __init__(
@@ -133,6 +145,8 @@ class Run:
         exclusive: str,
         listener: Listener,
         waiter: Waiter[object],
+        gone: anyio.Event,
+        watched: bool = False,
     ) -> None:
         self.call_id = call_id
         self.tool = tool
@@ -145,6 +159,8 @@ class Run:
         self.exclusive = exclusive  # runs with the same non-empty word do not overlap
         self.listener = listener
         self.waiter = waiter
+        self.gone = gone  # set when no process of the call is left, kept ones aside
+        self.watched = watched  # it stays exclusive until `Pool.release`, which comes after the audit
         self.started_at = 0.0
         self.cell: Cell | None = None
         self.deadline: Deadline | None = None
@@ -163,4 +179,6 @@ class Run:
         outcome.queue_s = started - self.queued_at
         self.outcome = outcome
         self.waiter.set(outcome)
+        if self.cell is None:
+            self.gone.set()
         return True

@@ -54,7 +54,9 @@ def resolved(profile: Profile) -> Profile:
 
 
 def within(profile: Profile, parent: Profile) -> Profile:
-    """A child session's profile: no path, limit, grant, variable or host that its parent's does not have."""
+    """A child session's profile: no path, limit, grant, variable or host that its parent's does not have, and each name
+    that is protected there.
+    """
     readable = (*parent.readable, *parent.writable, *parent.system)
     return profile.replace(
         grants=profile.grants & parent.grants,
@@ -65,6 +67,7 @@ def within(profile: Profile, parent: Profile) -> Profile:
         pass_env=tuple(name for name in profile.pass_env if name in parent.pass_env),
         network=common(profile.network, parent.network),
         proc=profile.proc and parent.proc,
+        protected=tuple(dict.fromkeys((*parent.protected, *profile.protected))),
     )
 
 
