@@ -16,7 +16,7 @@ from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.mechanisms import capabilities, cgroups, landlock, mounts, seccomp
 from toolcell_sandbox.mechanisms.bpf import ALLOW, NUMBER, Instruction, Jump, Label, Load, Return, assemble, low_word
 from toolcell_sandbox.mechanisms.bpf import refuse as refusal
-from toolcell_sandbox.mechanisms.cgroups import CgroupTree
+from toolcell_sandbox.mechanisms.cgroup_tree import CgroupTree
 
 NEWNS, NEWPID, NEWUSER = 0x00020000, 0x20000000, 0x10000000
 NEW_NAMESPACES = 0x7E020000

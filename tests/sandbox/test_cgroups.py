@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from toolcell_sandbox import Cgroup, CgroupTree, Limits, Profile, SandboxError
+from toolcell_sandbox.mechanisms.cgroup_tree import group_prefix
 
 
 @pytest.fixture
@@ -114,12 +115,17 @@ def test_groups_of_dead_supervisors_are_swept_and_others_are_not(tree: Any) -> N
     with subprocess.Popen(["true"]) as process:
         pass
     mine = tree.create("mine", Limits())
-    stale = [os.path.join(os.path.dirname(path), f"toolcell-{process.pid}-old") for path in mine.paths]
-    for path in stale:
+    bases = [os.path.dirname(path) for path in mine.paths]
+    stale = [os.path.join(base, f"{group_prefix(process.pid)}old") for base in bases]
+    foreign = [os.path.join(base, f"toolcell-1-{process.pid}-of-another-pid-namespace") for base in bases]
+    for path in stale + foreign:
         os.mkdir(path)
     assert sorted(tree.sweep_stale()) == sorted(stale)
-    assert all(os.path.isdir(path) for path in mine.paths) and not any(os.path.exists(path) for path in stale)
+    assert all(os.path.isdir(path) for path in (*mine.paths, *foreign))
+    assert not any(os.path.exists(path) for path in stale)
     mine.remove()
+    for path in foreign:
+        os.rmdir(path)
 
 
 def test_a_group_that_cannot_be_made_leaves_nothing(tree: Any) -> None:

@@ -53,8 +53,8 @@ class CgroupTree:
         return None
 
     def create(self, name: str, limits: Limits) -> Cgroup:
-        """A new group `toolcell-<pid>-<name>` with these limits."""
-        full = f"{_PREFIX}{os.getpid()}-{name}"
+        """A new group `toolcell-<pid namespace>-<pid>-<name>` with these limits."""
+        full = f"{group_prefix(os.getpid())}{name}"
         group = Cgroup({controller: os.path.join(base, full) for controller, base in self._bases.items()})
         made: list[str] = []
         try:
@@ -69,12 +69,14 @@ class CgroupTree:
         return group
 
     def sweep_stale(self) -> list[str]:
-        """Remove the empty groups of supervisors that are dead; returns their paths."""
+        """Remove the empty groups of dead supervisors of this pid namespace; returns their paths. Whether one of
+        another namespace, of a container on the same hierarchy, lives cannot be told from here."""
         removed: list[str] = []
+        ours = f"{_PREFIX}{_pid_namespace()}-"
         for base in dict.fromkeys(self._bases.values()):
             for entry in os.listdir(base):
-                owner = entry.removeprefix(_PREFIX).partition("-")[0]
-                if not entry.startswith(_PREFIX) or not owner.isdecimal() or os.path.exists(f"/proc/{owner}"):
+                owner = entry.removeprefix(ours).partition("-")[0]
+                if not entry.startswith(ours) or not owner.isdecimal() or _is_alive(int(owner)):
                     continue
                 try:
                     os.rmdir(os.path.join(base, entry))
@@ -84,6 +86,25 @@ class CgroupTree:
                     raise
                 removed.append(os.path.join(base, entry))
         return removed
+
+
+def group_prefix(pid: int) -> str:
+    """How the names of the groups begin that this process's namespace knows as made by `pid`."""
+    return f"{_PREFIX}{_pid_namespace()}-{pid}-"
+
+
+def _pid_namespace() -> int:
+    return os.stat("/proc/self/ns/pid").st_ino
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # another user's
+    return True
 
 
 Mount = tuple[str, str, str, list[str]]
