@@ -252,7 +252,13 @@ class ProtectedTree:
                     if entry.is_dir(follow_symlinks=False):
                         if inner not in self._apart:
                             listed.directories.append(inner)
-                    elif inner_name := name or self._name(inner, entry.name, directory=False):
+                        continue
+                    inner_name = name or (
+                        self._matcher.name_of_link(inner)
+                        if entry.is_symlink()
+                        else self._name(inner, entry.name, directory=False)
+                    )
+                    if inner_name:
                         listed.protected.append((inner, inner_name))
         finally:
             os.close(fd)

@@ -106,13 +106,22 @@ def folded(name: str) -> str:
 class Matcher:
     """The names of one profile, compiled. Use `matcher`, which keeps them."""
 
-    __slots__ = ("_last", "_last_patterns", "_names", "_patterns", "_pointer")
+    __slots__ = ("_beginnings", "_begun", "_last", "_last_patterns", "_names", "_patterns", "_pointer")
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._pointer = GIT_POINTER in names
         self._names = [name for name in names if name != GIT_POINTER]
         any_of = "|".join(f"({_expression(name)})" for name in self._names)
         self._patterns = re.compile(f"(?:^|/)(?:{any_of})(?:/|$)" if any_of else "(?!)", re.DOTALL)
+        begun: dict[str, str] = {}  # what a name begins with, to the first such name
+        for name in self._names:
+            parts = name.split("/")
+            for count in range(1, len(parts)):
+                begun.setdefault(_expression("/".join(parts[:count])), name)
+        begun.pop(_expression(GIT_POINTER), None)  # has a name of its own
+        self._begun = list(begun.values())
+        beginnings = "|".join(f"({expression})" for expression in begun)
+        self._beginnings = re.compile(f"(?:^|/)(?:{beginnings})$" if beginnings else "(?!)", re.DOTALL)
         last = {name.rpartition("/")[2] for name in names}
         self._last = frozenset(folded(part) for part in last if "*" not in part)
         globs = "|".join(_component(part) for part in last if "*" in part)
@@ -126,6 +135,12 @@ class Matcher:
     def name_of(self, path: str, *, directory: bool) -> str:
         """See `protects`."""
         return self._find(path, directory=directory)[0]
+
+    def name_of_link(self, path: str) -> str:
+        """The name that protects a path where a symbolic link is. A `.github` that is one may lead to workflows."""
+        found = self._beginnings.search("/".join(folded(part) for part in path.split("/")))
+        begun = self._begun[found.lastindex - 1] if found is not None and found.lastindex else ""
+        return self.name_of(path, directory=False) or begun
 
     def leading(self, path: str, *, directory: bool) -> tuple[str, ...]:
         """The directories above a protected path that its name begins with, outermost first: `.git` of `.git/hooks`.

@@ -47,8 +47,9 @@ def test_look_alikes_are_held_for_the_same(path: str, name: str) -> None:
     [
         "Makefile", "package.json", "setup.py", "pyproject.toml", "src/main.py", "README.md", ".gitignore",
         ".gitattributes", ".gitmodules", ".editorconfig", "git/hooks", ".git/objects/ab", ".git/HEAD", ".git/index",
-        ".git/config.lock", ".github/CODEOWNERS", ".github", "x.git/config", "config", "hooks", "test_conftest.py",
-        "conftest.pyi", "AGENTS.md", "CLAUDE.md", ".env", ".config", "...", ".git/modules/config",
+        ".git/config.lock", ".github/CODEOWNERS", ".github",
+        ".git/modules/a/HEAD", "x.git/config", "config", "hooks", "test_conftest.py",
+        "conftest.pyi", "AGENTS.md", "CLAUDE.md", ".env", "...", ".git/modules/config",
         "worktrees/a/commondir",
     ],
 )  # fmt: skip
@@ -59,6 +60,11 @@ def test_ordinary_work_is_not_protected(path: str) -> None:
 def test_a_git_file_is_protected_and_a_git_directory_is_not() -> None:
     assert protects("a/.git", DEFAULT_PROTECTED) == ".git"
     assert protects("a/.git", DEFAULT_PROTECTED, directory=True) == ""
+
+
+@pytest.mark.parametrize("path", [".github", "a/.Config", ".cargo", ".git/modules", ".git/modules/m", ".yarn"])
+def test_no_link_may_stand_where_a_name_begins(path: str) -> None:
+    assert matcher(DEFAULT_PROTECTED).name_of_link(path) and not protects(path, DEFAULT_PROTECTED)
 
 
 def test_the_directories_that_a_name_begins_with_are_known() -> None:

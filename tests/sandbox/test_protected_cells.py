@@ -119,6 +119,10 @@ EVASIONS = {
     "a hard link": ("os.link('code.py', 'sub.pth')", {"sub.pth": "made"}),
     "a directory": ("os.mkdir('.vscode')", {".vscode": "made"}),
     "a chain of directories": ("os.makedirs('a/b/.github/workflows/c')", {"a/b/.github/workflows": "made"}),
+    "a link to a directory": (
+        "os.makedirs('evil/workflows'); os.symlink('evil', '.github'); os.symlink('evil', '.git/modules')",
+        {".github": "made", ".git/modules": "made"},
+    ),
     "a FIFO": ("os.mkfifo('.envrc')", {".envrc": "made"}),
     "another case": ("write('ConfTest.PY')", {"ConfTest.PY": "made"}),
     "a look-alike": ("write('.mcp\\uff0ejson')", {".mcp．json": "made"}),
