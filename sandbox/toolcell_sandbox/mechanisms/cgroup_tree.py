@@ -53,7 +53,7 @@ class CgroupTree:
         return None
 
     def create(self, name: str, limits: Limits) -> Cgroup:
-        """A new group `toolcell-<pid namespace>-<pid>-<name>` with these limits."""
+        """A new group `toolcell-<pid>-<pid namespace>-<name>` with these limits."""
         full = f"{group_prefix(os.getpid())}{name}"
         group = Cgroup({controller: os.path.join(base, full) for controller, base in self._bases.items()})
         made: list[str] = []
@@ -72,11 +72,12 @@ class CgroupTree:
         """Remove the empty groups of dead supervisors of this pid namespace; returns their paths. Whether one of
         another namespace, of a container on the same hierarchy, lives cannot be told from here."""
         removed: list[str] = []
-        ours = f"{_PREFIX}{_pid_namespace()}-"
+        namespace = str(_pid_namespace())
         for base in dict.fromkeys(self._bases.values()):
             for entry in os.listdir(base):
-                owner = entry.removeprefix(ours).partition("-")[0]
-                if not entry.startswith(ours) or not owner.isdecimal() or _is_alive(int(owner)):
+                owner, _, rest = entry.removeprefix(_PREFIX).partition("-")
+                ours = entry.startswith(_PREFIX) and owner.isdecimal() and rest.partition("-")[0] == namespace
+                if not ours or _is_alive(int(owner)):
                     continue
                 try:
                     os.rmdir(os.path.join(base, entry))
@@ -90,7 +91,7 @@ class CgroupTree:
 
 def group_prefix(pid: int) -> str:
     """How the names of the groups begin that this process's namespace knows as made by `pid`."""
-    return f"{_PREFIX}{_pid_namespace()}-{pid}-"
+    return f"{_PREFIX}{pid}-{_pid_namespace()}-"
 
 
 def _pid_namespace() -> int:
