@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         UnknownTool,
         ValidationError,
     )
-    from toolcell_tools.failures import MissingCapability, ToolDefinitionError, ToolFailure
+    from toolcell_tools.failures import MissingCapability, ProtectedName, ToolDefinitionError, ToolFailure
     from toolcell_tools.function import tool
     from toolcell_tools.handles import FetchedPage, MemoryRecord, SearchHit
     from toolcell_tools.result import CapturedOutput, SandboxSummary, ToolResult, Usage
@@ -80,7 +80,7 @@ _HOMES = {
         "Cancelled Crashed ExecutionError LimitExceeded Overloaded PermissionDenied ProtocolViolation "
         "SandboxUnavailable Timeout ToolError ToolFailed UnknownTool ValidationError"
     ),
-    "toolcell_tools.failures": "MissingCapability ToolDefinitionError ToolFailure",
+    "toolcell_tools.failures": "MissingCapability ProtectedName ToolDefinitionError ToolFailure",
     "toolcell_tools.function": "tool",
     "toolcell_tools.handles": "FetchedPage MemoryRecord SearchHit",
     "toolcell_tools.result": "CapturedOutput SandboxSummary ToolResult Usage",
@@ -141,6 +141,7 @@ __all__ = [
     "PermissionTier",
     "Policy",
     "Profile",
+    "ProtectedName",
     "ProtocolViolation",
     "ProxyNetwork",
     "PublicWeb",

@@ -156,6 +156,7 @@ class Supervisor:
         standby: int | None = None,
         config: Config | None = None,
         resolve: Resolver = resolve_with_system,
+        quarantine: str | Path | None = None,
     ) -> None:
         self._inner = _supervisor.Supervisor(
             tools,
@@ -171,6 +172,7 @@ class Supervisor:
             standby=standby,
             config=config,
             resolve=resolve,
+            quarantine=quarantine,
         )
         self._stack = ExitStack()
         self._portal: BlockingPortal | None = None

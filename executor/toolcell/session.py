@@ -5,7 +5,7 @@ import logging
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from socket import socket
@@ -15,7 +15,7 @@ import anyio
 
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.network import ProxyNetwork
-from toolcell_sandbox.profile import Profile
+from toolcell_sandbox.profile import Profile, is_below
 from toolcell_tools.capability import Capability, SessionKind
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.definition import Tool
@@ -36,6 +36,7 @@ from .pool.run import CellKey, CellSpec, Run
 from .sessions import broker, tree
 from .sessions.grants import Grants, grants_for
 from .sessions.policy import confine, summary_for
+from .sessions.protection import Guarded, Watch
 from .sessions.shipping import content_of
 from .sessions.toolbox import Toolbox
 from .wire.frames import Field
@@ -61,6 +62,8 @@ class Route:
     limits: Limits
     exclusive: str
     sandbox: SandboxSummary
+    guarded: Guarded | None
+    """What looks after protected names, where its cells may write."""
 
 
 class Session:
@@ -115,6 +118,7 @@ class Session:
         self._toolbox = Toolbox(supervisor.registry, supervisor.toolsets, self.info)
         self._routes: dict[str, Route] = {}
         self._previews: dict[str, Route] = {}
+        self._inode = (0, 0)  # of the workspace, as the routes have it
         self._last_call = 0
         self._finished: dict[str, ToolResult] = {}
         self._under_way: dict[str, anyio.Event] = {}
@@ -281,7 +285,12 @@ class Session:
         return self._supervisor.validator(tool)
 
     def route(self, tool: Tool[..., Any]) -> Route:
-        """Where calls of this tool go, worked out once."""
+        """Where calls of this tool go, worked out once, and again where another directory is the workspace now."""
+        inode = _inode(self.workspace)
+        if inode != self._inode:
+            self._routes.clear()
+            self._previews.clear()
+            self._inode = inode
         route = self._routes.get(tool.name)
         if route is None or route.tool is not tool:
             route = self._routes[tool.name] = self._new_route(tool)
@@ -303,7 +312,7 @@ class Session:
         self, tool: Tool[..., Any], grants: Grants, limits: Limits, mates: Sequence[Tool[..., Any]], kept: str
     ) -> Route:
         shipments = tuple(self._supervisor.shipment(mate) for mate in mates)
-        key = CellKey(self.id, frozenset(grants.given), limits, kept, content_of(shipments))
+        key = CellKey(self.id, frozenset(grants.given), limits, kept, content_of(shipments), self._inode)
         profile = confine(self.profile, grants.given, self.workspace, limits)
         mutates = Capability.WRITE in grants.given and tool.declaration.annotations.sequential is not False
         return Route(
@@ -314,6 +323,7 @@ class Session:
             limits,
             exclusive=self.id if mutates else "",
             sandbox=summary_for(self.sandbox, profile.reach),
+            guarded=self._supervisor.protection.of(profile),
         )
 
     def _shares(self, tool: Tool[..., Any], group: tuple[frozenset[Capability], Limits]) -> bool:
@@ -339,6 +349,7 @@ class Session:
         call: ToolCall,
         wall_s: float,
         on_progress: OnProgress | None,
+        watch: Watch | None,
         *,
         preview: bool = False,
     ) -> Run:
@@ -354,18 +365,33 @@ class Session:
             "grants": [capability.value for capability in route.grants.given],
             "preview": preview,
         }
-        return Run(
+        run = Run(
             call_id=call.id,
             tool=route.tool.name,
             arguments=cast("dict[str, Field]", call.arguments),
             context=context,
-            spec=route.spec,
+            spec=route.spec if watch is None else _bound_to(watch, route.spec),
             limits=route.limits,
             queued_at=now,
             deadline_at=now + wall_s,
             exclusive=route.exclusive,
             listener=_Listener(self, route, on_progress),
             waiter=self._supervisor.new_waiter(),
+            gone=anyio.Event(),
+            watched=watch is not None,
+        )
+        if watch is not None:
+            watch.run = run
+        return run
+
+    def has_kept_writers(self, route: Route) -> bool:
+        """Whether a process that is kept over calls, of any session, may write where the cells of this route may."""
+        mine = route.spec.profile.writable
+        return any(
+            is_below(path, mine) or any(is_below(each, (path,)) for each in mine)
+            for cell in self.pool.cells.values()
+            if cell.spec.key.kept_tool
+            for path in cell.spec.profile.writable
         )
 
     def tell_progress(
@@ -394,6 +420,12 @@ class Session:
     def _check_open(self) -> None:
         if self.closed:
             raise UsageError(f"The session {self.id} is closed. Open another one.")
+
+
+def _bound_to(watch: Watch, spec: CellSpec) -> CellSpec:
+    """The spec of a cell in which the kernel holds what is protected now. A kept process stays in the cell it is in."""
+    digest = "" if spec.key.kept_tool else watch.digest
+    return replace(spec, key=replace(spec.key, protected=digest), protected=watch.bound)
 
 
 def limits_for(tool: Tool[..., Any], limits: Limits) -> Limits:
@@ -479,3 +511,12 @@ async def _awaited(call_id: str, answer: Awaitable[None]) -> None:
 
 def new_session_id(kind: SessionKind) -> str:
     return f"{kind.value}-{uuid.uuid4().hex[:12]}"
+
+
+def _inode(path: Path) -> tuple[int, int]:
+    """Device and inode; zeros where nothing is there, which the cell that is made then says."""
+    try:
+        info = path.lstat()
+    except OSError:
+        return 0, 0
+    return info.st_dev, info.st_ino

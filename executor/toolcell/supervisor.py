@@ -27,6 +27,7 @@ from .backends.memory import SQLiteMemory
 from .backends.protocols import Channel, MemoryStore, WebClient
 from .backends.web import PublicWeb, Resolver, resolve_with_system
 from .config import Config
+from .dispatch.audit import record_findings
 from .dispatch.policy import Policy, TierPolicy
 from .dispatch.validate import Validator
 from .errors import UsageError
@@ -35,6 +36,7 @@ from .pool.pool import Pool
 from .pool.reactor import Reactor, Waiter, current_reactor
 from .session import Session, new_session_id
 from .sessions.policy import resolved, session_grants, within
+from .sessions.protection import Protection
 from .sessions.shipping import ship
 
 _log = logging.getLogger("toolcell")
@@ -50,7 +52,8 @@ class Supervisor:
     channel, within `approval_timeout_s` seconds. `journal` takes a record of every call. `allow_missing` names mechanisms of the sandbox that may be missing here, which every result then says.
     `max_cells` bounds the cells at any time; `standby` is how many call processes wait ready in each, 0 or 1 (the
     default). `config`, from `load_config`, gives what is left out of these four; what is given here replaces it.
-    `resolve(host, port)` looks names up for `ProxyNetwork`: blocking, returns addresses.
+    `resolve(host, port)` looks names up for `ProxyNetwork`: blocking, returns addresses. `quarantine` is the directory
+    for protected names that calls have made; by default a new one among the temporary files, at the first need.
     Entering raises SandboxUnavailableError where a mechanism is missing that `allow_missing` does not name.
     """
 
@@ -70,6 +73,7 @@ class Supervisor:
         standby: int | None = None,
         config: Config | None = None,
         resolve: Resolver = resolve_with_system,
+        quarantine: str | Path | None = None,
     ) -> None:
         if config is not None:
             profiles = {**config.profiles, **(profiles or {})}
@@ -104,6 +108,7 @@ class Supervisor:
         self._validators: WeakKeyDictionary[Tool[..., Any], Validator] = WeakKeyDictionary()
         self._shipments: WeakKeyDictionary[Tool[..., Any], Mapping[str, object]] = WeakKeyDictionary()
         self.gateway = Gateway(self.in_background, resolve=resolve, most=default_max_connections())
+        self.protection = Protection(None if quarantine is None else os.path.abspath(quarantine))
         self._pool: Pool | None = None
         self._left = False
         self._reactor: Reactor | None = None
@@ -155,6 +160,8 @@ class Supervisor:
                 for session in list(self._sessions.values()):
                     await session.close()
                 await self._pool.close()
+                for watch in await self.protection.close():
+                    record_findings(self.journal, watch)
                 if self._memory is not None:
                     self._memory.close()
                 await close_all(self.toolsets)
@@ -234,6 +241,11 @@ class Supervisor:
             raise UsageError(f"There is an open session of this id already: {id!r}. Close it or choose another.")
         profile = profile or self._profiles[kind]
         profile = resolved(profile)
+        _require_text("The workspace", str(root))
+        for path in (*profile.readable, *profile.writable, *profile.system):
+            _require_text("A path of the profile", path)
+        for name, value in profile.environment(os.environ).items():
+            _require_text(f"The environment variable {name!a} of the profile", name + value)
         if parent is not None:
             profile = within(profile, parent.profile)
         session = Session(
@@ -289,14 +301,28 @@ class Supervisor:
 
 
 def _workspace(path: str | Path) -> Path:
-    root = Path(os.path.realpath(path))
+    try:
+        root = Path(os.path.realpath(path))
+    except FileNotFoundError:
+        raise UsageError(
+            f"The workspace is relative to a directory that was deleted: {str(path)!r}. Pass an absolute path."
+        ) from None
     if not root.exists() and root.parent.is_dir():
         root.mkdir()
     if not root.is_dir():
         raise UsageError(
             f"The workspace is not a directory: {str(path)!r}. Pass one that exists, or a new name in one."
         )
+    if str(root) in ("/", "/tmp") or is_below(str(root), ("/dev", "/proc", "/sys")):
+        raise UsageError(f"The workspace cannot be {str(root)!r}: a cell has its own. Pass a directory elsewhere.")
     return root
+
+
+def _require_text(what: str, text: str) -> None:
+    """Raise UsageError for bytes that are not UTF-8, which Python shows as surrogates: they cannot reach a cell."""
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        shown = "" if "variable" in what else f": {text!a}"  # a variable's value may be a secret
+        raise UsageError(f"{what} is not UTF-8{shown}. Give it a name that is, or leave it out.")
 
 
 def default_max_cells() -> int:

@@ -6,56 +6,75 @@ from types import ModuleType
 
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
 if TYPE_CHECKING:
+    from .audit import Finding, ProtectedTree, ProtectedTrees
     from .enter import Entered, enter
     from .errors import SandboxError
     from .explain import explain
     from .identity import Identity
     from .kernel.probe import probe
     from .limits import Limits
-    from .mechanisms.cgroups import Cgroup, CgroupTree
+    from .mechanisms.cgroup_tree import CgroupTree
+    from .mechanisms.cgroups import Cgroup
     from .network import HostNetwork, NoNetwork, ProxyNetwork
     from .profile import Profile
+    from .protected import DEFAULT_PROTECTED, protects
+    from .quarantine import Quarantine
     from .report import Mechanism, SandboxReport
     from .run import run
     from .spawn import Child, spawn
+    from .view import Bound
 
 _HOMES = {
+    "Bound": "view",
     "Cgroup": "mechanisms.cgroups",
-    "CgroupTree": "mechanisms.cgroups",
+    "CgroupTree": "mechanisms.cgroup_tree",
     "Child": "spawn",
+    "DEFAULT_PROTECTED": "protected",
     "Entered": "enter",
+    "Finding": "audit",
     "HostNetwork": "network",
     "Identity": "identity",
     "Limits": "limits",
     "Mechanism": "report",
     "NoNetwork": "network",
     "Profile": "profile",
+    "ProtectedTree": "audit",
+    "ProtectedTrees": "audit",
     "ProxyNetwork": "network",
+    "Quarantine": "quarantine",
     "SandboxError": "errors",
     "SandboxReport": "report",
     "enter": "enter",
     "explain": "explain",
     "probe": "kernel.probe",
+    "protects": "protected",
     "run": "run",
     "spawn": "spawn",
 }
 __all__ = [
+    "DEFAULT_PROTECTED",
+    "Bound",
     "Cgroup",
     "CgroupTree",
     "Child",
     "Entered",
+    "Finding",
     "HostNetwork",
     "Identity",
     "Limits",
     "Mechanism",
     "NoNetwork",
     "Profile",
+    "ProtectedTree",
+    "ProtectedTrees",
     "ProxyNetwork",
+    "Quarantine",
     "SandboxError",
     "SandboxReport",
     "enter",
     "explain",
     "probe",
+    "protects",
     "run",
     "spawn",
 ]

@@ -74,7 +74,7 @@ def enter(
     rlimits.set_oom_score(rlimits.CELL_OOM_SCORE)
     in_use = rlimits.address_space_in_use()
     cgroups.join(order.cgroups)
-    if identity.mode == "userns-root" and "pids" not in order.limited:
+    if identity.mode == "userns-root" and not ("pids" in order.limited or "cgroup" in off or rlimits.bind_processes()):
         raise _unbounded_root()
     address_space = not (allow_exec and "memory" in order.limited)  # node, go, java reserve far more
     note("start")
@@ -137,7 +137,7 @@ def enter(
         note("seccomp")
     selftest.verify(order, kept_fds, own_root=own_root)
     note("self-test")
-    return Entered(profile, identity, _in_force(order, proc_error), children_fd)
+    return Entered(profile, identity, _in_force(order, proc_error, own_root=own_root), children_fd)
 
 
 def _listen_for_proxy() -> int:
@@ -170,7 +170,8 @@ def _unbounded_root() -> SandboxError:
         "A cell of uid 0 needs a pids cgroup, for RLIMIT_NPROC does not bind uid 0",
         step="join cgroups",
         mechanism="cgroup",
-        cure="Make the pids controller writable, or run as an ordinary user.",
+        cure="Make the pids controller writable, or run as an ordinary user, or put the workspace on a file system "
+        "with id-mapped mounts (ext4, xfs, btrfs, tmpfs), not overlayfs.",
     )
 
 
@@ -179,7 +180,7 @@ def _landlock_rules(order: Order, *, own_root: bool) -> list[landlock.Rule]:
     execute = landlock.EXECUTE if "exec" in order.profile.grants else 0
     read, write = landlock.READ | execute, landlock.READ | landlock.WRITE | execute
     rules = [landlock.Rule(bind.path, write if bind.writable else read) for bind in order.view.binds]
-    rules += [landlock.Rule(f"/dev/{name}", landlock.READ_FILE | landlock.WRITE_FILE) for name in mounts.DEVICES]
+    rules += [landlock.Rule(f"/dev/{name}", landlock.READ_FILE | landlock.WRITE_FILE) for name in mounts.devices()]
     if own_root:
         rules.append(landlock.Rule("/tmp", write))
         rules.append(landlock.Rule("/proc", landlock.READ | landlock.WRITE_FILE))  # /proc/self/oom_score_adj, comm
@@ -187,9 +188,16 @@ def _landlock_rules(order: Order, *, own_root: bool) -> list[landlock.Rule]:
     return rules
 
 
-def _in_force(order: Order, proc_error: int) -> SandboxReport:
+def _in_force(order: Order, proc_error: int, *, own_root: bool) -> SandboxReport:
     """The report as it is true for this cell."""
     changes: list[Mechanism] = []
+    if order.profile.writable and order.profile.protected:
+        if own_root:
+            changes.append(Mechanism("protected_names", "on", "read-only mounts, and an audit after each call"))
+        else:
+            detail = "without mounts of its own, the audit after each call has to do"
+            cure = "Make mount namespaces available here."
+            changes.append(Mechanism("protected_names", "substituted", detail, 0, cure))
     if proc_error:
         detail = "the kernel refuses a fresh /proc here (mount too revealing); the cell has none"
         changes.append(Mechanism("proc", "substituted", detail, proc_error, "Unmask /proc of the container."))

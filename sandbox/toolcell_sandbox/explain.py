@@ -54,9 +54,8 @@ def _lines(profile: Profile) -> Iterator[str]:
     readable = [*workspace, *profile.readable, *(() if may_write else profile.writable)]
     yield from _entry("reads", [*readable, *profile.system, "nothing else"])
     yield from _entry("writes", [*(["the workspace", *profile.writable] if may_write else []), "its own /tmp"])
-    protected: tuple[str, ...] = getattr(profile, "protected", ())
-    if protected:
-        yield from _entry("protected", ["not written, wherever it may write:", *protected])
+    if may_write:
+        yield from _entry("protected", protected(profile))
     yield from _entry("runs", ["any program that it can read"] if "exec" in grants else ["no program: no execve"])
     yield from _entry("network", [network(profile)])
     yield from _entry("asks for", [text for name, text in BROKERED.items() if name in grants] or ["nothing"])
@@ -67,6 +66,13 @@ def _lines(profile: Profile) -> Iterator[str]:
         yield f"{'limits' if index == 0 else '':<{_LABEL}}{value:>9}  {_LIMITS[field.name]}"
     for index, text in enumerate(NEVER):
         yield f"{'cannot ever' if index == 0 else '':<{_LABEL}}{text}"
+
+
+def protected(profile: Profile) -> list[str]:
+    """The names that are not written, wherever the cell may write."""
+    if not profile.protected:
+        return ["no name: it may write what git, editors, shells and CI services run later"]
+    return [f"made or changed nowhere, for they run later: {profile.protected[0]}", *profile.protected[1:]]
 
 
 def network(profile: Profile) -> str:

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 
 from .errors import SandboxError
-from .kernel.syscalls import syscall, write_file
+from .kernel.syscalls import fork, syscall, write_file
 
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
 if TYPE_CHECKING:
@@ -51,6 +51,13 @@ class Identity:
 
 def detect_mode() -> "Mode":
     """root needs uid 0 with CAP_SYS_ADMIN in the initial user namespace; any other uid 0 is userns-root."""
+    if not os.path.exists("/proc/self/uid_map"):
+        raise SandboxError(
+            "There is no /proc here, where id maps are written and processes are watched",
+            step="detect the mode",
+            mechanism="proc",
+            cure="Mount it: mount -t proc proc /proc.",
+        )
     if os.geteuid() != 0:
         return "rootless"
     with open("/proc/self/status") as status:
@@ -72,6 +79,13 @@ def enter_user_namespace(identity: Identity) -> None:
 
 def user_namespace_cure() -> str:
     """What to do on this machine when user namespaces are refused."""
+    return restriction() or "Run as root with CAP_SYS_ADMIN, or in Docker with a seccomp profile that allows unshare."
+
+
+def restriction() -> str:
+    """What to do about the switch of this machine that restricts user namespaces; "" where there is none."""
+    if os.statvfs("/proc/self").f_flag & os.ST_RDONLY:
+        return "Mount /proc writable: mount -o remount,rw /proc. The id maps of a user namespace are written there."
     for path, bad, cure in (
         (
             "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
@@ -88,7 +102,7 @@ def user_namespace_cure() -> str:
                     return cure
         except OSError:
             continue  # this kernel does not have that switch
-    return "Run as root with CAP_SYS_ADMIN, or in Docker with a seccomp profile that allows unshare."
+    return ""
 
 
 def idmap_fd(owner_uid: int, owner_gid: int, uid: int, gid: int) -> int:
@@ -109,7 +123,12 @@ def idmap_fd(owner_uid: int, owner_gid: int, uid: int, gid: int) -> int:
 def _make_idmap(owner_uid: int, owner_gid: int, uid: int, gid: int) -> int:
     ready_read, ready_write = os.pipe2(os.O_CLOEXEC)
     done_read, done_write = os.pipe2(os.O_CLOEXEC)
-    child = os.fork()
+    try:
+        child = fork("fork the holder of a user namespace")
+    except SandboxError:
+        for fd in (ready_read, ready_write, done_read, done_write):
+            os.close(fd)
+        raise
     if child == 0:
         try:
             os.close(done_write)
@@ -130,7 +149,11 @@ def _make_idmap(owner_uid: int, owner_gid: int, uid: int, gid: int) -> int:
                 cure=user_namespace_cure(),
             )
         # The inside of the map is what is on disk, the outside is what the mount shows (idmappings.rst).
-        what = {"step": "write the id map of a mount", "mechanism": "idmapped_mounts"}
+        what = {
+            "step": "write the id map of a mount",
+            "mechanism": "idmapped_mounts",
+            "cure": user_namespace_cure(),
+        }
         write_file(f"/proc/{child}/uid_map", f"{owner_uid} {uid} 1", **what)
         write_file(f"/proc/{child}/gid_map", f"{owner_gid} {gid} 1", **what)
         return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)

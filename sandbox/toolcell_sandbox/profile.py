@@ -11,6 +11,7 @@ from .limits import MIB, Limits
 from .network import HostNetwork, Network, NoNetwork, ProxyNetwork, is_narrower, proxy_environment
 from .network import from_wire as network_from_wire
 from .network import to_wire as network_to_wire
+from .protected import DEFAULT_PROTECTED, check, lifted
 
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class Profile:
     `network` counts for nothing.
     `readable` and `writable` are absolute paths bound into the cell at the same place; whatever is not bound is absent.
     `/tmp` is always private to the cell and gone with it.
+    `protected` are names that nothing may create or change in a writable path, at any depth, for they run later
+    (`toolcell_sandbox.protected`); a writable path may itself be, or lie below, one of them.
     Without `follow_links`, a readable or writable path that is or passes a symbolic link is refused: for paths that
     were resolved when they could be trusted, and lie where a cell may have put a link since.
     """
@@ -61,6 +64,7 @@ class Profile:
     cwd: str = "/tmp"
     follow_links: bool = True
     hostname: str = "toolcell"
+    protected: tuple[str, ...] = DEFAULT_PROTECTED
 
     def __post_init__(self) -> None:
         unknown = self.grants - CAPABILITIES
@@ -81,6 +85,11 @@ class Profile:
             raise ValueError(f"Profile.network is not a network policy: {self.network!r}. {wanted}")
         if not self.hostname or len(self.hostname.encode()) > 64:
             raise ValueError(f"Profile.hostname is not of 1 to 64 bytes: {self.hostname!r}. Shorten it.")
+        try:
+            check(self.protected)
+        except ValueError as error:
+            raise ValueError(f"Profile.protected {error}") from None
+        object.__setattr__(self, "protected", tuple(dict.fromkeys(self.protected)))
         object.__setattr__(self, "env", MappingProxyType(dict(self.env)))
 
     @classmethod
@@ -106,6 +115,13 @@ class Profile:
         """A copy with these fields changed; nothing is checked against the present one."""
         return _replace(self, **changes)
 
+    def lifting(self, *names: str) -> "Profile":
+        """A copy that does not protect these names. ValueError, with the near name, for one that it has not."""
+        try:
+            return _replace(self, protected=lifted(self.protected, *names))
+        except ValueError as error:
+            raise ValueError(f"Profile.lifting: {error}") from None
+
     def narrow(
         self,
         *,
@@ -114,8 +130,10 @@ class Profile:
         writable: Iterable[str] | None = None,
         limits: Limits | None = None,
         network: Network | None = None,
+        protected: Iterable[str] = (),
     ) -> "Profile":
-        """A copy that allows no more: grants are intersected, limits minimised, paths must be covered already."""
+        """A copy that allows no more: grants are intersected, limits minimised, paths must be covered already, and
+        `protected` are names to protect besides."""
         narrower = _replace(
             self,
             grants=self.grants if grants is None else self.grants & frozenset(grants),
@@ -123,6 +141,7 @@ class Profile:
             writable=self.writable if writable is None else tuple(writable),
             limits=self.limits if limits is None else self.limits.narrow(limits),
             network=self.network if network is None else network,
+            protected=(*self.protected, *protected),
         )
         if not narrower.is_narrower_than(self):
             what = "path" if is_narrower(narrower.network, self.network) else "network"
@@ -140,6 +159,7 @@ class Profile:
             and set(self.pass_env) <= set(other.pass_env)
             and (other.proc or not self.proc)
             and is_narrower(self.reach, other.reach)
+            and set(self.protected) >= set(other.protected)
         )
 
     @property
@@ -195,7 +215,7 @@ class Profile:
         values["network"] = network_from_wire(values.get("network", {"kind": "none"}))
         values["limits"] = Limits.from_wire(values["limits"])
         values["grants"] = frozenset(values["grants"])
-        for name in ("readable", "writable", "system", "pass_env"):
+        for name in ("readable", "writable", "system", "pass_env", "protected"):
             values[name] = tuple(values[name])
         return cls(**values)
 

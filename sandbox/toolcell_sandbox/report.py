@@ -84,13 +84,14 @@ class SandboxReport:
         lost = {mechanism.name for mechanism in self.missing}
         for mechanism in self.missing:
             if mechanism.name not in allowed and PARTS.get(mechanism.name) not in allowed & lost:
-                raise SandboxError(
+                error = SandboxError(
                     f"The sandbox mechanism {mechanism.name} is missing: {mechanism.detail}",
                     step="require",
                     mechanism=mechanism.name,
-                    errno=mechanism.errno,
                     cure=f"{mechanism.cure} Or pass allow_missing={{{mechanism.name!r}}}.".strip(),
                 )
+                error.errno = mechanism.errno  # the detail says it in words already
+                raise error
 
     def changed(self, *mechanisms: Mechanism) -> "SandboxReport":
         """A copy in which these mechanisms replace those of the same name, or are added."""

@@ -7,11 +7,13 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from .audit import Finding, ProtectedTrees
 from .enter import Entered
 from .errors import SandboxError
 from .identity import Identity
 from .kernel.probe import probe
 from .profile import Profile
+from .quarantine import Quarantine
 from .report import SandboxReport
 from .spawn import Child, spawn, terminate
 
@@ -22,11 +24,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How it ended: exit status (negative for a signal), whether the wall limit ended it, and what was in force."""
+    """How it ended: exit status (negative for a signal), whether the wall limit ended it, and what was in force.
+
+    `findings` are the protected names that it made, changed or moved: they are in quarantine, or back in their place.
+    """
 
     status: int
     timed_out: bool
     report: SandboxReport
+    findings: tuple[Finding, ...] = ()
 
 
 def run(
@@ -38,15 +44,19 @@ def run(
     cgroups: Sequence[str] = (),
     keep_fds: Sequence[int] = (),
     allow_missing: frozenset[str] = frozenset(),
+    quarantine: str | None = None,
 ) -> Outcome:
     """Run `fn(entered)` in a new cell and wait for it, at most `limits.wall_s`.
 
     The status is what `fn` returns (None is 0), or 1 after an exception, whose traceback goes to standard error.
+    What it made of the profile's protected names goes to the directory `quarantine`, or to a new temporary one.
     With `ProxyNetwork` there is no proxy here: connections are refused. The caller is single-threaded; needs pidfds.
-    Raises SandboxError when the cell could not be confined.
+    Raises SandboxError when the cell could not be confined, or its writable paths not be audited.
     """
     identity = identity or Identity.for_slot(0)
     report = report or probe(identity.mode)
+    trees = ProtectedTrees(profile.writable, profile.protected)
+    before = trees.refresh()
     told_read, told_write = os.pipe2(os.O_CLOEXEC)
 
     def main(entered: Entered) -> "NoReturn":
@@ -70,6 +80,7 @@ def run(
                 cgroups=cgroups,
                 keep_fds=(*keep_fds, told_write),
                 allow_missing=allow_missing,
+                protected=trees.bound(before),
             )
         finally:
             os.close(told_write)
@@ -84,7 +95,8 @@ def run(
         raise SandboxError.from_wire(told["error"])
     if "report" not in told:
         raise SandboxError(f"The cell ended before it was confined: status {status}", step="run", cure="Try again.")
-    return Outcome(status, timed_out, SandboxReport.from_wire(told["report"]))
+    findings = trees.settle(before, Quarantine(quarantine))
+    return Outcome(status, timed_out, SandboxReport.from_wire(told["report"]), tuple(findings))
 
 
 def _tell(fd: int, message: dict[str, object]) -> None:

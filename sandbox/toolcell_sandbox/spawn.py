@@ -10,11 +10,13 @@ from .enter import Entered, Order, enter
 from .errors import SandboxError
 from .identity import Identity, idmap_fd
 from .kernel.numbers import MACHINE
+from .kernel.syscalls import fork
 from .mechanisms import landlock, lifetime, seccomp
 from .mechanisms.cgroups import limited_by
 from .network import HostNetwork, ProxyNetwork
 from .profile import Profile
 from .report import SandboxReport
+from .view import Bound
 
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
 if TYPE_CHECKING:
@@ -50,21 +52,34 @@ def spawn(
     cgroups: Sequence[str] = (),
     keep_fds: Sequence[int] = (),
     allow_missing: frozenset[str] = frozenset(),
+    protected: Sequence[Bound] = (),
 ) -> Child:
     """Fork a cell that enters the sandbox and then runs `main`, which never returns.
 
-    The caller is single-threaded, does not ignore SIGCHLD, and reaps the cell. When a step fails inside, `failed`
+    The caller is single-threaded and reaps the cell; it no longer ignores SIGCHLD. When a step fails inside, `failed`
     hears of it in that process, which then exits with status 1; if that was before the cell's init existed, this
-    raises the same SandboxError. Descriptors 0, 1, 2 and `keep_fds` are the only ones the cell keeps.
+    raises the same SandboxError. `protected` is what `ProtectedTree.bound` found in the writable paths; looking again
+    afterwards is up to the caller, as `run` does. Descriptors 0, 1, 2 and `keep_fds` are the only ones the cell keeps.
     """
     order = prepare(
-        profile, identity=identity, report=report, cgroups=cgroups, keep_fds=keep_fds, allow_missing=allow_missing
+        profile,
+        identity=identity,
+        report=report,
+        cgroups=cgroups,
+        keep_fds=keep_fds,
+        allow_missing=allow_missing,
+        protected=protected,
     )
     _become_subreaper_once()
     proxied = isinstance(profile.reach, ProxyNetwork)
     tell_read, tell_write = _pair() if proxied else os.pipe2(os.O_CLOEXEC)
     gate_read, gate_write = os.pipe2(os.O_CLOEXEC)
-    outer = os.fork()
+    try:
+        outer = fork("fork the cell")
+    except SandboxError:
+        for fd in (tell_read, tell_write, gate_read, gate_write):
+            os.close(fd)
+        raise
     if outer == 0:
         os.close(tell_read)
         os.close(gate_write)
@@ -96,6 +111,7 @@ def prepare(
     cgroups: Sequence[str] = (),
     keep_fds: Sequence[int] = (),
     allow_missing: frozenset[str] = frozenset(),
+    protected: Sequence[Bound] = (),
 ) -> Order:
     """Everything that can be worked out, checked and cached before the fork. SandboxError for what is missing."""
     report.require(allow_missing)
@@ -107,7 +123,7 @@ def prepare(
             mechanism="net_namespace",
             cure="Make network namespaces available here, or use NoNetwork().",
         )
-    planned = view.plan(profile, identity)
+    planned = view.plan(profile, identity, protected)
     id_maps: dict[tuple[int, int], int] = {}
     if "idmapped_mounts" not in off:
         for owner in {bind.owner for bind in planned.binds if bind.owner}:
@@ -161,7 +177,7 @@ def _run_cell(order: Order, main: Main, failed: Failed, tell: int, gate: int) ->
     open_tell = [tell]
 
     def fork_init(listener: int) -> None:
-        init = os.fork()
+        init = fork("fork the cell's init")
         if init:
             if listener >= 0:
                 _hand_on(tell, b"pid %d" % init, listener)
@@ -215,6 +231,7 @@ def _become_subreaper_once() -> None:
     global _subreaper_pid
     if _subreaper_pid != os.getpid():
         lifetime.become_subreaper()
+        lifetime.collect_children()
         _subreaper_pid = os.getpid()
 
 

@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from .errors import SandboxError
@@ -42,6 +42,15 @@ class Bind:
 
 
 @dataclass(frozen=True, slots=True)
+class Bound:
+    """A path that the kernel shall hold in a cell: read-only, or, as a pin, only against being renamed or removed."""
+
+    path: str
+    pin: bool
+    inode: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """The binds, outermost first; the symbolic links to make again; a path of the host that must not be seen."""
 
@@ -50,8 +59,11 @@ class View:
     witness: str
 
 
-def plan(profile: Profile, identity: Identity) -> View:
-    """The view of this profile. SandboxError when a readable or writable path is not there or cannot be bound."""
+def plan(profile: Profile, identity: Identity, protected: Iterable[Bound] = ()) -> View:
+    """The view of this profile. SandboxError when a readable or writable path is not there or cannot be bound.
+
+    `protected` are paths below writable ones; a pin is bound as it is, so that nobody can rename or remove it.
+    """
     writable: dict[str, bool] = {}
     is_system: dict[str, bool] = {}
     links: dict[str, str] = {}
@@ -92,7 +104,14 @@ def plan(profile: Profile, identity: Identity) -> View:
             links.update(met)
             writable[real] = may_write or writable.get(real, False)
             is_system[real] = system and is_system.get(real, True)
-    binds = _reduced(_bind(path, writable[path], is_system[path], identity) for path in writable)
+    held = [bound for bound in protected if bound.path not in writable]
+    binds = _reduced(
+        [
+            *(_bind(path, writable[path], is_system[path], identity) for path in writable),
+            *(bind for bound in held if (bind := _bind_protected(bound, identity))),
+        ],
+        pins={bound.path for bound in held if bound.pin},
+    )
     roots = [bind.path for bind in binds]
     loose = tuple((path, text) for path, text in links.items() if not is_below(path, roots))
     return View(binds, loose, _witness(roots))
@@ -135,17 +154,31 @@ def _bind(path: str, writable: bool, system: bool, identity: Identity) -> Bind:
             cure="Take it out of the profile.",
         )
     open_to_all = info.st_mode & 0o005 == 0o005 if directory else info.st_mode & 0o004
-    mapped = identity.mode == "root" and info.st_uid != identity.uid and not (system and open_to_all)
-    owner = (info.st_uid, info.st_gid) if mapped else None
+    owner = None if system and open_to_all else _owner(info, identity)
     return Bind(path, writable, directory, (info.st_dev, info.st_ino), owner)
 
 
-def _reduced(binds: Iterable[Bind]) -> tuple[Bind, ...]:
+def _bind_protected(bound: Bound, identity: Identity) -> Bind | None:
+    """None where it is no longer what was found: then the audit after the call has to do."""
+    try:
+        info = os.lstat(bound.path)
+    except OSError:
+        return None
+    if (info.st_dev, info.st_ino) != bound.inode:
+        return None
+    return Bind(bound.path, bound.pin, stat.S_ISDIR(info.st_mode), bound.inode, _owner(info, identity))
+
+
+def _owner(info: os.stat_result, identity: Identity) -> tuple[int, int] | None:
+    return (info.st_uid, info.st_gid) if identity.mode == "root" and info.st_uid != identity.uid else None
+
+
+def _reduced(binds: Iterable[Bind], pins: Container[str]) -> tuple[Bind, ...]:
     kept: list[Bind] = []
     for bind in sorted(binds, key=lambda each: (each.path.count("/"), each.path)):
         above = [each for each in kept if is_below(bind.path, (each.path,))]
         nearest = above[-1] if above else None  # kept is outermost first
-        if nearest is None or (nearest.writable, nearest.owner) != (bind.writable, bind.owner):
+        if nearest is None or bind.path in pins or (nearest.writable, nearest.owner) != (bind.writable, bind.owner):
             kept.append(bind)
     return tuple(kept)
 

@@ -10,7 +10,7 @@ import pytest
 
 from toolcell import SessionKind, Supervisor, ToolResult, base_tools
 from toolcell.cli.mechanisms import IDENTITY, PURPOSE
-from toolcell.cli.promises import PROMISES, VERDICTS
+from toolcell.cli.promises import PROMISES, PROTECTED_NAMES, VERDICTS, lines
 from toolcell_sandbox.report import NAMES, Mechanism, SandboxReport
 
 from .conftest import ALLOWED, Run
@@ -173,3 +173,13 @@ def _in_a_cell(workspace: Path, command: str) -> ToolResult:
             return await session.call("shell", {"command": f"{sys.executable} -I -m toolcell.cli {command}"})
 
     return anyio.run(run)
+
+
+def test_it_says_what_protected_names_rest_on() -> None:
+    whole = SandboxReport(tuple(Mechanism(name, "on") for name in NAMES), "root")
+    assert PROTECTED_NAMES.verdict(whole) == "two layers"
+    bare = whole.changed(Mechanism("mount_namespace", "missing"))
+    assert PROTECTED_NAMES.verdict(bare) == "one layer only"
+    assert any(
+        "off  read-only mounts over those that are there (lacks mount_namespace)" in line for line in lines(bare)
+    )

@@ -62,6 +62,7 @@ def test_every_setting_reaches_its_field(places: Places, tmp_path: Path) -> None
         pass_env = ["LC_ALL"]
         proc = false
         hostname = "cell"
+        protected = [".git/hooks", "Makefile"]
         env.TZ = "UTC"
         limits.wall_s = 1.5
         limits.processes = 5
@@ -78,6 +79,7 @@ def test_every_setting_reaches_its_field(places: Places, tmp_path: Path) -> None
         pass_env=("LC_ALL",),
         proc=False,
         hostname="cell",
+        protected=(".git/hooks", "Makefile"),
         env={"TZ": "UTC"},
         limits=Limits(wall_s=1.5, processes=5),
         network=ProxyNetwork(allow=["example.org", "*.example.com:8443"], max_connections=3),
@@ -153,3 +155,32 @@ def test_what_is_not_a_small_text_file_is_refused_and_never_waited_for(places: P
         with pytest.raises(ConfigError, match=said):
             places.load()
         project.unlink()
+
+
+def test_protected_names_are_added_and_lifted_by_name(places: Places) -> None:
+    default = Profile.for_kind("main").protected
+    for text, wanted in (
+        ('["...", "!conftest.py", "Makefile"]', (*(name for name in default if name != "conftest.py"), "Makefile")),
+        ("[]", ()),
+        ('["Makefile"]', ("Makefile",)),
+    ):
+        places.user(f"[profiles.main]\nprotected = {text}")
+        assert places.load().profiles[MAIN].protected == wanted
+    places.user('[profiles.main]\nprotected = ["...", "!conftest.py"]')
+    places.explicit('[profiles.main]\nprotected = ["...", "conftest.py"]')
+    assert set(places.load().profiles[MAIN].protected) == set(default)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('["...", "!conftest"]', "There is no protected name 'conftest' to lift. Did you mean 'conftest.py'?"),
+        ('["../x"]', "is no pattern of names: '../x'"),
+        ('["/etc"]', "is no pattern of names: '/etc'"),
+        ("[1]", "should be text, is a whole number"),
+    ],
+)
+def test_a_protected_name_that_is_none_is_told_with_its_line(places: Places, text: str, complaint: str) -> None:
+    places.user(f"[profiles.main]\nprotected = {text}")
+    (said,) = places.complaints()
+    assert said.startswith("profiles.main.protected") and complaint in said

@@ -45,6 +45,7 @@ def test_a_project_may_narrow_each_of_these(places: Places, data: Path) -> None:
         system = ["/usr"]
         pass_env = ["TZ"]
         proc = false
+        protected = ["...", "Makefile"]
         limits = {{ wall_s = 3, memory_bytes = 64000000 }}
         network = {{ kind = "proxy", allow = ["www.example.com:443"], max_connections = 2 }}
         [profiles.worker]
@@ -56,6 +57,7 @@ def test_a_project_may_narrow_each_of_these(places: Places, data: Path) -> None:
     assert main.grants == {"read", "net"}
     assert (main.readable, main.writable, main.system) == ((f"{data}/sub",), (), ("/usr",))
     assert (main.pass_env, main.proc, main.limits.wall_s) == (("TZ",), False, 3)
+    assert main.protected == (*Profile().protected, "Makefile")
     assert main.network == ProxyNetwork(allow=["www.example.com:443"], max_connections=2)
     assert config.profiles[WORKER].limits.processes == 4
 
@@ -71,6 +73,8 @@ def test_a_project_may_narrow_each_of_these(places: Places, data: Path) -> None:
         ("writable = ['../data']", "writable", "makes {root}/data writable"),
         ("system = ['../secret']", "system", "makes {root}/secret readable"),
         ("pass_env = ['TZ', 'TOKEN']", "pass_env", "passes the environment variable TOKEN"),
+        ("protected = ['...', '!conftest.py']", "protected", "no longer protects conftest.py"),
+        ("protected = []", "protected", f"no longer protects .git and {len(Profile().protected) - 1} more"),
         ("env = { PATH = '.' }", "env", "is not a limit, a grant or a path"),
         ("hostname = 'me'", "hostname", "is not a limit, a grant or a path"),
         (
@@ -173,6 +177,7 @@ def tables() -> st.SearchStrategy[dict[str, object]]:
             "env": st.dictionaries(st.sampled_from("AB"), st.sampled_from("xy")),
             "network": network,
             "proc": st.booleans(),
+            "protected": st.lists(st.sampled_from(["...", "!conftest.py", "conftest.py", "Makefile"])),
         },
     )
 

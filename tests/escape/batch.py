@@ -140,6 +140,8 @@ class Host:
         (workspace / "dir" / "inner.txt").write_text("inner\n")
         (workspace / "run.sh").write_text("#!/bin/sh\nexit 42\n")
         (workspace / "run.sh").chmod(0o755)
+        (workspace / "repository/.git/hooks").mkdir(parents=True)
+        (workspace / "repository/.git/config").write_text("[core]\n")
         (workspace / "to_secret").symlink_to(self.outside / "secret.txt")
         (workspace / "to_outside").symlink_to(self.outside)
         os.link(self.outside / "app.sock", workspace / "listen.sock")
@@ -436,7 +438,11 @@ async def main(order: dict[str, Any]) -> None:
         limits = LIMITS.replace(processes=order["processes"])
         profiles = {kind: Profile.for_kind(kind.value).replace(limits=limits) for kind in SessionKind}
         async with Supervisor(
-            tools.tools.values(), profiles=profiles, allow_missing=order["allow"], journal=RecentJournal()
+            tools.tools.values(),
+            profiles=profiles,
+            allow_missing=order["allow"],
+            journal=RecentJournal(),
+            quarantine=host.stage / "quarantine",
         ) as supervisor:
             bystander = await supervisor.open_session("main", workspace=host.stage / "bystander")
             tool = next(iter(tools.tools))

@@ -43,7 +43,8 @@ class Scene:
     ctx: Any
     """The call's ToolContext."""
     workspace: str
-    """Has notes.txt, run.sh (0755), dir/inner.txt, and a socket to listen.sock. Read-only without WRITE."""
+    """Has notes.txt, run.sh (0755), dir/inner.txt, repository/.git with config and hooks, and a socket to listen.sock.
+    Read-only without WRITE."""
     outside: str
     """A directory of the host, all in it 0666 or 0777: secret.txt, list.txt, run.sh, dir/, app.sock, app.dgram."""
     supervisor: int

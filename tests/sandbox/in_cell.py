@@ -5,6 +5,7 @@ The code sees `entered` and `arguments`, and may print. "before" runs in the pro
 
 import json
 import sys
+from dataclasses import asdict
 
 from toolcell_sandbox import Identity, Mechanism, Profile, SandboxError, SandboxReport, probe, run
 
@@ -32,8 +33,14 @@ try:
         report=report,
         cgroups=order["cgroups"],
         allow_missing=frozenset(order["missing"]),
+        quarantine=order["quarantine"],
     )
-    answer = {"status": outcome.status, "timed_out": outcome.timed_out}
+    answer = {
+        "status": outcome.status,
+        "timed_out": outcome.timed_out,
+        "findings": [asdict(finding) for finding in outcome.findings],
+        "in_force": outcome.report.to_wire(),
+    }
 except SandboxError as error:
     answer = {"error": error.to_wire() | {"message": str(error)}}
 with open(order["answer"], "w") as file:

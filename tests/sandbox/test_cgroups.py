@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from toolcell_sandbox import Cgroup, CgroupTree, Limits, Profile, SandboxError
+from toolcell_sandbox.mechanisms.cgroup_tree import group_prefix
 
 
 @pytest.fixture
@@ -114,12 +115,17 @@ def test_groups_of_dead_supervisors_are_swept_and_others_are_not(tree: Any) -> N
     with subprocess.Popen(["true"]) as process:
         pass
     mine = tree.create("mine", Limits())
-    stale = [os.path.join(os.path.dirname(path), f"toolcell-{process.pid}-old") for path in mine.paths]
-    for path in stale:
+    bases = [os.path.dirname(path) for path in mine.paths]
+    stale = [os.path.join(base, f"{group_prefix(process.pid)}old") for base in bases]
+    foreign = [os.path.join(base, f"toolcell-{process.pid}-1-of-another-pid-namespace") for base in bases]
+    for path in stale + foreign:
         os.mkdir(path)
-    assert sorted(tree.sweep_stale()) == sorted(stale)
-    assert all(os.path.isdir(path) for path in mine.paths) and not any(os.path.exists(path) for path in stale)
+    assert {*stale} <= {*tree.sweep_stale()}
+    assert all(os.path.isdir(path) for path in (*mine.paths, *foreign))
+    assert not any(os.path.exists(path) for path in stale)
     mine.remove()
+    for path in foreign:
+        os.rmdir(path)
 
 
 def test_a_group_that_cannot_be_made_leaves_nothing(tree: Any) -> None:
@@ -150,5 +156,5 @@ def test_the_unified_layout_is_read_from_its_files(tmp_path: Path) -> None:
     assert (tmp_path / "memory.swap.max").read_text().startswith("0")
     assert (tmp_path / "pids.max").read_text().startswith("7")
     assert (group.oom_kills(), group.pids_refused(), group.memory_peak(), group.cpu_s()) == (2, 5, 4096, 1.5)
-    assert group.processes() == [3, 12] and group.reset_peak() is False
+    assert group.processes() == [3, 12]
     assert CgroupTree({"unified": str(tmp_path)}).controllers == {"memory", "pids", "cpuacct"}

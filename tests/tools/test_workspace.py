@@ -1,6 +1,7 @@
 """The workspace handles, on a real directory."""
 
 import os
+import pickle
 import stat
 from hashlib import sha256
 from pathlib import Path
@@ -13,6 +14,7 @@ from toolcell_tools import (
     DeniedWorkspace,
     Entry,
     MissingCapability,
+    ProtectedName,
     ToolFailure,
     WorkspaceReader,
     WorkspaceWriter,
@@ -226,3 +228,33 @@ def test_a_directory_is_made_with_those_above_it(writer: WorkspaceWriter, root: 
     assert (root / "x" / "y").is_dir()
     with pytest.raises(ToolFailure, match="is a file, not a directory"):
         writer.mkdir("a.txt")
+
+
+def test_a_writer_refuses_what_its_policy_has_a_name_for_before_it_touches_anything(root: Path) -> None:
+    asked: list[tuple[str, bool]] = []
+
+    def protects(path: str, directory: bool) -> str:
+        asked.append((os.path.relpath(path, root), directory))
+        return "the name" if "kept" in path else ""
+
+    writer = WorkspaceWriter(root, protects)
+    (root / "kept").mkdir()
+    (root / "link").symlink_to("kept")
+    (root / "kept" / "file").write_text("old")
+    before = sorted(root.rglob("*"))
+    for refused in (
+        lambda: writer.write_text("kept/file", "new"),
+        lambda: writer.write_bytes("link/file", b"new"),
+        lambda: writer.replace("a.txt", "kept/a.txt"),
+        lambda: writer.replace("kept/file", "a.txt"),
+        lambda: writer.unlink("kept/file"),
+        lambda: writer.mkdir("kept/deep/er"),
+        lambda: writer.check("kept/new"),
+    ):
+        with pytest.raises(ProtectedName, match="protected by the name 'the name'") as caught:
+            refused()
+        assert pickle.loads(pickle.dumps(caught.value)).name == "the name"
+    assert sorted(root.rglob("*")) == before and (root / "kept" / "file").read_text() == "old"
+    assert ("kept/deep/er", True) in asked and ("kept/new", False) in asked
+    writer.write_text("b.txt", "fine")
+    WorkspaceWriter(root).write_text("kept/file", "new")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         ValidationError,
         parse_error,
     )
-    from .failures import MissingCapability, ToolDefinitionError, ToolFailure, Unencodable
+    from .failures import MissingCapability, ProtectedName, ToolDefinitionError, ToolFailure, Unencodable
     from .function import ToolOptions, as_tool, tool
     from .handles import (
         ChannelHandle,
@@ -75,6 +75,7 @@ __all__ = [
     "Overloaded",
     "PermissionDenied",
     "PermissionTier",
+    "ProtectedName",
     "ProtocolViolation",
     "Reporter",
     "ResourceBlock",
@@ -145,6 +146,7 @@ _HOMES = {
     "ValidationError": "errors",
     "parse_error": "errors",
     "MissingCapability": "failures",
+    "ProtectedName": "failures",
     "ToolDefinitionError": "failures",
     "ToolFailure": "failures",
     "Unencodable": "failures",

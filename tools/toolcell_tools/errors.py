@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from .capability import Capability, PermissionTier
-from .failures import MissingCapability, ToolDefinitionError, ToolFailure, Unencodable
+from .failures import MissingCapability, ProtectedName, ToolDefinitionError, ToolFailure, Unencodable
 
 __all__ = [
     "Cancelled",
@@ -17,6 +17,7 @@ __all__ = [
     "MissingCapability",
     "Overloaded",
     "PermissionDenied",
+    "ProtectedName",
     "ProtocolViolation",
     "SandboxUnavailable",
     "Timeout",
@@ -59,7 +60,7 @@ class ExecutionError(ErrorBase):
 
 
 class PermissionDenied(ErrorBase):
-    """The call was not allowed: by tier, by a missing capability, by a hook or by whoever approves."""
+    """The call was not allowed: by tier, a missing capability, a protected name, a hook or by whoever approves."""
 
     kind: Literal["permission_denied"] = "permission_denied"
     tier: PermissionTier | None = None

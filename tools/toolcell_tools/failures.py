@@ -2,7 +2,7 @@
 
 from .capability import Capability
 
-__all__ = ["MissingCapability", "ToolDefinitionError", "ToolFailure", "Unencodable"]
+__all__ = ["MissingCapability", "ProtectedName", "ToolDefinitionError", "ToolFailure", "Unencodable"]
 
 
 class ToolFailure(Exception):
@@ -33,6 +33,24 @@ class MissingCapability(Exception):
 
     def __reduce__(self) -> tuple[type["MissingCapability"], tuple[Capability]]:
         return type(self), (self.capability,)
+
+
+class ProtectedName(Exception):
+    """Raised by the write handle for a path whose name runs later; it becomes PermissionDenied.
+
+    `name` is the protected name, by which the host can lift it.
+    """
+
+    def __init__(self, path: str, name: str) -> None:
+        super().__init__(
+            f"{path!r} is protected by the name {name!r}: such files are run later, outside of the sandbox, so no call "
+            f"may make or change them. Do without it, or ask for the name to be lifted: profile.lifting({name!r})."
+        )
+        self.path = path
+        self.name = name
+
+    def __reduce__(self) -> tuple[type["ProtectedName"], tuple[str, str]]:
+        return type(self), (self.path, self.name)
 
 
 class ToolDefinitionError(ValueError):

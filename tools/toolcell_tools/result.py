@@ -20,12 +20,21 @@ class _Frozen(BaseModel):
 
 
 class Usage(_Frozen):
-    """What the call cost: seconds of wall clock, of waiting before it ran and of processor; memory at its peak."""
+    """What the call cost, by the supervisor's own count: what a tool says of itself is not in it."""
 
     wall_s: float = 0.0
+    """Seconds from its start to its end."""
     queue_s: float = 0.0
+    """Seconds that it waited for a process."""
     cpu_s: float = 0.0
+    """Seconds of processor, of the call with all it started."""
     max_rss_bytes: int = 0
+    """Resident memory of the call's own process at its peak."""
+    memory_bytes: int = 0
+    """Memory of the call with all it started, at its peak: what its cgroup was charged, page cache and scratch files
+    included. Without a cgroup, the most that the watch saw of what processes hold. 0 where nothing was counted."""
+    processes: int = 0
+    """Most processes and threads at once that the watch saw; 0 for a call that was over before it looked."""
     attempts: int = 1
     sent_bytes: int = 0
     received_bytes: int = 0

@@ -4,7 +4,7 @@ import builtins
 import errno
 import os
 import stat
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -13,12 +13,14 @@ from typing import BinaryIO
 
 from .artifact import Artifact, ArtifactLog
 from .capability import Capability
-from .failures import MissingCapability, ToolFailure
+from .failures import MissingCapability, ProtectedName, ToolFailure
 from .paths import failure_of, relative, resolved
 
 __all__ = ["DeniedWorkspace", "Entry", "WorkspaceReader", "WorkspaceWriter"]
 
 StrPath = str | os.PathLike[str]
+Protects = Callable[[str, bool], str]
+"""From an absolute path, and whether a directory is meant, to the protected name that holds there; "" if none does."""
 GLOB_MATCHES = 10_000
 
 
@@ -107,10 +109,14 @@ class DeniedWorkspace(WorkspaceReader):
 
 
 class WorkspaceWriter(_Rooted):
-    """Writes below `root`; `artifacts` is what came of it, one for each path, in order."""
+    """Writes below `root`; `artifacts` is what came of it, one for each path, in order.
 
-    def __init__(self, root: StrPath) -> None:
+    Whatever `protects` has a name for raises ProtectedName before anything is touched.
+    """
+
+    def __init__(self, root: StrPath, protects: Protects | None = None) -> None:
         super().__init__(root)
+        self._protects = protects
         self._log = ArtifactLog()
 
     @property
@@ -157,20 +163,37 @@ class WorkspaceWriter(_Rooted):
         target = self.resolve(parent or ".") / name
         if name in {"", ".", ".."}:
             raise ToolFailure(f"{os.fspath(path)!r} is a directory; only files can be removed")
+        self._refuse_protected(path, target)
         with _failures(path):
             target.unlink()
         return self._note(target, "deleted")
 
     def mkdir(self, path: StrPath) -> None:
         """Make a directory and those above it; no error if it is there."""
+        target = self.resolve(path)
+        self._refuse_protected(path, target, directory=True)
         with _failures(path):
-            _make_directories(self.resolve(path))
+            _make_directories(target)
+
+    def check(self, path: StrPath) -> None:
+        """Raise what writing the file `path` would raise for the path alone, and do nothing else."""
+        self._file(path)
 
     def _file(self, path: StrPath) -> Path:
         target = self.resolve(path)
         if target == self.root or os.fspath(path).endswith("/"):
             raise ToolFailure(f"{os.fspath(path)!r} is a directory; name a file")
+        self._refuse_protected(path, target)
         return target
+
+    def _refuse_protected(self, path: StrPath, target: Path, *, directory: bool = False) -> None:
+        """By the path as it was written, and by where its links lead."""
+        if self._protects is None:
+            return
+        for each in (os.path.normpath(self.root / path), str(target)):
+            name = self._protects(each, directory)
+            if name:
+                raise ProtectedName(os.fspath(path), name)
 
     def _note(self, target: Path, kind: str, digest: str | None = None, size: int | None = None) -> Artifact:
         return self._log.record(Artifact(relative(self.root, target), kind, digest, size))

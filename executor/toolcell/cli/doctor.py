@@ -74,6 +74,7 @@ def machine() -> dict[str, str]:
 def _findings(report: SandboxReport, config: Config | None, kind: str | None) -> dict[str, object]:
     found = {"ok": not report.missing, **machine(), **report.to_wire()}
     found["promises"] = [promise.to_json(report) for promise in promises.PROMISES]
+    found["protected_names"] = promises.PROTECTED_NAMES.to_json(report)
     if config is not None:
         found["settings"] = [str(path) for path in config.files]
         found["profiles"] = {each.value: _shown(config.profiles[each]) for each in _kinds(kind)}

@@ -106,11 +106,23 @@ PROMISES: tuple[Promise, ...] = (
 )
 
 
+PROTECTED_NAMES = Promise(
+    "make or change files that run later, where it may write",
+    (_needs("read-only mounts over those that are there", OWN_ROOT), _needs("an audit after each call, from outside")),
+)
+"""What holds in a writable workspace besides, unless the profile lifts the name. Not one of the seven promises."""
+
+
 def lines(report: SandboxReport) -> Iterator[str]:
     """For each promise its verdict, and below it the two layers."""
     for number, promise in enumerate(PROMISES, 1):
-        verdict = promise.verdict(report)
-        yield f"  {number} {promise.text}: {click.style(verdict, fg=_COLOUR[verdict])}"
-        for layer in promise.layers:
-            lacking = "" if layer.is_on(report.on) else f" (lacks {', '.join(layer.lacks(report.on))})"
-            yield f"      {'on ' if not lacking else 'off'}  {layer.text}{lacking}"
+        yield from _lines(str(number), promise, report)
+    yield from _lines("+", PROTECTED_NAMES, report)
+
+
+def _lines(mark: str, promise: Promise, report: SandboxReport) -> Iterator[str]:
+    verdict = promise.verdict(report)
+    yield f"  {mark} {promise.text}: {click.style(verdict, fg=_COLOUR[verdict])}"
+    for layer in promise.layers:
+        lacking = "" if layer.is_on(report.on) else f" (lacks {', '.join(layer.lacks(report.on))})"
+        yield f"      {'on ' if not lacking else 'off'}  {layer.text}{lacking}"

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from toolcell.errors import ConfigError, ConfigProblem
 from toolcell_sandbox.profile import Profile
+from toolcell_sandbox.protected import lifted
 from toolcell_tools.capability import SessionKind
 
 from .narrowing import widenings
@@ -141,12 +142,20 @@ def _field(profile: Profile, name: str, value: Any, source: Source) -> object:
             return tuple(source.path(path) for path in value)
         case "env":
             return {**profile.env, **value}
-        case "pass_env" | "protected":
+        case "pass_env":
             return tuple(value)
+        case "protected":
+            return _protected(profile.protected, value)
         case "network":
             return network_of(value)
         case _:
             return value
+
+
+def _protected(below: tuple[str, ...], names: list[str]) -> tuple[str, ...]:
+    """A list of protected names, in which "..." stands for those below it and "!name" takes one out."""
+    kept = [each for name in names for each in (below if name == "..." else (name,)) if not each.startswith("!")]
+    return lifted(dict.fromkeys(kept), *(name[1:] for name in names if name.startswith("!")))
 
 
 def _existing(path: str) -> str:

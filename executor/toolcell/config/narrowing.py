@@ -12,7 +12,7 @@ from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.network import is_narrower
 from toolcell_sandbox.profile import Profile, is_below
 
-from .schema import HAS_PROTECTED, Complaint
+from .schema import Complaint
 
 Rule = Callable[[Profile, Profile], Iterator[Complaint]]
 """What is wider in the second profile than in the first: the key below the field, and in which way."""
@@ -69,10 +69,10 @@ def _network(old: Profile, new: Profile) -> Iterator[Complaint]:
 
 
 def _protected(old: Profile, new: Profile) -> Iterator[Complaint]:
-    after: tuple[str, ...] = getattr(new, "protected", ())
-    for name in getattr(old, "protected", ()):
-        if name not in after:
-            yield (), f"no longer protects {name}"
+    missing = [name for name in old.protected if name not in new.protected]
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        yield (), f"no longer protects {missing[0]}{more}"
 
 
 def _proc(old: Profile, new: Profile) -> Iterator[Complaint]:
@@ -92,6 +92,6 @@ _RULES: Mapping[str, Rule] = {
     "system": _system,
     "pass_env": _pass_env,
     "network": _network,
-    **({"protected": _protected} if HAS_PROTECTED else {}),
+    "protected": _protected,
     "proc": _proc,
 }

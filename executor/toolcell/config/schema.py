@@ -13,6 +13,7 @@ from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.network import Network, NoNetwork, ProxyNetwork
 from toolcell_sandbox.network import from_wire as network_from_wire
 from toolcell_sandbox.profile import CAPABILITIES, WORKER_CAPABILITIES, Profile
+from toolcell_sandbox.protected import check as check_names
 from toolcell_sandbox.report import NAMES
 from toolcell_tools.capability import SessionKind
 
@@ -127,6 +128,17 @@ def variable_name(name: str, key: Key) -> Iterator[Complaint]:
         yield key, "is not a name of an environment variable. Leave out '=' and what follows."
 
 
+def names(value: object) -> Iterator[Complaint]:
+    """Protected names; "..." for those below, and "!name" for one that is lifted. `load` looks whether it is there."""
+    wrong = list(texts(value))
+    yield from wrong
+    for index, name in enumerate(() if wrong else strings(value)):
+        try:
+            check_names([name.removeprefix("!")] if name != "..." else [])
+        except ValueError as error:
+            yield (index,), str(error)
+
+
 def limit(name: str) -> Check:
     def check(value: object) -> Iterator[Complaint]:
         number: Any = value
@@ -200,8 +212,6 @@ def strings(value: object) -> list[str]:
     return [str(each) for each in cast("Sequence[object]", value)]
 
 
-HAS_PROTECTED = "protected" in {each.name for each in fields(Profile)}
-
 # -- the tables --------------------------------------------------------------------------------------------------------
 
 PROFILE: Schema = {
@@ -215,7 +225,7 @@ PROFILE: Schema = {
     "network": network,
     "proc": flag,
     "hostname": of_profile("hostname", text),
-    **({"protected": texts} if HAS_PROTECTED else {}),
+    "protected": names,
 }
 """The fields of Profile but `cwd`, which each call sets."""
 

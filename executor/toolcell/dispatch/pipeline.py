@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, Any
 from toolcell.call import ToolCall
 from toolcell.journal import Record
 from toolcell.pool.run import Outcome, Run
+from toolcell.sessions.protection import Watch
+from toolcell_sandbox.errors import SandboxError
 from toolcell_tools.definition import Tool
-from toolcell_tools.errors import PermissionDenied, ToolError, UnknownTool, ValidationError
+from toolcell_tools.errors import PermissionDenied, SandboxUnavailable, ToolError, UnknownTool, ValidationError
 from toolcell_tools.result import ToolResult, Usage
 from toolcell_tools.toolsets import ToolsetError
 
 from . import approval, hooks, host
+from .audit import trespass
 from .permission import denial, of_provider, permit
 from .pool import in_pool
 from .result import result_of
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 Repair = Callable[[ValidationError], Awaitable[dict[str, Any]]]
 TRACEBACK_CHARS = 20_000
 MAX_ATTEMPTS = 3  # ADR-0004: at most two retries of a call whose arguments do not validate
+_NOTHING: dict[str, Any] = {"output": None, "display": "", "artifacts": [], "content": [], "values": {}}
 _log = logging.getLogger("toolcell.tool")
 
 
@@ -94,11 +98,18 @@ async def attempt(session: "Session", call: ToolCall, *, timeout: float | None, 
     # run
     wall_s = timeout if timeout is not None else tool.timeout or route.limits.wall_s
     run: Run | None = None
+    watch: Watch | None = None
     if tool.placement == "host":
         outcome = await host.run(session, tool, call, wall_s, on_progress)
     else:
-        run = session.new_run(route, call, wall_s, on_progress)
-        outcome = await in_pool(session, run)
+        if route.guarded is not None:
+            try:
+                watch = await route.guarded.enter(kept=session.has_kept_writers(route))
+            except SandboxError as error:
+                refusal = SandboxUnavailable(message=str(error), mechanism=error.mechanism, cure=error.cure)
+                return _refused(session, call, tool, refusal)
+        run = session.new_run(route, call, wall_s, on_progress, watch)
+        outcome = await in_pool(session, run, route.guarded, watch)
     # render
     result = result_of(
         outcome,
@@ -111,6 +122,10 @@ async def attempt(session: "Session", call: ToolCall, *, timeout: float | None, 
     )
     if result.error is not None and outcome.ending == "result" and run is not None and run.cell is not None:
         run.cell.condemn(run, result.error.message)
+    elif watch is not None and outcome.ending in ("result", "error"):
+        denied = trespass(tool.declaration, watch)
+        if denied is not None:
+            result = result.model_copy(update={**_NOTHING, "error": denied})
     if result.values:
         session.values.update(result.values)
     # after hooks
@@ -161,6 +176,8 @@ def _record(session: "Session", call: ToolCall, result: ToolResult, outcome: Out
         "queue_s": result.usage.queue_s,
         "cpu_s": result.usage.cpu_s,
         "max_rss_bytes": result.usage.max_rss_bytes,
+        "memory_bytes": result.usage.memory_bytes,
+        "processes": result.usage.processes,
     }
     if result.error is not None:
         data["message"] = result.error.message

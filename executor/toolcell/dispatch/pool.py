@@ -3,19 +3,30 @@
 from typing import TYPE_CHECKING
 
 from toolcell.pool.run import Outcome, Run
+from toolcell.sessions.protection import Guarded, Watch
+
+from .audit import audit
 
 if TYPE_CHECKING:
     from toolcell.session import Session
 
 
-async def in_pool(session: "Session", run: Run) -> Outcome:
-    """Submit and wait. If the waiting task is cancelled, the call is ended behind it and nothing is left running."""
+async def in_pool(
+    session: "Session", run: Run, guarded: Guarded | None = None, watch: Watch | None = None
+) -> Outcome:
+    """Submit and wait, until the outcome is there and the audit done. If the waiting task is cancelled, the call is
+    ended and audited behind it, and nothing is left running.
+    """
     session.pool.submit(run)
     try:
         if run.outcome is None:
             await run.waiter.wait()
+        if guarded is not None and watch is not None:
+            await audit(session, run, guarded, watch)
     except BaseException:
         session.pool.cancel(run)
+        if guarded is not None and watch is not None:
+            session.in_background(audit, session, run, guarded, watch)
         raise
     assert run.outcome is not None
     return run.outcome

@@ -59,6 +59,8 @@ def result_of(
         queue_s=outcome.queue_s,
         cpu_s=outcome.cpu_s,
         max_rss_bytes=outcome.max_rss_bytes,
+        memory_bytes=outcome.memory_bytes,
+        processes=outcome.tasks,
         attempts=attempts,
         sent_bytes=0,
         received_bytes=0,

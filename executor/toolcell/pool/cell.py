@@ -17,6 +17,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from enum import Enum
 from typing import Protocol, cast
 
@@ -113,6 +114,7 @@ class Cell:
         self._stderr = Capture(KEEP_OUTPUT_BYTES)
         self._verdict: Outcome | None = None  # what the call ends with once its processes are gone
         self._last_run: Run | None = None
+        self._leaving: Run | None = None  # has ended, and its processes may still be there
         self._recycled = 0
         self._process = 0  # the number of the call process that waits or works, counted by the init
         self._watchdog: Deadline | None = None
@@ -122,10 +124,11 @@ class Cell:
         self._call_pid = 0
         self._status_fd = -1
         self._cpu_before = 0.0
+        self._peak_before = self._rss_before = 0  # of a kept process, when its status was last read
         self._listener: socket.socket | None = None  # where the cell connects to its proxy, if its profile has one
         self._listening = False
         self._early: list[Ready | Exited] = []  # what the init said before `on_spawned`
-        self.evidence = Evidence(cgroup)
+        self.evidence = Evidence(cgroup, kept=self._kept)
         self._open_descriptors()
         self._to_call = Outbox(self._calls_fd, self._want_room_for_calls)
         self._to_init = Outbox(self._control.fileno(), self._want_room_for_control)
@@ -189,6 +192,8 @@ class Cell:
             "standby": self._standby,
             "cpu_s": profile.limits.cpu_s,
             "result_bytes": profile.limits.result_bytes,
+            "writable": list(profile.writable),
+            "protected": list(profile.protected),
         }
         tools = [dict(tool) for tool in self.spec.tools]
         self._say(Load(cast("list[Field]", tools), cast("dict[str, Field]", options)))
@@ -297,10 +302,19 @@ class Cell:
         self._recycle()
 
     def _measure(self, outcome: Outcome) -> None:
-        """Fill in CPU time and peak memory by the kernel's count, as long as the call process is there to be asked."""
-        if outcome.cpu_s == 0.0:
-            outcome.cpu_s = max(0.0, self._cpu_clock() - self._cpu_before)
-        if self._status_fd >= 0 and not outcome.max_rss_bytes:
+        """Fill in what the call used by the kernel's count, as long as its processes are there to be asked.
+
+        The clock of the call process is exact to the moment, the counters of the tree may be a timer tick behind.
+        """
+        run = self.run
+        if run is None:
+            return
+        tree = self.evidence.account(run.limits, short=time.monotonic() - run.started_at < SHORT_CALL_S)
+        outcome.cpu_s = max(tree.cpu_s, self._cpu_clock() - self._cpu_before)
+        outcome.memory_bytes, outcome.tasks = tree.memory_bytes, tree.tasks
+        if self._kept and 0 < tree.memory_bytes <= self._peak_before:
+            outcome.max_rss_bytes = self._rss_before  # a process's peak does not rise where its group's has not
+        elif self._status_fd >= 0:
             try:
                 status = os.pread(self._status_fd, 4096, 0)
             except ProcessLookupError:
@@ -308,6 +322,7 @@ class Cell:
             start = status.find(b"VmHWM:")
             if start >= 0:
                 outcome.max_rss_bytes = int(status[start + 6 : status.index(b"kB", start)]) * 1024
+                self._peak_before, self._rss_before = tree.memory_bytes, outcome.max_rss_bytes
 
     def _cpu_clock(self) -> float:
         if not self._call_pid:
@@ -327,7 +342,7 @@ class Cell:
             self._deadlines.cancel(run.deadline)
             run.deadline = None
         now = time.monotonic()
-        if now - run.started_at > SHORT_CALL_S:
+        if self._kept and now - run.started_at > SHORT_CALL_S:  # of others, the sweep is the end
             self.evidence.settle()
         outcome.stdout = self._stdout.take()
         outcome.stderr = self._stderr.take()
@@ -336,8 +351,15 @@ class Cell:
             run.listener.on_ended(run)
         except Exception:  # a journal that raises must not keep the caller waiting
             _log.exception("the connections of %r could not be ended", run)
+        self._leaving = run
         run.end(outcome, now)
         self._keeper.on_call_ended(run)
+
+    def _gone(self) -> None:
+        """No process of the call that ended is left."""
+        run, self._leaving = self._leaving, None
+        if run is not None:
+            run.gone.set()
 
     def _recycle(self) -> None:
         """Have the init sweep and make the next standby. Nothing more is written for the old call after this."""
@@ -399,9 +421,13 @@ class Cell:
 
     def _on_terminal(self, outcome: Outcome) -> None:
         self._measure(outcome)
+        if self.run is not None and self.evidence.oom_killed_behind_an_answer(self.run.limits):
+            # A child was: the tool may not have noticed what its answer lacks.
+            outcome = replace(outcome, ending="limit", resource="memory")
         self._conclude(outcome)
         if self._kept:
             self._link.next_kept_call()
+            self._gone()
             self._idle()
         else:
             self._recycle()
@@ -455,17 +481,29 @@ class Cell:
         self._drain()  # what came after the end of the last call is a violation
         if self._doomed:
             return
+        if self._left_behind(own=2 if ready.pid else 1):
+            self.kill()  # its cgroup has them, and the pool kills what is in that
+            return
         self._stdout.clear()
         self._stderr.clear()
+        self.evidence.settle()
         if ready.pid:
             self._note_process()
         self._link.next_call()
         self._idle()
 
+    def _left_behind(self, own: int) -> bool:
+        """Whether more processes than the cell's `own` are there after a sweep, by the count of its cgroup.
+
+        The sweep ends all of a pid namespace; a cell that was allowed to have none cannot see a daemon of its call.
+        """
+        return self.cgroup is not None and self.cgroup.tasks() > own and len(self.cgroup.processes()) > own
+
     def _note_process(self) -> None:
         """Find the call process's pid on the host, and open its status while it surely lives."""
         self._forget_process()
         self._cpu_before = 0.0
+        self._peak_before = 0
         try:
             with open(f"/proc/{self.pid}/task/{self.pid}/children", "rb") as file:
                 children = file.read().split()
@@ -491,17 +529,22 @@ class Cell:
         """The call process is gone. If it answered, this is only the account; if not, this is the outcome."""
         self._forget_process()
         if self.run is None:
+            self._gone()
             if self.state is CellState.READY:  # a standby that died while it waited
                 self._recycle()
             return
         self._drain()
         if self.run is None:  # pyright: ignore[reportUnnecessaryComparison] - draining may have ended it
+            self._gone()
             return
         swept = self._verdict is not None
         outcome = self._verdict or self._outcome_of_exit(exited)
-        outcome.cpu_s = max(exited.cpu_s, outcome.cpu_s)
+        self._measure(outcome)  # what its tree was counted for; the process itself is gone
+        if not self._kept or outcome.cpu_s == 0.0:  # a kept process's account is of its whole life
+            outcome.cpu_s = max(exited.cpu_s - self._cpu_before, outcome.cpu_s)
         outcome.max_rss_bytes = max(exited.max_rss_bytes, outcome.max_rss_bytes)
         self._conclude(outcome)
+        self._gone()
         if not swept:
             self._recycle()
 
@@ -514,6 +557,12 @@ class Cell:
         if resource:
             return Outcome(ending="limit", resource=resource, code=exited.code)
         return Outcome(ending="exited", code=exited.code)
+
+    def _outcome_of_death(self) -> Outcome:
+        """The init is gone too. If the kernel killed for memory, that is why."""
+        if self.evidence.oom_killed():
+            return Outcome(ending="limit", resource="memory")
+        return Outcome(ending="lost", message="The cell ended under the call.")
 
     def _memory_or_processes(self) -> str:
         if self.evidence.oom_killed():
@@ -637,6 +686,11 @@ class Cell:
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
+    def report(self, what: str) -> None:
+        """Put on record, with the last call, what was found behind it."""
+        if self._last_run is not None:
+            self._last_run.listener.on_incident(self._last_run, what)
+
     def kill(self) -> None:
         """Kill the init; the kernel ends the rest. The cell is dead once its pidfd says so."""
         if self.state is CellState.DEAD:
@@ -666,7 +720,8 @@ class Cell:
         self.state = CellState.DEAD
         self._disarm()
         if run is not None:
-            self._conclude(self._verdict or Outcome(ending="lost", message="The cell ended under the call."))
+            self._conclude(self._verdict or self._outcome_of_death())
+        self._gone()
         self._reactor.unwatch(self._epoll.fileno())
         self._epoll.close()
         self._control.close()

@@ -5,38 +5,39 @@ supervisor adds up the tree through psutil and /proc now and then; each process 
 tree by this watch.
 """
 
-import contextlib
 import signal
-from dataclasses import dataclass
-
-import psutil
 
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.mechanisms.cgroups import Cgroup
+
+from .tree import TreeUsage, tree_usage
 
 REFUSED_FORKS = 64
 """So many refused forks in one call are a fork bomb, not a program that copes with EAGAIN."""
 
 
-@dataclass(slots=True)
-class TreeUsage:
-    """What the processes of a call use together."""
-
-    tasks: int = 0  # processes and threads
-    memory_bytes: int = 0
-    cpu_s: float = 0.0
-
-
 class Evidence:
-    """The counters of one cell. `since_last` figures start anew with each call."""
+    """The counters of one cell. What they say is of the call that runs; each begins anew with `new_call`."""
 
-    __slots__ = ("_baseline_bytes", "_cgroup", "_cpu_at_start", "_init_pid", "_oom_kills", "_refused")
+    __slots__ = (
+        "_cgroup",
+        "_cpu_at_start",
+        "_init_pid",
+        "_kept",
+        "_most",
+        "_oom_kills",
+        "_peak",
+        "_peak_at_start",
+        "_refused",
+    )
 
-    def __init__(self, cgroup: Cgroup | None) -> None:
+    def __init__(self, cgroup: Cgroup | None, *, kept: bool) -> None:
         self._cgroup = cgroup
+        self._kept = kept
         self._init_pid = 0
-        self._baseline_bytes = 0
-        self._cpu_at_start: float | None = None
+        self._most = TreeUsage()  # seen in this call
+        self._cpu_at_start: float | None = 0.0
+        self._peak = self._peak_at_start = 0
         self._oom_kills = cgroup.oom_kills() if cgroup else 0
         self._refused = cgroup.pids_refused() if cgroup else 0
 
@@ -44,11 +45,16 @@ class Evidence:
         self._init_pid = init_pid
 
     def new_call(self) -> None:
-        """A call starts; read lazily, so that a short call pays for nothing."""
-        self._cpu_at_start = None
+        """A call starts. It waits for this: a read and a write of files of the cgroup that are open."""
+        self._most = TreeUsage()
+        if self._cgroup is not None:
+            self._cpu_at_start = self._cgroup.cpu_s()
+            self._peak_at_start = 0 if self._cgroup.reset_peak() else self._cgroup.memory_peak() or 0
+        else:
+            self._cpu_at_start = None if self._kept else 0.0  # a new process has used nothing
 
     def settle(self) -> None:
-        """A call ended well: what it did is not held against the next one."""
+        """A call is over and its processes are gone: what they did is not held against the next one."""
         if self._cgroup is not None:
             self._oom_kills = self._cgroup.oom_kills()
             self._refused = self._cgroup.pids_refused()
@@ -60,6 +66,12 @@ class Evidence:
         before, self._oom_kills = self._oom_kills, self._cgroup.oom_kills()
         return self._oom_kills > before
 
+    def oom_killed_behind_an_answer(self, limits: Limits) -> bool:
+        """`oom_killed`, for a call that has just been accounted for. Nearly all are spared the look: what never came
+        near the limit was not killed for it.
+        """
+        return self._peak * 2 > limits.memory_bytes and self.oom_killed()
+
     def forks_refused(self) -> int:
         """How many forks and threads the kernel refused since the last settled call."""
         return self._cgroup.pids_refused() - self._refused if self._cgroup is not None else 0
@@ -70,51 +82,50 @@ class Evidence:
             return "memory"
         if self.forks_refused() >= REFUSED_FORKS:
             return "processes"
+        self._look(limits)
+        if self._cgroup is None:
+            if self._most.tasks > limits.processes:  # the rlimit lets one or two more through, for the cell's own
+                return "processes"
+            if self._most.memory_bytes > limits.memory_bytes:
+                return "memory"
+        return "cpu" if self._most.cpu_s > limits.cpu_s else ""
+
+    def account(self, limits: Limits, *, short: bool) -> TreeUsage:
+        """The most that the whole tree of the call has used, asked for while its processes are there.
+
+        Where no cgroup counts, the processes are added up, but not for a `short` call: of that only the call process
+        itself is known.
+        """
         if self._cgroup is not None:
-            cpu_s = self._cgroup.cpu_s()
-            if cpu_s is not None:
-                if self._cpu_at_start is None:
-                    self._cpu_at_start = cpu_s
-                if cpu_s - self._cpu_at_start > limits.cpu_s:
-                    return "cpu"
-            return ""
-        usage = self.tree_usage()
-        if usage.tasks > limits.processes:  # the rlimit lets one or two more through, for the cell's own
-            return "processes"
-        if usage.memory_bytes > limits.memory_bytes:
-            return "memory"
-        return "cpu" if usage.cpu_s > limits.cpu_s else ""
+            self._count(self._cgroup)
+        elif not short:
+            self._look(limits)
+        return self._most
 
-    def tree_usage(self) -> TreeUsage:
-        """Add up the call's processes: private memory, the largest shared segment, CPU time."""
-        usage = TreeUsage()
-        if not self._init_pid:
-            return usage
-        with contextlib.suppress(psutil.NoSuchProcess):
-            init = psutil.Process(self._init_pid)
-            inherited, _ = _memory(self._init_pid)  # what every fork of the init shares with it, by copy on write
-            shared = 0
-            for process in init.children(recursive=True):
-                with contextlib.suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
-                    times = process.cpu_times()
-                    private, segment = _memory(process.pid)
-                    usage.tasks += process.num_threads()
-                    usage.memory_bytes += max(0, private - inherited)
-                    usage.cpu_s += times.user + times.system + times.children_user + times.children_system
-                    shared = max(shared, segment)
-            usage.memory_bytes += shared
-        return usage
+    def _look(self, limits: Limits) -> None:
+        most = self._most
+        if self._cgroup is not None:
+            most.tasks = max(most.tasks, self._cgroup.tasks() - 1)  # without the init
+            self._count(self._cgroup)
+        elif self._init_pid:
+            now = tree_usage(self._init_pid, limits.memory_bytes)
+            if self._cpu_at_start is None:  # a kept process: what it had used when this call was first looked at
+                self._cpu_at_start = now.cpu_s
+            most.tasks = max(most.tasks, now.tasks)
+            most.memory_bytes = max(most.memory_bytes, now.memory_bytes)
+            most.cpu_s = max(most.cpu_s, now.cpu_s - self._cpu_at_start)
 
-
-def _memory(pid: int) -> tuple[int, int]:
-    """RssAnon and RssShmem of a process in bytes (proc_pid_status(5))."""
-    found = {b"RssAnon": 0, b"RssShmem": 0}
-    with open(f"/proc/{pid}/status", "rb") as file:
-        for line in file:
-            name, _, value = line.partition(b":")
-            if name in found:
-                found[name] = int(value.split()[0]) * 1024
-    return found[b"RssAnon"], found[b"RssShmem"]
+    def _count(self, cgroup: Cgroup) -> None:
+        """What the cgroup has counted since the call began. A peak that an older kernel cannot reset is this call's
+        only if it has grown.
+        """
+        cpu_s, peak = cgroup.cpu_s(), cgroup.memory_peak()
+        if cpu_s is not None and self._cpu_at_start is not None:
+            self._most.cpu_s = cpu_s - self._cpu_at_start
+        if peak is not None:
+            self._peak = peak
+            if peak > self._peak_at_start:
+                self._most.memory_bytes = peak
 
 
 def limit_of_exit(code: int, cpu_s: float, limits: Limits) -> str:

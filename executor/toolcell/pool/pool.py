@@ -1,5 +1,6 @@
 """The pool: carries out what `plan` decided, keeps the zygotes and the cells, and rings the deadlines."""
 
+import logging
 import os
 import random
 import time
@@ -10,7 +11,8 @@ from toolcell.wire.frames import Unpackable
 from toolcell.wire.messages import Failed
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.identity import Identity
-from toolcell_sandbox.mechanisms.cgroups import Cgroup, CgroupTree
+from toolcell_sandbox.mechanisms.cgroup_tree import CgroupTree
+from toolcell_sandbox.mechanisms.cgroups import Cgroup
 from toolcell_sandbox.report import SandboxReport
 
 from .cell import Cell, CellState
@@ -20,10 +22,13 @@ from .reactor import Reactor
 from .run import CellKey, CellSpec, Outcome, Run
 from .zygote import Zygote
 
+_log = logging.getLogger("toolcell.pool")
 WATCH_S = 0.05  # how often running calls are held against the limits of their whole tree
 PRUNE_S = 5.0
 RESTARTS = 5  # zygotes that die this often within RESTART_S are not restarted
 RESTART_S = 10.0
+VACATE_AGAIN_S = 0.005  # how often the cgroup of a dead cell is looked at again until it is empty
+VACATE_S = 10.0  # what SIGKILL has not ended by then hangs in the kernel
 
 
 class Pool:
@@ -67,6 +72,7 @@ class Pool:
         self._userns_sessions: set[str] = set()  # whose workspace cannot be mounted with mapped ids
         self._cgroup_tree: CgroupTree | None = None
         self._free_cgroups: list[Cgroup] = []
+        self._vacating: set[Cell] = set()  # dead cells whose cgroups are not empty yet
         self._watching: Deadline | None = None
         self._on_empty: Callable[[], None] | None = None
 
@@ -88,6 +94,7 @@ class Pool:
 
     async def start(self) -> None:
         """Start the zygotes. Raises SandboxUnavailableError where the sandbox is not whole and not allowed to be."""
+        tree = CgroupTree.detect()  # before the first child: it may be this process's cgroup that has to be divided
         first = self._new_zygote(None)
         try:
             self.report = SandboxReport.from_wire(dict(await first.started()))
@@ -98,10 +105,9 @@ class Pool:
         except BaseException:
             first.close()
             raise
-        if "cgroup" in self.report.on:
-            self._cgroup_tree = CgroupTree.detect()
-        if self._cgroup_tree is not None:
-            self._cgroup_tree.sweep_stale()  # of supervisors that were killed
+        if tree is not None and "cgroup" in self.report.on:
+            self._cgroup_tree = tree
+            tree.sweep_stale()  # of supervisors that were killed
         for _ in range(1, self._zygote_count):
             self._new_zygote(self.report.to_wire())
         self._deadlines.at(time.monotonic() + PRUNE_S, self._prune)
@@ -114,7 +120,7 @@ class Pool:
         for cell in list(self.cells.values()):
             cell.end(Outcome(ending="cancelled"))
             cell.kill()
-        if self.cells:
+        if self.cells or self._vacating:
             empty = self._reactor.waiter()
             self._on_empty = lambda: empty.set(None)
             await empty.wait()
@@ -225,6 +231,8 @@ class Pool:
     # -- cells --------------------------------------------------------------------------------------------------------
 
     def _spawn(self, spec: CellSpec) -> None:
+        for stale in [cell for cell in self.cells.values() if cell.free and spec.key.replaces(cell.spec.key)]:
+            self._retire(stale)
         self._last_id += 1
         id = self._last_id
         cgroup = self._take_cgroup(spec)
@@ -243,6 +251,7 @@ class Pool:
             "profile": spec.profile.to_wire(),
             "identity": {"mode": identity.mode, "uid": identity.uid, "gid": identity.gid, "slot": identity.slot},
             "cgroups": list(cgroup.paths) if cgroup else [],
+            "protected": [[os.fsencode(each.path), each.pin, *each.inode] for each in spec.protected],
         }
         zygote = min(self._zygotes, key=lambda zygote: len(zygote.asked))
         self._zygote_of[id] = zygote
@@ -287,8 +296,14 @@ class Pool:
 
     def on_call_ended(self, run: Run) -> None:
         """A run is over; another that must not overlap with it may start."""
-        if run.exclusive:
-            self._exclusive.discard(run.exclusive)
+        if not run.watched:
+            self.release(run)
+
+    def release(self, run: Run) -> None:
+        """Let another run start that must not overlap with this one. Whoever made a watched run says when."""
+        word, run.exclusive = run.exclusive, ""
+        if word and run.cell is not None:
+            self._exclusive.discard(word)
             if self.waiting:
                 self._reactor.soon(self._pump)
 
@@ -296,20 +311,43 @@ class Pool:
         """A cell is gone, with all its processes and descriptors."""
         del self.cells[cell.id]
         self._zygote_of.pop(cell.id, None)
-        self._free_slots.append(cell.slot)
+        self._vacate(cell, _now() + VACATE_S)
         idle = self._idle.get(cell.spec.key)
         if idle is not None:
             if cell in idle:
                 idle.remove(cell)
             if not idle:
                 del self._idle[cell.spec.key]
-        if cell.cgroup is not None:
-            self._free_cgroups.append(cell.cgroup)
         if failure is not None:
             self._on_start_failed(cell.spec, failure)
-        if self._closing and not self.cells and self._on_empty is not None:
-            self._on_empty()
+        self._check_empty()
         self._pump()
+
+    def _vacate(self, cell: Cell, until: float) -> None:
+        """Free a dead cell's uid and cgroup for another cell, once nothing is left in the cgroup.
+
+        The kernel ends a pid namespace with its init, so there is nothing; this is what holds where that fails, or
+        where a cell was allowed to have no namespace.
+        """
+        left = cell.cgroup.kill_now() if cell.cgroup is not None else []
+        if left and cell not in self._vacating:
+            self._vacating.add(cell)
+            cell.report(f"processes outlived their cell and were killed by its cgroup: {len(left)}")
+        if left and _now() < until:
+            self._deadlines.at(_now() + VACATE_AGAIN_S, lambda: self._vacate(cell, until))
+            return
+        self._vacating.discard(cell)
+        if left:
+            _log.error("%r is given up with its cgroup: %d processes in it do not die", cell, len(left))
+        else:
+            self._free_slots.append(cell.slot)
+            if cell.cgroup is not None:
+                self._free_cgroups.append(cell.cgroup)
+        self._check_empty()
+
+    def _check_empty(self) -> None:
+        if self._closing and not self.cells and not self._vacating and self._on_empty is not None:
+            self._on_empty()
 
     def _on_start_failed(self, spec: CellSpec, failure: Failed) -> None:
         """A cell could not be made: its calls say so, unless there is another honest way to make it."""

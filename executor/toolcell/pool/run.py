@@ -1,13 +1,16 @@
 """A call on its way through the pool, and how it ended."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol
+
+import anyio
 
 from toolcell.wire.frames import Field
 from toolcell.wire.messages import Log, Progress, Request
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.profile import Profile
+from toolcell_sandbox.view import Bound
 
 from .capture import EMPTY, Captured
 from .deadlines import Deadline
@@ -21,14 +24,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CellKey:
-    """What a cell belongs to: one session, one grant set, one set of limits, the tool it keeps alive, if any, and the
-    code that it loads, by digest."""
+    """What a cell belongs to: one session, one grant set, one set of limits, and the tool it keeps alive, if any.
+
+    `workspace` is the device and inode of the directory that it has bound; a directory made anew is another one.
+    `code` is a digest of the tools that it loads, `protected` one of the protected paths that it was made with.
+    """
 
     session_id: str
     grants: frozenset[str]
     limits: Limits
     kept_tool: str = ""
     code: str = ""
+    workspace: tuple[int, int] = (0, 0)
+    protected: str = ""
+
+    def replaces(self, other: "CellKey") -> bool:
+        """Whether no call will ask for a cell of the other key any more: what is protected there has changed since."""
+        return self.protected != other.protected and replace(self, protected=other.protected) == other
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,6 +51,7 @@ class CellSpec:
     profile: Profile
     tools: tuple[Mapping[str, object], ...]
     cwd: str
+    protected: tuple[Bound, ...] = ()
 
 
 Ending = Literal[
@@ -70,7 +83,9 @@ class Outcome:
     wall_s: float = 0.0
     queue_s: float = 0.0
     cpu_s: float = 0.0
-    max_rss_bytes: int = 0
+    max_rss_bytes: int = 0  # of the call process, or of the largest that it has waited for
+    memory_bytes: int = 0  # of the whole tree, at its peak; 0 where nothing counted it
+    tasks: int = 0  # most processes and threads at once, as far as the watch saw
     stdout: Captured = EMPTY
     stderr: Captured = EMPTY
 
@@ -105,6 +120,7 @@ class Run:
         "deadline",
         "deadline_at",
         "exclusive",
+        "gone",
         "limits",
         "listener",
         "outcome",
@@ -113,6 +129,7 @@ class Run:
         "started_at",
         "tool",
         "waiter",
+        "watched",
     )
 
     def __init__(
@@ -129,6 +146,8 @@ class Run:
         exclusive: str,
         listener: Listener,
         waiter: Waiter[object],
+        gone: anyio.Event,
+        watched: bool = False,
     ) -> None:
         self.call_id = call_id
         self.tool = tool
@@ -141,6 +160,8 @@ class Run:
         self.exclusive = exclusive  # runs with the same non-empty word do not overlap
         self.listener = listener
         self.waiter = waiter
+        self.gone = gone  # set when no process of the call is left, kept ones aside
+        self.watched = watched  # it stays exclusive until `Pool.release`, which comes after the audit
         self.started_at = 0.0
         self.cell: Cell | None = None
         self.deadline: Deadline | None = None
@@ -159,4 +180,6 @@ class Run:
         outcome.queue_s = started - self.queued_at
         self.outcome = outcome
         self.waiter.set(outcome)
+        if self.cell is None:
+            self.gone.set()
         return True

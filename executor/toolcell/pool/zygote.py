@@ -5,12 +5,14 @@ The supervisor never forks: `subprocess` execs the interpreter anew (vfork and e
 """
 
 import contextlib
+import errno
+import fcntl
 import os
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, cast
 
@@ -30,6 +32,38 @@ ENVIRONMENT = {
     "TOOLCELL_IN_CELL": "1",
     "MALLOC_ARENA_MAX": "1",  # an arena for each thread would reserve 64 MiB of the limited address space each
 }
+
+
+_zygotes: weakref.WeakSet["Zygote"] = weakref.WeakSet()
+
+
+def _forget_after_fork() -> None:
+    """In a fork of the user's process: close what would keep a zygote, and its cells, from noticing our death."""
+    for zygote in list(_zygotes):
+        zygote.close_inherited()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)
+
+
+def _socketpair() -> tuple[socket.socket, socket.socket]:
+    """Ours and the zygote's, whose number is free there: 0 to 5 are the standard streams and what cells are given.
+
+    A process whose standard streams are closed would get one of them.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        return ours, socket.socket(fileno=fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, 6))
+
+
+_CURES = {
+    errno.EAGAIN: "Raise the limit on processes (ulimit -u).",
+    errno.EMFILE: "Raise the limit on open files (ulimit -n).",
+    errno.ENOENT: "sys.executable must be this Python: set it where Python is embedded.",
+    errno.EACCES: "sys.executable must be this Python, and executable.",
+    errno.ENOMEM: "Free memory, or raise the limit on address space (ulimit -v).",
+}
+GRACE_S = 2.0  # for a zygote to end what cells without a pid namespace have left to it; others are gone at once
 
 
 class Zygote:
@@ -53,6 +87,7 @@ class Zygote:
         self._started = reactor.waiter()
         self._last_words = ""
         self.asked: set[int] = set()  # the cells it has been asked for and has not answered
+        _zygotes.add(self)
 
     def __repr__(self) -> str:
         pid = self._process.pid if self._process else None
@@ -64,11 +99,25 @@ class Zygote:
 
     def start(self, report: Mapping[str, object] | None, allow_missing: frozenset[str]) -> None:
         """Exec the interpreter and send the first request; `started()` waits for the answer."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.setblocking(False)
+        if not os.path.exists("/proc/self"):
+            what, cure = "There is no /proc here, where cells are watched", "Mount it: mount -t proc proc /proc."
+            raise SandboxUnavailableError(f"{what}. {cure}", "proc", cure)
+        try:
+            ours = self._exec()
+        except OSError as error:
+            self.close_inherited()
+            cure = _CURES.get(error.errno or 0, "")
+            what = f"No zygote process could be started: {error}. {cure}".strip()
+            raise SandboxUnavailableError(what, "", cure) from error
+        self._send({"op": "start", "report": report, "allow_missing": sorted(allow_missing)}, ())
+        self._reactor.watch(ours.fileno(), self._on_readable)
+
+    def _exec(self) -> socket.socket:
+        ours, theirs = _socketpair()
         self._socket = ours
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the zygote
         with theirs:
+            ours.setblocking(False)
+            self._stderr = os.fdopen(os.memfd_create("toolcell-zygote"), "r+b")  # no directory need be writable here
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-m", "toolcell.runner", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
@@ -79,8 +128,7 @@ class Zygote:
                 cwd="/",
                 start_new_session=True,
             )
-        self._send({"op": "start", "report": report, "allow_missing": sorted(allow_missing)}, ())
-        self._reactor.watch(ours.fileno(), self._on_readable)
+        return ours
 
     async def started(self) -> Mapping[str, object]:
         """The wire form of the zygote's sandbox report. Raises SandboxUnavailableError if it died instead."""
@@ -124,6 +172,10 @@ class Zygote:
         if message["op"] == "started":
             self._started.set(message["report"])
             return
+        if message["op"] == "refused":
+            refused = Failed(*cast("list[str]", message["failure"]))
+            self._started.set(SandboxUnavailableError(refused.message, refused.mechanism, refused.cure))
+            return
         id = cast("int", message["id"])
         self.asked.discard(id)
         if message["op"] == "spawned" and not fds:  # cut off: no descriptor is left here. Its control socket ends it.
@@ -139,13 +191,13 @@ class Zygote:
         if self._socket is None:
             return
         self.close()
-        self._started.set(
-            SandboxUnavailableError(
-                f"The zygote process ended while it started: {self.last_words() or 'it printed nothing'}. "
-                f"Check that `{sys.executable} -I -c 'import toolcell.runner.zygote'` works: -I leaves out PYTHONPATH "
-                "and packages of `pip install --user`; install toolcell into a virtual environment."
-            )
+        said = self.last_words().rpartition("\n")[2]  # of a traceback, what was raised
+        cure = (
+            f"Check that `{sys.executable} -I -c 'import toolcell.runner.zygote'` works: -I leaves out PYTHONPATH "
+            "and packages of `pip install --user`; install toolcell into a virtual environment."
         )
+        what = f"The zygote process ended while it started: {said or 'it printed nothing'}. {cure}"
+        self._started.set(SandboxUnavailableError(what, "", cure))
         self._on_lost(self)
 
     def last_words(self) -> str:
@@ -162,6 +214,12 @@ class Zygote:
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGKILL)
 
+    def close_inherited(self) -> None:
+        """Close our end, in a process that only has it by a fork. The event loop's registration is not ours to end."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
     def close(self) -> None:
         """Close our end, which ends the zygote and with it every cell it forked; and reap it."""
         if self._socket is None:
@@ -170,9 +228,12 @@ class Zygote:
         self._socket.close()
         self._socket = None
         if self._process is not None:
-            self.kill()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(timeout=5)  # a SIGKILLed process without children in the way: microseconds
+            try:
+                self._process.wait(timeout=GRACE_S)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(timeout=5)  # a SIGKILLed process without children in the way: microseconds
         self.last_words()
         if self._stderr is not None:
             self._stderr.close()

@@ -18,6 +18,7 @@ from toolcell.wire.messages import VERSION, Exited, Failed, Hello, Load, Message
 from toolcell.wire.protocol import CONTROL_LIMITS
 from toolcell_sandbox.enter import Entered
 from toolcell_sandbox.mechanisms import lifetime
+from toolcell_sandbox.protected import protects_below
 
 from . import descendants, fds, loading, serve
 
@@ -34,6 +35,12 @@ class Options:
     standby: bool  # fork the next call process ahead
     cpu_s: float
     result_bytes: int
+    writable: tuple[str, ...]
+    protected: tuple[str, ...]  # names that may not be made or changed below those
+
+    def protects(self, path: str, directory: bool) -> str:
+        """The protected name that holds for an absolute path."""
+        return protects_below(path, self.writable, self.protected, directory=directory)
 
 
 class Control:
@@ -90,8 +97,8 @@ def main(entered: Entered) -> NoReturn:
 
 def _options(fields: dict[str, Field]) -> Options:
     environ = cast("dict[str, str]", fields["environ"])
-    mounts = tuple(cast("list[str]", fields["mounts"]))
-    return Options(**{**fields, "environ": environ, "mounts": mounts})  # type: ignore[arg-type]
+    lists = {name: tuple(cast("list[str]", fields[name])) for name in ("mounts", "writable", "protected")}
+    return Options(**{**fields, **lists, "environ": environ})  # type: ignore[arg-type]
 
 
 class Init:
@@ -157,7 +164,8 @@ class Init:
         if pid == 0:
             try:
                 self._become_call_process()
-                serve.serve(self.loaded, self.options.cpu_s, self.options.result_bytes, kept=self.options.kept)
+                options = self.options
+                serve.serve(self.loaded, options.cpu_s, options.result_bytes, options.protects, kept=options.kept)
             finally:
                 os._exit(70)  # EX_SOFTWARE: serve never returns
         self.child = pid

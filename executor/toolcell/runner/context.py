@@ -11,7 +11,7 @@ from toolcell_tools.capability import Capability, SessionKind
 from toolcell_tools.context import ToolContext
 from toolcell_tools.encode import encode_json
 from toolcell_tools.shell import Shell
-from toolcell_tools.workspace import DeniedWorkspace, WorkspaceReader, WorkspaceWriter
+from toolcell_tools.workspace import DeniedWorkspace, Protects, WorkspaceReader, WorkspaceWriter
 
 from . import handles
 from .link import Link
@@ -45,9 +45,9 @@ def _text(value: object) -> str:
     return str(value).encode("utf-8", "replace").decode()[:LOG_CHARS]
 
 
-def build(call: Call, link: Link) -> ToolContext:
+def build(call: Call, link: Link, protects: Protects) -> ToolContext:
     """The context of `call`. What is granted comes in the call; what the kernel lets through was settled at
-    lockdown.
+    lockdown. `protects` is the policy of protected names, for the write handle to refuse with a sentence.
     """
     given = cast("dict[str, Any]", call.context)
     grants = frozenset(given["grants"])
@@ -65,7 +65,7 @@ def build(call: Call, link: Link) -> ToolContext:
         config=given["config"],
         values=given["values"],
         attempt=given["attempt"],
-        writer=WorkspaceWriter(root) if Capability.WRITE in grants else None,
+        writer=WorkspaceWriter(root, protects) if Capability.WRITE in grants else None,
         shell=Shell(root) if Capability.EXEC in grants else None,
         channel=handles.Channel(link) if Capability.CHANNEL in grants else None,
         memory=handles.MemoryReader(link) if Capability.MEMORY_READ in grants else None,

@@ -18,7 +18,8 @@ from toolcell.wire.messages import VALUES_BYTES, Call, Error, Result
 from toolcell_tools.capability import Capability
 from toolcell_tools.context import ToolContext
 from toolcell_tools.encode import encode_json, encode_return
-from toolcell_tools.failures import MissingCapability, ToolFailure, Unencodable
+from toolcell_tools.failures import MissingCapability, ProtectedName, ToolFailure, Unencodable
+from toolcell_tools.workspace import Protects
 
 from . import context
 from .link import Link
@@ -35,14 +36,14 @@ _SPENT = {
 _fflush = ctypes.CDLL(None).fflush  # flushes every open C stream when given NULL (fflush(3))
 
 
-def run(tool: AnyTool | LoadError | None, call: Call, link: Link) -> Result | Error:
+def run(tool: AnyTool | LoadError | None, call: Call, link: Link, protects: Protects) -> Result | Error:
     """Call the tool; whatever comes of it is an answer. Only the end of the process is not."""
     if tool is None:
         return Error(call.seq, "import", f"the cell has no tool named {call.tool!r}", {})
     if isinstance(tool, LoadError):
         return Error(call.seq, "import", tool.message, {"traceback": tool.traceback})
     try:
-        ctx = context.build(call, link)
+        ctx = context.build(call, link, protects)
         if call.context["preview"]:
             return _previewed(tool, call, ctx)
         try:
@@ -118,6 +119,8 @@ def _failure(seq: int, error: BaseException) -> Error:
     if isinstance(error, MissingCapability):
         capability: Capability = error.capability
         return Error(seq, "permission", _text(str(error)), data | {"capability": str(capability.value)})
+    if isinstance(error, ProtectedName):
+        return Error(seq, "permission", _text(str(error)), data)
     said = _text(error)
     message = f"{type(error).__name__}: {said}"[:MESSAGE_CHARS] if said else type(error).__name__
     if isinstance(error, Unencodable):

@@ -14,6 +14,7 @@ from toolcell.wire.messages import Error, Result
 from toolcell_sandbox.mechanisms.landlock import scope_call
 from toolcell_sandbox.mechanisms.rlimits import limit_cpu, raise_oom_score
 from toolcell_tools import function
+from toolcell_tools.workspace import Protects
 
 from . import perform, warm
 from .link import Link
@@ -31,7 +32,7 @@ def preload() -> None:
         import_module(name)  # what a first use would import in each process anew
 
 
-def serve(loaded: Loaded, cpu_s: float, result_bytes: int, *, kept: bool) -> NoReturn:
+def serve(loaded: Loaded, cpu_s: float, result_bytes: int, protects: Protects, *, kept: bool) -> NoReturn:
     """Become the call process: one more Landlock layer, limits of its own, fresh randomness; then wait for the call."""
     scope_call()
     limit_cpu(cpu_s)
@@ -40,11 +41,11 @@ def serve(loaded: Loaded, cpu_s: float, result_bytes: int, *, kept: bool) -> NoR
     reseed()
     limits = WireLimits.for_results(result_bytes)
     link = Link(limits)
-    warm.warm_up(loaded, link, limits)
+    warm.warm_up(loaded, link, limits, protects)
     me = os.getpid()
     while True:
         call = link.wait_for_call()
-        answer = perform.run(loaded.get(call.tool), call, link)
+        answer = perform.run(loaded.get(call.tool), call, link, protects)
         if os.getpid() != me:
             os._exit(0)  # the tool forked, and this is a child that returned from the tool too
         perform.flush()

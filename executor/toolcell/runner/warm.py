@@ -11,6 +11,7 @@ from toolcell.wire.frames import Field, WireLimits, encode
 from toolcell.wire.messages import Call, Error, Result, to_fields
 from toolcell.wire.protocol import CellLink
 from toolcell_tools.definition import Tool
+from toolcell_tools.workspace import Protects
 
 from . import perform
 from .link import Link
@@ -46,7 +47,7 @@ async def _nothing_async() -> None:
     """What asyncio.run is warmed up with."""
 
 
-def warm_up(loaded: Loaded, link: Link, limits: WireLimits) -> None:
+def warm_up(loaded: Loaded, link: Link, limits: WireLimits, protects: Protects) -> None:
     """Go through a call's motions on `link`, and leave it as it was."""
     for tool in loaded.values():
         if not isinstance(tool, LoadError):
@@ -55,7 +56,7 @@ def warm_up(loaded: Loaded, link: Link, limits: WireLimits) -> None:
         asyncio.run(_nothing_async())
     for _ in range(_ROUNDS):
         link.take(_CALL)
-        answer: Result | Error = perform.run(_TOOL, link.wait_for_call(), link)
+        answer: Result | Error = perform.run(_TOOL, link.wait_for_call(), link, protects)
         perform.flush()
         link.protocol.send(answer)
         link.protocol = CellLink(limits)

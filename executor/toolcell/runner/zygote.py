@@ -24,6 +24,7 @@ from toolcell_sandbox.mechanisms import lifetime
 from toolcell_sandbox.profile import Profile
 from toolcell_sandbox.report import SandboxReport
 from toolcell_sandbox.spawn import spawn
+from toolcell_sandbox.view import Bound
 
 from . import cell, descendants, fds, serve
 
@@ -44,6 +45,14 @@ def fields_of_failure(error: SandboxError) -> Failed:
 def _tell_failure(error: SandboxError) -> None:
     """In the child: report on the cell's own control socket why it cannot become a cell."""
     fds.write_all(fds.CONTROL, encode(to_fields(fields_of_failure(error)), WireLimits()))
+
+
+def _bound(rows: list[list[object]]) -> list[Bound]:
+    """The protected paths, as `pool.pool` sends them: a path may have bytes that are no text."""
+    found: list[Bound] = []
+    for path, pin, device, inode in rows:
+        found.append(Bound(os.fsdecode(cast("bytes", path)), bool(pin), (cast("int", device), cast("int", inode))))
+    return found
 
 
 class Zygote:
@@ -109,9 +118,13 @@ class Zygote:
         """The first request: take over the probe's report, or make it."""
         known = request["report"]
         self.allow_missing = frozenset(cast("list[str]", request["allow_missing"]))
-        self.report = SandboxReport.from_wire(cast("dict[str, object]", known)) if known is not None else probe()
-        if "pid_namespace" in {mechanism.name for mechanism in self.report.missing}:
-            self.children_fd = lifetime.adopt_descendants()
+        try:
+            self.report = SandboxReport.from_wire(cast("dict[str, object]", known)) if known is not None else probe()
+            if "pid_namespace" in {mechanism.name for mechanism in self.report.missing}:
+                self.children_fd = lifetime.adopt_descendants()
+        except SandboxError as error:
+            self.answer({"op": "refused", "failure": list(fields_of_failure(error))})
+            return
         self.answer({"op": "started", "report": self.report.to_wire(), "python": sys.version})
 
     def on_cell(self, request: dict[str, object], received: list[int]) -> int | None:
@@ -128,6 +141,7 @@ class Zygote:
                 keep_fds=(fds.CONTROL, fds.FRAMES_IN, fds.FRAMES_OUT),
                 allow_missing=self.allow_missing,
                 report=self.report,
+                protected=_bound(cast("list[list[object]]", request["protected"])),
             )
         except SandboxError as error:
             self.answer({"op": "failed", "id": request["id"], "failure": list(fields_of_failure(error))})

@@ -1,6 +1,7 @@
 """Grants and profile → what the kernel enforces: the one place where tools meet the sandbox."""
 
 import os
+import site
 import sys
 from collections.abc import Set
 from functools import cache
@@ -18,14 +19,23 @@ from toolcell_tools.result import SandboxSummary
 
 @cache
 def code_roots() -> tuple[str, ...]:
-    """Where our own three packages lie, if the interpreter's prefixes do not hold them (an editable install)."""
+    """Where packages lie that the interpreter's prefixes do not hold: our own three, in an editable install, and the
+    directories of installed packages that a .pth file added.
+    """
     roots: dict[str, None] = {}
-    for package in (toolcell, toolcell_sandbox, toolcell_tools):
-        assert package.__file__ is not None
-        root = os.path.realpath(os.path.dirname(package.__file__))
+    ours = [os.path.dirname(str(package.__file__)) for package in (toolcell, toolcell_sandbox, toolcell_tools)]
+    for directory in (*ours, *_added_packages()):
+        root = os.path.realpath(directory)
         if not is_below(root, [os.path.realpath(sys.prefix), os.path.realpath(sys.base_prefix)]):
             roots[root] = None
     return tuple(roots)
+
+
+def _added_packages() -> list[str]:
+    """Those on this process's path that `python -I` has on its own, too: not by PYTHONPATH, not the user's."""
+    others = {*os.environ.get("PYTHONPATH", "").split(os.pathsep), site.getusersitepackages()}
+    packages = ("site-packages", "dist-packages")
+    return [path for path in sys.path if os.path.basename(path) in packages and path not in others]
 
 
 def session_grants(kind: SessionKind, profile: Profile, parent: Set[Capability] | None) -> frozenset[Capability]:
@@ -44,7 +54,9 @@ def resolved(profile: Profile) -> Profile:
 
 
 def within(profile: Profile, parent: Profile) -> Profile:
-    """A child session's profile: no path, limit, grant, variable or host that its parent's does not have."""
+    """A child session's profile: no path, limit, grant, variable or host that its parent's does not have, and each name
+    that is protected there.
+    """
     readable = (*parent.readable, *parent.writable, *parent.system)
     return profile.replace(
         grants=profile.grants & parent.grants,
@@ -55,6 +67,7 @@ def within(profile: Profile, parent: Profile) -> Profile:
         pass_env=tuple(name for name in profile.pass_env if name in parent.pass_env),
         network=common(profile.network, parent.network),
         proc=profile.proc and parent.proc,
+        protected=tuple(dict.fromkeys((*parent.protected, *profile.protected))),
     )
 
 

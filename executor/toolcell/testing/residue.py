@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Self
 
+from toolcell_sandbox.mechanisms.cgroup_tree import group_prefix
+
 _CONTROLLERS = frozenset({"memory", "pids", "cpuacct"})
 
 
@@ -72,7 +74,7 @@ def cgroups_of(pid: int) -> Iterator[str]:
                 names = os.listdir(directory)
             except FileNotFoundError:
                 continue
-            yield from (os.path.join(directory, name) for name in names if name.startswith(f"toolcell-{pid}-"))
+            yield from (os.path.join(directory, name) for name in names if name.startswith(group_prefix(pid)))
 
 
 def _children() -> Iterator[int]:

@@ -11,14 +11,15 @@ from toolcell_sandbox.identity import (
     detect_mode,
     enter_user_namespace,
     idmap_fd,
+    restriction,
     user_namespace_cure,
 )
-from toolcell_sandbox.mechanisms import capabilities, landlock, mounts, namespaces, seccomp
+from toolcell_sandbox.mechanisms import capabilities, landlock, lifetime, mounts, namespaces, rlimits, seccomp
 from toolcell_sandbox.mechanisms.bpf import ALLOW, Return, assemble
-from toolcell_sandbox.mechanisms.cgroups import CgroupTree
+from toolcell_sandbox.mechanisms.cgroup_tree import CgroupTree
 from toolcell_sandbox.report import NAMES, Mechanism, SandboxReport
 
-from .syscalls import attempt, syscall
+from .syscalls import attempt, fork, syscall
 
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _CURES = {
     **dict.fromkeys(namespaces.FLAGS, namespaces.CURE),
+    "mount_namespace": f"{namespaces.CURE} AppArmor must let it mount, and an outer Landlock sandbox does not.",
     "mount_setattr": "Use a kernel from 5.12; in Docker allow the mount system calls in the seccomp profile.",
     "idmapped_mounts": "Use a kernel from 5.12 and a file system with id-mapped mounts, not overlayfs.",
     "pivot_root": namespaces.CURE,
@@ -45,8 +47,10 @@ def probe(mode: "Mode | None" = None) -> SandboxReport:
     """Try every mechanism for an identity mode (default: the one this process can use).
 
     The caller must be single-threaded: it forks, and a user namespace needs a single thread. Takes about 10 ms.
+    Raises SandboxError where there is no /proc, without which nothing can be tried.
     """
     mode = mode or detect_mode()
+    lifetime.collect_children()
     id_map: int | SandboxError | None = None
     if mode == "root":
         try:
@@ -54,27 +58,36 @@ def probe(mode: "Mode | None" = None) -> SandboxReport:
         except SandboxError as error:
             id_map = error
     found = {name: (number, detail) for name, number, detail in _in_child(mode, id_map)}
-    mechanisms = [_judge(name, *found[name]) for name in NAMES if name in found]
-    return SandboxReport((*mechanisms, _cgroup()), mode)
+    cures = {**_CURES, "user_namespace": user_namespace_cure()}
+    if mode != "root" and (known := restriction()):
+        cures.update(dict.fromkeys(namespaces.FLAGS, known))
+    if isinstance(id_map, SandboxError):
+        cures["idmapped_mounts"] = id_map.cure
+    if found["mount_namespace"][0]:
+        cures.update(dict.fromkeys(("mount_setattr", "idmapped_mounts", "pivot_root"), cures["mount_namespace"]))
+    mechanisms = [_judge(name, *found[name], cures[name]) for name in NAMES if name in found]
+    return SandboxReport((*mechanisms, _cgroup(mode)), mode)
 
 
-def _judge(name: str, number: int, detail: str) -> Mechanism:
+def _judge(name: str, number: int, detail: str, cure: str) -> Mechanism:
     if number == 0:
         return Mechanism(name, "on", detail)
     if name in _SUBSTITUTED:
-        return Mechanism(name, "substituted", f"{_SUBSTITUTED[name]}: {os.strerror(number)}", number, _CURES[name])
-    cure = user_namespace_cure() if name == "user_namespace" else _CURES[name]
+        return Mechanism(name, "substituted", f"{_SUBSTITUTED[name]}: {os.strerror(number)}", number, cure)
     return Mechanism(name, "missing", detail or os.strerror(number), number, cure)
 
 
-def _cgroup() -> Mechanism:
+def _cgroup(mode: "Mode") -> Mechanism:
     tree = CgroupTree.detect()
     if tree is not None:
         return Mechanism("cgroup", "on", " ".join(sorted(tree.controllers)))
+    if mode == "userns-root" and not rlimits.bind_processes():
+        detail = "the limit of processes does not bind uid 0, so there is no substitute for a pids cgroup"
+        cure = "Make memory and pids cgroups writable in the container, or run in it as an ordinary user."
+        return Mechanism("cgroup", "missing", detail, 0, cure)
     detail = "limits of each process, and the supervisor watches the whole cell"
-    return Mechanism(
-        "cgroup", "substituted", detail, 0, "Make memory and pids cgroups writable (systemd: Delegate=yes)."
-    )
+    cure = "Start under `systemd-run --user --scope -p Delegate=yes`, or make memory and pids cgroups writable."
+    return Mechanism("cgroup", "substituted", detail, 0, cure)
 
 
 Finding = tuple[str, int, str]
@@ -82,7 +95,7 @@ Finding = tuple[str, int, str]
 
 def _in_child(mode: "Mode", id_map: "int | SandboxError | None") -> list[Finding]:
     read_end, write_end = os.pipe2(os.O_CLOEXEC)
-    child = os.fork()
+    child = fork("fork the probe")
     if child == 0:
         try:
             os.close(read_end)
@@ -105,14 +118,16 @@ def _in_child(mode: "Mode", id_map: "int | SandboxError | None") -> list[Finding
 
 def _findings(mode: "Mode", id_map: "int | SandboxError | None") -> Iterator[Finding]:
     syscall("prctl", 4, 1, 0, 0, 0, step="set dumpable")
+    entered = 0
     if mode != "root":
-        yield "user_namespace", *_tried(lambda: enter_user_namespace(Identity.for_slot(0, mode)))
+        entered, detail = _tried(lambda: enter_user_namespace(Identity.for_slot(0, mode)))
+        yield "user_namespace", entered, detail
     off: set[str] = set()
     for name, flag in namespaces.FLAGS.items():
-        refused = -attempt("unshare", flag)
+        refused, detail = (errno.EPERM, "needs the user namespace") if entered else _namespace(name, flag)
         if refused:
             off.add(name)
-        yield name, refused, ""
+        yield name, refused, detail
     if "mount_namespace" in off:
         for name in ("mount_setattr", "pivot_root", "proc", *(("idmapped_mounts",) if mode == "root" else ())):
             yield name, errno.EPERM, "needs the mount namespace"
@@ -133,8 +148,23 @@ def _load_a_filter() -> None:
     seccomp.load(assemble([Return(ALLOW)]))
 
 
-def _mount_findings(id_map: "int | SandboxError | None", *, pid_namespace: bool) -> Iterator[Finding]:
+def _namespace(name: str, flag: int) -> tuple[int, str]:
+    """Whether the namespace can be made and used: AppArmor and Landlock let it be made and refuse what it is for."""
+    refused = -attempt("unshare", flag)
+    if refused:
+        return refused, ""
+    if name == "mount_namespace":
+        return _tried(_mount_and_unmount)
+    return _tried(lambda: namespaces.name_host("toolcell")) if name == "uts_namespace" else (0, "")
+
+
+def _mount_and_unmount() -> None:
     mounts.make_private()
+    place = mounts.new_root(0)
+    syscall("umount2", place, mounts.MNT_DETACH, step=f"unmount {place}")
+
+
+def _mount_findings(id_map: "int | SandboxError | None", *, pid_namespace: bool) -> Iterator[Finding]:
     number, detail, tree = 0, "", -1
     try:
         tree = mounts.clone_tree("/dev/null")

@@ -1,6 +1,7 @@
 """One checked door to the kernel: every raw system call of this package goes through `syscall` or `attempt`."""
 
 import ctypes
+import errno
 import os
 
 from toolcell_sandbox.errors import SandboxError
@@ -14,6 +15,11 @@ _syscall = _libc.syscall
 _syscall.restype = ctypes.c_long
 
 AT_FDCWD = -100
+_EXHAUSTED = {
+    errno.EAGAIN: "Raise the limit on processes (ulimit -u, or pids.max of the cgroup that this runs in).",
+    errno.EMFILE: "Raise the limit on open files (ulimit -n): making a cell takes about 60.",
+    errno.ENFILE: "The whole machine is out of open files: raise sysctl fs.file-max.",
+}
 
 
 def _convert(argument: Argument) -> object:
@@ -49,8 +55,18 @@ def syscall(name: str, *arguments: Argument, step: str, mechanism: str = "", cur
     """The system call's result; raises SandboxError, naming `step`, when the kernel refuses."""
     result = attempt(name, *arguments)
     if result < 0:
+        cure = _EXHAUSTED.get(-result, cure)
         raise SandboxError(f"{step} failed", step=step, mechanism=mechanism, errno=-result, cure=cure)
     return result
+
+
+def fork(step: str) -> int:
+    """os.fork; raises SandboxError, naming `step`, where no more processes may be made."""
+    try:
+        return os.fork()
+    except OSError as error:
+        number = error.errno or 0
+        raise SandboxError(f"{step} failed", step=step, errno=number, cure=_EXHAUSTED.get(number, "")) from error
 
 
 def write_file(path: str, text: str, *, step: str, mechanism: str = "", cure: str = "") -> None:

@@ -31,6 +31,12 @@ def adopt_descendants() -> int:
         ) from error
 
 
+def collect_children() -> None:
+    """Let children that end wait for this process, also where SIGCHLD is ignored, which execve hands on."""
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
 def start_session() -> None:
     """A session without a controlling terminal; files of /proc/self that are ours to write; a plain umask."""
     os.setsid()
@@ -55,10 +61,11 @@ def die_with_parent(parent_fd: int) -> None:
 def reset_signals() -> None:
     """Every handler back to its default (Python's SIGINT handler would run in the cell), nothing blocked.
 
-    Signals that are ignored stay so: Python relies on that for SIGPIPE and SIGXFSZ.
+    SIGPIPE and SIGXFSZ stay ignored, as Python relies on it; no other does, whatever the caller's caller ignored.
     """
     for number in signal.valid_signals():
-        if callable(signal.getsignal(number)):
+        handler = signal.getsignal(number)
+        if callable(handler) or (handler is signal.SIG_IGN and number not in (signal.SIGPIPE, signal.SIGXFSZ)):
             signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     signal.set_wakeup_fd(-1)

@@ -56,13 +56,18 @@ def make_private() -> None:
 
 
 def open_trees(view: View, id_maps: Mapping[tuple[int, int], int]) -> list[Tree]:
-    """Detached copies of everything that the view binds, and of the devices."""
+    """Detached copies of everything that the view binds, and of the devices that this machine has."""
     trees = [_open_bind(bind, id_maps) for bind in view.binds]
-    for name in DEVICES:
+    for name in devices():
         fd = clone_tree(f"/dev/{name}")
         set_attributes(fd, ATTR_NOSUID | ATTR_NOEXEC | ATTR_RDONLY)  # read-only does not stop writing to a device
         trees.append(Tree(fd, f"/dev/{name}", directory=False))
     return trees
+
+
+def devices() -> list[str]:
+    """Those of `DEVICES` that /dev has; a container's may have fewer."""
+    return [name for name in DEVICES if os.path.exists(f"/dev/{name}")]
 
 
 def _open_bind(bind: Bind, id_maps: Mapping[tuple[int, int], int]) -> Tree:

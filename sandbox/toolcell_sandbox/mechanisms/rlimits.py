@@ -26,6 +26,23 @@ def most_processes(limits: Limits, pids_cgroup: bool) -> int:
     return limits.processes + OWN_PROCESSES + (BEHIND_CGROUP if pids_cgroup else 0)
 
 
+def bind_processes() -> bool:
+    """Whether RLIMIT_NPROC binds this user. The kernel's uid 0 is exempt, whatever namespaces it is in (kernel/fork.c);
+    the uid 0 of a user namespace is so only where it is uid 0 outside. Tried, in a child.
+    """
+    child = os.fork()
+    if child == 0:
+        resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+        try:
+            grandchild = os.fork()
+        except BlockingIOError:
+            os._exit(1)
+        if grandchild:
+            os.waitpid(grandchild, 0)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+
+
 def apply(limits: Limits, *, in_use: int, address_space: bool, processes: int) -> None:
     """Limit this process and its children. `in_use` is what the interpreter maps already, on top of `memory_bytes`.
 

@@ -3,10 +3,9 @@
 Source: F33; srt #98, codex #7071
 """
 
-from tests.escape.kit import NO_NAMESPACES, Scene, tried, write
+from tests.escape.kit import Ends, Scene, tried, write
 
-EXPECT = "ENOENT"
-VARIES = {NO_NAMESPACES: "EACCES"}
+EXPECT = Ends("permission_denied", "'.git'")
 GRANTS = "read write"
 
 

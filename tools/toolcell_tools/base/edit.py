@@ -34,6 +34,7 @@ def edit(
 ) -> ToolResult:
     """Replace a piece of a text file. The old text must occur exactly once, unless replace_all is set."""
     writer = require(ctx.writer, Capability.WRITE)
+    writer.check(path)
     text = ctx.workspace.read_text(path)
     if "\r\n" in text and old_text not in text:
         # `read` shows lines without their ends; a file with Windows line ends keeps them.

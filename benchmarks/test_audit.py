@@ -1,0 +1,67 @@
+"""The look at a workspace for protected names, which every call that may write takes twice."""
+
+import shutil
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from toolcell_sandbox.audit import RACY_NS, ProtectedTree
+from toolcell_sandbox.protected import DEFAULT_PROTECTED
+
+from .conftest import Publish
+from .interleave import Block, Case, interleave
+from .replay import recorded_time
+from .report import Figure
+
+pytestmark = pytest.mark.benchmark(timer=recorded_time)
+
+FILES = 8
+
+
+@pytest.mark.parametrize("directories", [10, 1_000, 10_000])
+def test_a_look_for_protected_names(publish: Publish, directories: int) -> None:
+    publish(partial(look, directories), 20)
+
+
+async def look(directories: int, rounds: int, workspace: Path) -> Figure:
+    root = workspace / "tree"
+    grow(root, directories)
+    try:
+        tree = ProtectedTree(str(root), DEFAULT_PROTECTED)
+        tree.refresh()
+
+        def afresh() -> None:
+            ProtectedTree(str(root), DEFAULT_PROTECTED).refresh()
+
+        cases = [
+            Case("nothing has changed", "ours", timed(tree.refresh)),
+            Case("the first look", "ours", timed(afresh)),
+            Case("rglob", "floor", timed(lambda: sum(1 for _ in root.rglob("*")))),
+        ]
+        return Figure(f"6. A look at {directories:,} directories of {FILES} files", await interleave(cases, rounds))
+    finally:
+        shutil.rmtree(root)
+
+
+def grow(root: Path, directories: int) -> None:
+    """Directories a hundred to each, and a repository with what is protected in one."""
+    (root / ".git" / "hooks").mkdir(parents=True)
+    (root / ".git" / "config").write_text("[core]\n")
+    for number in range(directories):
+        inner = root / f"package{number // 100}" / f"module{number % 100}"
+        inner.mkdir(parents=True)
+        for file in range(FILES):
+            (inner / f"file_{file}.py").touch()
+    time.sleep(2 * RACY_NS / 1e9)
+
+
+def timed(action: Callable[[], object]) -> Block:
+    async def block() -> list[float]:
+        start = time.perf_counter()
+        action()
+        return [time.perf_counter() - start]
+
+    return block

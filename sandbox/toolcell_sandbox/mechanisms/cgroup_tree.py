@@ -1,0 +1,238 @@
+"""Where control groups can be made: detecting v1 hierarchies and delegated v2 groups, and making groups there."""
+
+import errno
+import os
+import time
+from collections.abc import Iterable
+
+from toolcell_sandbox.errors import SandboxError
+from toolcell_sandbox.kernel.syscalls import write_file
+from toolcell_sandbox.limits import Limits
+
+from .cgroups import Cgroup, read_file
+
+CONTROLLERS = frozenset({"memory", "pids"})
+"""What a tree must limit to be of use."""
+DIVIDE_TRIES = 8  # a child may be forked between reading who is in a group and moving them
+_PREFIX = "toolcell-"
+
+
+class CgroupTree:
+    """Where this process may make groups: below its own in each v1 hierarchy, or in a v2 group that it may divide."""
+
+    def __init__(self, bases: dict[str, str]) -> None:
+        self._bases = bases
+
+    def __repr__(self) -> str:
+        return f"<CgroupTree {self._bases}>"
+
+    @property
+    def controllers(self) -> frozenset[str]:
+        """What a group of this tree limits or counts, of memory, pids and cpuacct."""
+        return frozenset({"memory", "pids", "cpuacct"} if "unified" in self._bases else self._bases)
+
+    @classmethod
+    def detect(cls) -> "CgroupTree | None":
+        """The tree if groups with memory and process limits can be made here, else None. Tries by making one.
+
+        In a v2 group that was delegated to this process alone (`systemd-run --user --scope -p Delegate=yes`), the
+        process and its children move to a group `toolcell-supervisor` below it: a group that has processes cannot
+        pass controllers on (cgroups(7), "no internal processes").
+        """
+        mounts = list(_mounts())
+        for bases in (_v2_bases(mounts), _v1_bases(mounts)):
+            if bases is None:
+                continue
+            tree = cls(bases)
+            try:
+                group = tree.create(f"probe-{time.monotonic_ns()}", Limits())
+            except (SandboxError, OSError):
+                continue  # not writable: then not this one
+            group.remove()
+            return tree
+        return None
+
+    def create(self, name: str, limits: Limits) -> Cgroup:
+        """A new group `toolcell-<pid>-<pid namespace>-<name>` with these limits."""
+        full = f"{group_prefix(os.getpid())}{name}"
+        group = Cgroup({controller: os.path.join(base, full) for controller, base in self._bases.items()})
+        made: list[str] = []
+        try:
+            for path in group.paths:
+                os.mkdir(path)
+                made.append(path)
+            group.set_limits(limits)
+        except (OSError, SandboxError):
+            for path in made:
+                os.rmdir(path)
+            raise
+        return group
+
+    def sweep_stale(self) -> list[str]:
+        """Remove the empty groups of dead supervisors of this pid namespace; returns their paths. Whether one of
+        another namespace, of a container on the same hierarchy, lives cannot be told from here."""
+        removed: list[str] = []
+        namespace = str(_pid_namespace())
+        for base in dict.fromkeys(self._bases.values()):
+            for entry in os.listdir(base):
+                owner, _, rest = entry.removeprefix(_PREFIX).partition("-")
+                ours = entry.startswith(_PREFIX) and owner.isdecimal() and rest.partition("-")[0] == namespace
+                if not ours or _is_alive(int(owner)):
+                    continue
+                try:
+                    os.rmdir(os.path.join(base, entry))
+                except OSError as error:
+                    if error.errno in (errno.EBUSY, errno.ENOENT, errno.ENOTEMPTY):
+                        continue  # still in use, or another supervisor swept it
+                    raise
+                removed.append(os.path.join(base, entry))
+        return removed
+
+
+def group_prefix(pid: int) -> str:
+    """How the names of the groups begin that this process's namespace knows as made by `pid`."""
+    return f"{_PREFIX}{pid}-{_pid_namespace()}-"
+
+
+def _pid_namespace() -> int:
+    return os.stat("/proc/self/ns/pid").st_ino
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # another user's
+    return True
+
+
+Mount = tuple[str, str, str, list[str]]
+
+
+def _mounts() -> Iterable[Mount]:
+    """The cgroup mounts: kind, mount point, root within the hierarchy, options (v1: the controllers)."""
+    for line in read_file("/proc/self/mountinfo").splitlines():
+        left, _, right = line.partition(" - ")
+        kind, _source, options = right.split(" ", 2)
+        if kind in ("cgroup", "cgroup2"):
+            fields = left.split(" ")
+            yield kind, fields[4], fields[3], options.split(",")
+
+
+def _own(controller: str) -> str | None:
+    for line in read_file("/proc/self/cgroup").splitlines():
+        number, controllers, path = line.split(":", 2)
+        if (number == "0") if controller == "unified" else (controller in controllers.split(",")):
+            return path
+    return None
+
+
+def _below(mount_point: str, root: str, own: str | None) -> str | None:
+    """The directory of this process's own group, as far as the mount shows it (a container's shows its own root)."""
+    if own is None:
+        return None
+    relative = own.removeprefix(root.rstrip("/")) if own.startswith(root) else "/"
+    path = os.path.normpath(mount_point + "/" + relative)
+    return path if os.path.isdir(path) else mount_point
+
+
+def _v1_bases(mounts: Iterable[Mount]) -> dict[str, str] | None:
+    bases: dict[str, str] = {}
+    for kind, mount_point, root, options in mounts:
+        for controller in {"memory", "pids", "cpuacct"} & set(options) if kind == "cgroup" else ():
+            path = _below(mount_point, root, _own(controller))
+            if path is not None:
+                bases[controller] = path
+    return bases if bases.keys() >= CONTROLLERS else None
+
+
+def _v2_bases(mounts: Iterable[Mount]) -> dict[str, str] | None:
+    for kind, mount_point, root, _options in mounts:
+        own = _below(mount_point, root, _own("unified")) if kind == "cgroup2" else None
+        if own is None or not os.path.exists(f"{own}/cgroup.subtree_control"):
+            continue  # no v2, or something else is mounted over it
+        base = _to_divide(own, mount_point)
+        if base is not None:
+            return {"unified": base}
+    return None
+
+
+def _to_divide(own: str, mount_point: str) -> str | None:
+    """The group in which groups of cells may be made, by a process whose own group is `own`.
+
+    Its own or the one above, if that is delegated: what lies higher has another manager, which may take controllers
+    back as it likes (systemd's single-writer rule, https://systemd.io/CGROUP_DELEGATION). Root, where nothing is
+    delegated, uses the nearest ancestor that passes the controllers on.
+    """
+    above = os.path.dirname(own) if own != mount_point else own
+    for path in dict.fromkeys((own, above)):
+        if is_delegated(path, mount_point) and (_passed_on(path) >= CONTROLLERS or divide(path, CONTROLLERS)):
+            return path
+    while os.geteuid() == 0 and own.startswith(mount_point):
+        if _passed_on(own) >= CONTROLLERS:
+            return own
+        own = os.path.dirname(own)
+    return None
+
+
+def _passed_on(path: str) -> set[str]:
+    return set(read_file(f"{path}/cgroup.subtree_control").split())
+
+
+def is_delegated(path: str, mount_point: str) -> bool:
+    """Whether a v2 group is its users' to divide: its manager says so, it is the top of all that there is to be seen,
+    or it belongs to this user and the group above does not.
+    """
+    for name in ("user.delegate", "trusted.delegate"):  # systemd from 251, and before
+        try:
+            if os.getxattr(path, name) == b"1":
+                return True
+        except OSError as error:
+            if error.errno not in (errno.ENODATA, errno.ENOTSUP, errno.EPERM):
+                raise
+    if path == mount_point:
+        return os.stat(path).st_uid == os.geteuid()
+    me = os.geteuid()
+    return me != 0 and os.stat(path).st_uid == me != os.stat(os.path.dirname(path)).st_uid
+
+
+def divide(path: str, controllers: frozenset[str]) -> bool:
+    """Have a v2 group pass `controllers` on to the groups below it; whether it does now.
+
+    The processes that are in it go to `toolcell-supervisor` below, if all are this one or its descendants. Where
+    others are in it too, nothing is moved.
+    """
+    if not controllers <= set(read_file(f"{path}/cgroup.controllers").split()):
+        return False
+    wanted = " ".join(f"+{name}" for name in sorted(controllers))
+    for _ in range(DIVIDE_TRIES):
+        try:
+            write_file(f"{path}/cgroup.subtree_control", wanted, step="pass controllers on", mechanism="cgroup")
+            return True
+        except SandboxError as error:
+            if error.errno != errno.EBUSY:
+                return False  # not ours to write
+        pids = [int(pid) for pid in read_file(f"{path}/cgroup.procs").split()]
+        if not all(_descends_from(os.getpid(), pid) for pid in pids):
+            return False
+        leaf = f"{path}/{_PREFIX}supervisor"
+        os.makedirs(leaf, exist_ok=True)
+        for pid in pids:
+            try:
+                write_file(f"{leaf}/cgroup.procs", str(pid), step="move to a group of our own", mechanism="cgroup")
+            except SandboxError as error:
+                if error.errno != errno.ESRCH:  # it has ended meanwhile
+                    raise
+    return False
+
+
+def _descends_from(ancestor: int, pid: int) -> bool:
+    while pid > 1 and pid != ancestor:
+        try:
+            stat = read_file(f"/proc/{pid}/stat")
+        except (FileNotFoundError, ProcessLookupError):
+            return True  # it has ended, which is as good
+        pid = int(stat.rpartition(")")[2].split()[1])
+    return pid == ancestor

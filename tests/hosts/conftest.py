@@ -1,0 +1,79 @@
+"""Running a program on another kind of host, as root or as an ordinary user."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import toolcell_sandbox
+from toolcell_sandbox.profile import python_paths
+
+HERE = Path(__file__).parent
+AS_USER = HERE.parent / "sandbox" / "as_user.py"
+REPOSITORY = Path(toolcell_sandbox.__file__).parent.parent.parent
+USER = 12399  # of these tests alone: RLIMIT_NPROC counts all processes of a user
+PYTHON = (sys.executable, "-I")
+Found = dict[str, Any]
+
+
+def command_on(
+    steps: str, command: Sequence[str], *, user: bool = False, then: str = "", reach: Sequence[str] = ()
+) -> list[str]:
+    """The words that run `command` on the host that `steps` make. `user` has an ordinary user run it, who does the
+    steps `then`; `reach` are paths that this user must reach.
+    """
+    line = list(command)
+    if then:
+        line = [*PYTHON, str(HERE / "host.py"), *then.split(), "--", *line]
+    if user and os.geteuid() == 0:
+        paths = [*python_paths(), str(REPOSITORY), str(HERE), *reach]
+        line = [*PYTHON, str(AS_USER), str(USER), *paths, "--", *line]
+    return [*PYTHON, str(HERE / "host.py"), *steps.split(), "--", *line] if steps else line
+
+
+def told(command: Sequence[str], **options: Any) -> Found:
+    """What the program printed: one JSON object."""
+    done = subprocess.run(command, **{"capture_output": True, "text": True, "timeout": 60, "cwd": "/", **options})
+    assert done.returncode == 0 and done.stdout, (done.returncode, done.stdout, done.stderr)
+    found: Found = json.loads(done.stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def open_directory() -> Iterator[Path]:
+    """A directory that an ordinary user can reach. pytest's own are 0700, and each run of pytest makes them so anew."""
+    with tempfile.TemporaryDirectory(prefix="toolcell-hosts-", dir="/var/tmp") as path:
+        os.chmod(path, 0o755)
+        yield Path(path)
+
+
+@pytest.fixture
+def host(open_directory: Path, request: pytest.FixtureRequest) -> Callable[..., Found]:
+    """`host(steps, user=…, then=…, allow=…)`: what scene.py found there."""
+
+    def run(steps: str = "", *, user: bool = False, then: str = "", allow: Sequence[str] = ()) -> Found:
+        workspace = open_directory / f"workspace-{len(list(open_directory.iterdir()))}"
+        workspace.mkdir()
+        if user and os.geteuid() == 0:
+            os.chown(workspace, USER, USER)
+        steps = steps.format(workspace=workspace)
+        return told(command_on(steps, [*PYTHON, str(HERE / "scene.py"), str(workspace), *allow], user=user, then=then))
+
+    return run
+
+
+WORKS = {"save": "saved 5 characters", "shell": "hellohi\n"}
+
+
+def assert_works(found: Found) -> None:
+    """The tool wrote, the program ran, the processes are bounded."""
+    assert {name: found.get(name) for name in WORKS} == WORKS, found
+    assert found["read"]["content"] == "1\thello", found
+    if "crowd" in found:
+        assert found["crowd"] == "processes" or 0 < found["crowd"] < 24, found  # with the slack of the limits

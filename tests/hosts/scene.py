@@ -1,0 +1,103 @@
+"""What toolcell does on a host, run as a program: `python scene.py WORKSPACE [ALLOW…]`. Prints one JSON object.
+
+The doctor first, then a supervisor and its calls. The tools live in this file, so they are shipped by value.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+import anyio
+
+from toolcell import (
+    Capability,
+    Limits,
+    Profile,
+    SandboxUnavailableError,
+    Session,
+    Supervisor,
+    ToolContext,
+    base_tools,
+    tool,
+)
+
+PROCESSES = 12
+
+
+@tool(needs={Capability.WRITE})
+def save(ctx: ToolContext, path: str, text: str) -> str:
+    """Save text."""
+    assert ctx.writer is not None
+    ctx.writer.write_text(path, text)
+    return f"saved {len(text)} characters"
+
+
+@tool
+def crowd() -> int:
+    """Fork until it is refused; how often it worked."""
+    for made in range(10 * PROCESSES):
+        try:
+            if os.fork() == 0:
+                os.read(0, 1)
+                os._exit(0)
+        except BlockingIOError:
+            return made
+    return 10 * PROCESSES
+
+
+TOOLS = [*base_tools(), save, crowd]
+
+
+def start_doctor() -> subprocess.Popen[str]:
+    command = [sys.executable, "-I", "-m", "toolcell.cli", "doctor", "--json"]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True)
+
+
+def answer_of(doctor: subprocess.Popen[str]) -> dict[str, object]:
+    """Its exit status, and what is not on; of what is missing, the cure."""
+    out, said = doctor.communicate()
+    rows = json.loads(out)["mechanisms"] if out else []
+    missing = {row["name"]: row["cure"] for row in rows if row["state"] == "missing"}
+    substituted = [row["name"] for row in rows if row["state"] == "substituted"]
+    return {"status": doctor.returncode, "said": said, "missing": missing, "substituted": substituted}
+
+
+async def use(session: Session) -> dict[str, object]:
+    """A tool of ours writes, a base tool reads, the shell runs a program: each one's answer, or its error."""
+    found: dict[str, object] = {}
+    for name, arguments in (
+        ("save", {"path": "a.txt", "text": "hello"}),
+        ("read", {"path": "a.txt"}),
+        ("shell", {"command": "echo hi > b.txt && /bin/cat a.txt b.txt"}),
+    ):
+        result = await session.call(name, arguments)
+        answer = result.output if result.error is None else result.error.model_dump()
+        found[name] = answer.get("stdout") or answer if isinstance(answer, dict) else answer
+    return found
+
+
+async def calls(workspace: str, allow: list[str]) -> dict[str, object]:
+    profile = Profile.for_kind("main").replace(limits=Limits(processes=PROCESSES))
+    async with Supervisor(TOOLS, allow_missing=allow) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace, profile=profile)
+        found = await use(session)
+        crowded = await session.call("crowd")
+        error = crowded.error.model_dump() if crowded.error is not None else {}
+        found["crowd"] = error.get("resource") or error or crowded.output
+        return {"identity": supervisor.status().identity, **found}
+
+
+def main(workspace: str, allow: list[str]) -> dict[str, object]:
+    doctor = start_doctor()
+    found: dict[str, object]
+    try:
+        found = anyio.run(calls, workspace, allow)
+    except SandboxUnavailableError as error:
+        found = {"unavailable": str(error), "mechanism": error.mechanism, "cure": error.cure}
+    return {"doctor": answer_of(doctor), **found}
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(sys.argv[1], sys.argv[2:])))

@@ -1,0 +1,60 @@
+"""`python -I leftovers.py MISSING...`: calls that leave a daemon, where cells have no pid namespace to end it with.
+
+Prints a line of JSON: the daemons that were there during the call and after it, the incidents, and what is left of the
+supervisor. Run by `test_leftovers.py`.
+"""
+
+import json
+import os
+import sys
+import tempfile
+from typing import Any
+
+import anyio
+
+from toolcell import RecentJournal, Supervisor, Tool, tool
+from toolcell.testing import misbehaving as m
+from toolcell.testing.residue import Residue
+
+NAME = f"left{os.getpid()}"[:15]
+
+
+def daemons() -> list[int]:
+    """The pids of what calls itself NAME and runs: the zygote has the dead ones as zombies."""
+    found: list[int] = []
+    for entry in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{entry}/stat") as file:
+                name, state = file.read().partition("(")[2].rpartition(")")[::2]
+            if name == NAME and state.split()[0] != "Z":
+                found.append(int(entry))
+        except OSError:
+            continue  # gone meanwhile
+    return found
+
+
+async def main(missing: list[str]) -> None:
+    before, journal, during = Residue.now(), RecentJournal(), list[int]()
+    with tempfile.TemporaryDirectory() as workspace:
+        tools: list[Tool[..., Any]] = [tool(m.leave_a_daemon), tool(m.echo)]
+        async with Supervisor(tools, journal=journal, allow_missing=frozenset(missing)) as supervisor:
+            session = await supervisor.open_session("main", workspace=workspace)
+            left = await session.call("leave_a_daemon", {"name": NAME}, on_progress=lambda *_: during.extend(daemons()))
+            following = await session.call("echo", {"value": 1})
+            with anyio.move_on_after(5):
+                while after := daemons():
+                    await anyio.sleep(0.01)
+    answer = {
+        "outputs": [left.output, following.output],
+        "errors": [str(result.error) for result in (left, following) if result.error],
+        "during": len(during),
+        "after": len(after),
+        "incidents": [record.data["what"] for record in journal.of(kind="incident")],
+        "cgroup": "cgroup" in left.sandbox.on,
+        "residue": Residue.now().beyond(before),
+    }
+    print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    anyio.run(main, sys.argv[1:])

@@ -1,0 +1,248 @@
+"""`python -I limits.py NAME...`: call these tools, print a line of JSON for each: how its call ended, what it cost.
+
+Run as it is, as an ordinary user and without cgroups by `test_limits.py`.
+"""
+
+import errno
+import json
+import mmap
+import os
+import resource
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+
+from toolcell import Limits, Profile, Session, SessionKind, Supervisor, tool
+from toolcell.testing import misbehaving as m
+
+MIB = 1024 * 1024
+LIMITS = Limits(
+    wall_s=20.0,
+    cpu_s=20.0,
+    memory_bytes=128 * MIB,
+    processes=24,
+    open_files=64,
+    file_bytes=4 * MIB,
+    scratch_bytes=8 * MIB,
+    scratch_inodes=1024,
+    output_bytes=MIB,
+    result_bytes=MIB,
+)
+POOL_BYTES = 384 * MIB
+BRIEF_BYTES = 64 * MIB
+BRIEF_S = 0.25
+
+
+def in_a_child(work: Callable[[], object]) -> str:
+    """What becomes of work that a child does: "done", the name of its errno or of its signal, or "MemoryError"."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+            os._exit(0)
+        except OSError as error:
+            os._exit(error.errno or 255)
+        except MemoryError:
+            os._exit(254)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status < 0:
+        return signal.Signals(-status).name
+    return {0: "done", 254: "MemoryError"}.get(status) or errno.errorcode[status]
+
+
+def child_opens_files() -> str:
+    """A child opens descriptors until it may not."""
+    return in_a_child(lambda: m.open_files())
+
+
+def child_writes_a_huge_file() -> str:
+    """A child, which does not ignore SIGXFSZ, writes to one file without end."""
+
+    def work() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        with open("/tmp/huge", "wb") as file:
+            while True:
+                file.write(bytes(MIB))
+
+    return in_a_child(work)
+
+
+def child_fills_the_scratch() -> str:
+    """A child fills the scratch with files."""
+
+    def work() -> None:
+        for number in range(100):
+            with open(f"/tmp/{number}", "wb") as file:
+                file.write(bytes(MIB))
+
+    return in_a_child(work)
+
+
+def child_uses_the_inodes() -> str:
+    """A child makes empty files."""
+
+    def work() -> None:
+        for number in range(5_000):
+            open(f"/tmp/{number}", "w").close()
+
+    return in_a_child(work)
+
+
+def child_asks_for_too_much() -> str:
+    """A child asks for more memory at once than one process may have."""
+    return in_a_child(lambda: _take(400 * MIB))
+
+
+def children_take_too_much() -> str:
+    """Three children hold 60 MiB each for a while."""
+    return _hold_in_children(3, 60 * MIB, 0.4)
+
+
+def children_take_too_much_for_a_moment() -> str:
+    """Two children take 50 MiB each and end; the parent answers as soon as they have, whatever became of them."""
+    return _hold_in_children(2, 50 * MIB, 0.0)
+
+
+def hold_in_children() -> str:
+    """Four children hold 10 MiB each for a while."""
+    return _hold_in_children(4, 10 * MIB, 0.4)
+
+
+def _hold_in_children(count: int, size: int, seconds: float) -> str:
+    for _ in range(count):
+        if os.fork() == 0:
+            held = _take(size)
+            time.sleep(seconds)
+            os._exit(len(held) - size)
+    return "".join(str(os.wait()[1]) for _ in range(count))
+
+
+def _take(size: int) -> bytearray:
+    held = bytearray(size)
+    held[::4096] = b"x" * len(held[::4096])
+    return held
+
+
+def child_floods_the_output() -> str:
+    """A child prints without end."""
+    return in_a_child(lambda: m.flood_the_output())
+
+
+def child_burns() -> str:
+    """A child is in an endless loop."""
+    return in_a_child(lambda: m.loop_for_ever())
+
+
+def pool_that_shares() -> str:
+    """Six children that all read and write one shared mapping of 80 MiB."""
+    shared = mmap.mmap(-1, 80 * MIB)
+    for _ in range(6):
+        if os.fork() == 0:
+            for offset in range(0, len(shared), mmap.PAGESIZE):
+                shared[offset] = 1
+            time.sleep(0.4)
+            os._exit(0)
+    return "".join(str(os.wait()[1]) for _ in range(6))
+
+
+def work_in_children() -> str:
+    """A child that is waited for and an orphan each use the processor for 0.2 s."""
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        if os.fork() == 0:
+            _burn(0.2)
+        else:
+            os._exit(0)
+        os._exit(0)  # with it, the pipe's last writer but us is gone
+    os.wait()
+    os.close(writer)
+    os.read(reader, 1)
+    return in_a_child(lambda: _burn(0.2))
+
+
+def _burn(seconds: float) -> None:
+    until = time.process_time() + seconds
+    while time.process_time() < until:
+        pass
+
+
+def claim_to_have_used_nothing() -> str:
+    """Use the processor for 0.2 s, and read from the process's own account."""
+    _burn(0.2)
+    return "done" if resource.getrusage(resource.RUSAGE_SELF).ru_utime > 0 else "odd"
+
+
+OWN = [
+    child_opens_files,
+    child_writes_a_huge_file,
+    child_fills_the_scratch,
+    child_uses_the_inodes,
+    child_asks_for_too_much,
+    children_take_too_much,
+    children_take_too_much_for_a_moment,
+    child_floods_the_output,
+    child_burns,
+    pool_that_shares,
+    work_in_children,
+    hold_in_children,
+    claim_to_have_used_nothing,
+]
+HOSTILE = [
+    m.eat_memory,
+    m.eat_memory_in_children,
+    m.eat_shared_memory,
+    m.burn_in_short_children,
+    m.fork_bomb,
+    m.thread_bomb,
+    m.open_files,
+    m.write_a_huge_file,
+    m.write_a_huge_file_with_the_default_signal,
+    m.fill_the_scratch,
+    m.fill_the_inodes,
+    m.flood_the_output,
+    m.return_50_mib,
+    m.sleep_for_ever,
+    m.segfault,
+]
+OTHERWISE: dict[str, dict[str, float]] = {
+    "children_take_too_much_for_a_moment": {"memory_bytes": BRIEF_BYTES},
+    "pool_that_shares": {"memory_bytes": POOL_BYTES},
+    "burn_in_short_children": {"cpu_s": BRIEF_S},
+    "child_burns": {"cpu_s": BRIEF_S},
+}
+
+
+async def call(session: Session, name: str) -> dict[str, Any]:
+    result = await session.call(name, timeout=1.0 if name == "sleep_for_ever" else 10.0)
+    error = result.error.model_dump() if result.error is not None else {}
+    return {
+        "name": name,
+        "ends": [error.get("kind", ""), error.get("resource", ""), error.get("limit", 0)],
+        "message": error.get("message", ""),
+        "output": result.output,
+        "usage": result.usage.model_dump(),
+    }
+
+
+async def main(names: list[str]) -> None:
+    """Run the calls one by one, through one supervisor."""
+    widest = LIMITS.replace(memory_bytes=POOL_BYTES)  # a tool's own limits only narrow
+    profile = Profile.for_kind("main").replace(limits=widest)
+    tools = [
+        tool(fn, limits={"memory_bytes": LIMITS.memory_bytes} | OTHERWISE.get(fn.__name__, {}))
+        for fn in [*OWN, *HOSTILE]
+    ]
+    with tempfile.TemporaryDirectory() as workspace:
+        async with Supervisor(tools=tools, profiles={SessionKind.MAIN: profile}) as supervisor:
+            session = await supervisor.open_session("main", workspace=workspace)
+            for name in names:
+                print(json.dumps(await call(session, name)), flush=True)
+
+
+if __name__ == "__main__":
+    anyio.run(main, sys.argv[1:])

@@ -1,0 +1,25 @@
+"""The second layer of "nothing outlives its call": the cgroup of a cell, where the pid namespace is missing."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.escape.machines import Machine, command_on
+
+CLONE_NEWPID = 0x20000000
+NO_PID_NAMESPACE = Machine("no pid namespace", refuse=("unshare,clone", 1, CLONE_NEWPID), allow=("pid_namespace",))
+
+
+@pytest.mark.root
+def test_a_daemon_that_no_pid_namespace_ends_is_ended_by_its_cgroup_and_put_on_record() -> None:
+    script = Path(__file__).parent / "leftovers.py"
+    command = command_on(NO_PID_NAMESPACE, [sys.executable, "-I", str(script), *NO_PID_NAMESPACE.allow])
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["errors"] == [] and answer["outputs"][1] == 1 and answer["cgroup"]
+    assert answer["during"] == 1, "it was there while its call ran, or this tests nothing"
+    assert answer["after"] == 0 and answer["residue"] == []
+    assert any("outlived" in incident for incident in answer["incidents"])

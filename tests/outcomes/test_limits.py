@@ -1,0 +1,134 @@
+"""Each limit, when a call hits it by itself and in its children, on machines with and without control groups.
+
+One table: what the tool does, and how its call ends. `sandbox/README.md` has the same by limit.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.escape.kit import NO_CGROUP, ROOT, ROOTLESS
+from tests.escape.machines import MACHINES, command_on
+
+from toolcell import Limits
+
+from .limits import BRIEF_BYTES, BRIEF_S, LIMITS, MIB
+
+pytestmark = pytest.mark.usefixtures("nothing_is_left_of_the_module")
+
+HERE = Path(__file__).parent
+Ends = tuple[str, str, float]
+
+
+def limit(resource: str, figure: float) -> Ends:
+    return ("limit_exceeded", resource, figure)
+
+
+MEMORY = limit("memory", LIMITS.memory_bytes)
+TABLE: dict[str, Ends | str] = {
+    # memory
+    "eat_memory": MEMORY,
+    "eat_memory_in_children": MEMORY,
+    "eat_shared_memory": MEMORY,
+    "children_take_too_much": MEMORY,
+    "child_asks_for_too_much": "MemoryError",
+    "pool_that_shares": "000000",
+    # processor
+    "burn_in_short_children": limit("cpu", BRIEF_S),
+    "child_burns": limit("cpu", BRIEF_S),
+    # processes and threads
+    "fork_bomb": limit("processes", LIMITS.processes),
+    "thread_bomb": limit("processes", LIMITS.processes),
+    # descriptors
+    "open_files": limit("files", LIMITS.open_files),
+    "child_opens_files": "EMFILE",
+    # files and scratch
+    "write_a_huge_file": limit("file_size", LIMITS.file_bytes),
+    "write_a_huge_file_with_the_default_signal": limit("file_size", LIMITS.file_bytes),
+    "child_writes_a_huge_file": "SIGXFSZ",
+    "fill_the_scratch": limit("scratch", LIMITS.scratch_bytes),
+    "child_fills_the_scratch": "ENOSPC",
+    "child_uses_the_inodes": "ENOSPC",
+    # output and result
+    "flood_the_output": limit("output", LIMITS.output_bytes),
+    "child_floods_the_output": limit("output", LIMITS.output_bytes),
+    "return_50_mib": limit("result", LIMITS.result_bytes),
+    # and what is none
+    "sleep_for_ever": ("timeout", "", 0),
+    "segfault": ("crashed", "", 0),
+}
+ONLY_WITH_A_CGROUP: dict[str, Ends | str] = {
+    "children_take_too_much_for_a_moment": limit("memory", BRIEF_BYTES),  # too short for a watch
+}
+ACCOUNTS = ["work_in_children", "hold_in_children", "claim_to_have_used_nothing"]
+
+Called = Callable[[str], dict[str, dict[str, Any]]]
+machines = pytest.mark.parametrize("machine", [ROOT, ROOTLESS, NO_CGROUP] if os.geteuid() == 0 else [ROOTLESS])
+
+
+@pytest.fixture(scope="module")
+def called(nothing_is_left_of_the_module: None) -> Called:
+    """What came of all calls on a machine, by the tool's name. They are made once."""
+
+    @cache
+    def call_all(name: str) -> dict[str, dict[str, Any]]:
+        machine = next(each for each in MACHINES if each.name == name)
+        names = [*TABLE, *ACCOUNTS, *(ONLY_WITH_A_CGROUP if name == ROOT else ())]
+        command = command_on(machine, [sys.executable, "-I", str(HERE / "limits.py"), *names], [str(HERE)])
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd="/", stdin=subprocess.DEVNULL)
+        assert done.returncode == 0, done.stderr
+        return {record["name"]: record for record in map(json.loads, done.stdout.splitlines())}
+
+    return call_all
+
+
+def assert_ended(record: dict[str, Any], wanted: Ends | str) -> None:
+    if isinstance(wanted, str):
+        assert record["ends"] == ["", "", 0] and record["output"] == wanted, record
+    else:
+        assert tuple(record["ends"]) == wanted, record
+
+
+@machines
+@pytest.mark.parametrize("name", TABLE)
+def test_a_call_that_hits_a_limit_ends_with_its_name_and_figure(machine: str, name: str, called: Called) -> None:
+    assert_ended(called(machine)[name], TABLE[name])
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("name", ONLY_WITH_A_CGROUP)
+def test_a_child_that_was_killed_for_memory_is_seen_behind_the_answer(name: str, called: Called) -> None:
+    assert_ended(called(ROOT)[name], ONLY_WITH_A_CGROUP[name])
+
+
+@machines
+def test_usage_has_the_processor_time_of_children_and_orphans(machine: str, called: Called) -> None:
+    usage = called(machine)["work_in_children"]["usage"]
+    assert 0.38 <= usage["cpu_s"] <= 1.5, "0.2 s of a child and 0.2 s of an orphan, in ticks of 10 ms"
+
+
+@machines
+def test_usage_has_memory_and_processes_of_children(machine: str, called: Called) -> None:
+    usage = called(machine)["hold_in_children"]["usage"]
+    assert 40 * MIB * 0.9 <= usage["memory_bytes"] <= 100 * MIB
+    assert 3 <= usage["processes"] <= 8, "the call's own and its children, as many as the watch saw at once"
+
+
+@machines
+def test_usage_does_not_come_from_the_tool(machine: str, called: Called) -> None:
+    usage = called(machine)["claim_to_have_used_nothing"]["usage"]
+    assert 0.19 <= usage["cpu_s"] <= 1.0
+
+
+def test_the_table_of_the_readme_has_every_limit() -> None:
+    table = (HERE.parent.parent / "sandbox" / "README.md").read_text().partition("## Limits")[2].partition("## ")[0]
+    first_cells = " ".join(line.split("|")[1] for line in table.splitlines() if line.startswith("|"))
+    missing = [each.name for each in fields(Limits) if f"`{each.name}`" not in first_cells]
+    assert missing == []

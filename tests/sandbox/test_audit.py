@@ -1,0 +1,316 @@
+"""Looking at a tree from outside: what is found, what counts as changed, and where it goes."""
+
+import os
+import stat
+import time
+from pathlib import Path
+
+import pytest
+
+from toolcell_sandbox import Profile, SandboxError, audit
+from toolcell_sandbox.audit import RACY_NS, Finding, Found, ProtectedTree, ProtectedTrees
+from toolcell_sandbox.protected import DEFAULT_PROTECTED
+from toolcell_sandbox.quarantine import Quarantine
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    path = tmp_path / "work"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def quarantine(tmp_path: Path) -> Quarantine:
+    return Quarantine(str(tmp_path / "quarantine"))
+
+
+def tree_at(root: Path) -> ProtectedTree:
+    return ProtectedTree(str(root), DEFAULT_PROTECTED)
+
+
+def put(root: Path, path: str, text: str = "text") -> Path:
+    file = root / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    return file
+
+
+def names(found: Found) -> dict[str, str]:
+    return {path: seen.name for path, seen in found.items()}
+
+
+def told(root: Path, findings: list[Finding]) -> dict[str, str]:
+    return {os.path.relpath(finding.path, root): finding.what for finding in findings}
+
+
+def listing(root: Path) -> list[str]:
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*"))
+
+
+def grow_old() -> None:
+    """Wait until nothing that was just made is fresh any more."""
+    time.sleep(2 * RACY_NS / 1e9)
+
+
+def test_what_is_there_is_found_with_all_that_is_below(root: Path) -> None:
+    for path in (".git/config", ".git/hooks/pre-commit", ".git/HEAD", "a/b/conftest.py", "a/.VSCode/x/y", "a/code.py"):
+        put(root, path)
+    (root / "x.pth").symlink_to("nowhere")
+    os.mkfifo(root / ".envrc")
+    (root / "wt").mkdir()
+    (root / "wt" / ".git").write_text("gitdir: /elsewhere")
+    assert names(tree_at(root).refresh()) == {
+        ".git/config": ".git/config",
+        ".git/hooks": ".git/hooks",
+        ".git/hooks/pre-commit": ".git/hooks",
+        "a/b/conftest.py": "conftest.py",
+        "a/.VSCode": ".vscode",
+        "a/.VSCode/x": ".vscode",
+        "a/.VSCode/x/y": ".vscode",
+        "x.pth": "*.pth",
+        ".envrc": ".envrc",
+        "wt/.git": ".git",
+    }
+
+
+def test_directories_are_listed_again_only_if_they_changed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(20):
+        put(root, f"d{number}/file")
+    tree = tree_at(root)
+    grow_old()
+    tree.refresh()
+    listed: list[str] = []
+    list_one = ProtectedTree._list
+
+    def count(self: ProtectedTree, path: str, *arguments: object, **options: object) -> object:
+        listed.append(path)
+        return list_one(self, path, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ProtectedTree, "_list", count)
+    tree.refresh()
+    assert listed == []
+    put(root, "d7/conftest.py")
+    assert names(tree.refresh()) == {"d7/conftest.py": "conftest.py"}
+    assert listed == ["d7"]
+    tree.refresh()
+    assert listed == ["d7", "d7"]  # its change time was fresh when it was listed, and so proves nothing
+    assert tree.directories == 21
+
+
+def test_a_change_within_one_tick_of_the_clock_is_seen(root: Path) -> None:
+    for _ in range(50):
+        tree = tree_at(root)
+        tree.refresh()
+        path = put(root, ".mcp.json")
+        assert ".mcp.json" in tree.refresh()
+        path.unlink()
+
+
+def test_a_forged_modification_time_hides_nothing(root: Path, quarantine: Quarantine) -> None:
+    path = put(root, "conftest.py")
+    tree = tree_at(root)
+    grow_old()
+    before, info = tree.refresh(), path.stat()
+    directory = root.stat()
+    path.write_text("evil")
+    put(root, ".envrc")
+    os.utime(path, ns=(info.st_atime_ns, info.st_mtime_ns))
+    os.utime(root, ns=(directory.st_atime_ns, directory.st_mtime_ns))
+    assert told(root, tree.settle(before, quarantine)) == {"conftest.py": "changed", ".envrc": "made"}
+
+
+def test_what_a_call_made_is_in_quarantine_with_its_content(root: Path, quarantine: Quarantine) -> None:
+    put(root, "ordinary/file")
+    tree = tree_at(root)
+    before, names_before = tree.refresh(), listing(root)
+    put(root, ".vscode/tasks.json", "evil").chmod(0o600)
+    (root / ".vscode" / "link").symlink_to("/etc/passwd")
+    os.mkfifo(root / ".envrc")
+    (root / "ordinary" / "x.pth").symlink_to("file")
+    findings = tree.settle(before, quarantine)
+    assert told(root, findings) == {".vscode": "made", ".envrc": "made", "ordinary/x.pth": "made"}
+    assert listing(root) == names_before
+    places = {finding.name: Path(finding.place) for finding in findings}
+    assert (places[".vscode"] / "tasks.json").read_text() == "evil"
+    assert os.readlink(places[".vscode"] / "link") == "/etc/passwd"
+    assert stat.S_ISFIFO(places[".envrc"].stat().st_mode) and os.readlink(places["*.pth"]) == "file"
+    assert stat.S_IMODE(places[".envrc"].parent.stat().st_mode) == 0o700
+    assert tree.settle(tree.refresh(), quarantine) == []
+
+
+def test_what_was_there_before_is_left_alone(root: Path, quarantine: Quarantine) -> None:
+    put(root, ".vscode/tasks.json")
+    tree = tree_at(root)
+    before = tree.refresh()
+    put(root, ".vscode/evil.json")
+    put(root, "src/code.py")
+    assert told(root, tree.settle(before, quarantine)) == {".vscode/evil.json": "made"}
+    assert listing(root) == [".vscode", ".vscode/tasks.json", "src", "src/code.py"]
+
+
+def test_what_was_moved_away_with_its_directory_is_put_back(root: Path, quarantine: Quarantine) -> None:
+    put(root, "pkg/sub/conftest.py", "mine")
+    put(root, "pkg/code.py")
+    tree = tree_at(root)
+    before = tree.refresh()
+    (root / "pkg").rename(root / "other")
+    put(root, "pkg/sub/conftest.py", "evil")
+    findings = tree.settle(before, quarantine)
+    assert told(root, findings) == {"pkg/sub/conftest.py": "changed"}
+    assert (root / "pkg/sub/conftest.py").read_text() == "mine"
+    assert Path(findings[0].place).read_text() == "evil"
+    assert (root / "other/code.py").exists() and not (root / "other/sub/conftest.py").exists()
+
+
+def test_what_cannot_be_put_back_is_quarantined(root: Path, quarantine: Quarantine) -> None:
+    put(root, "pkg/conftest.py", "mine")
+    tree = tree_at(root)
+    before = tree.refresh()
+    (root / "pkg").rename(root / "other")
+    put(root, "pkg", "a file is in the way")
+    assert told(root, tree.settle(before, quarantine)) == {"other/conftest.py": "made"}
+    assert listing(root) == ["other", "pkg"]
+
+
+def test_what_a_protected_link_and_a_git_file_lead_to_is_protected_too(root: Path, quarantine: Quarantine) -> None:
+    put(root, "shared/editor/tasks.json")
+    (root / ".vscode").symlink_to("shared/editor")
+    put(root, ".git", "gitdir: ./.bare/worktrees/x\n")
+    put(root, ".bare/worktrees/x/commondir", "../..\n")
+    put(root, ".bare/config")
+    put(root, ".bare/hooks/pre-commit")
+    put(root, ".bare/objects/ab")
+    tree = tree_at(root)
+    before = tree.refresh()
+    assert before["shared/editor/tasks.json"].name == ".vscode"
+    assert {path for path in before if path.startswith(".bare")} == {
+        ".bare/config", ".bare/hooks", ".bare/hooks/pre-commit", ".bare/worktrees/x/commondir",
+    }  # fmt: skip
+    put(root, ".bare/hooks/post-commit")
+    put(root, ".bare/objects/cd")
+    put(root, "shared/editor/launch.json")
+    assert told(root, tree.settle(before, quarantine)) == {
+        ".bare/hooks/post-commit": "made",
+        "shared/editor/launch.json": "made",
+    }
+
+
+def test_a_link_that_a_call_made_takes_nothing_with_it(root: Path, quarantine: Quarantine) -> None:
+    put(root, "src/code.py")
+    tree = tree_at(root)
+    before = tree.refresh()
+    (root / ".vscode").symlink_to("src")
+    put(root, "sub/.git", "gitdir: ../src")
+    assert told(root, tree.settle(before, quarantine)) == {".vscode": "made", "sub/.git": "made"}
+    assert listing(root) == ["src", "src/code.py", "sub"]
+
+
+def test_no_link_is_followed(root: Path, tmp_path: Path, quarantine: Quarantine) -> None:
+    outside = tmp_path / "outside"
+    put(outside, ".vscode/tasks.json")
+    (root / "link").symlink_to(outside)
+    (root / "round").symlink_to(".")
+    tree = tree_at(root)
+    assert tree.settle({}, quarantine) == [] and tree.directories == 1
+    assert (outside / ".vscode/tasks.json").exists()
+
+
+def test_a_name_that_is_no_text_is_quarantined(root: Path, quarantine: Quarantine) -> None:
+    tree = tree_at(root)
+    before = tree.refresh()
+    open(os.fsencode(root) + b"/\xff\xfe.pth", "w").close()
+    (finding,) = tree.settle(before, quarantine)
+    assert finding.name == "*.pth" and os.listdir(root) == []
+
+
+def test_a_directory_that_the_call_closed_is_looked_into(root: Path, quarantine: Quarantine) -> None:
+    tree = tree_at(root)
+    before = tree.refresh()
+    put(root, "shut/.vscode/tasks.json")
+    for path in ("shut/.vscode", "shut"):
+        (root / path).chmod(0)
+    assert told(root, tree.settle(before, quarantine)) == {"shut/.vscode": "made"}
+
+
+def test_a_tree_too_deep_or_too_large_is_a_refusal_that_says_so(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree, here = tree_at(root), os.getcwd()
+    try:
+        os.chdir(root)
+        for _ in range(50):
+            os.mkdir("d" * 100)
+            os.chdir("d" * 100)
+        os.mkdir(".vscode")
+        with pytest.raises(SandboxError, match="cannot be looked at") as caught:
+            tree.refresh()
+        assert caught.value.mechanism == "protected_names" and "nested too deeply" in caught.value.cure
+    finally:
+        os.chdir(here)
+    monkeypatch.setattr(audit, "MAX_ENTRIES", 20)
+    wide = root / "d" / "wide"
+    for number in range(21):
+        put(wide, str(number))
+    with pytest.raises(SandboxError, match="too large"):
+        ProtectedTree(str(wide), DEFAULT_PROTECTED).refresh()
+    monkeypatch.setattr(audit, "MAX_DIRECTORIES", 1)
+    with pytest.raises(SandboxError, match="too large"):
+        ProtectedTree(str(root / "d"), DEFAULT_PROTECTED).refresh()
+
+
+def test_from_another_file_system_it_is_copied(root: Path) -> None:
+    place = Path("/dev/shm" if root.stat().st_dev != os.stat("/dev/shm").st_dev else "/var/tmp")
+    elsewhere = place / f"toolcell-test-{os.getpid()}"
+    assert place.stat().st_dev != root.stat().st_dev
+    tree = tree_at(root)
+    before = tree.refresh()
+    put(root, ".vscode/deep/tasks.json", "evil")
+    (root / ".vscode/link").symlink_to("deep")
+    os.mkfifo(root / ".envrc")
+    try:
+        findings = {finding.name: Path(finding.place) for finding in tree.settle(before, Quarantine(str(elsewhere)))}
+        assert findings[".vscode"].is_relative_to(elsewhere)
+        assert (findings[".vscode"] / "deep/tasks.json").read_text() == "evil"
+        assert os.readlink(findings[".vscode"] / "link") == "deep"
+        assert findings[".envrc"].parent == root and findings[".envrc"].name.startswith("toolcell-quarantined-")
+        assert os.listdir(root) == [findings[".envrc"].name]
+    finally:
+        import shutil
+
+        shutil.rmtree(elsewhere)
+
+
+def test_a_quarantine_in_the_workspace_is_refused(root: Path) -> None:
+    tree = tree_at(root)
+    before = tree.refresh()
+    put(root, ".envrc")
+    with pytest.raises(SandboxError, match="could not be moved"):
+        tree.settle(before, Quarantine(str(root / "quarantine")))
+
+
+def test_a_root_below_another_is_a_tree_of_its_own_and_naming_it_lifts_the_name_above(root: Path) -> None:
+    put(root, ".vscode/tasks.json")
+    put(root, ".vscode/.mcp.json")
+    put(root, "b/.vscode/tasks.json")
+    trees = ProtectedTrees([str(root), str(root / ".vscode")], DEFAULT_PROTECTED)
+    outer, inner = trees.refresh()
+    assert set(outer) == {"b/.vscode", "b/.vscode/tasks.json"} and set(inner) == {".mcp.json"}
+
+
+def test_what_the_kernel_can_hold_is_bound_nearest_first_with_pins(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in (".git/config", ".git/hooks/x", "a/conftest.py", "a/b/c/conftest.py", ".github/workflows/ci.yml"):
+        put(root, path)
+    (root / ".mcp.json").symlink_to("elsewhere")
+    tree = tree_at(root)
+    bound = [(os.path.relpath(each.path, root), each.pin) for each in tree.bound(tree.refresh())]
+    assert bound == [
+        (".git", True), (".git/config", False), (".git/hooks", False), (".github", True), (".github/workflows", False),
+        ("a/conftest.py", False), ("a/b/c/conftest.py", False),
+    ]  # fmt: skip
+    monkeypatch.setattr(audit, "MAX_BOUND", 4)
+    assert [each.path for each in tree.bound(tree.refresh())] == [str(root / path) for path, _pin in bound[:3]]
+    assert tree.bound(tree.refresh())[0].inode == ((root / ".git").stat().st_dev, (root / ".git").stat().st_ino)
+
+
+def test_a_root_that_is_gone_or_a_file_has_no_names(root: Path) -> None:
+    assert tree_at(root / "not there").refresh() == {} == tree_at(put(root, ".mcp.json")).refresh()
+    assert ProtectedTrees([str(root)], Profile(protected=()).protected).refresh() == ()

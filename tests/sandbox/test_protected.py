@@ -1,0 +1,124 @@
+"""The policy of protected names: which paths they hold for, and that a profile only ever adds to them."""
+
+import pytest
+
+from toolcell_sandbox import Profile
+from toolcell_sandbox.protected import DEFAULT_PROTECTED, REASONS, lifted, matcher, protects, protects_below
+
+
+def example(name: str) -> str:
+    """A path that a name holds for."""
+    return name.replace("**", "deep/er").replace("*", "some")
+
+
+@pytest.mark.parametrize("name", DEFAULT_PROTECTED)
+def test_each_name_holds_at_any_depth_in_any_case_and_for_what_is_below(name: str) -> None:
+    for path in (example(name), f"a/b/{example(name)}", example(name).upper(), f"{example(name)}. ."):
+        assert protects(path, DEFAULT_PROTECTED) == name, path
+        assert matcher(DEFAULT_PROTECTED).may_end_in(path.rpartition("/")[2])
+    assert REASONS[name]
+    if name != ".git":
+        assert protects(f"{example(name)}/below/it", DEFAULT_PROTECTED) == name
+        assert protects(example(name), DEFAULT_PROTECTED, directory=True) == name
+    assert not protects(example(name), lifted(DEFAULT_PROTECTED, name))
+    assert not protects(f"x{example(name)}", DEFAULT_PROTECTED) or name.startswith("*")
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("ｃonftest.py", "conftest.py"),
+        ("conﬁg/.ﬁsh", ""),
+        (".config/ﬁsh", ".config/fish"),
+        (".g\u200cit/config", ".git/config"),
+        (".vſcode", ".vscode"),
+        ("sub/.Git/HOOKS/pre-commit", ".git/hooks"),
+        (".git/modules/a/modules/b/config", ".git/modules/**/config"),
+        ("\udcff.pth", "*.pth"),
+        (".git/x/.vscode", ".vscode"),
+    ],
+)
+def test_look_alikes_are_held_for_the_same(path: str, name: str) -> None:
+    assert protects(path, DEFAULT_PROTECTED) == name
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "Makefile", "package.json", "setup.py", "pyproject.toml", "src/main.py", "README.md", ".gitignore",
+        ".gitattributes", ".gitmodules", ".editorconfig", "git/hooks", ".git/objects/ab", ".git/HEAD", ".git/index",
+        ".git/config.lock", ".github/CODEOWNERS", ".github",
+        ".git/modules/a/HEAD", "x.git/config", "config", "hooks", "test_conftest.py",
+        "conftest.pyi", "AGENTS.md", "CLAUDE.md", ".env", "...", ".git/modules/config",
+        "worktrees/a/commondir",
+    ],
+)  # fmt: skip
+def test_ordinary_work_is_not_protected(path: str) -> None:
+    assert protects(path, DEFAULT_PROTECTED) == ""
+
+
+def test_a_git_file_is_protected_and_a_git_directory_is_not() -> None:
+    assert protects("a/.git", DEFAULT_PROTECTED) == ".git"
+    assert protects("a/.git", DEFAULT_PROTECTED, directory=True) == ""
+
+
+@pytest.mark.parametrize("path", [".github", "a/.Config", ".cargo", ".git/modules", ".git/modules/m", ".yarn"])
+def test_no_link_may_stand_where_a_name_begins(path: str) -> None:
+    assert matcher(DEFAULT_PROTECTED).name_of_link(path) and not protects(path, DEFAULT_PROTECTED)
+
+
+def test_the_directories_that_a_name_begins_with_are_known() -> None:
+    names = matcher(DEFAULT_PROTECTED)
+    assert names.leading("a/.git/hooks/x", directory=False) == ("a/.git",)
+    assert names.leading(".git/modules/m/config", directory=False) == (".git", ".git/modules", ".git/modules/m")
+    assert names.leading("a/.vscode", directory=True) == () == names.leading("a/b", directory=False)
+
+
+def test_an_absolute_path_is_judged_below_the_innermost_root() -> None:
+    roots = ["/w", "/w/.vscode"]
+    assert protects_below("/w/.vscode/tasks.json", roots, DEFAULT_PROTECTED) == ""
+    assert protects_below("/w/.vscode/.mcp.json", roots, DEFAULT_PROTECTED) == ".mcp.json"
+    assert protects_below("/w/a/.vscode/tasks.json", roots, DEFAULT_PROTECTED) == ".vscode"
+    assert protects_below("/elsewhere/.vscode", roots, DEFAULT_PROTECTED) == ""
+
+
+def test_a_path_made_to_be_slow_is_judged_in_no_time() -> None:
+    assert protects(".git/modules/" * 300 + "x", DEFAULT_PROTECTED) == ""
+
+
+def test_a_profile_lifts_by_name_and_tells_the_near_one() -> None:
+    profile = Profile.for_kind("main")
+    assert profile.protected == DEFAULT_PROTECTED
+    without = profile.lifting("conftest.py", ".git/hooks")
+    assert set(profile.protected) - set(without.protected) == {"conftest.py", ".git/hooks"}
+    assert not without.is_narrower_than(profile) and profile.is_narrower_than(without)
+    for wrong, hint in (
+        ("conftest", "Did you mean 'conftest.py'?"),
+        ("sitecustomize.py", "Did you mean 'sitecustomize.*'?"),
+        (".vscode/tasks.json", "Did you mean '.vscode'?"),
+    ):
+        with pytest.raises(ValueError) as caught:
+            profile.lifting(wrong)
+        assert hint in str(caught.value)
+    with pytest.raises(ValueError, match="Known: none"):
+        Profile(protected=()).lifting("conftest.py")
+
+
+def test_narrowing_adds_names_and_they_cross_the_wire() -> None:
+    profile = Profile.for_kind("main").lifting("conftest.py")
+    narrow = profile.narrow(protected=["Makefile"])
+    assert narrow.protected == (*profile.protected, "Makefile") and narrow.is_narrower_than(profile)
+    assert Profile.from_wire(narrow.to_wire()) == narrow
+
+
+@pytest.mark.parametrize("name", ["", "/etc", "a//b", "../x", "a/..", "a\0", ".", "..", "...", ". ."])
+def test_a_pattern_that_could_never_hold_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=r"Profile.protected is no pattern"):
+        Profile(protected=(name,))
+
+
+def test_a_profile_tells_what_it_protects() -> None:
+    told = " ".join(Profile.for_kind("main").explain().split())
+    assert "protected made or changed nowhere, for they run later: .git, .git/hooks, .git/config," in told
+    assert "no name: it may write" in Profile.for_kind("main").replace(protected=()).explain()
+    assert "protected" not in Profile.for_kind("worker").explain()

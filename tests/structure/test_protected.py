@@ -1,0 +1,360 @@
+"""Protected names through a supervisor: every name by every base tool that writes, and whose doing it was."""
+
+import os
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from toolcell import (
+    Capability,
+    PermissionDenied,
+    Profile,
+    RecentJournal,
+    Session,
+    Supervisor,
+    ToolContext,
+    base_tools,
+    tool,
+)
+from toolcell_sandbox.protected import DEFAULT_PROTECTED
+
+pytestmark = pytest.mark.anyio
+
+
+@tool(needs={Capability.READ, Capability.WRITE})
+def plant(ctx: ToolContext, path: str, then: str = "") -> str:
+    """Make a file, past the write handle; then crash, hang or raise, if told to."""
+    target = ctx.workspace_root / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text("evil")
+    if then == "crash":
+        os.abort()
+    if then == "hang":
+        time.sleep(1000)
+    if then == "raise":
+        raise ValueError("after planting")
+    if then == "leave a child" and os.fork() == 0:
+        time.sleep(0.02)
+        (ctx.workspace_root / ".npmrc").write_text("evil")
+        time.sleep(1000)
+    return "planted"
+
+
+@tool(needs={Capability.READ, Capability.WRITE}, lifetime="session")
+def kept(ctx: ToolContext, path: str = "", after_s: float = 0.0) -> int:
+    """Make a file now, or in the background after the call; the process is kept."""
+    import threading
+
+    if path:
+        target = ctx.workspace_root / path
+        if after_s:
+            threading.Timer(after_s, target.write_text, ["evil"]).start()
+        else:
+            target.write_text("evil")
+    return os.getpid()
+
+
+@tool(needs={Capability.READ, Capability.WRITE})
+def handle(ctx: ToolContext, method: str, *, paths: list[str]) -> str:
+    """Use a method of the write handle."""
+    getattr(ctx.writer, method)(*paths)
+    return "done"
+
+
+TOOLS = [*base_tools(), plant, kept, handle]
+
+
+@pytest.fixture
+def quarantine(tmp_path: Path) -> Path:
+    return tmp_path / "quarantine"
+
+
+@pytest.fixture
+async def supervisor(supervise: Any, quarantine: Path) -> AsyncIterator[Supervisor]:
+    async with supervise(TOOLS, quarantine=quarantine, journal=RecentJournal()) as entered:
+        yield entered
+
+
+@pytest.fixture
+async def session(supervisor: Supervisor, workspace: Path) -> Session:
+    return await supervisor.open_session("main", workspace=workspace)
+
+
+def listing(root: Path) -> dict[str, str]:
+    return {str(path.relative_to(root)): path.read_text() if path.is_file() else "" for path in sorted(root.rglob("*"))}
+
+
+def content(quarantine: Path) -> dict[str, str]:
+    """What is in quarantine, by name."""
+    return {path.name: path.read_text() for path in quarantine.rglob("*") if path.is_file()}
+
+
+def example(name: str) -> str:
+    path = name.replace("**", "m").replace("*", "some")
+    return f"wt/{path}" if path == ".git" else path
+
+
+once = pytest.mark.parametrize("anyio_backend", ["asyncio"])  # a long table, which is the same on both event loops
+NAMES = {name: example(name) for name in DEFAULT_PROTECTED}
+
+
+@once
+@pytest.mark.parametrize("there", [False, True], ids=["absent", "there"])
+async def test_no_name_can_be_written_by_write_or_edit(session: Session, workspace: Path, there: bool) -> None:
+    if there:
+        for path in NAMES.values():
+            (workspace / path).parent.mkdir(parents=True, exist_ok=True)
+            (workspace / path).write_text("mine")
+    before = listing(workspace)
+    for name, path in NAMES.items():
+        for tool_name, arguments in (
+            ("write", {"path": path, "content": "evil"}),
+            ("edit", {"path": path, "old_text": "mine", "new_text": "evil"}),
+        ):
+            result = await session.call(tool_name, arguments)
+            assert isinstance(result.error, PermissionDenied), (path, tool_name, result)
+            assert f"protected by the name {name!r}" in result.error.message
+    assert listing(workspace) == before
+
+
+@once
+@pytest.mark.parametrize("there", [False, True], ids=["absent", "there"])
+async def test_no_name_can_be_written_by_shell(
+    session: Session, workspace: Path, there: bool, quarantine: Path
+) -> None:
+    for path in NAMES.values():
+        (workspace / path).parent.mkdir(parents=True, exist_ok=True)
+        if there:
+            (workspace / path).write_text("mine")
+    before = listing(workspace)
+    for path in NAMES.values():
+        (workspace / f"{path}.txt").write_text("")
+    result = await session.call(
+        "shell", {"command": f"for path in {' '.join(NAMES.values())}; do echo evil > $path; done"}
+    )
+    for path in NAMES.values():
+        (workspace / f"{path}.txt").unlink()
+    assert listing(workspace) == before
+    if there:
+        output: Any = result.unwrap()
+        assert output["stderr"].count("Read-only file system") == len(NAMES), output["stderr"][:2000]
+        assert not quarantine.exists()
+    else:
+        assert isinstance(result.error, PermissionDenied)
+        taken = [path for path in quarantine.rglob("*") if path.is_file()]
+        assert len(taken) == len(NAMES) and {path.read_text() for path in taken} == {"evil\n"}
+
+
+async def test_the_model_is_told_which_name_where_it_went_and_how_to_lift_it(
+    session: Session, supervisor: Supervisor, quarantine: Path, workspace: Path
+) -> None:
+    result = await session.call("plant", {"path": ".mcp.json"})
+    assert isinstance(result.error, PermissionDenied) and result.output is None and result.artifacts == []
+    (place,) = [path for path in quarantine.rglob("*") if path.is_file()]
+    assert f"{workspace}/.mcp.json was made, and was moved to {place}" in result.error.message
+    assert "profile.lifting('.mcp.json')" in result.error.message and not result.error.retryable
+    assert place.read_text() == "evil" and place.parent.stat().st_mode & 0o077 == 0
+    journal = supervisor.journal
+    assert isinstance(journal, RecentJournal)
+    (record,) = journal.of(kind="quarantined", call_id=result.call_id)
+    finding = {"path": f"{workspace}/.mcp.json", "name": ".mcp.json", "what": "made", "place": str(place)}
+    assert record.data == {"tool": "plant", "findings": [finding], "failure": ""}
+    (denied,) = journal.of(kind="denied", call_id=result.call_id)
+    assert denied.data["error"] == "permission_denied"
+
+
+@pytest.mark.parametrize(
+    ("method", "paths", "name"),
+    [
+        ("write_text", [".mcp.json", "x"], ".mcp.json"),
+        ("write_bytes", ["A/.VSCODE/tasks.json", b"x"], ".vscode"),
+        ("mkdir", ["a/.github/workflows"], ".github/workflows"),
+        ("mkdir", [".vscode/x"], ".vscode"),
+        ("replace", ["notes.txt", "conftest.py"], "conftest.py"),
+        ("replace", ["x.pth", "notes.txt"], "*.pth"),
+        ("unlink", ["x.pth"], "*.pth"),
+        ("write_text", ["link/tasks.json", "x"], ".vscode"),
+        ("write_text", ["sub/../.envrc", "x"], ".envrc"),
+    ],
+)
+async def test_each_method_of_the_handle_refuses_before_it_touches_anything(
+    session: Session, workspace: Path, method: str, paths: list[Any], name: str
+) -> None:
+    (workspace / "notes.txt").write_text("notes")
+    (workspace / "x.pth").write_text("mine")
+    (workspace / ".vscode").mkdir()
+    (workspace / "link").symlink_to(".vscode")
+    (workspace / "sub").mkdir()
+    before = listing(workspace)
+    result = await session.call("handle", {"method": method, "paths": [str(each) for each in paths]})
+    assert isinstance(result.error, PermissionDenied) and repr(name) in result.error.message, result
+    assert listing(workspace) == before
+
+
+async def test_ordinary_work_goes_on(session: Session, workspace: Path) -> None:
+    for path in ("Makefile", "src/main.py", ".gitignore", "package.json", ".github/CODEOWNERS"):
+        (await session.call("write", {"path": path, "content": "x"})).unwrap()
+    made = await session.call("handle", {"method": "mkdir", "paths": [".git/objects"]})
+    assert made.error is None and (workspace / ".git/objects").is_dir()
+
+
+async def test_a_commit_works_and_a_hook_does_not(session: Session, workspace: Path) -> None:
+    command = "git init -q --template= . 2>&1"
+    result = await session.call("shell", {"command": command})
+    assert isinstance(result.error, PermissionDenied) and ".git/config" in result.error.message
+    await anyio.run_process(["rm", "-rf", str(workspace / ".git")])
+    await anyio.run_process(["git", "init", "-q", str(workspace)])
+    who = "git -c user.name=a -c user.email=b"
+    command = f"echo text > file && git add -A && {who} commit -qm first && git log --format=%s && git config core.x y"
+    output: Any = (await session.call("shell", {"command": command})).unwrap()
+    assert output["stdout"] == "first\n" and output["exit_code"] != 0 and "config" in output["stderr"]
+    output = (await session.call("shell", {"command": "echo evil > .git/hooks/pre-commit"})).unwrap()
+    assert "Read-only" in output["stderr"]
+
+
+@pytest.mark.parametrize(
+    ("then", "kind"),
+    [("crash", "crashed"), ("hang", "timeout"), ("raise", "permission_denied"), ("leave a child", "permission_denied")],
+)
+async def test_the_audit_comes_however_the_call_ends(
+    session: Session, supervisor: Supervisor, workspace: Path, quarantine: Path, then: str, kind: str
+) -> None:
+    timeout = 0.5 if then == "hang" else None
+    result = await session.call("plant", {"path": "a/.envrc", "then": then}, timeout=timeout)
+    assert result.error is not None and result.error.kind == kind
+    assert listing(workspace) == {"a": ""} and content(quarantine)[".envrc"] == "evil"
+    journal = supervisor.journal
+    assert isinstance(journal, RecentJournal)
+    assert journal.of(kind="quarantined", call_id=result.call_id)
+    await anyio.sleep(0.1)  # a child that was left would have planted its own by now
+    assert listing(workspace) == {"a": ""}
+
+
+async def test_a_call_that_nobody_waits_for_is_audited_behind(
+    session: Session, supervisor: Supervisor, workspace: Path, quarantine: Path
+) -> None:
+    with anyio.move_on_after(0.5):
+        await session.call("plant", {"path": ".envrc", "then": "hang"})
+    journal = supervisor.journal
+    assert isinstance(journal, RecentJournal)
+    with anyio.fail_after(10):
+        while not journal.of(kind="quarantined"):
+            await anyio.sleep(0.01)
+    assert listing(workspace) == {} and content(quarantine) == {".envrc": "evil"}
+    assert (await session.call("write", {"path": "a.txt", "content": "x"})).error is None
+
+
+async def test_a_supervisor_that_is_left_audits_what_still_ran(
+    supervise: Any, workspace: Path, quarantine: Path
+) -> None:
+    journal = RecentJournal()
+    async with supervise(TOOLS, quarantine=quarantine, journal=journal) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        async with anyio.create_task_group() as tasks:
+            with anyio.move_on_after(0.5):
+                await session.call("plant", {"path": ".envrc", "then": "hang"})
+            tasks.cancel_scope.cancel()
+    assert listing(workspace) == {} and content(quarantine) == {".envrc": "evil"}
+    assert len(journal.of(kind="quarantined")) == 1
+
+
+async def test_what_the_user_makes_between_calls_is_left_alone_and_then_held(session: Session, workspace: Path) -> None:
+    (await session.call("write", {"path": "a.txt", "content": "x"})).unwrap()
+    (workspace / ".vscode").mkdir()
+    (workspace / ".vscode/tasks.json").write_text("mine")
+    (await session.call("write", {"path": "a.txt", "content": "y"})).unwrap()
+    output: Any = (await session.call("shell", {"command": "echo evil > .vscode/tasks.json"})).unwrap()
+    assert "Read-only file system" in output["stderr"]
+    replaced = workspace / "new"
+    replaced.write_text("mine too")
+    replaced.rename(workspace / ".vscode/tasks.json")  # as editors save: the mount that held the old one is gone
+    output = (await session.call("shell", {"command": "echo evil > .vscode/tasks.json"})).unwrap()
+    assert "Read-only file system" in output["stderr"]
+    assert (workspace / ".vscode/tasks.json").read_text() == "mine too"
+
+
+async def test_calls_that_wait_for_their_turn_do_not_answer_for_each_other(session: Session, workspace: Path) -> None:
+    errors: dict[str, str] = {}
+
+    async def call(name: str, arguments: dict[str, str]) -> None:
+        error = (await session.call(name, arguments)).error
+        errors[arguments["path"]] = error.kind if error is not None else ""
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call, "plant", {"path": ".envrc"})
+        for number in range(4):
+            tasks.start_soon(call, "write", {"path": f"{number}.txt", "content": "x"})
+    assert errors == {".envrc": "permission_denied", **{f"{number}.txt": "" for number in range(4)}}
+    assert sorted(listing(workspace)) == [f"{number}.txt" for number in range(4)]
+
+
+async def test_a_lifted_name_is_lifted_for_that_session_alone(supervisor: Supervisor, workspace: Path) -> None:
+    profile = Profile.for_kind("main").lifting("conftest.py")
+    free = await supervisor.open_session("main", workspace=workspace, profile=profile)
+    assert (await free.call("write", {"path": "conftest.py", "content": "x"})).error is None
+    assert (await free.call("plant", {"path": "sub/conftest.py"})).error is None
+    assert (await free.call("plant", {"path": ".envrc"})).error is not None
+    session = await supervisor.open_session("main", workspace=workspace)
+    assert (await session.call("write", {"path": "conftest.py", "content": "y"})).error is not None
+    strict = Profile.for_kind("branch").replace(protected=("Makefile",))
+    child = await free.open_child("branch", profile=strict)
+    assert set(child.profile.protected) == {*profile.protected, "Makefile"}
+    assert (await child.call("write", {"path": "Makefile", "content": "x"})).error is not None
+    assert (await free.call("write", {"path": "Makefile", "content": "x"})).error is None
+
+
+async def test_a_kept_process_answers_for_what_appears_while_it_lives(
+    session: Session, workspace: Path, quarantine: Path
+) -> None:
+    (workspace / ".vscode").mkdir()
+    first = (await session.call("kept")).unwrap()
+    result = await session.call("kept", {"path": ".envrc"})
+    assert isinstance(result.error, PermissionDenied) and listing(workspace) == {".vscode": ""}
+    assert (await session.call("kept", {"path": ".npmrc", "after_s": 0.05})).unwrap() == first
+    await anyio.sleep(0.3)
+    assert ".npmrc" in listing(workspace)  # nobody looks while nothing is called
+    assert isinstance((await session.call("write", {"path": "a.txt", "content": "x"})).error, PermissionDenied)
+    assert listing(workspace) == {".vscode": "", "a.txt": "x"} and content(quarantine).keys() == {".envrc", ".npmrc"}
+    assert (await session.call("kept")).unwrap() == first
+
+
+async def test_a_session_that_only_reads_pays_nothing_and_one_without_names_neither(
+    supervisor: Supervisor, workspace: Path
+) -> None:
+    worker = await supervisor.open_session("worker", workspace=workspace)
+    free = await supervisor.open_session(
+        "main", workspace=workspace, profile=Profile.for_kind("main").replace(protected=())
+    )
+    for each, name in ((worker, "read"), (free, "write")):
+        assert each.route(supervisor.registry[name]).guarded is None
+    assert (await free.call("plant", {"path": ".envrc"})).error is None
+
+
+async def test_a_workspace_that_cannot_be_looked_at_is_a_refusal_with_a_cure(
+    session: Session, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from toolcell_sandbox import audit
+
+    monkeypatch.setattr(audit, "MAX_ENTRIES", 3)
+    result = await session.call("shell", {"command": "touch 1 2 3 4"})
+    assert isinstance(result.error, PermissionDenied) and "too large" in result.error.message
+    result = await session.call("shell", {"command": "true"})
+    assert result.error is not None and result.error.kind == "sandbox_unavailable"
+    assert result.error.mechanism == "protected_names" and "profile.replace(protected=())" in result.error.cure
+
+
+async def test_many_directories_are_looked_at_off_the_loop(
+    session: Session, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from toolcell.sessions import protection
+
+    monkeypatch.setattr(protection, "FEW_DIRECTORIES", 2)
+    for number in range(5):
+        (workspace / f"d{number}").mkdir()
+    assert isinstance((await session.call("plant", {"path": "d3/conftest.py"})).error, PermissionDenied)
+    assert (await session.call("write", {"path": "d3/code.py", "content": "x"})).error is None
+    assert sorted(listing(workspace)) == ["d0", "d1", "d2", "d3", "d3/code.py", "d4"]
