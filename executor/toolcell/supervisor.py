@@ -98,7 +98,7 @@ class Supervisor:
     def _register(self, tool: Tool[..., Any]) -> None:
         if tool.name in self.registry:
             raise UsageError(
-                f"Two tools are named {tool.name!r}: {_origin(self.registry[tool.name])} and {_origin(tool)}. "
+                f"Two tools are named {tool.name!r}: {self.registry[tool.name].origin} and {tool.origin}. "
                 "Rename one: tool(fn, name=…)."
             )
         self.registry[tool.name] = tool
@@ -296,7 +296,3 @@ def default_max_connections() -> int:
     if soft == resource.RLIM_INFINITY:
         return 1024
     return max(16, min(1024, (soft - 128 - 10 * default_max_cells()) // 2))
-
-
-def _origin(tool: Tool[..., Any]) -> str:
-    return f"{getattr(tool.fn, '__module__', '?')}.{getattr(tool.fn, '__qualname__', '?')}"
