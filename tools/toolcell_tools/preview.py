@@ -9,7 +9,7 @@ from typing import Any
 from .failures import ToolDefinitionError
 from .signature import is_async, is_generator
 
-__all__ = ["Preview", "Previewer"]
+__all__ = ["DETAILS_CHARS", "Preview", "Previewer", "shortened"]
 
 SUMMARY_CHARS = 200
 DETAILS_CHARS = 20_000
