@@ -24,6 +24,7 @@ from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.definition import Tool
 from toolcell_tools.errors import ValidationError
 from toolcell_tools.result import ToolResult
+from toolcell_tools.typed import TypedTool
 
 from . import session as _session
 from . import supervisor as _supervisor
@@ -139,7 +140,7 @@ class Supervisor:
 
     def __init__(
         self,
-        tools: Iterable[Tool[..., Any] | Callable[..., Any]] = (),
+        tools: Iterable[Tool[..., Any] | TypedTool[Any] | Callable[..., Any]] = (),
         *,
         profiles: Mapping[SessionKind, Profile] | None = None,
         journal: Journal | None = None,

@@ -16,6 +16,7 @@ from toolcell_tools.capability import SessionKind
 from toolcell_tools.definition import Tool
 from toolcell_tools.function import as_tool
 from toolcell_tools.result import SandboxSummary
+from toolcell_tools.typed import TypedTool
 
 from .backends.channel import LogChannel
 from .backends.egress import Gateway
@@ -39,17 +40,17 @@ _NOT_RUNNING = "The supervisor is not running. Enter it first: async with Superv
 class Supervisor:
     """An async context manager, on asyncio and on trio. Entering it starts the zygotes; leaving it ends every process.
 
-    `tools` are Tools or plain functions. `profiles` replaces the preset of a session kind. `journal` takes a record of
-    every call. `allow_missing` names mechanisms of the sandbox that may be missing here, which every result then says.
-    `max_cells` bounds the cells at any time; `standby` is how many call processes wait ready in each, 0 or 1 (the
-    default). `config`, from `load_config`, gives what is left out of these four; what is given here replaces it.
+    `tools` are Tools, TypedTools or plain functions. `profiles` replaces the preset of a session kind. `journal` takes
+    a record of every call. `allow_missing` names mechanisms of the sandbox that may be missing here, which every result
+    then says. `max_cells` bounds the cells at any time; `standby` is how many call processes wait ready in each, 0 or 1
+    (the default). `config`, from `load_config`, gives what is left out of these four; what is given here replaces it.
     `resolve(host, port)` looks names up for `ProxyNetwork`: blocking, returns addresses.
     Entering raises SandboxUnavailableError where a mechanism is missing that `allow_missing` does not name.
     """
 
     def __init__(
         self,
-        tools: Iterable[Tool[..., Any] | Callable[..., Any]] = (),
+        tools: Iterable[Tool[..., Any] | TypedTool[Any] | Callable[..., Any]] = (),
         *,
         profiles: Mapping[SessionKind, Profile] | None = None,
         journal: Journal | None = None,

@@ -54,16 +54,13 @@ class TypedTool(ABC, Generic[In]):
     metadata: Mapping[str, Any]
     # requires_approval, a bool or a method, has no annotation: as a method it would be one of another kind
 
-    input_type: ClassVar[Any]
-
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        found = _input_type(cls)
-        if isinstance(found, TypeVar):
-            return  # generic itself: its subclasses will say
-        cls.input_type = found
-        if function.deriving:
-            object_schema(str(vars(cls).get("name", cls.__qualname__)), without_none(found))
+        # A class that is unpickled by value is still empty here; it was checked where it was written.
+        if function.deriving and not {"call", "__orig_bases__"}.isdisjoint(vars(cls)):
+            found = _input_type(cls)
+            if not isinstance(found, TypeVar):  # generic itself: its subclasses will say
+                object_schema(str(vars(cls).get("name", cls.__qualname__)), without_none(found))
 
     @abstractmethod
     def call(self, ctx: ToolContext, input: In) -> Any:
@@ -97,7 +94,7 @@ class TypedToolAdapter(WholeTool[..., Any], Generic[In]):
 
     def __init__(self, typed: TypedTool[In], *, derive: bool = True) -> None:
         self.typed = typed
-        self.parameters_type = typed.input_type
+        self.parameters_type = _input_type(type(typed))
         self._is_set_up = False
         options = {key: getattr(typed, key) for key in ToolOptions.__annotations__ if hasattr(typed, key)}
         del options["preview"]

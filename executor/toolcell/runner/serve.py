@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import sys
+import traceback
 from importlib import import_module
 from typing import NoReturn
 
@@ -17,7 +18,7 @@ from toolcell_tools import function
 
 from . import perform, warm
 from .link import Link
-from .loading import Loaded
+from .loading import Loaded, LoadError
 
 
 def preload() -> None:
@@ -43,7 +44,10 @@ def serve(loaded: Loaded, cpu_s: float, result_bytes: int, *, kept: bool) -> NoR
     warm.warm_up(loaded, link, limits)
     me = os.getpid()
     while True:
-        call = link.wait_for_call()
+        try:
+            call = link.wait_for_call()
+        except EOFError:
+            close(loaded)
         answer = perform.run(loaded.get(call.tool), call, link)
         if os.getpid() != me:
             os._exit(0)  # the tool forked, and this is a child that returned from the tool too
@@ -51,6 +55,20 @@ def serve(loaded: Loaded, cpu_s: float, result_bytes: int, *, kept: bool) -> NoR
         deliver(answer, link)
         if not kept:
             link.wait_for_end()
+
+
+def close(loaded: Loaded) -> NoReturn:
+    """The session has ended: tear down the tools that were set up in this process, and end with it."""
+    failed = False
+    for tool in loaded.values():
+        if not isinstance(tool, LoadError):
+            try:
+                tool.close()
+            except BaseException:  # the tool's own doing; its traceback is for the supervisor's log
+                traceback.print_exc()
+                failed = True
+    perform.flush()
+    os._exit(int(failed))
 
 
 def reseed() -> None:
