@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from toolcell_tools.artifact import Artifact
     from toolcell_tools.base import base_tools
     from toolcell_tools.capability import Capability, PermissionTier, SessionKind
-    from toolcell_tools.context import ToolContext, require
+    from toolcell_tools.context import HostContext, ToolContext, require
     from toolcell_tools.declaration import ToolDeclaration
     from toolcell_tools.definition import Tool
+    from toolcell_tools.dynamic import dynamic_tool, is_dynamic
     from toolcell_tools.errors import (
         Cancelled,
         Crashed,
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
     from toolcell_tools.failures import MissingCapability, ProtectedName, ToolDefinitionError, ToolFailure
     from toolcell_tools.function import tool
     from toolcell_tools.handles import FetchedPage, MemoryRecord, SearchHit
+    from toolcell_tools.host import host_tool
+    from toolcell_tools.pending import Pending
+    from toolcell_tools.preview import Preview
+    from toolcell_tools.provider import ProviderTool, provider_tool
     from toolcell_tools.result import CapturedOutput, SandboxSummary, ToolResult, Usage
     from toolcell_tools.session_info import SessionInfo
     from toolcell_tools.toolsets import (
@@ -48,6 +53,7 @@ if TYPE_CHECKING:
         ToolsetError,
         toolset,
     )
+    from toolcell_tools.typed import TypedTool
 
     from .approvals import ApprovalQueue, ApprovalRequest, Approved, Approver, Denied
     from .backends.channel import LogChannel
@@ -73,9 +79,10 @@ _HOMES = {
     "toolcell_tools.artifact": "Artifact",
     "toolcell_tools.base": "base_tools",
     "toolcell_tools.capability": "Capability PermissionTier SessionKind",
-    "toolcell_tools.context": "ToolContext require",
+    "toolcell_tools.context": "HostContext ToolContext require",
     "toolcell_tools.declaration": "ToolDeclaration",
     "toolcell_tools.definition": "Tool",
+    "toolcell_tools.dynamic": "dynamic_tool is_dynamic",
     "toolcell_tools.errors": (
         "Cancelled Crashed ExecutionError LimitExceeded Overloaded PermissionDenied ProtocolViolation "
         "SandboxUnavailable Timeout ToolError ToolFailed UnknownTool ValidationError"
@@ -83,10 +90,15 @@ _HOMES = {
     "toolcell_tools.failures": "MissingCapability ProtectedName ToolDefinitionError ToolFailure",
     "toolcell_tools.function": "tool",
     "toolcell_tools.handles": "FetchedPage MemoryRecord SearchHit",
+    "toolcell_tools.host": "host_tool",
+    "toolcell_tools.pending": "Pending",
+    "toolcell_tools.preview": "Preview",
+    "toolcell_tools.provider": "ProviderTool provider_tool",
     "toolcell_tools.result": "CapturedOutput SandboxSummary ToolResult Usage",
     "toolcell_tools.session_info": "SessionInfo",
     "toolcell_tools.toolsets": "Combined FunctionToolset StaticToolset Toolset ToolsetError toolset",
     "toolcell.approvals": "ApprovalQueue ApprovalRequest Approved Approver Denied",
+    "toolcell_tools.typed": "TypedTool",
     "toolcell.backends.channel": "LogChannel",
     "toolcell.backends.errors": "BackendError",
     "toolcell.backends.memory": "SQLiteMemory",
@@ -126,6 +138,7 @@ __all__ = [
     "FetchedPage",
     "FunctionToolset",
     "Hook",
+    "HostContext",
     "HostNetwork",
     "Journal",
     "LimitExceeded",
@@ -137,12 +150,15 @@ __all__ = [
     "MissingCapability",
     "NoNetwork",
     "Overloaded",
+    "Pending",
     "PermissionDenied",
     "PermissionTier",
     "Policy",
+    "Preview",
     "Profile",
     "ProtectedName",
     "ProtocolViolation",
+    "ProviderTool",
     "ProxyNetwork",
     "PublicWeb",
     "RecentJournal",
@@ -172,13 +188,18 @@ __all__ = [
     "ToolcellError",
     "Toolset",
     "ToolsetError",
+    "TypedTool",
     "UnknownTool",
     "Usage",
     "UsageError",
     "ValidationError",
     "WebClient",
     "base_tools",
+    "dynamic_tool",
+    "host_tool",
+    "is_dynamic",
     "load_config",
+    "provider_tool",
     "require",
     "tool",
     "toolset",

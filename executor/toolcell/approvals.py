@@ -19,14 +19,14 @@ __all__ = ["ApprovalQueue", "ApprovalRequest", "Approved", "Approver", "Denied"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRequest:
     """One call that waits for a yes. It is bound to these very arguments and to this version of the tool, by `digest`,
-    and good for one answer until `expires_at` (Unix seconds). `preview` is None where the tool has none; where it has
-    one that failed, its summary says so. `reason` is why somebody is asked."""
+    and good for one answer until `expires_at` (Unix seconds). `preview` says what it would do, or
+    shows its arguments where the tool has none. `reason` is why somebody is asked."""
 
     tool: str
     version: str
     fingerprint: str
     arguments: Mapping[str, Any]
-    preview: Preview | None
+    preview: Preview
     tier: PermissionTier
     reason: str
     call_id: str

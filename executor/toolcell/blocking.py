@@ -23,8 +23,10 @@ from toolcell_tools.capability import Capability, SessionKind
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.definition import Tool
 from toolcell_tools.errors import ValidationError
+from toolcell_tools.provider import ProviderTool
 from toolcell_tools.result import ToolResult
 from toolcell_tools.toolsets import Toolset
+from toolcell_tools.typed import TypedTool
 
 from . import session as _session
 from . import supervisor as _supervisor
@@ -142,7 +144,7 @@ class Supervisor:
 
     def __init__(
         self,
-        tools: Iterable[Tool[..., Any] | Callable[..., Any]] = (),
+        tools: Iterable[Tool[..., Any] | TypedTool[Any] | ProviderTool | Callable[..., Any]] = (),
         *,
         toolsets: Iterable[Toolset] = (),
         profiles: Mapping[SessionKind, Profile] | None = None,

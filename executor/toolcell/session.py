@@ -19,6 +19,7 @@ from toolcell_sandbox.profile import Profile, is_below
 from toolcell_tools.capability import Capability, SessionKind
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.definition import Tool
+from toolcell_tools.provider import ProviderTool
 from toolcell_tools.result import SandboxSummary, ToolResult
 from toolcell_tools.session_info import SessionInfo
 
@@ -214,7 +215,8 @@ class Session:
         """
         self._check_open()
         routes = [self.route(tool) for tool in (await self._toolbox.refresh()).values()]
-        return [route.tool.declaration for route in routes if not route.grants.missing]
+        declared = [route.tool.declaration for route in routes if not route.grants.missing]
+        return declared + [tool.declaration for tool in self._supervisor.provider_tools.values()]
 
     async def close(self) -> None:
         """End the session, its children and their calls. Idempotent."""
@@ -272,6 +274,10 @@ class Session:
         while session is not None and not session.owns_channel:
             session = session.parent
         return session.channel if session is not None and isinstance(session.channel, Approver) else None
+
+    def of_provider(self, name: str) -> ProviderTool | None:
+        """The tool of this name that its provider runs, if there is one."""
+        return self._supervisor.provider_tools.get(name)
 
     async def offered(self, name: str) -> Tool[..., Any] | None:
         """The tool of this name, None where there is none. Raises ToolsetError where a toolset could not be asked."""
@@ -394,9 +400,7 @@ class Session:
             for path in cell.spec.profile.writable
         )
 
-    def tell_progress(
-        self, on_progress: OnProgress | None, call_id: str, message: str, fraction: float | None
-    ) -> None:
+    def tell_progress(self, on_progress: OnProgress | None, call_id: str, message: str, fraction: float | None) -> None:
         """Let the caller hear how far its call is; what it raises is its own affair."""
         if on_progress is None:
             return

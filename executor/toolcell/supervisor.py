@@ -16,9 +16,11 @@ from toolcell_sandbox.report import SandboxReport
 from toolcell_tools.capability import SessionKind
 from toolcell_tools.definition import Tool
 from toolcell_tools.function import as_tool
+from toolcell_tools.provider import ProviderTool
 from toolcell_tools.result import SandboxSummary
 from toolcell_tools.toolsets import Toolset
 from toolcell_tools.toolsets.resolve import close_all
+from toolcell_tools.typed import TypedTool
 
 from .approvals import Approver
 from .backends.channel import LogChannel
@@ -46,20 +48,26 @@ _NOT_RUNNING = "The supervisor is not running. Enter it first: async with Superv
 class Supervisor:
     """An async context manager, on asyncio and on trio. Entering it starts the zygotes; leaving it ends every process.
 
-    `tools` are Tools or plain functions; `toolsets` are asked for more, session by session. `profiles` replaces the
-    preset of a session kind. `hooks` run before and after each call, in order. `policy` decides which calls may run and
-    which need approval (default: `TierPolicy()`); `approver` gives it, or else the nearest session above that owns a
-    channel, within `approval_timeout_s` seconds. `journal` takes a record of every call. `allow_missing` names mechanisms of the sandbox that may be missing here, which every result then says.
-    `max_cells` bounds the cells at any time; `standby` is how many call processes wait ready in each, 0 or 1 (the
-    default). `config`, from `load_config`, gives what is left out of these four; what is given here replaces it.
-    `resolve(host, port)` looks names up for `ProxyNetwork`: blocking, returns addresses. `quarantine` is the directory
-    for protected names that calls have made; by default a new one among the temporary files, at the first need.
+    - `tools` are Tools, TypedTools, ProviderTools or plain functions; `toolsets` are asked for more, session by session.
+    - `profiles` replaces the preset of a session kind.
+    - `hooks` run before and after each call, in order. `policy` decides which calls may run and which need approval
+      (default: `TierPolicy()`). `approver` gives it, or else the nearest session above that owns a channel, within
+      `approval_timeout_s` seconds.
+    - `journal` takes a record of every call.
+    - `allow_missing` names mechanisms of the sandbox that may be missing here, which every result then says.
+    - `max_cells` bounds the cells at any time; `standby` is how many call processes wait ready in each, 0 or 1 (the
+      default).
+    - `config`, from `load_config`, gives what is left out of these; what is given here replaces it.
+    - `resolve(host, port)` looks names up for `ProxyNetwork`: blocking, returns addresses.
+    - `quarantine` is the directory for protected names that calls have made; by default a new one among the temporary
+      files, at the first need.
+
     Entering raises SandboxUnavailableError where a mechanism is missing that `allow_missing` does not name.
     """
 
     def __init__(
         self,
-        tools: Iterable[Tool[..., Any] | Callable[..., Any]] = (),
+        tools: Iterable[Tool[..., Any] | TypedTool[Any] | ProviderTool | Callable[..., Any]] = (),
         *,
         toolsets: Iterable[Toolset] = (),
         profiles: Mapping[SessionKind, Profile] | None = None,
@@ -88,12 +96,15 @@ class Supervisor:
         if max_cells is not None and max_cells < 1:
             raise UsageError(f"max_cells is not above 0: {max_cells!r}. Leave it out for a default by the machine.")
         self.registry: dict[str, Tool[..., Any]] = {}
+        self.provider_tools: dict[str, ProviderTool] = {}
         for each in tools:
-            self._register(as_tool(each))
+            self._register(each if isinstance(each, ProviderTool) else as_tool(each))
         self.toolsets = tuple(toolsets)
         for toolset in self.toolsets:
             if not isinstance(toolset, Toolset):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise UsageError(f"toolsets holds {toolset!r}, which is not a Toolset. Tools themselves go into tools=.")
+                raise UsageError(
+                    f"toolsets holds {toolset!r}, which is not a Toolset. Tools themselves go into tools=."
+                )
         self.hooks = tuple(hooks)
         self.policy: Policy = TierPolicy() if policy is None else policy
         self.approver = approver
@@ -120,13 +131,16 @@ class Supervisor:
         state = repr(self._pool) if self._pool is not None else "not entered"
         return f"<Supervisor {len(self.registry)} tools · {len(self._sessions)} sessions · {state}>"
 
-    def _register(self, tool: Tool[..., Any]) -> None:
-        if tool.name in self.registry:
+    def _register(self, tool: Tool[..., Any] | ProviderTool) -> None:
+        known = self.registry.get(tool.name) or self.provider_tools.get(tool.name)
+        if known is not None:
             raise UsageError(
-                f"Two tools are named {tool.name!r}: {self.registry[tool.name].origin} and {tool.origin}. "
-                "Rename one: tool(fn, name=…)."
+                f"Two tools are named {tool.name!r}: {known.origin} and {tool.origin}. Rename one: tool(fn, name=…)."
             )
-        self.registry[tool.name] = tool
+        if isinstance(tool, ProviderTool):
+            self.provider_tools[tool.name] = tool
+        else:
+            self.registry[tool.name] = tool
 
     # -- entering and leaving ----------------------------------------------------------------------------------------
 

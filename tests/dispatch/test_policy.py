@@ -5,7 +5,16 @@ from typing import Any, get_args
 
 import pytest
 
-from toolcell import Capability, PermissionDenied, PermissionTier, SessionInfo, SessionKind, TierPolicy, UsageError, tool
+from toolcell import (
+    Capability,
+    PermissionDenied,
+    PermissionTier,
+    SessionInfo,
+    SessionKind,
+    TierPolicy,
+    UsageError,
+    tool,
+)
 from toolcell.call import ToolCall
 from toolcell.dispatch.policy import Decision
 
@@ -79,7 +88,7 @@ def test_the_strictest_wins_so_that_no_exception_loosens() -> None:
 @pytest.mark.parametrize("field", ["read_only", "workspace", "system", "elevated", "tools"])
 def test_an_unknown_decision_is_refused(field: str) -> None:
     value: Any = {"act": "maybe"} if field == "tools" else "maybe"
-    with pytest.raises(UsageError, match="'maybe'.*'allow', 'ask' or 'deny'"):
+    with pytest.raises(UsageError, match=r"'maybe'.*'allow', 'ask' or 'deny'"):
         TierPolicy(**{field: value})
     assert "maybe" not in get_args(Decision)
 

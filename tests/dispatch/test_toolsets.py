@@ -62,7 +62,9 @@ async def test_a_toolset_that_changes_offers_and_takes_back(supervise: Any, work
         error = (await session.call("upload", {"name": "it"})).error
         assert isinstance(error, UnknownTool)
         logged_in = True
-        assert (await session.call("upload", {"name": "it"})).output == "uploaded it", "asked again before it is unknown"
+        assert (await session.call("upload", {"name": "it"})).output == "uploaded it", (
+            "asked again before it is unknown"
+        )
         assert [declaration.name for declaration in await session.tools()] == ["greet", "part", "upload"]
         logged_in = False
         await session.tools()
@@ -131,7 +133,7 @@ async def test_two_tools_of_one_name_are_an_error_that_names_both_origins(superv
     other = tool(part, name="greet")
     async with supervise([GREET], toolsets=[StaticToolset("other", [other])]) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
-        with pytest.raises(ToolsetError, match=r"'greet'.*test_toolsets\.greet.*test_toolsets\.part of toolset 'other'"):
+        with pytest.raises(ToolsetError, match=r"'greet': .*test_toolsets:greet and .*:part of toolset 'other'"):
             await session.tools()
 
 

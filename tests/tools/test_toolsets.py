@@ -45,7 +45,7 @@ def test_filtered_by_name_and_by_predicate() -> None:
 
 
 def test_a_filter_or_a_renaming_by_a_name_that_is_not_there_is_an_error() -> None:
-    with pytest.raises(ToolsetError, match="'three'.*It has: one, two"):
+    with pytest.raises(ToolsetError, match=r"'three'.*It has: one, two"):
         names(BOTH.filtered(["three"]))
     with pytest.raises(ToolsetError, match="'three' to rename"):
         names(BOTH.renamed({"drei": "three"}))

@@ -9,9 +9,10 @@ if TYPE_CHECKING:
     from .base import base_tools
     from .capability import KIND_GRANTS, Capability, PermissionTier, SessionKind
     from .content import AudioBlock, Content, ImageBlock, ResourceBlock, TextBlock
-    from .context import Reporter, ToolContext, require
+    from .context import HostContext, Reporter, ToolContext, require
     from .declaration import ToolDeclaration
     from .definition import Tool
+    from .dynamic import DynamicTool, dynamic_tool, is_dynamic
     from .encode import encode_json, encode_return
     from .errors import (
         Cancelled,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
         parse_error,
     )
     from .failures import MissingCapability, ProtectedName, ToolDefinitionError, ToolFailure, Unencodable
-    from .function import ToolOptions, as_tool, tool
+    from .function import as_tool, tool
     from .handles import (
         ChannelHandle,
         FetchedPage,
@@ -43,8 +44,14 @@ if TYPE_CHECKING:
         SearchHit,
         WebHandle,
     )
+    from .host import HostTool, host_tool
+    from .options import ToolOptions
+    from .pending import Pending
+    from .preview import Preview
+    from .provider import ProviderTool, provider_tool
     from .result import CapturedOutput, SandboxSummary, ToolResult, Usage
     from .shell import Completed, Shell
+    from .typed import TypedTool, TypedToolAdapter
     from .workspace import DeniedWorkspace, Entry, WorkspaceReader, WorkspaceWriter
 
 __all__ = [
@@ -60,10 +67,13 @@ __all__ = [
     "Content",
     "Crashed",
     "DeniedWorkspace",
+    "DynamicTool",
     "Entry",
     "ErrorBase",
     "ExecutionError",
     "FetchedPage",
+    "HostContext",
+    "HostTool",
     "HttpHandle",
     "HttpResponse",
     "ImageBlock",
@@ -73,10 +83,13 @@ __all__ = [
     "MemoryWriter",
     "MissingCapability",
     "Overloaded",
+    "Pending",
     "PermissionDenied",
     "PermissionTier",
+    "Preview",
     "ProtectedName",
     "ProtocolViolation",
+    "ProviderTool",
     "Reporter",
     "ResourceBlock",
     "SandboxSummary",
@@ -95,6 +108,8 @@ __all__ = [
     "ToolFailure",
     "ToolOptions",
     "ToolResult",
+    "TypedTool",
+    "TypedToolAdapter",
     "Unencodable",
     "UnknownTool",
     "Usage",
@@ -104,9 +119,13 @@ __all__ = [
     "WorkspaceWriter",
     "as_tool",
     "base_tools",
+    "dynamic_tool",
     "encode_json",
     "encode_return",
+    "host_tool",
+    "is_dynamic",
     "parse_error",
+    "provider_tool",
     "require",
     "tool",
 ]
@@ -114,8 +133,8 @@ _HOMES = {
     "Annotations": "annotations",
     "Artifact": "artifact",
     "base_tools": "base",
-    "KIND_GRANTS": "capability",
     "Capability": "capability",
+    "KIND_GRANTS": "capability",
     "PermissionTier": "capability",
     "SessionKind": "capability",
     "AudioBlock": "content",
@@ -123,11 +142,15 @@ _HOMES = {
     "ImageBlock": "content",
     "ResourceBlock": "content",
     "TextBlock": "content",
+    "HostContext": "context",
     "Reporter": "context",
     "ToolContext": "context",
     "require": "context",
     "ToolDeclaration": "declaration",
     "Tool": "definition",
+    "DynamicTool": "dynamic",
+    "dynamic_tool": "dynamic",
+    "is_dynamic": "dynamic",
     "encode_json": "encode",
     "encode_return": "encode",
     "Cancelled": "errors",
@@ -150,7 +173,6 @@ _HOMES = {
     "ToolDefinitionError": "failures",
     "ToolFailure": "failures",
     "Unencodable": "failures",
-    "ToolOptions": "function",
     "as_tool": "function",
     "tool": "function",
     "ChannelHandle": "handles",
@@ -162,12 +184,21 @@ _HOMES = {
     "MemoryWriter": "handles",
     "SearchHit": "handles",
     "WebHandle": "handles",
+    "HostTool": "host",
+    "host_tool": "host",
+    "ToolOptions": "options",
+    "Pending": "pending",
+    "Preview": "preview",
+    "ProviderTool": "provider",
+    "provider_tool": "provider",
     "CapturedOutput": "result",
     "SandboxSummary": "result",
     "ToolResult": "result",
     "Usage": "result",
     "Completed": "shell",
     "Shell": "shell",
+    "TypedTool": "typed",
+    "TypedToolAdapter": "typed",
     "DeniedWorkspace": "workspace",
     "Entry": "workspace",
     "WorkspaceReader": "workspace",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .shell import Shell
     from .workspace import WorkspaceReader, WorkspaceWriter
 
-__all__ = ["Reporter", "ToolContext", "require"]
+__all__ = ["HostContext", "Reporter", "ToolContext", "require"]
 
 H = TypeVar("H")
 
@@ -29,7 +29,34 @@ class Reporter(Protocol):
     def cancelled(self) -> bool: ...
 
 
-class ToolContext:
+class _Reporting:
+    """What every context can say and ask of the call that it is of."""
+
+    __slots__ = ("_reporter",)
+
+    _reporter: Reporter
+
+    def progress(self, message: str, fraction: float | None = None) -> None:
+        """Say how far the call is; `fraction` is held between 0 and 1."""
+        if fraction is not None:
+            fraction = None if isnan(fraction) else min(max(fraction, 0.0), 1.0)
+        self._reporter.progress(message, fraction)
+
+    def log(self, message: str, level: str = "info", **fields: Any) -> None:
+        """Write to the session's log, which people read and the model does not; `fields` are JSON data."""
+        self._reporter.log(message, level, fields)
+
+    def remaining(self) -> float:
+        """Seconds until the deadline, never less than 0."""
+        return max(0.0, self._reporter.remaining())
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the caller has taken the call back; a long tool may stop early and tidily."""
+        return self._reporter.cancelled()
+
+
+class ToolContext(_Reporting):
     """One call's identity, settings and handles. A handle that was not granted is None, except `workspace`.
 
     `deadline` is on the monotonic clock, in seconds. `config` is the agent's, read only by custom; what a tool puts
@@ -38,7 +65,6 @@ class ToolContext:
     """
 
     __slots__ = (
-        "_reporter",
         "agent_id",
         "attempt",
         "call_id",
@@ -99,27 +125,42 @@ class ToolContext:
         self.http = http
         self._reporter = reporter
 
-    def progress(self, message: str, fraction: float | None = None) -> None:
-        """Say how far the call is; `fraction` is held between 0 and 1."""
-        if fraction is not None:
-            fraction = None if isnan(fraction) else min(max(fraction, 0.0), 1.0)
-        self._reporter.progress(message, fraction)
-
-    def log(self, message: str, level: str = "info", **fields: Any) -> None:
-        """Write to the session's log, which people read and the model does not; `fields` are JSON data."""
-        self._reporter.log(message, level, fields)
-
-    def remaining(self) -> float:
-        """Seconds until the deadline, never less than 0."""
-        return max(0.0, self._reporter.remaining())
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether the caller has taken the call back; a long tool may stop early and tidily."""
-        return self._reporter.cancelled()
-
     def __repr__(self) -> str:
         return f"<ToolContext {self.call_id!r} of {self.session_kind.value} session {self.session_id!r}>"
+
+
+class HostContext(_Reporting):
+    """What a host tool knows about its call. It has no handles: it runs in the supervisor's process, and may do all.
+
+    `session` is the Session that called, for a tool that opens children or calls other tools. `deadline` is on the
+    monotonic clock, in seconds; what a tool puts into `values` is copied back to the session after the call.
+    """
+
+    __slots__ = ("agent_id", "call_id", "config", "deadline", "session", "session_id", "values")
+
+    def __init__(
+        self,
+        *,
+        call_id: str,
+        session_id: str,
+        agent_id: str,
+        session: Any,
+        reporter: Reporter,
+        deadline: float,
+        config: dict[str, Any] | None = None,
+        values: dict[str, Any] | None = None,
+    ) -> None:
+        self.call_id = call_id
+        self.session_id = session_id
+        self.agent_id = agent_id
+        self.session = session
+        self.deadline = deadline
+        self.config: dict[str, Any] = {} if config is None else config
+        self.values: dict[str, Any] = {} if values is None else values
+        self._reporter = reporter
+
+    def __repr__(self) -> str:
+        return f"<HostContext {self.call_id!r} of session {self.session_id!r}>"
 
 
 def require(handle: H | None, capability: Capability) -> H:

@@ -5,21 +5,25 @@ import inspect
 import json
 from collections.abc import Callable
 from types import CodeType
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field, field_serializer
 
 from .annotations import Annotations
 from .capability import Capability, PermissionTier
+from .options import FailureMode, Kind, Placement
 from .signature import underlying
 
-__all__ = ["Placement", "ToolDeclaration", "fingerprint"]
-
-Placement = Literal["cell", "host"]
+__all__ = ["ToolDeclaration", "fingerprint"]
 
 
 class ToolDeclaration(BaseModel):
-    """A tool without its code. `fingerprint` changes whenever its name, version, description, schema or code does."""
+    """A tool without its code. `fingerprint` changes whenever its name, version, description, schema or code does.
+
+    `requires_approval` is "depends" where it is a function of the arguments. `failure_schema` describes the data of
+    failures. A declaration of kind "provider" carries what that provider defines, untouched, and no parameters schema
+    that means anything.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -31,25 +35,44 @@ class ToolDeclaration(BaseModel):
     uses: frozenset[Capability] = frozenset()
     parameters_schema: dict[str, Any]
     output_schema: dict[str, Any] | None = None
+    failure_schema: dict[str, Any] | None = None
+    failure_mode: FailureMode = "error"
     annotations: Annotations = Field(default_factory=Annotations)
     timeout: float | None = None
+    requires_approval: bool | Literal["depends"] = False
+    has_preview: bool = False
+    long_running: bool = False
+    return_direct: bool = False
+    metadata: dict[str, Any] = Field(default_factory=dict[str, Any])
     fingerprint: str
+    kind: Kind = "function"
     placement: Placement = "cell"
+    provider: str | None = None
+    provider_definition: dict[str, Any] | None = None
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether its schema became known at run time only, so that nothing about it can be checked before."""
+        return self.kind == "dynamic"
 
     @field_serializer("needs", "uses")
     def _in_order(self, capabilities: frozenset[Capability]) -> list[Capability]:
         return sorted(capabilities)
 
 
-def fingerprint(name: str, version: str, description: str, schema: dict[str, Any], fn: Callable[..., object]) -> str:
-    """`sha256:<hex>` over what a tool says and what it does: its source, or its bytecode where no source can be had."""
-    said = json.dumps([name, version, description, schema], sort_keys=True, separators=(",", ":"))
-    digest = hashlib.sha256(said.encode() + b"\0" + _does(fn)).hexdigest()
-    return f"sha256:{digest}"
+def fingerprint(said: object, *code: object) -> str:
+    """`sha256:<hex>` over what a tool says, as JSON data, and what it does: the source of functions and classes, or
+    their bytecode where no source can be had."""
+    hashed = hashlib.sha256(json.dumps(said, sort_keys=True, separators=(",", ":")).encode())
+    for one in code:
+        hashed.update(b"\0" + _does(one))
+    return f"sha256:{hashed.hexdigest()}"
 
 
-def _does(fn: Callable[..., object]) -> bytes:
-    function = underlying(fn)
+def _does(code_of: object) -> bytes:
+    if isinstance(code_of, type):
+        return _class_does(code_of)
+    function = underlying(cast("Callable[..., object]", code_of))
     code = getattr(function, "__code__", None)
     if not isinstance(code, CodeType):
         return (
@@ -59,6 +82,14 @@ def _does(fn: Callable[..., object]) -> bytes:
         return inspect.getsource(code).encode()
     except (OSError, TypeError, SyntaxError):  # typed at a prompt, made by exec, or the file changed since
         return "\n".join(_instructions(code)).encode()
+
+
+def _class_does(cls: type) -> bytes:
+    try:
+        return inspect.getsource(cls).encode()
+    except (OSError, TypeError, SyntaxError):
+        own = [value for value in vars(cls).values() if hasattr(value, "__code__")]
+        return f"{cls.__module__}:{cls.__qualname__}".encode() + b"\0".join(map(_does, own))
 
 
 def _instructions(code: CodeType) -> list[str]:

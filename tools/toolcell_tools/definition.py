@@ -1,25 +1,53 @@
 """Tool: a function, what it declares, and how JSON arguments become a call of it."""
 
-from collections.abc import Callable, Iterable, Mapping
-from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial, update_wrapper
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, ParamSpec, Self, TypeVar, Unpack, cast
 
 from .binder import Binder
-from .capability import Capability, PermissionTier
+from .capability import PermissionTier
+from .context import HostContext, ToolContext
 from .failures import ToolDefinitionError
-from .rules import capabilities, check_description, check_limits, check_name, check_positive, tier_of
-from .signature import Parameter, context_parameter, evaluated, is_async, is_generator, parameters, underlying
+from .options import FailureMode, Kind, Lifetime, Placement, ToolOptions, Variation
+from .pending import LONG_RUNNING_NOTE
+from .rules import (
+    capabilities,
+    check_choice,
+    check_description,
+    check_flag,
+    check_known,
+    check_limits,
+    check_metadata,
+    check_name,
+    check_positive,
+    check_version,
+    suggested_name,
+    tier_of,
+)
+from .signature import MISSING, Parameter, context_parameter, evaluated, is_async, is_generator, parameters, underlying
 
 if TYPE_CHECKING:
-    from .annotations import Annotations
-    from .context import ToolContext
-    from .declaration import ToolDeclaration
+    from asyncio import Runner
 
-__all__ = ["Lifetime", "Tool"]
+    from pydantic import TypeAdapter
+
+    from .declaration import ToolDeclaration
+    from .docstrings import Documented
+    from .preview import Preview, Previewer
+
+__all__ = ["Tool"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Lifetime = Literal["call", "session"]
+
+
+class _Derived(NamedTuple):
+    """What was read off the function, before any option replaces it. Variants share it."""
+
+    description: str
+    parameters_schema: dict[str, Any]
+    output_schema: dict[str, Any] | None
+    failure_schema: dict[str, Any] | None
 
 
 class Tool(Generic[P, R]):
@@ -27,7 +55,12 @@ class Tool(Generic[P, R]):
 
     Made with `derive=True`, everything wrong with the declaration is a ToolDefinitionError at once; with False (in a
     cell, where the supervisor's copy was checked) it is derived when it is first asked for, and then as loudly.
+    `validate` says whether the supervisor holds arguments to the schema; only a dynamic tool can say no.
     """
+
+    kind: ClassVar[Kind] = "function"
+    placement: ClassVar[Placement] = "cell"
+    context_type: ClassVar[type] = ToolContext
 
     fn: Callable[P, R]
     __name__: str  # with the rest of what functools.update_wrapper sets
@@ -36,48 +69,31 @@ class Tool(Generic[P, R]):
         self,
         fn: Callable[P, R],
         *,
-        name: str | None = None,
-        description: str | None = None,
-        version: str = "1.0.0",
-        tier: PermissionTier | None = None,
-        needs: Iterable[Capability | str] = (),
-        uses: Iterable[Capability | str] = (),
-        annotations: "Annotations | None" = None,
-        timeout: float | None = None,
-        limits: Mapping[str, float] | None = None,
-        output_schema: object = None,
-        lifetime: Lifetime = "call",
         derive: bool = True,
         localns: Mapping[str, object] | None = None,
+        **options: Unpack[ToolOptions],
     ) -> None:
         update_wrapper(self, fn)
         self.fn = fn
-        self.name = check_name(name if name is not None else _own_name(fn))
-        self.version = version
-        self.needs = capabilities(self.name, "needs", needs)
-        self.uses = capabilities(self.name, "uses", uses)
-        self.tier = tier_of(self.needs | self.uses) if tier is None else PermissionTier(tier)
-        self.timeout = check_positive(self.name, "timeout", timeout)
-        self.limits: Mapping[str, float] | None = check_limits(self.name, limits)
-        if lifetime not in ("call", "session"):
-            raise ToolDefinitionError(f"tool {self.name!r}: lifetime={lifetime!r}. Pass 'call' or 'session'.")
-        self.lifetime: Lifetime = lifetime
+        self._configure(options)
         if is_generator(fn):
             raise ToolDefinitionError(
                 f"tool {self.name!r} is a generator, and a tool gives one result. Return a list; report on the "
                 "way with ctx.progress(…)."
             )
         self.is_async = is_async(fn)
-        self.context_parameter = context_parameter(self.name, fn)
-        self._description = description
-        self._annotations = annotations
-        self._output_schema = output_schema
+        self.validate = True
+        self.context_parameter = self._context_of(fn)
+        self._original: Tool[P, R] | None = None
         self._parameters: tuple[Parameter, ...] | None = None
         self._binder: Binder | None = None
+        self._previewer: Previewer | None = None
+        self._output: TypeAdapter[Any] | None = None
+        self._loop: Runner | None = None
+        self._derived: _Derived | None = None
         self._declaration: ToolDeclaration | None = None
         if derive:
-            self._parameters = parameters(self.name, fn, self.context_parameter, localns)
-            self._declaration = self._derived(localns)
+            self._derive(localns)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.fn(*args, **kwargs)
@@ -86,26 +102,76 @@ class Tool(Generic[P, R]):
         needs = ", ".join(sorted(self.needs)) or "nothing"
         return f"<Tool {self.name} {self.version} [{self.tier.value} · needs: {needs}]>"
 
+    # -- what it is --------------------------------------------------------------------------------------------------
+
     @property
     def declaration(self) -> "ToolDeclaration":
         """What a model and a policy see of this tool."""
         if self._declaration is None:
-            self._declaration = self._derived(None)
+            self._declaration = self._declared(self._derived or self._derive(None))
         return self._declaration
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         """The parameters that a model fills in, types resolved."""
         if self._parameters is None:
-            self._parameters = parameters(self.name, self.fn, self.context_parameter)
+            self._parameters = self._parameters_of(None)
         return self._parameters
+
+    @property
+    def origin(self) -> str:
+        """Where it was written: `module:qualname`, with file and line where that names nothing."""
+        function = underlying(self.fn)
+        module, qualname = getattr(function, "__module__", "?"), getattr(function, "__qualname__", repr(function))
+        code = getattr(function, "__code__", None)
+        if code is not None and (module == "__main__" or "<" in qualname):
+            return f"{module}:{qualname} ({code.co_filename}:{code.co_firstlineno})"
+        return f"{module}:{qualname}"
+
+    @property
+    def original(self) -> "Tool[P, R]":
+        """The tool that this one is a variant of, or itself. A cell that has it runs any of its variants."""
+        return self._original or self
+
+    def runs_like(self, other: "Tool[..., Any]") -> bool:
+        """Whether a call that is sent to `other` in a cell would go as one sent to this tool."""
+        preview, output = (one._options.get("preview") for one in (self, other)), "output_schema"
+        return (
+            type(self) is type(other)
+            and self.fn is other.fn
+            and len(set(preview)) == 1
+            and self._options.get(output) is other._options.get(output)
+            and self.lifetime == other.lifetime
+            and self._defaults == other._defaults
+        )
+
+    def replace(self, **changes: Unpack[Variation]) -> Self:
+        """A variant of this tool: the same function and the same rights, shown or bounded differently.
+
+        Raises ToolDefinitionError for what a variant cannot change and for what no tool may be.
+        """
+        check_known(self.name, changes, Variation.__annotations__)
+        derived = self._derived or self._derive(None)
+        variant = object.__new__(type(self))
+        variant.__dict__.update(self.__dict__)
+        variant._original = self.original
+        variant._configure({**self._options, **changes})
+        variant._declaration = variant._declared(derived)
+        return variant
+
+    def requires_approval_for(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether a person is to be asked before a call with these arguments, as far as the tool says itself."""
+        asked = self._options.get("requires_approval", False)
+        return asked if isinstance(asked, bool) else bool(asked(arguments))
+
+    # -- one call of it ----------------------------------------------------------------------------------------------
 
     def prepare(self) -> None:
         """Build now what `bind` needs, so that processes forked later share it."""
         if self._binder is None:
             self._binder = Binder(self.parameters)
 
-    def bind(self, arguments: Mapping[str, Any], context: "ToolContext | None") -> dict[str, Any]:
+    def bind(self, arguments: Mapping[str, Any], context: object) -> dict[str, Any]:
         """The keyword arguments for `fn`, of `arguments` that were validated against the parameters schema.
 
         Raises pydantic's ValidationError, its location beginning with the parameter's name, where a conversion fails.
@@ -113,21 +179,156 @@ class Tool(Generic[P, R]):
         binder = self._binder
         if binder is None:
             binder = self._binder = Binder(self.parameters)
-        bound = binder.bind(arguments)
+        bound = binder.bind({**self._defaults, **arguments} if self._defaults else arguments)
         if self.context_parameter is not None:
             bound[self.context_parameter] = context
         return bound
 
-    def _derived(self, localns: Mapping[str, object] | None) -> "ToolDeclaration":
+    def run(self, bound: Mapping[str, Any], context: object) -> object:
+        """Call `fn` once with what `bind` gave, to the end of its coroutine if it is async; the result, `encoded`.
+
+        An async tool of a session's lifetime keeps one event loop over its calls, so that connections live on.
+        """
+        try:
+            return self.encoded(self._completed(self._called(bound)))
+        finally:
+            if self.lifetime == "call":
+                self.close()
+
+    def close(self) -> None:
+        """End what `run` keeps over calls, when the process that ran them is about to end."""
+        if self._loop is not None:
+            self._loop.close()
+            self._loop = None
+
+    def encoded(self, value: object) -> object:
+        """`value` as the type in `output_schema` writes it, where that is a type; raises Unencodable for another."""
+        given = self._options.get("output_schema")
+        if given is None or isinstance(given, Mapping):
+            return value
+        from .output import adapter, written
+
+        if self._output is None:
+            self._output = adapter(given)
+        return written(self._output, value)
+
+    def preview(self, context: object, arguments: Mapping[str, Any]) -> "Preview":
+        """What a call with these arguments would do, from the tool's preview function; without one, the arguments."""
+        from .preview import Preview
+
+        if not self.has_preview:
+            return Preview.of_call(self.name, arguments)
+        if self._previewer is None:
+            self._previewer = self._preview_function()
+        return self._previewer(self._values(self.bind(arguments, context)), context)
+
+    # -- how it is made ----------------------------------------------------------------------------------------------
+
+    def _configure(self, options: ToolOptions) -> None:
+        """Check and set all that does not come from the function."""
+        name = options.get("name")
+        self.name = check_name(name if name is not None else self._own_name())
+        check_known(self.name, options, ToolOptions.__annotations__)
+        self._options = options
+        self.version = check_version(self.name, options.get("version", "1.0.0"))
+        self.needs = capabilities(self.name, "needs", options.get("needs", ()))
+        self.uses = capabilities(self.name, "uses", options.get("uses", ()))
+        tier = options.get("tier")
+        self.tier = self._default_tier() if tier is None else PermissionTier(tier)
+        self.timeout = check_positive(self.name, "timeout", options.get("timeout"))
+        self.limits: Mapping[str, float] | None = check_limits(self.name, options.get("limits"))
+        self.lifetime: Lifetime = options.get("lifetime", "call")
+        check_choice(self.name, "lifetime", self.lifetime, ("call", "session"))
+        self.failure_mode: FailureMode = options.get("failure_mode", "error")
+        check_choice(self.name, "failure_mode", self.failure_mode, ("error", "return"))
+        self.long_running = options.get("long_running", False)
+        self.return_direct = options.get("return_direct", False)
+        check_flag(self.name, "long_running", self.long_running)
+        check_flag(self.name, "return_direct", self.return_direct)
+        asked = options.get("requires_approval", False)
+        if not callable(asked):
+            check_flag(self.name, "requires_approval", asked)
+        self.metadata: Mapping[str, Any] = check_metadata(self.name, options.get("metadata", {}))
+        self._defaults = self._promised(options.get("parameters_schema"))
+
+    def _own_name(self) -> str:
+        return _own_name(self.fn)
+
+    def _default_tier(self) -> PermissionTier:
+        return tier_of(self.needs | self.uses)
+
+    @property
+    def has_preview(self) -> bool:
+        return self._options.get("preview") is not None
+
+    def _promised(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
+        if given is None:
+            return {}
+        from .override import defaults_of
+
+        return defaults_of(given)
+
+    def _context_of(self, fn: Callable[..., object]) -> str | None:
+        wrong: type = HostContext if self.context_type is ToolContext else ToolContext
+        misplaced = context_parameter(self.name, fn, wrong)
+        if misplaced is not None:
+            where = "the supervisor's process" if wrong is ToolContext else "a cell"
+            raise ToolDefinitionError(
+                f"tool {self.name!r} runs in {where}, and there is no {wrong.__name__} there. "
+                f"Write `{misplaced}: {self.context_type.__name__}`."
+            )
+        return context_parameter(self.name, fn, self.context_type)
+
+    def _parameters_of(self, localns: Mapping[str, object] | None) -> tuple[Parameter, ...]:
+        found = parameters(self.name, self.fn, self.context_parameter, localns)
+        given = _given_by_partial(self.fn)
+        return tuple(one for one in found if one.name not in given) if given else found
+
+    def _derive(self, localns: Mapping[str, object] | None) -> _Derived:
+        from .output import schema_of
+
+        if self._parameters is None:
+            self._parameters = self._parameters_of(localns)
+        words = self._words()
+        options = self._options
+        output, failure = options.get("output_schema"), options.get("failure")
+        self._derived = _Derived(
+            words.description,
+            self._derived_parameters(words),
+            self._returned(localns) if output is None else schema_of(self.name, "output_schema", output),
+            None if failure is None else schema_of(self.name, "failure", failure),
+        )
+        if self.has_preview:
+            self._previewer = self._preview_function()
+            self._previewer.check(self._value_names())
+        self._declaration = self._declared(self._derived)
+        return self._derived
+
+    def _words(self) -> "Documented":
+        from .docstrings import documented
+
+        return documented(self.fn)
+
+    def _derived_parameters(self, words: "Documented") -> dict[str, Any]:
+        from .schema import parameters_schema
+
+        return parameters_schema(self.name, self.parameters, words.parameters)
+
+    def _declared(self, derived: _Derived) -> "ToolDeclaration":
         from .annotations import Annotations
         from .declaration import ToolDeclaration, fingerprint
-        from .docstrings import documented
-        from .schema import output_schema, parameters_schema
+        from .override import overriding
 
-        words = documented(self.fn)
-        description = words.description if self._description is None else self._description.strip()
-        schema = parameters_schema(self.name, self.parameters, words.parameters)
-        given = self._output_schema
+        options = self._options
+        given, schema = options.get("parameters_schema"), derived.parameters_schema
+        if given is not None:
+            schema = overriding(self.name, schema, given)
+        description = options.get("description")
+        description = derived.description if description is None else description.strip()
+        if self.long_running:
+            description = f"{description}\n\n{LONG_RUNNING_NOTE}".lstrip()
+        asked = options.get("requires_approval", False)
+        rights = [sorted(self.needs), sorted(self.uses), self.tier, self.placement]
         return ToolDeclaration(
             name=self.name,
             description=check_description(self.name, description),
@@ -136,11 +337,24 @@ class Tool(Generic[P, R]):
             needs=self.needs,
             uses=self.uses,
             parameters_schema=schema,
-            output_schema=self._returned(localns) if given is None else output_schema(self.name, given),
-            annotations=(self._annotations or Annotations()).resolved(self.tier, self.needs),
+            output_schema=derived.output_schema,
+            failure_schema=derived.failure_schema,
+            failure_mode=self.failure_mode,
+            annotations=(options.get("annotations") or Annotations()).resolved(self.tier, self.needs),
             timeout=self.timeout,
-            fingerprint=fingerprint(self.name, self.version, description, schema, self.fn),
+            requires_approval=asked if isinstance(asked, bool) else "depends",
+            has_preview=self.has_preview,
+            long_running=self.long_running,
+            return_direct=self.return_direct,
+            metadata=dict(self.metadata),
+            fingerprint=fingerprint([self.name, self.version, description, schema, rights], *self._code()),
+            kind=self.kind,
+            placement=self.placement,
         )
+
+    def _code(self) -> tuple[object, ...]:
+        """What does the work, for the fingerprint."""
+        return (self.fn,)
 
     def _returned(self, localns: Mapping[str, object] | None) -> dict[str, Any] | None:
         from .schema import returned_schema
@@ -153,13 +367,53 @@ class Tool(Generic[P, R]):
             return None
         return returned_schema(resolved)
 
+    def _preview_function(self) -> "Previewer":
+        from .preview import Previewer
+
+        fn = self._options.get("preview")
+        if not callable(fn):
+            raise ToolDefinitionError(f"tool {self.name!r}: preview={fn!r} is not a function.")
+        return Previewer(self.name, fn, self._context_of(fn))
+
+    def _value_names(self) -> tuple[str, ...]:
+        return tuple(one.name for one in self.parameters)
+
+    def _values(self, bound: dict[str, Any]) -> dict[str, Any]:
+        """What a preview may take: the bound arguments, defaults included."""
+        defaults = {one.name: one.default for one in self.parameters if one.default is not MISSING}
+        return defaults | bound
+
+    def _called(self, bound: Mapping[str, Any]) -> object:
+        return cast("Callable[..., object]", self.fn)(**bound)
+
+    def _completed(self, value: object) -> object:
+        """`value`, or what it comes to if it is a coroutine. All coroutines of one call run in one event loop."""
+        if not isinstance(value, Coroutine):
+            return value
+        from asyncio import Runner
+
+        if self._loop is None:
+            self._loop = Runner()
+        return self._loop.run(cast("Coroutine[Any, Any, object]", value))
+
     def __getstate__(self) -> dict[str, Any]:
-        """What can be rebuilt stays behind: pydantic's validators do not pickle, and the cell needs no declaration."""
-        return self.__dict__ | {"_binder": None, "_declaration": None}
+        """What a cell needs: validators do not pickle, and what only the supervisor asks of a tool stays behind."""
+        options = {key: value for key, value in self._options.items() if key != "requires_approval"}
+        rebuilt = ("_binder", "_declaration", "_derived", "_loop", "_original", "_output", "_previewer")
+        return self.__dict__ | dict.fromkeys(rebuilt) | {"_options": options}
 
 
 def _own_name(fn: Callable[..., object]) -> str:
+    while isinstance(fn, partial):
+        fn = fn.func
     name = getattr(fn, "__name__", None)
-    if isinstance(name, str):
-        return name
-    raise ToolDefinitionError(f"a {type(fn).__qualname__} has no name of its own. Pass name='…' to tool().")
+    return name if isinstance(name, str) else suggested_name(type(fn).__name__)
+
+
+def _given_by_partial(fn: Callable[..., object]) -> set[str]:
+    """Parameters whose value a partial has settled: none of the model's business, nor its to change."""
+    given: set[str] = set()
+    while isinstance(fn, partial):
+        given |= fn.keywords.keys()
+        fn = fn.func
+    return given

@@ -2,17 +2,18 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, ParamSpec, TypedDict, TypeVar, Unpack, cast, overload
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, ParamSpec, TypeVar, Unpack, cast, overload
 
-from .capability import Capability, PermissionTier
-from .definition import Lifetime, Tool
+from .definition import Tool
 from .failures import ToolDefinitionError
+from .options import ToolOptions
+from .provider import ProviderTool
 
 if TYPE_CHECKING:
-    from .annotations import Annotations
+    from .typed import TypedTool
 
-__all__ = ["ToolOptions", "as_tool", "deriving", "tool"]
+__all__ = ["as_tool", "deriving", "tool"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -20,22 +21,6 @@ R = TypeVar("R")
 deriving: bool = os.environ.get("TOOLCELL_IN_CELL") != "1"
 """Whether `tool` checks and derives the declaration at once. Cells import tools that the supervisor's process has
 checked, and must not spend 100 ms on pydantic and griffe to do it again; the cell's runner sets this to False."""
-
-
-class ToolOptions(TypedDict, total=False):
-    """The options of `tool`. What is left out comes from the function, or is the least that does."""
-
-    name: str | None
-    description: str | None
-    version: str
-    tier: PermissionTier | None
-    needs: Iterable[Capability | str]
-    uses: Iterable[Capability | str]
-    annotations: "Annotations | None"
-    timeout: float | None
-    limits: Mapping[str, float] | None
-    output_schema: object
-    lifetime: Lifetime
 
 
 @overload
@@ -73,9 +58,17 @@ def _locals_above() -> Mapping[str, object]:
 
 
 def as_tool(obj: object) -> Tool[..., object]:
-    """`obj` itself if it is a Tool, a Tool of it if it is any other callable; else ToolDefinitionError."""
+    """`obj` itself if it is a Tool, the Tool of a TypedTool, a Tool of any other callable; else ToolDefinitionError."""
     if isinstance(obj, Tool):
         return cast("Tool[..., object]", obj)
+    typed = sys.modules.get("toolcell_tools.typed")  # not imported: then nothing here is a TypedTool
+    if typed is not None:
+        if isinstance(obj, typed.TypedTool):
+            return cast("TypedTool[object]", obj).tool
+        if isinstance(obj, type) and issubclass(obj, typed.TypedTool):
+            raise ToolDefinitionError(f"{obj.__name__} is the class of a tool. Pass an instance: {obj.__name__}().")
+    if isinstance(obj, ProviderTool):
+        raise ToolDefinitionError(f"{obj.name!r} is run by its provider, {obj.provider}, and cannot be run here.")
     if not callable(obj) or isinstance(obj, type):
         raise ToolDefinitionError(f"{obj!r} is not a tool and not a function. Pass a Tool or a plain function.")
     return tool(obj)

@@ -2,14 +2,35 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any, cast
 
 from .capability import Capability, PermissionTier
-from .failures import ToolDefinitionError
+from .failures import ToolDefinitionError, Unencodable
 
-__all__ = ["DESCRIPTION_CHARS", "capabilities", "check_description", "check_name", "check_positive", "tier_of"]
+__all__ = [
+    "DESCRIPTION_CHARS",
+    "capabilities",
+    "check_choice",
+    "check_description",
+    "check_flag",
+    "check_known",
+    "check_metadata",
+    "check_name",
+    "check_positive",
+    "check_version",
+    "suggested_name",
+    "tier_of",
+]
 
 DESCRIPTION_CHARS = 1_024  # OpenAI's limit for a function's description; the strictest of the providers
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+_NUMBER = r"(?:0|[1-9]\d*)"
+_PRERELEASE = rf"(?:{_NUMBER}|\d*[a-zA-Z-][0-9a-zA-Z-]*)"
+_SEMANTIC = re.compile(  # the grammar of semver.org, version 2.0.0
+    rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-{_PRERELEASE}(?:\.{_PRERELEASE})*)?(?:\+[0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*)?",
+    re.ASCII,
+)
 _RESERVED = frozenset({"handoff"})
 _OBSERVING = frozenset({Capability.READ, Capability.MEMORY_READ, Capability.WEB})
 _CHANGING = _OBSERVING | {Capability.WRITE, Capability.MEMORY_WRITE}
@@ -20,14 +41,15 @@ def check_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise ToolDefinitionError(
             f"tool name {name!r}: a name is a small letter, then at most 62 small letters, digits or underscores. "
-            f"Rename the function or pass name={_suggestion(name)!r}."
+            f"Rename the function or pass name={suggested_name(name)!r}."
         )
     if name in _RESERVED or name.startswith("toolcell_"):
         raise ToolDefinitionError(f"tool name {name!r} is reserved. Rename the function or pass name='my_{name}'.")
     return name
 
 
-def _suggestion(name: str) -> str:
+def suggested_name(name: str) -> str:
+    """A name that a tool may have, as near to `name` as can be: `SaveFile` gives `save_file`."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
     cleaned = re.sub(r"[^a-z0-9]+", "_", words.lower()).strip("_")[:63]
     return cleaned if _NAME.fullmatch(cleaned) else f"tool_{cleaned}"[:63] if cleaned else "my_tool"
@@ -41,6 +63,48 @@ def check_description(tool: str, description: str) -> str:
             "Shorten the docstring (its Args section does not count) or pass description='…'."
         )
     return description
+
+
+def check_version(tool: str, version: str) -> str:
+    """`version`, if it is a semantic one."""
+    if not _SEMANTIC.fullmatch(version):
+        raise ToolDefinitionError(
+            f"tool {tool!r}: version={version!r} is not semantic. Write major.minor.patch, such as '1.2.3', "
+            "'2.0.0-beta.1' or '1.0.0+build5'."
+        )
+    return version
+
+
+def check_known(tool: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse an option that there is not, with the one that was meant."""
+    names = sorted(known)
+    for option in given:
+        if option not in names:
+            near = get_close_matches(option, names, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(names)}."
+            raise ToolDefinitionError(f"tool {tool!r} has no option {option!r}. {hint}")
+
+
+def check_choice(tool: str, option: str, value: str, choices: tuple[str, ...]) -> None:
+    """Refuse a value that is none of `choices`."""
+    if value not in choices:
+        raise ToolDefinitionError(f"tool {tool!r}: {option}={value!r}. Pass {' or '.join(map(repr, choices))}.")
+
+
+def check_flag(tool: str, option: str, value: object) -> None:
+    """Refuse a value that is not True or False: a truthy one is most often a mistake."""
+    if type(value) is not bool:
+        raise ToolDefinitionError(f"tool {tool!r}: {option}={value!r}. Pass True or False.")
+
+
+def check_metadata(tool: str, metadata: Mapping[str, Any], option: str = "metadata") -> dict[str, Any]:
+    """A copy of `metadata` as plain JSON data."""
+    from .encode import encode_json
+
+    try:
+        return cast("dict[str, Any]", encode_json(dict(metadata)))
+    except Unencodable as failure:
+        raise ToolDefinitionError(f"tool {tool!r}: {option} is not JSON data: {failure}.") from failure
 
 
 def check_positive(tool: str, option: str, value: float | None) -> float | None:

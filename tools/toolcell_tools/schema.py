@@ -14,7 +14,7 @@ from typing_extensions import is_typeddict
 from .failures import ToolDefinitionError
 from .signature import MISSING, Parameter
 
-__all__ = ["check_schema", "output_schema", "parameters_schema", "returned_schema"]
+__all__ = ["check_schema", "parameters_schema", "returned_schema"]
 
 _NoSchema = (PydanticUserError, PydanticUndefinedAnnotation, NameError, TypeError)
 
@@ -110,18 +110,6 @@ def returned_schema(annotation: object) -> dict[str, Any] | None:
         return TypeAdapter[Any](kind).json_schema(mode="serialization")
     except _NoSchema:  # a return type is a bonus: without a schema the tool works as well
         return None
-
-
-def output_schema(name: str, given: Any) -> dict[str, Any]:
-    """The schema that a tool's author gave for results: JSON Schema itself, or any type that has one."""
-    if isinstance(given, Mapping):
-        return check_schema(name, "output_schema", cast("Mapping[str, Any]", given))
-    try:
-        return TypeAdapter[Any](given).json_schema(mode="serialization")
-    except _NoSchema as failure:
-        raise ToolDefinitionError(
-            f"tool {name!r}: output_schema has no JSON Schema: {_first_line(failure)}"
-        ) from failure
 
 
 def check_schema(name: str, option: str, schema: Mapping[str, Any]) -> dict[str, Any]:

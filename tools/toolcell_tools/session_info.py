@@ -12,8 +12,8 @@ __all__ = ["SessionInfo"]
 
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
-    """A session as its supervisor knows it. `channel` is the name of its channel, "" where that has none. `values` is the
-    live dict that hooks and tools share; all else is fixed."""
+    """A session as its supervisor knows it. `channel` is the name of its channel, "" where that has none. `values` is
+    the live dict that hooks and tools share; all else is fixed."""
 
     session_id: str
     agent_id: str

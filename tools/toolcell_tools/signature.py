@@ -63,26 +63,26 @@ def _flags(fn: Callable[..., object]) -> int:
     return int(getattr(code, "co_flags", 0))
 
 
-def context_parameter(name: str, fn: Callable[..., object]) -> str | None:
-    """The parameter annotated as ToolContext, also as a string or `| None`; ToolDefinitionError if there are two."""
+def context_parameter(name: str, fn: Callable[..., object], kind: type = ToolContext) -> str | None:
+    """The parameter annotated as a context of `kind`, also as a string or `| None`; ToolDefinitionError for two."""
     annotations: Mapping[str, object] = getattr(underlying(fn), "__annotations__", {})
-    found = [key for key, annotation in annotations.items() if key != "return" and _is_context(annotation)]
+    found = [key for key, annotation in annotations.items() if key != "return" and _is_context(annotation, kind)]
     if len(found) > 1:
         raise ToolDefinitionError(f"tool {name!r} takes two contexts, {found[0]!r} and {found[1]!r}. Keep one.")
     return found[0] if found else None
 
 
-def _is_context(annotation: object) -> bool:
+def _is_context(annotation: object, kind: type) -> bool:
     if isinstance(annotation, type):
-        return issubclass(annotation, ToolContext)
+        return issubclass(annotation, kind)
     if isinstance(annotation, str):
         words = set(re.split(r"[|\[\],\s'\"]+", annotation)) - {"", "None"}
         names = {word.rpartition(".")[2] for word in words} - {"Optional", "Union"}
-        return names == {"ToolContext"}
+        return names == {kind.__name__}
     if isinstance(annotation, ForwardRef):
-        return _is_context(annotation.__forward_arg__)
+        return _is_context(annotation.__forward_arg__, kind)
     members = get_args(annotation)
-    return NoneType in members and len(members) == 2 and any(_is_context(member) for member in members)
+    return NoneType in members and len(members) == 2 and any(_is_context(member, kind) for member in members)
 
 
 def parameters(

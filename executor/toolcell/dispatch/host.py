@@ -15,7 +15,6 @@ import anyio.to_thread
 import pydantic
 
 from toolcell.call import ToolCall
-from toolcell.journal import Record
 from toolcell.pool.run import Outcome
 from toolcell.wire.frames import Field
 from toolcell_tools.context import HostContext
@@ -69,7 +68,7 @@ async def _attempt(tool: Tool[..., Any], call: ToolCall, context: HostContext) -
             value = await tool.fn(**arguments)
         else:
             value = await anyio.to_thread.run_sync(lambda: tool.fn(**arguments), abandon_on_cancel=True)
-        encoded = encode_return(value, ())
+        encoded = encode_return(tool.encoded(value), ())
         encoded["values"] = cast("dict[str, Field]", encode_json(context.values))
         return Outcome(ending="result", payload=cast("Mapping[str, Field]", encoded))
     except ToolFailure as failure:
@@ -90,9 +89,7 @@ def _failed(reason: str, message: str, error: BaseException, data: Any) -> Outco
 class _Reporter:
     """The context's reporting, straight to the session. After the end of the call it says nothing more."""
 
-    def __init__(
-        self, session: "Session", call: ToolCall, on_progress: "OnProgress | None", deadline: float
-    ) -> None:
+    def __init__(self, session: "Session", call: ToolCall, on_progress: "OnProgress | None", deadline: float) -> None:
         self._session = session
         self._call = call
         self._on_progress = on_progress

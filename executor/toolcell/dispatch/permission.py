@@ -9,6 +9,7 @@ from toolcell_tools.capability import SessionKind
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.definition import Tool
 from toolcell_tools.errors import PermissionDenied
+from toolcell_tools.provider import ProviderTool
 from toolcell_tools.session_info import SessionInfo
 
 from .policy import Policy
@@ -33,13 +34,13 @@ def denial(declaration: ToolDeclaration, kind: SessionKind, grants: Grants) -> P
     )
 
 
-def of_provider(declaration: ToolDeclaration) -> PermissionDenied:
+def of_provider(tool: ProviderTool) -> PermissionDenied:
     """What its provider runs, we do not."""
     message = (
-        f"The tool {declaration.name!r} is run by its provider ({declaration.provider}), not here. Pass its definition "
-        "to that provider's API."
+        f"The tool {tool.name!r} is run by its provider ({tool.provider}), not here. Pass its definition to that "
+        "provider's API."
     )
-    return PermissionDenied(message=message, tier=declaration.tier, reason="a provider-defined tool")
+    return PermissionDenied(message=message, tier=tool.tier, reason="a provider-defined tool")
 
 
 def permit(policy: Policy, call: ToolCall, tool: Tool[..., Any], session: SessionInfo) -> PermissionDenied | str:
@@ -47,7 +48,7 @@ def permit(policy: Policy, call: ToolCall, tool: Tool[..., Any], session: Sessio
     declaration = tool.declaration
     try:
         decision = policy.decide(call, declaration, session)
-        needs_approval = tool.needs_approval(call.arguments)
+        needs_approval = tool.requires_approval_for(call.arguments)
     except Exception:
         _log.exception("the policy failed on call %s of %s", call.id, call.tool)
         return _forbidden(declaration, "the policy failed")

@@ -59,7 +59,9 @@ async def attempt(session: "Session", call: ToolCall, *, timeout: float | None, 
     except ToolsetError as error:
         return _refused(session, call, None, _unknown(session, call.tool, f" {error}"))
     if tool is None:
-        return _refused(session, call, None, _unknown(session, call.tool))
+        elsewhere = session.of_provider(call.tool)
+        unknown = _unknown(session, call.tool) if elsewhere is None else of_provider(elsewhere)
+        return _refused(session, call, None, unknown)
     # validate
     arguments = session.validator(tool).check(call.arguments)
     if isinstance(arguments, ValidationError):
@@ -76,8 +78,6 @@ async def attempt(session: "Session", call: ToolCall, *, timeout: float | None, 
                 return _refused(session, hooked, tool, replaced)
             call = replaced
     # permit
-    if tool.placement == "provider":
-        return _refused(session, call, tool, of_provider(tool.declaration))
     route = session.route(tool)
     denied = denial(tool.declaration, session.kind, route.grants)
     if denied is not None:

@@ -11,9 +11,7 @@ if TYPE_CHECKING:
     from toolcell.session import Session
 
 
-async def in_pool(
-    session: "Session", run: Run, guarded: Guarded | None = None, watch: Watch | None = None
-) -> Outcome:
+async def in_pool(session: "Session", run: Run, guarded: Guarded | None = None, watch: Watch | None = None) -> Outcome:
     """Submit and wait, until the outcome is there and the audit done. If the waiting task is cancelled, the call is
     ended and audited behind it, and nothing is left running.
     """

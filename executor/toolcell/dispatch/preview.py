@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 WALL_S = 5.0
 
 
-async def preview_of(session: "Session", tool: Tool[..., Any], call: ToolCall) -> Preview | None:
-    """The tool's preview of this call; None where it has none. One that fails says so in its summary."""
-    if not tool.has_preview:
-        return None
+async def preview_of(session: "Session", tool: Tool[..., Any], call: ToolCall) -> Preview:
+    """The tool's preview of this call, or its arguments where it has none. One that fails says so in its summary."""
+    if not tool.has_preview or tool.placement != "cell":
+        return Preview.of_call(tool.name, call.arguments)
     route = session.preview_route(tool)
-    run = session.new_run(route, call, WALL_S, None, preview=True)
+    run = session.new_run(route, call, WALL_S, None, None, preview=True)
     outcome = await in_pool(session, run)
     if outcome.ending != "result":
         return Preview(f"(no preview: {error_of(outcome, tool.declaration, run.limits).message})")

@@ -29,6 +29,8 @@ from toolcell_tools.errors import (
 )
 from toolcell_tools.result import CapturedOutput, SandboxSummary, ToolResult, Usage
 
+from .failure import returned_failure
+
 MESSAGE_CHARS = 4_000
 _LIMIT_OF: Mapping[str, str] = {
     "memory": "memory_bytes",
@@ -83,6 +85,12 @@ def result_of(
             return ToolResult.build(
                 error=ProtocolViolation(message=f"The result frame is not a result: {problem}"), **common
             )
+    if outcome.ending == "error" and outcome.reason == "failure" and declaration.failure_mode == "return":
+        message = outcome.message[:MESSAGE_CHARS]
+        failure = returned_failure(message, outcome.payload.get("data"), declaration)
+        if not isinstance(failure, ExecutionError):
+            return ToolResult.build(output=failure, display=message, **common)
+        return ToolResult.build(error=failure, **common)
     return ToolResult.build(error=error_of(outcome, declaration, limits), **common)
 
 

@@ -57,6 +57,7 @@ SHORT_CALL_S = 0.02  # below this, no tree-wide counter is read: a call cannot h
 RECYCLE_S = 5.0  # a sweep takes a millisecond or two; one that takes this long never ends
 ACCEPT_AGAIN_S = 0.1
 STALE_CONNECTIONS = 256  # above the listening socket's backlog
+TEARDOWN_S = 2.0  # for what a tool of a session's lifetime does at its end, such as saying goodbye to a server
 CANCEL_GRACE_S = 0.05  # how long a cancelled tool may still look at ctx.cancelled
 _CPUCLOCK_SCHED = 2  # the clock id of a process is (~pid << 3) | CPUCLOCK_SCHED (linux/posix-timers.h)
 
@@ -120,6 +121,7 @@ class Cell:
         self._watchdog: Deadline | None = None
         self._failure: Failed | None = None
         self._doomed = False
+        self._retiring = False
         self._blameless = False
         self._call_pid = 0
         self._status_fd = -1
@@ -232,8 +234,8 @@ class Cell:
 
     @property
     def doomed(self) -> bool:
-        """Whether it has been killed, though its end has not been seen yet."""
-        return self._doomed
+        """Whether it is ending, though its end has not been seen yet."""
+        return self._doomed or self._retiring
 
     def check(self) -> bool:
         """Take in what has happened to an idle cell that the loop has not come to; whether it is free still."""
@@ -528,6 +530,13 @@ class Cell:
     def _on_exited(self, exited: Exited) -> None:
         """The call process is gone. If it answered, this is only the account; if not, this is the outcome."""
         self._forget_process()
+        if self._retiring:
+            self._drain()
+            if exited.code != 0:
+                tool, said = self.spec.key.kept_tool, self._stderr.take().text
+                _log.warning("the tool %s could not tear down (exit code %d):\n%s", tool, exited.code, said)
+            self.kill()
+            return
         if self.run is None:
             self._gone()
             if self.state is CellState.READY:  # a standby that died while it waited
@@ -691,6 +700,18 @@ class Cell:
         if self._last_run is not None:
             self._last_run.listener.on_incident(self._last_run, what)
 
+    def retire(self) -> None:
+        """End the cell. A kept process that is idle hears of it by the end of its pipe, and has 2 s to tear down."""
+        if not (self._kept and self.state is CellState.READY and self._call_pid) or self._doomed:
+            if not self._retiring:
+                self.kill()
+            return
+        self._retiring = True
+        self.state = CellState.RECYCLING
+        del self._handlers[self._calls_fd]
+        os.close(self._calls_fd)
+        self._arm(TEARDOWN_S, self.kill)
+
     def kill(self) -> None:
         """Kill the init; the kernel ends the rest. The cell is dead once its pidfd says so."""
         if self.state is CellState.DEAD:
@@ -727,8 +748,10 @@ class Cell:
         self._control.close()
         self._forget_process()
         self.handed_over()
-        for fd in (self._calls_fd, self._frames_fd, self._out_fd, self._err_fd):
+        for fd in (self._frames_fd, self._out_fd, self._err_fd):
             os.close(fd)
+        if not self._retiring:
+            os.close(self._calls_fd)
         self._close_listener()
         if self._pidfd >= 0:
             os.close(self._pidfd)

@@ -119,7 +119,7 @@ class Pool:
             self._end_waiting(run, Outcome(ending="cancelled"))
         for cell in list(self.cells.values()):
             cell.end(Outcome(ending="cancelled"))
-            cell.kill()
+            cell.retire()
         if self.cells or self._vacating:
             empty = self._reactor.waiter()
             self._on_empty = lambda: empty.set(None)
@@ -262,7 +262,7 @@ class Pool:
         idle = self._idle.get(cell.spec.key)
         if idle and cell in idle:
             idle.remove(cell)
-        cell.kill()
+        cell.retire()
 
     def _take_slot(self) -> int:
         if self._free_slots:

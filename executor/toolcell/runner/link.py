@@ -41,12 +41,15 @@ class Link:
         self.cancelled = False
 
     def wait_for_call(self) -> Call:
-        """Block until the supervisor sends a call."""
+        """Block until the supervisor sends a call; raises EOFError once it has closed the pipe, for none will come."""
         self.cancelled = False
         self._last_request = 0
         self._replies.clear()
         while not self._calls:
-            self.take(os.read(fds.FRAMES_IN, fds.READ_BYTES))
+            data = os.read(fds.FRAMES_IN, fds.READ_BYTES)
+            if not data:
+                raise EOFError
+            self.take(data)
         return self._calls.pop(0)
 
     def wait_for_end(self) -> NoReturn:

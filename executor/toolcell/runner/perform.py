@@ -1,13 +1,11 @@
 """Running the tool of one call: whatever comes of it is an answer. Only the end of the process is not."""
 
-import asyncio
 import ctypes
 import errno
 import os
 import sys
 import traceback
 from collections import deque
-from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, NoReturn, cast
 
@@ -50,10 +48,7 @@ def run(tool: AnyTool | LoadError | None, call: Call, link: Link, protects: Prot
             arguments = tool.bind(call.arguments, ctx)
         except pydantic.ValidationError as error:
             return _arguments(call.seq, error)
-        value = tool.fn(**arguments)
-        if tool.is_async:
-            value = asyncio.run(cast("Coroutine[Any, Any, object]", value))
-        payload = encode_return(value, ctx.writer.artifacts if ctx.writer is not None else ())
+        payload = encode_return(tool.run(arguments, ctx), ctx.writer.artifacts if ctx.writer is not None else ())
         payload["values"] = _values(ctx.values)
         return Result(call.seq, payload)
     except SystemExit as leaving:

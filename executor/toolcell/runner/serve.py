@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import sys
+import traceback
 from importlib import import_module
 from typing import NoReturn
 
@@ -18,7 +19,7 @@ from toolcell_tools.workspace import Protects
 
 from . import perform, warm
 from .link import Link
-from .loading import Loaded
+from .loading import Loaded, LoadError
 
 
 def preload() -> None:
@@ -44,7 +45,10 @@ def serve(loaded: Loaded, cpu_s: float, result_bytes: int, protects: Protects, *
     warm.warm_up(loaded, link, limits, protects)
     me = os.getpid()
     while True:
-        call = link.wait_for_call()
+        try:
+            call = link.wait_for_call()
+        except EOFError:
+            close(loaded)
         answer = perform.run(loaded.get(call.tool), call, link, protects)
         if os.getpid() != me:
             os._exit(0)  # the tool forked, and this is a child that returned from the tool too
@@ -52,6 +56,20 @@ def serve(loaded: Loaded, cpu_s: float, result_bytes: int, protects: Protects, *
         deliver(answer, link)
         if not kept:
             link.wait_for_end()
+
+
+def close(loaded: Loaded) -> NoReturn:
+    """The session has ended: tear down the tools that were set up in this process, and end with it."""
+    failed = False
+    for tool in loaded.values():
+        if not isinstance(tool, LoadError):
+            try:
+                tool.close()
+            except BaseException:  # the tool's own doing; its traceback is for the supervisor's log
+                traceback.print_exc()
+                failed = True
+    perform.flush()
+    os._exit(int(failed))
 
 
 def reseed() -> None:

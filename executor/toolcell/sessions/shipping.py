@@ -70,7 +70,7 @@ def _pickled(tool: Tool[..., Any]) -> bytes:
 
 
 def _import_path(tool: Tool[..., Any]) -> str | None:
-    """`module:qualname`, if importing that in a cell gives this very tool or its function."""
+    """`module:qualname`, if importing that in a cell gives a tool, or a function, that runs calls as this tool does."""
     function = cast("Callable[..., object]", tool.fn)
     module = sys.modules.get(getattr(function, "__module__", None) or "")
     qualname: str = getattr(function, "__qualname__", "")
@@ -79,7 +79,9 @@ def _import_path(tool: Tool[..., Any]) -> str | None:
     found: object = module
     for part in qualname.split("."):
         found = getattr(found, part, None)
-    if found is tool or (found is function and type(tool) is Tool):
+    if found is function:
+        found = Tool(function, name=tool.name, derive=False)  # what the cell will make of it
+    if isinstance(found, Tool) and tool.runs_like(cast("Tool[..., object]", found)):
         return f"{module.__name__}:{qualname}"
     return None
 

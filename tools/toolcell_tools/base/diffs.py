@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from difflib import unified_diff
 from itertools import islice
 
-__all__ = ["diff_of_replacements", "line_number"]
+__all__ = ["diff_of_replacements", "diff_of_texts", "line_number"]
 
 _CONTEXT = 3  # lines, as diff -u
 _HUNKS = 20
 _DIFF_CHARS = 20_000
+_COMPARED_LINES = 20_000  # comparing takes time that grows with their square where little is alike
 _HEADER = re.compile(r"@@ -(\d+)((?:,\d+)?) \+(\d+)((?:,\d+)?) @@\n")
 
 
@@ -35,9 +36,21 @@ def diff_of_replacements(path: str, text: str, places: list[int], old: str, new:
         shift += len(_lines(after)) - len(_lines(before))
     if len(groups) > _HUNKS:
         out.append(f"[… {len(groups) - _HUNKS:,} more hunks left out …]")
-    diff = "\n".join(out)
+    return _bounded("\n".join(out))
+
+
+def diff_of_texts(path: str, before: str, after: str) -> str:
+    """What a file that changes from `before` to `after` looks like as a unified diff; past bounds it says so."""
+    old, new = _lines(before), _lines(after)
+    head = [f"--- a/{path}", f"+++ b/{path}"]
+    if len(old) + len(new) > _COMPARED_LINES:
+        return "\n".join([*head, f"[… {len(old):,} lines become {len(new):,}; too many to compare …]"])
+    return _bounded("\n".join([*head, *_hunks(before, after, 0, 0)]))
+
+
+def _bounded(diff: str) -> str:
     if len(diff) > _DIFF_CHARS:
-        diff = f"{diff[:_DIFF_CHARS]}\n[… {len(diff) - _DIFF_CHARS:,} more characters left out …]"
+        return f"{diff[:_DIFF_CHARS]}\n[… {len(diff) - _DIFF_CHARS:,} more characters left out …]"
     return diff
 
 

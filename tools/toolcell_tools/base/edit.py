@@ -2,7 +2,7 @@
 
 from difflib import get_close_matches
 from itertools import islice
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
@@ -11,6 +11,7 @@ from toolcell_tools.capability import Capability
 from toolcell_tools.context import ToolContext, require
 from toolcell_tools.failures import ToolFailure
 from toolcell_tools.function import tool
+from toolcell_tools.preview import Preview
 from toolcell_tools.result import ToolResult
 
 from .diffs import diff_of_replacements, line_number
@@ -21,8 +22,28 @@ _SEARCHED_LINES = 5_000  # for the closest line; comparing is slow, and this is 
 _COMPARED_CHARS = 400
 
 
+class _Change(NamedTuple):
+    """What an edit comes to: the file's text, and where in it `old` becomes `new`."""
+
+    text: str
+    places: list[int]
+    old: str
+    new: str
+
+
+def preview_edit(ctx: ToolContext, path: str, old_text: str, new_text: str, replace_all: bool) -> Preview:
+    """The diff of the edit, or why it would fail."""
+    try:
+        change = _change(ctx, path, old_text, new_text, replace_all)
+    except ToolFailure as failure:
+        return Preview(f"Edit {path}", f"This edit would fail: {failure.message}")
+    diff = diff_of_replacements(path, change.text, change.places, change.old, change.new)
+    return Preview(f"Edit {path} in {_count(change.places)}", diff=diff)
+
+
 @tool(
     needs={Capability.READ, Capability.WRITE},
+    preview=preview_edit,
     annotations=Annotations(title="Edit a file", destructive=True, edit=True, sequential=True),
 )
 def edit(
@@ -35,15 +56,24 @@ def edit(
     """Replace a piece of a text file. The old text must occur exactly once, unless replace_all is set."""
     writer = require(ctx.writer, Capability.WRITE)
     writer.check(path)
+    text, places, old, new = _change(ctx, path, old_text, new_text, replace_all)
+    artifact = writer.write_text(path, text.replace(old, new))
+    diff = diff_of_replacements(artifact.path, text, places, old, new)
+    output = {"path": artifact.path, "replacements": len(places), "diff": diff}
+    return ToolResult(output=output, display=f"Edited {artifact.path} in {_count(places)}", artifacts=[artifact])
+
+
+def _change(ctx: ToolContext, path: str, old: str, new: str, replace_all: bool) -> _Change:
+    """Reads the file and finds the places; raises ToolFailure where there are none, or more than are wanted."""
     text = ctx.workspace.read_text(path)
-    if "\r\n" in text and old_text not in text:
+    if "\r\n" in text and old not in text:
         # `read` shows lines without their ends; a file with Windows line ends keeps them.
-        old_text, new_text = _windows_ends(old_text), _windows_ends(new_text)
-    if old_text == new_text:
+        old, new = _windows_ends(old), _windows_ends(new)
+    if old == new:
         raise ToolFailure("old_text and new_text are the same; there is nothing to change")
-    places = _places(text, old_text)
+    places = _places(text, old)
     if not places:
-        raise ToolFailure(_not_found(text, old_text, path))
+        raise ToolFailure(_not_found(text, old, path))
     if len(places) > 1 and not replace_all:
         lines = [line_number(text, place) for place in places]
         raise ToolFailure(
@@ -51,11 +81,11 @@ def edit(
             f"{', …' if len(lines) > 10 else ''}. Add lines around it to make it unique, or set replace_all.",
             {"occurrences": len(places), "lines": lines[:100]},
         )
-    artifact = writer.write_text(path, text.replace(old_text, new_text))
-    diff = diff_of_replacements(artifact.path, text, places, old_text, new_text)
-    output = {"path": artifact.path, "replacements": len(places), "diff": diff}
-    count = "1 place" if len(places) == 1 else f"{len(places):,} places"
-    return ToolResult(output=output, display=f"Edited {artifact.path} in {count}", artifacts=[artifact])
+    return _Change(text, places, old, new)
+
+
+def _count(places: list[int]) -> str:
+    return "1 place" if len(places) == 1 else f"{len(places):,} places"
 
 
 def _windows_ends(text: str) -> str:

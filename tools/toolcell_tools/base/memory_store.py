@@ -9,12 +9,23 @@ from toolcell_tools.artifact import Artifact
 from toolcell_tools.capability import Capability
 from toolcell_tools.context import ToolContext, require
 from toolcell_tools.function import tool
+from toolcell_tools.preview import DETAILS_CHARS, Preview, shortened
 from toolcell_tools.result import ToolResult
 
 __all__ = ["memory_store"]
 
 
-@tool(needs={Capability.MEMORY_WRITE}, annotations=Annotations(title="Remember", sequential=True))
+def preview_memory_store(text: str, kind: str, tags: list[str] | None) -> Preview:
+    """The record that would be kept."""
+    tagged = f", tagged {', '.join(tags)}" if tags else ""
+    return Preview(f"Remember a {kind}{tagged}", shortened(text, DETAILS_CHARS))
+
+
+@tool(
+    needs={Capability.MEMORY_WRITE},
+    preview=preview_memory_store,
+    annotations=Annotations(title="Remember", sequential=True),
+)
 def memory_store(
     ctx: ToolContext,
     text: Annotated[str, Field(min_length=1, description="What to remember, complete in itself.")],

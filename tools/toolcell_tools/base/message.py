@@ -8,12 +8,22 @@ from toolcell_tools.annotations import Annotations
 from toolcell_tools.capability import Capability
 from toolcell_tools.context import ToolContext, require
 from toolcell_tools.function import tool
+from toolcell_tools.preview import DETAILS_CHARS, Preview, shortened
 from toolcell_tools.result import ToolResult
 
 __all__ = ["message"]
 
 
-@tool(needs={Capability.CHANNEL}, annotations=Annotations(title="Send a message", open_world=True, sequential=True))
+def preview_message(text: str) -> Preview:
+    """What would be said."""
+    return Preview("Send a message to the people this session talks with", shortened(text, DETAILS_CHARS))
+
+
+@tool(
+    needs={Capability.CHANNEL},
+    preview=preview_message,
+    annotations=Annotations(title="Send a message", open_world=True, sequential=True),
+)
 def message(ctx: ToolContext, text: Annotated[str, Field(min_length=1, description="What to say.")]) -> ToolResult:
     """Send a message to the people this session talks with."""
     require(ctx.channel, Capability.CHANNEL).send(text)

@@ -8,12 +8,22 @@ from toolcell_tools.annotations import Annotations
 from toolcell_tools.capability import Capability
 from toolcell_tools.context import ToolContext, require
 from toolcell_tools.function import tool
+from toolcell_tools.preview import DETAILS_CHARS, Preview, shortened
 from toolcell_tools.result import ToolResult
 
 __all__ = ["shell"]
 
 
+def preview_shell(command: str, cwd: str | None, timeout_s: float | None) -> Preview:
+    """The command as it is, where it runs and for how long."""
+    details = [command, "", f"in {cwd or 'the root of the workspace'}"]
+    if timeout_s is not None:
+        details.append(f"for at most {timeout_s:g} s")
+    return Preview(f"Run {shortened(command)}", shortened("\n".join(details), DETAILS_CHARS))
+
+
 @tool(
+    preview=preview_shell,
     needs={Capability.WRITE, Capability.EXEC},
     uses={Capability.NET},
     annotations=Annotations(title="Run a command", destructive=True, open_world=True, sequential=True),

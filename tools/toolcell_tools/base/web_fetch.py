@@ -11,6 +11,7 @@ from toolcell_tools.context import ToolContext, require
 from toolcell_tools.failures import ToolFailure
 from toolcell_tools.function import tool
 from toolcell_tools.handles import FetchedPage
+from toolcell_tools.preview import DETAILS_CHARS, Preview, shortened
 from toolcell_tools.result import ToolResult
 
 from .html import page_text
@@ -22,7 +23,12 @@ TEXT_CHARS = 60_000  # with JSON's escapes this stays below what ToolResult.for_
 _TEXTUAL = re.compile(r"text/|application/([\w.-]+\+)?(json|xml|yaml|javascript|x-ndjson)\b|application/(ld|xhtml)\+")
 
 
-@tool(needs={Capability.WEB}, annotations=Annotations(title="Fetch a page", open_world=True))
+def preview_web_fetch(url: str, max_bytes: int) -> Preview:
+    """The address, and how much of the page is loaded."""
+    return Preview(f"Fetch {shortened(url)}", shortened(f"GET {url}\nat most {max_bytes:,} bytes", DETAILS_CHARS))
+
+
+@tool(needs={Capability.WEB}, preview=preview_web_fetch, annotations=Annotations(title="Fetch a page", open_world=True))
 def web_fetch(
     ctx: ToolContext,
     url: Annotated[str, Field(min_length=1, description="The page's address, http or https.")],

@@ -7,14 +7,32 @@ from pydantic import Field
 from toolcell_tools.annotations import Annotations
 from toolcell_tools.capability import Capability
 from toolcell_tools.context import ToolContext, require
+from toolcell_tools.failures import MissingCapability, ToolFailure
 from toolcell_tools.function import tool
+from toolcell_tools.preview import DETAILS_CHARS, Preview, shortened
 from toolcell_tools.result import ToolResult
+
+from .diffs import diff_of_texts
 
 __all__ = ["write"]
 
 
+def preview_write(ctx: ToolContext, path: str, content: str) -> Preview:
+    """What would change: a diff against the file that is there, if this call may read it and it is text."""
+    try:
+        there = ctx.workspace.exists(path)
+        before = ctx.workspace.read_text(path) if there else ""
+    except MissingCapability:
+        return Preview(f"Write {path}", shortened(content, DETAILS_CHARS))
+    except ToolFailure as failure:
+        return Preview(f"Write {path}", f"The file that is there: {failure.message}.")
+    verb = "Replace" if there else "Create"
+    return Preview(f"{verb} {path} ({lines_of(content):,} lines)", diff=diff_of_texts(path, before, content))
+
+
 @tool(
     needs={Capability.WRITE},
+    preview=preview_write,
     annotations=Annotations(title="Write a file", destructive=True, idempotent=True, edit=True, sequential=True),
 )
 def write(
@@ -24,7 +42,11 @@ def write(
 ) -> ToolResult:
     """Write a text file, replacing it if it exists. To change a part of a file, use edit."""
     artifact = require(ctx.writer, Capability.WRITE).write_text(path, content)
-    lines = content.count("\n") + (not content.endswith("\n") and content != "")
+    lines = lines_of(content)
     output = {"path": artifact.path, "action": artifact.kind, "bytes": artifact.size, "lines": lines}
     verb = "Created" if artifact.kind == "created" else "Replaced"
     return ToolResult(output=output, display=f"{verb} {artifact.path} ({lines:,} lines)", artifacts=[artifact])
+
+
+def lines_of(text: str) -> int:
+    return text.count("\n") + (not text.endswith("\n") and text != "")

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from toolcell_tools.definition import Tool
 from toolcell_tools.function import as_tool
@@ -49,7 +49,7 @@ class Toolset(ABC):
     async def tools(self, session: SessionInfo) -> Sequence[AnyTool]:
         """The tools for this session, now."""
 
-    async def close(self) -> None:
+    async def close(self) -> None:  # noqa: B027 - most toolsets hold nothing
         """Let go of what the toolset holds."""
 
     def filtered(self, keep: "Iterable[str] | Callable[[SessionInfo, AnyTool], bool]") -> "Filtered":
@@ -119,7 +119,7 @@ class Variants:
         self._made: dict[int, tuple[AnyTool, AnyTool]] = {}
 
     def of(self, tool: AnyTool, make: Callable[[AnyTool], AnyTool]) -> AnyTool:
-        """The variant of this very tool, made at the first time. Those of tools that are gone are dropped in the end."""
+        """The variant of this very tool, made at the first time. Those of tools that are gone are dropped one day."""
         known = self._made.get(id(tool))
         if known is None or known[0] is not tool:
             if len(self._made) >= _MOST_VARIANTS:

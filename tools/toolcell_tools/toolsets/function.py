@@ -2,11 +2,10 @@
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import cast
 
 from toolcell_tools.session_info import SessionInfo
 
-from .base import AnyTool, ToolLike, Toolset, Variants, as_tools
+from .base import AnyTool, ToolLike, Toolset, as_tools
 
 __all__ = ["FunctionToolset", "toolset"]
 
@@ -31,7 +30,7 @@ class FunctionToolset(Toolset):
         found = self._resolve(session)
         if inspect.isawaitable(found):
             found = await found
-        return as_tools(cast("Iterable[ToolLike]", found), self._name)
+        return as_tools(found, self._name)
 
 
 def toolset(resolve: Resolve) -> FunctionToolset:

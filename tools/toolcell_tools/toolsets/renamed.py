@@ -22,7 +22,9 @@ class Renamed(Wrapper):
         unknown = self._new.keys() - {tool.name for tool in found}
         if unknown:
             names = ", ".join(tool.name for tool in found)
-            raise ToolsetError(f"it has no tool named {min(unknown)!r} to rename. It has: {names or 'none'}.", self.name)
+            raise ToolsetError(
+                f"it has no tool named {min(unknown)!r} to rename. It has: {names or 'none'}.", self.name
+            )
         return [self._variants.of(tool, self._renamed) if tool.name in self._new else tool for tool in found]
 
     def _renamed(self, tool: AnyTool) -> AnyTool:

@@ -38,7 +38,9 @@ async def _asked(toolset: Toolset, session: SessionInfo) -> list[AnyTool]:
         tools = list(await toolset.tools(session))
     except (ToolsetError, ToolDefinitionError) as error:
         said = str(error)
-        raise ToolsetError(said if said.startswith("toolset ") else f"toolset {toolset.name!r}: {said}", toolset.name) from error
+        raise ToolsetError(
+            said if said.startswith("toolset ") else f"toolset {toolset.name!r}: {said}", toolset.name
+        ) from error
     except Exception as error:
         raise ToolsetError(f"toolset {toolset.name!r}: {type(error).__name__}: {error}", toolset.name) from error
     for tool in tools:

@@ -1,0 +1,102 @@
+"""`dynamic_tool`: a tool whose parameters are known at run time only: JSON Schema as it came, or a model."""
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack, cast
+
+from . import function
+from .failures import ToolDefinitionError
+from .options import DynamicOptions, Kind
+from .rules import check_flag
+from .whole import WholeTool
+
+if TYPE_CHECKING:
+    from .docstrings import Documented
+
+__all__ = ["DynamicTool", "dynamic_tool", "is_dynamic"]
+
+_ANYTHING: dict[str, Any] = {"type": "object"}
+
+
+class DynamicTool(WholeTool[..., Any]):
+    """A tool of a handler and parameters from elsewhere. Made by `dynamic_tool`."""
+
+    kind: ClassVar[Kind] = "dynamic"
+
+    def __init__(
+        self,
+        name: str,
+        handler: Callable[..., Any],
+        parameters: object = None,
+        *,
+        validate: bool = True,
+        derive: bool = True,
+        **options: Any,
+    ) -> None:
+        self._given = _ANYTHING if parameters is None else parameters
+        self.parameters_type = None if isinstance(self._given, Mapping) else parameters
+        super().__init__(handler, derive=False, name=name, **options)
+        check_flag(self.name, "validate", validate)
+        if not validate and self.parameters_type is not None:
+            raise ToolDefinitionError(
+                f"tool {self.name!r}: validate=False is for parameters in JSON Schema, and a type always validates. "
+                "Pass the JSON Schema, or leave validate out."
+            )
+        self.validate = validate
+        if derive:
+            self._derive(None)
+
+    def _words(self) -> "Documented":
+        from .docstrings import Documented
+
+        return Documented("", {})  # what a handler's docstring says is for whoever reads the handler
+
+    def _derived_parameters(self, words: "Documented") -> dict[str, Any]:
+        if self.parameters_type is not None:
+            return super()._derived_parameters(words)
+        from .override import check_foreign_schema, check_object
+
+        schema = check_foreign_schema(self.name, "parameters", cast("Mapping[str, Any]", self._given))
+        return deepcopy(check_object(self.name, "parameters", schema))
+
+
+def dynamic_tool(
+    name: str,
+    *,
+    handler: Callable[..., Any],
+    parameters: object = None,
+    description: str = "",
+    success: object = None,
+    validate: bool = True,
+    **options: Unpack[DynamicOptions],
+) -> DynamicTool:
+    """A tool that is described at run time. `handler(arguments)` or `handler(ctx, arguments)`, sync or async.
+
+    With JSON Schema in `parameters`, the schema is declared as it is and the handler gets the arguments as a dict;
+    `validate=False` then leaves it to the handler to check them. With a pydantic model, dataclass or TypedDict it gets
+    an instance; with `str`, one text, called `input`; with None, a dict of anything. `success` and `failure` are
+    JSON Schemas or types; a type in `success` also writes the result. Raises ToolDefinitionError.
+    """
+    if not callable(handler):
+        raise ToolDefinitionError(f"tool {name!r}: handler={handler!r} is not a function.")
+    return DynamicTool(
+        name,
+        handler,
+        parameters,
+        description=description,
+        output_schema=success,
+        validate=validate,
+        derive=function.deriving,
+        **options,
+    )
+
+
+def is_dynamic(obj: object) -> bool:
+    """Whether `obj` is a dynamic tool, or the declaration of one."""
+    return getattr(obj, "kind", None) == "dynamic" and (isinstance(obj, DynamicTool) or _is_declaration(obj))
+
+
+def _is_declaration(obj: object) -> bool:
+    from .declaration import ToolDeclaration
+
+    return isinstance(obj, ToolDeclaration)

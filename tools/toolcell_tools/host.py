@@ -1,0 +1,64 @@
+"""`host_tool`: a tool that runs in the supervisor's own process, outside any sandbox, such as an agent as a tool."""
+
+from collections.abc import Callable, Mapping
+from typing import ClassVar, ParamSpec, TypeVar, Unpack, overload
+
+from . import function
+from .capability import PermissionTier
+from .context import HostContext
+from .definition import Tool
+from .failures import ToolDefinitionError
+from .options import Kind, Placement, ToolOptions
+
+__all__ = ["HostTool", "host_tool"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_PROMISED_BY_CELLS: Mapping[str, str] = {
+    "uses": "it has no handles to be given; reach what it uses by its own means",
+    "limits": "only a process of its own can be limited; timeout alone holds",
+    "lifetime": "it runs in the supervisor's process, which lives on; keep state where the function can reach it",
+}
+
+
+class HostTool(Tool[P, R]):
+    """A function in the supervisor's process. Its context is a HostContext; `needs` only says who may call it.
+
+    The supervisor awaits an async one and runs a plain one in a thread. Made by `host_tool`.
+    """
+
+    kind: ClassVar[Kind] = "host"
+    placement: ClassVar[Placement] = "host"
+    context_type: ClassVar[type] = HostContext
+
+    def _configure(self, options: ToolOptions) -> None:
+        for option, reason in _PROMISED_BY_CELLS.items():
+            if option in options:
+                name = options.get("name") or self._own_name()
+                raise ToolDefinitionError(f"host tool {name!r} takes no {option}: {reason}.")
+        super()._configure(options)
+
+    def _default_tier(self) -> PermissionTier:
+        return PermissionTier.SYSTEM  # no sandbox holds it to less
+
+
+@overload
+def host_tool(fn: Callable[P, R], /, **options: Unpack[ToolOptions]) -> HostTool[P, R]: ...
+@overload
+def host_tool(fn: None = None, /, **options: Unpack[ToolOptions]) -> Callable[[Callable[P, R]], HostTool[P, R]]: ...
+def host_tool(
+    fn: Callable[P, R] | None = None, /, **options: Unpack[ToolOptions]
+) -> HostTool[P, R] | Callable[[Callable[P, R]], HostTool[P, R]]:
+    """A HostTool of `fn`: `@host_tool`, `@host_tool(timeout=60)` or `host_tool(fn, …)`.
+
+    The options are those of `tool` but `uses`, `limits` and `lifetime`; the tier is SYSTEM unless it is given.
+    """
+
+    def decorate(decorated: Callable[P, R]) -> HostTool[P, R]:
+        if isinstance(decorated, Tool):
+            raise ToolDefinitionError(f"{decorated.name!r} is a tool already. Pass its function: host_tool(…fn, …).")
+        if not callable(decorated):
+            raise ToolDefinitionError(f"{decorated!r} is not a function. Write @host_tool above a def.")
+        return HostTool(decorated, **options, derive=function.deriving)
+
+    return decorate if fn is None else decorate(fn)

@@ -1,0 +1,77 @@
+"""What can be said of a tool when it is made: one set of options for every way to make one."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from .capability import Capability, PermissionTier
+
+if TYPE_CHECKING:
+    from .annotations import Annotations
+
+__all__ = [
+    "Approval",
+    "DynamicOptions",
+    "FailureMode",
+    "Kind",
+    "Lifetime",
+    "Placement",
+    "ToolOptions",
+    "Variation",
+]
+
+Lifetime = Literal["call", "session"]
+FailureMode = Literal["error", "return"]
+Placement = Literal["cell", "host", "provider"]
+Kind = Literal["function", "typed", "dynamic", "host", "provider"]
+Approval = bool | Callable[[Mapping[str, Any]], bool]
+"""Whether a person is asked before a call runs: always, never, or as a function of the arguments says. The function
+runs in the supervisor's process, never in a cell."""
+
+
+class _Words(TypedDict, total=False):
+    name: str | None
+    description: str | None
+    parameters_schema: Mapping[str, Any] | None
+
+
+class _Bounds(TypedDict, total=False):
+    version: str
+    tier: PermissionTier | None
+    annotations: "Annotations | None"
+    timeout: float | None
+    limits: Mapping[str, float] | None
+    requires_approval: Approval
+    return_direct: bool
+    metadata: Mapping[str, Any]
+
+
+class DynamicOptions(_Bounds, total=False):
+    """The options of every tool that are not said otherwise when it is dynamic. See ToolOptions."""
+
+    needs: Iterable[Capability | str]
+    uses: Iterable[Capability | str]
+    failure: object
+    failure_mode: FailureMode
+    preview: Callable[..., object] | None
+    lifetime: Lifetime
+    long_running: bool
+
+
+class Variation(_Words, _Bounds, total=False):
+    """What `Tool.replace` may change: how a tool is shown and bounded, not what it does and what it may touch.
+
+    A `parameters_schema` stands in for the derived one, in the declaration and in validation. It names no parameter
+    that the function lacks; what the function requires is required in it too, or has a default there.
+    """
+
+
+class ToolOptions(_Words, DynamicOptions, total=False):
+    """All that can be said. What is left out comes from the function, or is the least that does.
+
+    `output_schema` and `failure` are JSON Schemas or types, for results and for the data of failures; a type also says
+    how results are written. `failure_mode="return"` makes a ToolFailure a result that is marked as failed. `preview`
+    takes parameters of the tool, by name, and its context, and says what a call would do, without doing it. A
+    `long_running` tool returns a `Pending`. `return_direct` ends the agent's turn with the result.
+    """
+
+    output_schema: object

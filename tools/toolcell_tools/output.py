@@ -1,0 +1,47 @@
+"""Results and failures against the type or the schema that the author gave for them."""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
+from pydantic_core import PydanticSerializationError
+
+from .failures import ToolDefinitionError, Unencodable
+from .result import ToolResult
+
+__all__ = ["adapter", "schema_of", "written"]
+
+
+def schema_of(name: str, option: str, given: object) -> dict[str, Any]:
+    """The JSON Schema that `given` is, or that the type `given` has for what it writes."""
+    if isinstance(given, Mapping):
+        from .override import check_foreign_schema
+
+        return check_foreign_schema(name, option, cast("Mapping[str, Any]", given))
+    try:
+        return adapter(given).json_schema(mode="serialization")
+    except (PydanticUserError, PydanticUndefinedAnnotation, NameError, TypeError) as failure:
+        reason = str(failure).partition("\n")[0].rstrip(".")
+        raise ToolDefinitionError(
+            f"tool {name!r}: {option}={given!r} has no JSON Schema: {reason}. "
+            "Pass a JSON Schema, or a type that has one."
+        ) from failure
+
+
+def adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def written(kind: TypeAdapter[Any], value: object) -> object:
+    """`value`, which must be of this type, as the type writes it in JSON; of a ToolResult, its output."""
+    if isinstance(value, ToolResult):
+        return value.model_copy(update={"output": written(kind, value.output)})
+    try:
+        return kind.dump_python(kind.validate_python(value), mode="json", by_alias=True)
+    except ValidationError as failure:
+        first = failure.errors(include_url=False, include_context=False, include_input=False)[0]
+        path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in first["loc"])
+        raise Unencodable(f"${path}: the result is not what output_schema says: {first['msg']}") from failure
+    except PydanticSerializationError as failure:
+        raise Unencodable(f"$: the result could not be written as output_schema says: {failure}") from failure

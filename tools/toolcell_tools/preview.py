@@ -1,0 +1,81 @@
+"""Preview: what a call would do, for the person who is asked whether it may."""
+
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .failures import ToolDefinitionError
+from .signature import is_async, is_generator
+
+__all__ = ["DETAILS_CHARS", "Preview", "Previewer", "shortened"]
+
+SUMMARY_CHARS = 200
+DETAILS_CHARS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """One line, the particulars in plain text, and a unified diff where a call changes a file."""
+
+    summary: str
+    details: str = ""
+    diff: str | None = None
+
+    def to_dict(self) -> dict[str, str | None]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "Preview":
+        """Raises TypeError for anything that `to_dict` does not give."""
+        summary, details, diff = (data.get(key) for key in ("summary", "details", "diff"))
+        if type(summary) is str and type(details) is str and (diff is None or type(diff) is str) and len(data) == 3:
+            return cls(summary, details, diff)
+        raise TypeError("a preview is a summary and details in strings, and a diff in a string or None")
+
+    @classmethod
+    def of_call(cls, tool: str, arguments: Mapping[str, Any]) -> "Preview":
+        """What can be said of any call: the tool's name and the arguments, one a line."""
+        lines = [f"{key}: {json.dumps(value, ensure_ascii=False, default=repr)}" for key, value in arguments.items()]
+        return cls(shortened(f"{tool}({', '.join(arguments)})"), shortened("\n".join(lines), DETAILS_CHARS))
+
+
+def shortened(text: str, limit: int = SUMMARY_CHARS) -> str:
+    """`text`, or as much of it as fits and an exact count of the rest."""
+    return text if len(text) <= limit else f"{text[:limit]} [… {len(text) - limit:,} more characters …]"
+
+
+class Previewer:
+    """A tool's preview function, and which of a call's values it takes. ToolDefinitionError for one that cannot be."""
+
+    __slots__ = ("_context", "_fn", "_names", "_tool")
+
+    def __init__(self, tool: str, fn: Callable[..., object], context: str | None) -> None:
+        if is_async(fn) or is_generator(fn):
+            raise ToolDefinitionError(f"tool {tool!r}: its preview is async or a generator. Write a plain def.")
+        self._tool = tool
+        self._fn = fn
+        self._context = context
+        self._names = tuple(name for name in inspect.signature(fn).parameters if name != context)
+
+    def check(self, values: tuple[str, ...]) -> None:
+        """Refuse a preview that takes what the tool does not."""
+        strange = [name for name in self._names if name not in values]
+        if strange:
+            has = ", ".join(values) or "none"
+            raise ToolDefinitionError(
+                f"tool {self._tool!r}: its preview takes {strange[0]!r}, and the tool's parameters are: {has}. "
+                "A preview takes a ToolContext and parameters of the tool, by the same names."
+            )
+
+    def __call__(self, values: Mapping[str, Any], context: object) -> Preview:
+        given = {name: values[name] for name in self._names if name in values}
+        if self._context is not None:
+            given[self._context] = context
+        shown = self._fn(**given)
+        if isinstance(shown, Preview):
+            return shown
+        if isinstance(shown, str):
+            return Preview(shortened(shown.partition("\n")[0]), shown)
+        raise TypeError(f"the preview of {self._tool!r} is a {type(shown).__qualname__}, not a Preview or a str")

@@ -1,0 +1,164 @@
+"""TypedTool: a tool as a class, whose parameters are one model, with set-up and tear-down."""
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast, get_args, get_origin
+
+from . import function
+from .capability import Capability, PermissionTier
+from .context import ToolContext
+from .failures import ToolDefinitionError
+from .options import FailureMode, Kind, Lifetime, ToolOptions
+from .rules import suggested_name
+from .signature import evaluated
+from .whole import WholeTool, object_schema, without_none
+
+if TYPE_CHECKING:
+    from .annotations import Annotations
+    from .declaration import ToolDeclaration
+    from .docstrings import Documented
+    from .preview import Preview
+
+__all__ = ["TypedTool", "TypedToolAdapter"]
+
+In = TypeVar("In")
+
+
+class TypedTool(ABC, Generic[In]):
+    """A tool as a class. `In`, a pydantic model, dataclass or TypedDict, is its parameters.
+
+    The options of `tool` are attributes of the class, or of the instance before it is used: `name` (else the class's,
+    in small letters), `description` (else the docstring of the class, then of `call`), `needs`, `lifetime` and so on;
+    `requires_approval` may be a method of the arguments. Instances are passed where tools are taken.
+    The instance is sent to cells with its attributes, so make connections in `setup`, not in `__init__`.
+    """
+
+    name: str
+    description: str
+    version: str
+    tier: PermissionTier
+    needs: Iterable[Capability | str]
+    uses: Iterable[Capability | str]
+    annotations: "Annotations"
+    timeout: float
+    limits: Mapping[str, float]
+    parameters_schema: Mapping[str, Any]
+    output_schema: object
+    failure: object
+    failure_mode: FailureMode
+    lifetime: Lifetime
+    long_running: bool
+    return_direct: bool
+    metadata: Mapping[str, Any]
+    # requires_approval, a bool or a method, has no annotation: as a method it would be one of another kind
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        # A class that is unpickled by value is still empty here; it was checked where it was written.
+        if function.deriving and not {"call", "__orig_bases__"}.isdisjoint(vars(cls)):
+            found = _input_type(cls)
+            if not isinstance(found, TypeVar):  # generic itself: its subclasses will say
+                object_schema(str(vars(cls).get("name", cls.__qualname__)), without_none(found))
+
+    @abstractmethod
+    def call(self, ctx: ToolContext, input: In) -> Any:
+        """Do the work; may be `async def`. What it returns is the result."""
+
+    def setup(self, ctx: ToolContext) -> Any:
+        """Run before the first call in a process; may be `async def`. With `lifetime="session"` calls share it."""
+
+    def teardown(self) -> Any:
+        """Run after the last call in a process that was set up; may be `async def`."""
+
+    def preview(self, ctx: ToolContext, input: In) -> "Preview | str":
+        """Say what `call` would do, and do none of it. A plain `def`; left as it is, the arguments are shown."""
+        raise NotImplementedError(f"{type(self).__qualname__} has no preview of its own")
+
+    @cached_property
+    def tool(self) -> "TypedToolAdapter[In]":
+        """This as the Tool that a supervisor runs."""
+        return TypedToolAdapter(self, derive=function.deriving)
+
+    @property
+    def declaration(self) -> "ToolDeclaration":
+        """What a model and a policy see of this tool."""
+        return self.tool.declaration
+
+
+class TypedToolAdapter(WholeTool[..., Any], Generic[In]):
+    """The Tool that a TypedTool is: sets it up, binds arguments to its model, and tears it down."""
+
+    kind: ClassVar[Kind] = "typed"
+
+    def __init__(self, typed: TypedTool[In], *, derive: bool = True) -> None:
+        self.typed = typed
+        self.parameters_type = _input_type(type(typed))
+        self._is_set_up = False
+        options = {key: getattr(typed, key) for key in ToolOptions.__annotations__ if hasattr(typed, key)}
+        del options["preview"]
+        if type(typed).preview is not cast("type[TypedTool[In]]", TypedTool).preview:
+            options["preview"] = typed.preview
+        super().__init__(typed.call, derive=derive, **cast("ToolOptions", options))
+
+    @property
+    def origin(self) -> str:
+        return f"{type(self.typed).__module__}:{type(self.typed).__qualname__}"
+
+    def run(self, bound: Mapping[str, Any], context: object) -> object:
+        """Set up if this process has not yet, then call; the process of a call's lifetime is torn down after it."""
+        try:
+            if not self._is_set_up:
+                self._completed(self.typed.setup(cast("ToolContext", context)))
+                self._is_set_up = True
+            return super().run(bound, context)
+        finally:
+            if self.lifetime == "call":
+                self.close()
+
+    def close(self) -> None:
+        try:
+            if self._is_set_up:
+                self._is_set_up = False
+                self._completed(self.typed.teardown())
+        finally:
+            super().close()
+
+    def _own_name(self) -> str:
+        return suggested_name(type(self.typed).__name__)
+
+    def _words(self) -> "Documented":
+        from .docstrings import documented
+
+        for cls in type(self.typed).__mro__:
+            if cls is TypedTool:
+                break
+            if vars(cls).get("__doc__"):
+                return documented(cls)
+        return documented(self.fn) if type(self.typed).call.__doc__ else super()._words()
+
+    def _code(self) -> tuple[object, ...]:
+        classes = type(self.typed).__mro__
+        return classes[: classes.index(TypedTool)]
+
+
+def _input_type(cls: type[TypedTool[Any]]) -> Any:
+    """What stands in the brackets after TypedTool, or after a generic class between it and `cls`."""
+    for one in cls.__mro__:
+        for base in vars(one).get("__orig_bases__", ()):
+            origin = get_origin(base)
+            if isinstance(origin, type) and issubclass(origin, TypedTool):
+                argument = get_args(base)[0]
+                if isinstance(argument, TypeVar) and one is not cls:
+                    continue
+                namespace = vars(inspect.getmodule(one) or object())
+                return (
+                    argument
+                    if isinstance(argument, TypeVar)
+                    else evaluated(cls.__name__, "In", argument, dict(namespace), None)
+                )
+    raise ToolDefinitionError(
+        f"class {cls.__qualname__}: its parameters have no type. Write class {cls.__name__}(TypedTool[Parameters]), "
+        "with a pydantic model, dataclass or TypedDict."
+    )

@@ -1,0 +1,126 @@
+"""Tools that take their arguments as one value: an object of a model, or a dict."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from types import NoneType
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, get_args
+
+from .definition import Tool
+from .failures import ToolDefinitionError
+from .signature import MISSING, Parameter
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+    from .docstrings import Documented
+
+__all__ = ["INPUT_SCHEMA", "WholeTool"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_CONTEXT_NAMES = frozenset({"ctx", "context"})
+INPUT_SCHEMA: dict[str, Any] = {  # what LlamaIndex gives a tool without a schema
+    "type": "object",
+    "properties": {"input": {"title": "input query string", "type": "string"}},
+    "required": ["input"],
+    "additionalProperties": False,
+}
+
+
+class WholeTool(Tool[P, R]):
+    """A tool whose function takes, besides the context, one value that is all of its arguments.
+
+    `parameters_type` is the value's type: a pydantic model, dataclass or TypedDict (or `T | None` of one), `str` for a
+    single text called `input`, or None for a dict as it comes.
+    """
+
+    parameters_type: Any
+    _argument: str
+    _adapter: "TypeAdapter[Any] | None" = None
+
+    def prepare(self) -> None:
+        if self._adapter is None and self.parameters_type not in (None, str):
+            from pydantic import TypeAdapter
+
+            self._adapter = TypeAdapter(without_none(self.parameters_type))
+
+    def bind(self, arguments: Mapping[str, Any], context: object) -> dict[str, Any]:
+        """The value, made of `arguments` that were validated, and the context; raises pydantic's ValidationError."""
+        self.prepare()
+        value: Any = {**self._defaults, **arguments}
+        if self.parameters_type is str:
+            value = value["input"]
+        elif self._adapter is not None:
+            from pydantic_core import to_json
+
+            value = self._adapter.validate_json(to_json(value))  # as JSON: strict models take a date from a string
+        bound = {self._argument: value}
+        if self.context_parameter is not None:
+            bound[self.context_parameter] = context
+        return bound
+
+    def _context_of(self, fn: Callable[..., object]) -> str | None:
+        annotated = super()._context_of(fn)
+        context, argument = _roles(self.name, fn, annotated)
+        if fn is self.fn:
+            self._argument = argument
+        return context
+
+    def _parameters_of(self, localns: Mapping[str, object] | None) -> tuple[Parameter, ...]:
+        return (Parameter(self._argument, self.parameters_type, MISSING),)
+
+    def _derived_parameters(self, words: "Documented") -> dict[str, Any]:
+        if self.parameters_type is str:
+            return INPUT_SCHEMA
+        return object_schema(self.name, without_none(self.parameters_type))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"_adapter": None}
+
+
+def object_schema(name: str, kind: Any) -> dict[str, Any]:
+    """The schema of a type whose values are JSON objects, an object at its root; else ToolDefinitionError."""
+    from pydantic import TypeAdapter
+    from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
+
+    said = getattr(kind, "__name__", repr(kind))
+    try:
+        schema = TypeAdapter[Any](kind).json_schema(mode="validation", by_alias=True)
+    except (PydanticUserError, PydanticUndefinedAnnotation, NameError, TypeError) as failure:
+        reason = str(failure).partition("\n")[0].rstrip(".")
+        raise ToolDefinitionError(
+            f"tool {name!r}: its parameters, {said}, have no JSON Schema: {reason}. "
+            "Pass a pydantic model, a dataclass or a TypedDict of types that have one."
+        ) from failure
+    root = schema
+    if "$ref" in schema:  # a model that contains itself is a reference, and providers want an object at the root
+        definitions = cast("dict[str, Any]", schema["$defs"])
+        root = {**definitions[schema["$ref"].removeprefix("#/$defs/")], "$defs": definitions}
+    if (root.get("type") != "object" and not ("oneOf" in root or "anyOf" in root)) or kind is Any:
+        raise ToolDefinitionError(
+            f"tool {name!r}: its parameters are {said}, whose JSON is no object, and arguments always are one. "
+            "Put it into a dataclass, a TypedDict or a pydantic model, as a field with a name."
+        )
+    return {"type": "object", **root}
+
+
+def without_none(kind: Any) -> Any:
+    """`T` of `T | None`: arguments are always there, so an optional model is the model."""
+    members = [member for member in get_args(kind) if member is not NoneType]
+    return members[0] if NoneType in get_args(kind) and len(members) == 1 else kind
+
+
+def _roles(name: str, fn: Callable[..., object], context: str | None) -> tuple[str | None, str]:
+    """The parameters of `fn` that take the context, if any, and the arguments."""
+    found = list(inspect.signature(fn).parameters.values())
+    others = [one for one in found if one.name != context]
+    if context is None and len(others) > 1 and others[0].name in _CONTEXT_NAMES:
+        context = others.pop(0).name
+    taken = [one for one in others if one.default is one.empty]
+    if len(taken) == 1 and taken[0].kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY):
+        return context, taken[0].name
+    has = ", ".join(str(one) for one in found) or "nothing"
+    raise ToolDefinitionError(
+        f"tool {name!r}: its function takes ({has}). Write one parameter for all the arguments, and a ToolContext "
+        "before it if you need one: def handler(ctx: ToolContext, arguments)."
+    )
