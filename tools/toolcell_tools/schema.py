@@ -14,7 +14,7 @@ from typing_extensions import is_typeddict
 from .failures import ToolDefinitionError
 from .signature import MISSING, Parameter
 
-__all__ = ["check_schema", "output_schema", "parameters_schema", "returned_schema"]
+__all__ = ["output_schema", "parameters_schema", "returned_schema"]
 
 _NoSchema = (PydanticUserError, PydanticUndefinedAnnotation, NameError, TypeError)
 
@@ -115,27 +115,15 @@ def returned_schema(annotation: object) -> dict[str, Any] | None:
 def output_schema(name: str, given: Any) -> dict[str, Any]:
     """The schema that a tool's author gave for results: JSON Schema itself, or any type that has one."""
     if isinstance(given, Mapping):
-        return check_schema(name, "output_schema", cast("Mapping[str, Any]", given))
+        from .foreign import check_any_schema
+
+        return check_any_schema(name, "output_schema", cast("Mapping[str, Any]", given))
     try:
         return TypeAdapter[Any](given).json_schema(mode="serialization")
     except _NoSchema as failure:
         raise ToolDefinitionError(
             f"tool {name!r}: output_schema has no JSON Schema: {_first_line(failure)}"
         ) from failure
-
-
-def check_schema(name: str, option: str, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of `schema`, if it is valid JSON Schema (2020-12); ToolDefinitionError says where it is not."""
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import SchemaError
-
-    try:
-        Draft202012Validator.check_schema(schema)
-    except SchemaError as failure:
-        raise ToolDefinitionError(
-            f"tool {name!r}: {option} is not valid JSON Schema at {failure.json_path}: {failure.message}."
-        ) from None
-    return dict(schema)
 
 
 def _first_line(failure: Exception) -> str:
