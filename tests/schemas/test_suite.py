@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from toolcell.dispatch.explain import explained
 from toolcell.dispatch.validate import Validator
 from toolcell_tools import ToolDefinitionError
 from toolcell_tools.foreign import check_any_schema
@@ -37,8 +38,15 @@ def outcome(schema: Any, tests: list[dict[str, Any]]) -> list[str]:
         validator = Validator("t", check_any_schema("t", "schema", schema))
     except ToolDefinitionError as refusal:
         return [f"refused: {refusal}"] * len(tests)
-    verdicts = ((test["valid"], validator.problems(test["data"])) for test in tests)
-    return ["" if (problems is None) == valid else f"{problems}" for valid, problems in verdicts]
+    return [_compared(validator, test) for test in tests]
+
+
+def _compared(validator: Validator, test: dict[str, Any]) -> str:
+    problems = validator.problems(test["data"])
+    if problems is None:
+        return "" if test["valid"] else "passed"
+    said = explained(problems)
+    return said if test["valid"] or not said.strip() else ""
 
 
 REMOTE = "not in it"  # by design: nothing is fetched
