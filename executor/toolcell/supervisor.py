@@ -48,7 +48,7 @@ _NOT_RUNNING = "The supervisor is not running. Enter it first: async with Superv
 class Supervisor:
     """An async context manager, on asyncio and on trio. Entering it starts the zygotes; leaving it ends every process.
 
-    - `tools` are Tools, TypedTools, ProviderTools or plain functions; `toolsets` are asked for more, session by session.
+    - `tools` are Tools, TypedTools, ProviderTools or plain functions; `toolsets` are asked for more, by session.
     - `profiles` replaces the preset of a session kind.
     - `hooks` run before and after each call, in order. `policy` decides which calls may run and which need approval
       (default: `TierPolicy()`). `approver` gives it, or else the nearest session above that owns a channel, within
@@ -289,7 +289,9 @@ class Supervisor:
         """The tool's compiled validator, made once."""
         validator = self._validators.get(tool)
         if validator is None:
-            validator = self._validators[tool] = Validator(tool.name, tool.declaration.parameters_schema)
+            validator = self._validators[tool] = Validator(
+                tool.name, tool.declaration.parameters_schema, validate=tool.validate
+            )
         return validator
 
     def shipment(self, tool: Tool[..., Any]) -> Mapping[str, object]:

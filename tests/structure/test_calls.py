@@ -129,7 +129,7 @@ WRONG: list[tuple[Any, str | None]] = [
     ({"address": {"street": "Elm", "number": "three"}}, "address.number"),
     ({"address": {"street": "Elm", "number": 0}}, "address.number"),
     ({"address": {"street": "Elm", "number": 3}, "copies": 11}, "copies"),
-    ({"address": {"street": "Elm", "number": 3}, "tags": ["a", 7]}, "tags"),
+    ({"address": {"street": "Elm", "number": 3}, "tags": ["a", 7]}, "tags.1"),
     ({"address": {"street": "Elm", "number": 3}, "colour": "red"}, "colour"),
     ({"address": "Elm 3"}, "address"),
     (["address"], None),

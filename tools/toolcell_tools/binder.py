@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, cast, get_args
 from .signature import Parameter
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter
+    from pydantic import ConfigDict, TypeAdapter
 
-__all__ = ["Binder", "Plainness", "plainness"]
+__all__ = ["CONFIG", "Binder", "Plainness", "plainness"]
+
+CONFIG: "ConfigDict" = {"val_json_bytes": "base64", "ser_json_bytes": "base64"}
+"""How pydantic makes arguments where a type does not say itself: bytes are base64, as they are in results."""
 
 Plainness = Literal["json", "int", "float", None]
 
@@ -55,7 +58,10 @@ def _adapter(annotations: dict[str, Any]) -> "TypeAdapter[dict[str, Any]]":
     from pydantic import TypeAdapter
     from typing_extensions import TypedDict
 
-    return TypeAdapter(cast("type[dict[str, Any]]", TypedDict("Arguments", annotations, total=False)))  # type: ignore[operator]
+    typed_dict: Any = TypedDict
+    made = typed_dict("Arguments", annotations, total=False)
+    made.__pydantic_config__ = CONFIG
+    return TypeAdapter[dict[str, Any]](made)
 
 
 def plainness(annotation: object) -> Plainness:

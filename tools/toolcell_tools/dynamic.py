@@ -54,7 +54,8 @@ class DynamicTool(WholeTool[..., Any]):
     def _derived_parameters(self, words: "Documented") -> dict[str, Any]:
         if self.parameters_type is not None:
             return super()._derived_parameters(words)
-        from .override import check_foreign_schema, check_object
+        from .foreign import check_foreign_schema
+        from .override import check_object
 
         schema = check_foreign_schema(self.name, "parameters", cast("Mapping[str, Any]", self._given))
         return deepcopy(check_object(self.name, "parameters", schema))

@@ -40,10 +40,10 @@ def encode_return(value: object, recorded: Sequence[Artifact] = ()) -> dict[str,
     return {"output": output, "display": _display(output), "artifacts": _artifacts((), recorded), "content": []}
 
 
-def encode_json(value: object) -> Any:
+def encode_json(value: object, max_elements: int = MAX_ELEMENTS) -> Any:
     """`value` as plain JSON data: dicts with str keys, lists, str, 64-bit int, float, bool, None; or Unencodable."""
     try:
-        return _walk(value, MAX_DEPTH, [MAX_ELEMENTS])
+        return _walk(value, MAX_DEPTH, [max_elements, max_elements])
     except _Offender as offender:
         raise Unencodable(f"{_json_path(offender.trail)}: {offender.complaint}") from offender.__cause__
 
@@ -148,7 +148,7 @@ def _less(room: int) -> int:
 def _spend(budget: list[int], count: int) -> None:
     budget[0] -= count
     if budget[0] < 0:
-        raise _Offender(f"more than {MAX_ELEMENTS:,} elements in all; send fewer, or write them to a file")
+        raise _Offender(f"more than {budget[1]:,} elements in all; send fewer, or write them to a file")
 
 
 def _valid_text(text: str) -> str:

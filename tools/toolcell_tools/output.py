@@ -16,9 +16,9 @@ __all__ = ["adapter", "schema_of", "written"]
 def schema_of(name: str, option: str, given: object) -> dict[str, Any]:
     """The JSON Schema that `given` is, or that the type `given` has for what it writes."""
     if isinstance(given, Mapping):
-        from .override import check_foreign_schema
+        from .foreign import check_any_schema
 
-        return check_foreign_schema(name, option, cast("Mapping[str, Any]", given))
+        return check_any_schema(name, option, cast("Mapping[str, Any]", given))
     try:
         return adapter(given).json_schema(mode="serialization")
     except (PydanticUserError, PydanticUndefinedAnnotation, NameError, TypeError) as failure:

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from .failures import ToolDefinitionError
-from .schema import check_schema as check_foreign_schema
+from .foreign import check_foreign_schema
 
-__all__ = ["check_foreign_schema", "check_object", "defaults_of", "overriding"]
+__all__ = ["check_object", "defaults_of", "overriding"]
 
 
 def overriding(name: str, derived: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,20 +3,22 @@
 from collections.abc import Mapping
 from dataclasses import is_dataclass
 from enum import Enum
-from typing import Any, Literal, cast, get_args, get_origin
+from typing import Any, ClassVar, Final, Literal, cast, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticSerializationError
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import PydanticSerializationError, SchemaError, core_schema
 from typing_extensions import is_typeddict
 
+from .binder import CONFIG
 from .failures import ToolDefinitionError
 from .signature import MISSING, Parameter
 
-__all__ = ["check_schema", "parameters_schema", "returned_schema"]
+__all__ = ["parameters_schema", "returned_schema"]
 
-_NoSchema = (PydanticUserError, PydanticUndefinedAnnotation, NameError, TypeError)
+_NoSchema = (PydanticUserError, PydanticUndefinedAnnotation, NameError, TypeError, ImportError)
 
 
 def parameters_schema(name: str, parameters: tuple[Parameter, ...], descriptions: Mapping[str, str]) -> dict[str, Any]:
@@ -26,7 +28,7 @@ def parameters_schema(name: str, parameters: tuple[Parameter, ...], descriptions
     """
     adapters = {one.name: _adapter(name, one) for one in parameters}
     _, definitions = schemas = TypeAdapter.json_schemas(
-        [(key, "validation", adapter) for key, adapter in adapters.items()]
+        [(key, "validation", adapter) for key, adapter in adapters.items()], schema_generator=_Generator
     )
     properties: dict[str, Any] = {}
     for one in parameters:
@@ -41,6 +43,23 @@ def parameters_schema(name: str, parameters: tuple[Parameter, ...], descriptions
     return result | definitions
 
 
+class _Generator(GenerateJsonSchema):
+    """Says that bytes are base64, as the binder takes them, but in a model, whose own settings count."""
+
+    _models = 0
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> dict[str, Any]:
+        self._models += 1
+        try:
+            return super().model_schema(schema)
+        finally:
+            self._models -= 1
+
+    def bytes_schema(self, schema: core_schema.BytesSchema) -> dict[str, Any]:
+        found = super().bytes_schema(schema)
+        return found if self._models else found | {"format": "base64"}
+
+
 def _adapter(name: str, parameter: Parameter) -> TypeAdapter[Any]:
     _refuse_misplaced_field(name, parameter)
     if _has_enum_literal(parameter.annotation):
@@ -48,15 +67,36 @@ def _adapter(name: str, parameter: Parameter) -> TypeAdapter[Any]:
             f"tool {name!r}: the type of parameter {parameter.name!r} is a Literal of enum members, which pydantic "
             "cannot read from JSON. Use the enum itself, or a Literal of its values."
         )
+    if get_origin(parameter.annotation) in (Final, ClassVar):
+        raise ToolDefinitionError(
+            f"tool {name!r}: parameter {parameter.name!r} is Final or a ClassVar, which is for variables. Write the "
+            "type that is inside it."
+        )
     try:
-        adapter: TypeAdapter[Any] = TypeAdapter(parameter.annotation)
+        adapter = _built(parameter.annotation)
         adapter.json_schema()
+    except SchemaError as failure:
+        problem = " ".join(str(failure).split()).removesuffix(".")
+        raise ToolDefinitionError(
+            f"tool {name!r}: a constraint on parameter {parameter.name!r} cannot be checked: {problem}. Mend it in "
+            "Annotated[…, Field(…)]."
+        ) from failure
     except _NoSchema as failure:
         raise ToolDefinitionError(
             f"tool {name!r}: the type of parameter {parameter.name!r} has no JSON Schema: {_first_line(failure)} "
             "Use JSON types, dataclasses, TypedDicts, enums or pydantic models."
         ) from failure
     return adapter
+
+
+def _built(annotation: Any) -> TypeAdapter[Any]:
+    """An adapter with the binder's settings, as far as the type has none of its own: a model has."""
+    try:
+        return TypeAdapter(annotation, config=CONFIG)
+    except PydanticUserError as failure:
+        if failure.code != "type-adapter-config-unused":
+            raise
+    return TypeAdapter(annotation)
 
 
 def _has_enum_literal(annotation: object) -> bool:
@@ -112,19 +152,6 @@ def returned_schema(annotation: object) -> dict[str, Any] | None:
         return None
 
 
-def check_schema(name: str, option: str, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of `schema`, if it is valid JSON Schema (2020-12); ToolDefinitionError says where it is not."""
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import SchemaError
-
-    try:
-        Draft202012Validator.check_schema(schema)
-    except SchemaError as failure:
-        raise ToolDefinitionError(
-            f"tool {name!r}: {option} is not valid JSON Schema at {failure.json_path}: {failure.message}."
-        ) from None
-    return dict(schema)
-
-
 def _first_line(failure: Exception) -> str:
-    return str(failure).partition("\n")[0].rstrip(".") + "."
+    """Without pydantic's advice to its own users."""
+    return str(failure).partition("\n")[0].partition(" Set `")[0].rstrip(".") + "."

@@ -1,73 +1,109 @@
-"""Validating arguments against a tool's schema, in the supervisor, before anything is sent to a cell.
+"""Validating arguments and results against a tool's schemas, in the supervisor: arguments before anything is sent to a
+cell, a result before anybody sees it.
 
-jsonschema-rs does the work, with a validator compiled once for each tool. Its regex engine is the linear one, so that
-no pattern can hang the supervisor; depth is bounded first, for it overflows its stack on instances nested 30,000 deep.
+jsonschema-rs does the work, with a validator compiled once for each tool. Its regex engine is the linear one; depth is
+bounded first, for it overflows its stack on instances nested 30,000 deep; and so is the number of steps, for schemas of
+a few lines can ask for more than any time. `format` is not asserted.
 """
 
 from collections.abc import Mapping
 from typing import Any, Protocol, cast
 
-import jsonschema_rs
-
 from toolcell.errors import UsageError
+from toolcell_tools.cost import BUDGET, Cost, SelfReference, is_cheap, is_linear, size_of
 from toolcell_tools.encode import encode_json
 from toolcell_tools.errors import ValidationError
 from toolcell_tools.failures import Unencodable
+from toolcell_tools.foreign import compiled
+from toolcell_tools.targets import UnresolvedReference
+
+from .explain import Problem, explained, problems
 
 MAX_MESSAGE_CHARS = 2_000
+MAX_VALUES = 50_000  # in the arguments of one call; more belongs into a file
+MAX_EXPLAINED = 2_000_000
+"""Steps times size of what is explained in full. Each reason takes 12 µs and a copy of the value that it is about, also
+the reasons of alternatives that nobody will read: 40 ms at worst."""
+_REASON = 400  # the fixed price of a reason, in the size of a value copied
 
 
 class _Compiled(Protocol):
     def is_valid(self, instance: object) -> bool: ...
     def iter_errors(self, instance: object) -> Any: ...
+    def validate(self, instance: object) -> None: ...
 
 
 class Validator:
-    """Checks arguments against one tool's parameters schema."""
+    """Checks values against one schema of a tool: its arguments, or with `check_output` its results.
 
-    def __init__(self, tool: str, schema: Mapping[str, Any]) -> None:
+    With `validate=False`, a tool's explicit choice, arguments are only made plain JSON data and must be an object.
+    """
+
+    def __init__(self, tool: str, schema: Mapping[str, Any], *, validate: bool = True) -> None:
         self.schema = dict(schema)
+        self._asserts = validate
         try:
-            self._compiled = cast(
-                "_Compiled",
-                jsonschema_rs.Draft202012Validator(
-                    self.schema, pattern_options=jsonschema_rs.RegexOptions(), retriever=_refuse_remote
-                ),
-            )
-        except ValueError as error:
-            raise UsageError(
-                f"The parameters schema of tool {tool!r} does not compile: {error}. Mend the schema."
-            ) from error
+            self._compiled = cast("_Compiled", compiled(self.schema))
+            self._cost = Cost(self.schema)
+        except (ValueError, UnresolvedReference, SelfReference) as error:
+            reason = str(error).partition("\n")[0]
+            raise UsageError(f"A schema of tool {tool!r} does not compile: {reason}. Mend the schema.") from error
+        self._linear = is_linear(self.schema)
+        self._budget = BUDGET * 10 if is_cheap(self.schema) else BUDGET
 
     def check(self, arguments: object) -> dict[str, Any] | ValidationError:
-        """The arguments as plain JSON data, or what is wrong with them, by field."""
+        """The arguments as plain JSON data, or what is wrong with them, by field. None and "" are no arguments."""
         try:
-            plain = encode_json(arguments)
+            plain: object = encode_json(arguments, MAX_VALUES)
         except Unencodable as error:
-            return self._error(str(error), None)
-        if type(plain) is not dict:
-            return self._error(f"The arguments must be an object, not {type(arguments).__name__}.", None)
+            return self._error([Problem.of((), "data", str(error))])
+        if plain is None or plain == "":
+            plain = {}
+        if not isinstance(plain, dict):
+            return self._error([Problem.of((), "type", f"The arguments must be an object, not {_kind(plain)}.")])
         instance = cast("dict[str, Any]", plain)
-        if self._compiled.is_valid(instance):
-            return instance
-        problem = next(iter(self._compiled.iter_errors(instance)))
-        named = _named_property(problem)
-        field = ".".join(str(part) for part in (*problem.instance_path, *named))
-        return self._error(f"{field}: {problem.message}" if field else str(problem.message), field or None)
+        found = self.problems(instance) if self._asserts else None
+        return self._error(found) if found else instance
 
-    def _error(self, message: str, field: str | None) -> ValidationError:
-        return ValidationError(message=message[:MAX_MESSAGE_CHARS], field=field, parameters_schema=self.schema)
+    def check_output(self, value: object) -> str | None:
+        """What is wrong with a result, plain JSON data; None if it is what the schema says."""
+        found = self.problems(value) if self._asserts else None
+        return explained(found)[:MAX_MESSAGE_CHARS] if found else None
+
+    def problems(self, value: object) -> list[Problem] | None:
+        """Everything that is wrong with plain JSON data, or what of it can be told in a moment; None if nothing is."""
+        size = size_of(value)
+        steps = self._cost.of(value, size, self._budget)
+        if steps > self._budget:
+            return [
+                Problem.of((), "size", f"This takes over {self._budget:,} steps to check. Send less, or flatter data.")
+            ]
+        if self._compiled.is_valid(value):
+            return None
+        affordable = MAX_EXPLAINED / (_REASON + size)
+        if steps <= affordable or self._cost.of(value, size, affordable) <= affordable:
+            return problems(self._compiled.iter_errors(value), self.schema)
+        return self._first_problem(value)
+
+    def _first_problem(self, value: object) -> list[Problem]:
+        """Of a large value. Where a schema has alternatives, even the first reason comes with those of all of them."""
+        if self._linear:
+            try:
+                self._compiled.validate(value)
+            except ValueError as error:
+                return problems([error], self.schema)
+        return [
+            Problem.of((), "size", "This does not fit the schema, and is too large to say where. Send less at once.")
+        ]
+
+    def _error(self, found: list[Problem]) -> ValidationError:
+        message = explained(found)[:MAX_MESSAGE_CHARS]
+        return ValidationError(message=message, field=found[0].field or None, parameters_schema=self.schema)
 
 
-def _named_property(problem: Any) -> tuple[str, ...]:
-    """A missing or surplus property is reported at its parent; its own name says more."""
-    kind = problem.kind.as_dict()
-    name = kind.get("property")
-    if isinstance(name, str):
-        return (name,)
-    unexpected = kind.get("unexpected")
-    return (str(unexpected[0]),) if unexpected else ()
-
-
-def _refuse_remote(uri: str) -> Any:
-    raise ValueError(f"a schema may not refer to {uri}: only local references are followed")
+def _kind(value: object) -> str:
+    if isinstance(value, str):
+        return "a string"
+    if isinstance(value, list):
+        return "an array"
+    return "a boolean" if isinstance(value, bool) else "a number"

@@ -1,0 +1,178 @@
+"""JSON Schemas that come from outside: an MCP server, a configuration file, another process. They are data that may be
+wrong or hostile, and they are kept verbatim once they have been found to be neither."""
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any, cast
+
+import jsonschema_rs
+
+from .cost import MAX_SAME, Cost, SelfReference, pattern_weight
+from .dialect import DEFAULT, DRAFTS, FORMATS, draft_of, subschemas
+from .encode import encode_json
+from .failures import ToolDefinitionError, Unencodable
+from .targets import UnresolvedReference
+
+__all__ = ["MAX_BYTES", "MAX_NODES", "MAX_PATTERNS", "check_any_schema", "check_foreign_schema", "compiled"]
+
+MAX_BYTES = 256 * 1024  # as JSON; the largest of 218 tools of 18 MCP servers has 37 KB
+MAX_NODES = 20_000  # objects, arrays and scalars in all
+MAX_PATTERNS = 200  # each costs up to 3 ms to compile
+EXPLAINED_NODES = 1_000  # jsonschema, in Python, takes 50 µs for each; past this its words are not worth the wait
+
+
+def check_foreign_schema(tool: str, option: str, schema: object) -> dict[str, Any]:
+    """A deep copy of `schema`, equal to it and plain JSON, if it is one that arguments can be validated with.
+
+    `tool` and `option` are what the error is about: "search_issues", "parameters". Raises ToolDefinitionError if it is
+    not JSON data, too large, too deep, no valid schema of its draft, not for objects, refers to what is not in it, has
+    a pattern that is not linear, or can cost more than a moment for a small value.
+    """
+    plain = check_any_schema(tool, option, schema)
+    kind = plain.get("type", "object")
+    if kind != "object" and not (isinstance(kind, list) and "object" in kind):
+        raise ToolDefinitionError(
+            f"tool {tool!r}: {option} is a schema for {json.dumps(kind)}, and arguments are an object. Make it "
+            '{"type": "object", "properties": {…}}.'
+        )
+    return plain
+
+
+def check_any_schema(tool: str, option: str, schema: object) -> dict[str, Any]:
+    """The same for schemas of any value, as for results."""
+    where = f"tool {tool!r}: {option}"
+    plain = _plain(where, schema)
+    draft = draft_of(plain)
+    if draft is None:
+        known = ", ".join(DRAFTS)
+        raise ToolDefinitionError(
+            f"{where} is of an unknown kind of JSON Schema, {str(plain['$schema'])[:80]!r}. Leave $schema out (for "
+            f"{DEFAULT}), or use one of {known}."
+        )
+    _check_against_its_draft(where, plain, draft)
+    _check_patterns(where, plain)
+    _check_cost(where, plain)
+    try:
+        compiled(plain)
+    except ValueError as failure:
+        raise ToolDefinitionError(f"{where} does not compile: {_first_line(failure)} Mend the schema.") from None
+    return plain
+
+
+def compiled(schema: dict[str, Any]) -> Any:
+    """The validator of jsonschema-rs for a schema that was checked, of its own draft, offline, with linear patterns."""
+    return _class(draft_of(schema) or DEFAULT)(
+        schema, validate_formats=FORMATS, pattern_options=jsonschema_rs.RegexOptions(), retriever=_refuse
+    )
+
+
+def _class(draft: str) -> Any:
+    return getattr(jsonschema_rs, DRAFTS[draft])
+
+
+def _refuse(uri: str) -> Any:
+    raise ValueError(f"it refers to {uri}, and only what is in the schema itself can be referred to")
+
+
+def _plain(where: str, schema: object) -> dict[str, Any]:
+    if not isinstance(schema, Mapping):
+        raise ToolDefinitionError(f"{where} is no schema but a {type(schema).__name__}. Pass a JSON Schema as a dict.")
+    try:
+        plain = cast("dict[str, Any]", encode_json(cast("object", schema)))
+        if plain != schema:
+            raise Unencodable("$: it has values that are not of a JSON type; convert them first")
+        text = json.dumps(plain, allow_nan=False, ensure_ascii=False)
+    except ValueError as failure:  # an Unencodable is one
+        raise ToolDefinitionError(f"{where} is not JSON data: {failure}.") from None
+    size = len(text.encode())
+    nodes = _nodes(plain)
+    if size > MAX_BYTES or nodes > MAX_NODES:
+        raise ToolDefinitionError(
+            f"{where} has {size:,} bytes and {nodes:,} values, and may have {MAX_BYTES:,} and {MAX_NODES:,}. Split the "
+            "tool, or put shared parts in $defs."
+        )
+    return plain
+
+
+def _nodes(value: object) -> int:
+    if isinstance(value, dict):
+        return 1 + sum(map(_nodes, cast("dict[str, object]", value).values()))
+    return 1 + sum(map(_nodes, cast("list[object]", value))) if isinstance(value, list) else 1
+
+
+@cache
+def _meta_validator(draft: str) -> Any:
+    """Compiled from a reference to the meta-schema that jsonschema-rs has inside, so that none is ever fetched."""
+    return _class(draft)({"$ref": draft + ("#" if "draft-0" in draft else "")}, retriever=_refuse)
+
+
+def _check_against_its_draft(where: str, schema: dict[str, Any], draft: str) -> None:
+    meta = _meta_validator(draft)
+    if meta.is_valid(schema):
+        return
+    path, message = _explained(schema, draft, meta)
+    steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    raise ToolDefinitionError(f"{where} is not valid JSON Schema at ${steps}: {message[:400]}.")
+
+
+def _explained(schema: dict[str, Any], draft: str, meta: Any) -> tuple[list[str | int], str]:
+    if _nodes(schema) <= EXPLAINED_NODES:
+        import jsonschema
+
+        try:
+            getattr(jsonschema, DRAFTS[draft]).check_schema(schema)
+        except jsonschema.SchemaError as failure:
+            return list(failure.absolute_path), failure.message
+    first = next(iter(meta.iter_errors(schema)))
+    return list(first.instance_path), first.message
+
+
+def _check_patterns(where: str, schema: dict[str, Any]) -> None:
+    patterns = dict(_patterns(schema))
+    if len(patterns) > MAX_PATTERNS:
+        raise ToolDefinitionError(f"{where} has {len(patterns):,} patterns and may have {MAX_PATTERNS}. Use fewer.")
+    for pattern, place in patterns.items():
+        if pattern_weight(pattern) is None:
+            raise ToolDefinitionError(
+                f"{where} has a pattern at {place} that the linear-time engine does not take: {pattern[:100]!r}. "
+                "Look-around ((?=…), (?<!…)) and back-references (\\1) can hang a matcher and are not among it, and a "
+                "repetition must stay small. Rewrite the pattern, or drop it and check the value in the tool."
+            )
+
+
+def _patterns(schema: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    pending: list[tuple[str, dict[str, Any]]] = [("$", schema)]
+    while pending:
+        place, one = pending.pop()
+        if isinstance(one.get("pattern"), str):
+            yield one["pattern"], f"{place}.pattern"
+        for key in cast("dict[str, Any]", one.get("patternProperties") or {}):
+            yield key, f"{place}.patternProperties"
+        for steps, sub in subschemas(one):
+            if isinstance(sub, dict):
+                pending.append((place + "".join(f".{step}" for step in steps), sub))
+
+
+def _check_cost(where: str, schema: dict[str, Any]) -> None:
+    try:
+        cost = Cost(schema)
+    except UnresolvedReference as failure:
+        raise ToolDefinitionError(
+            f"{where} refers to {str(failure)[:200]!r}, which is not in it. Nothing is fetched: put the schema into "
+            "$defs and refer to '#/$defs/…'."
+        ) from None
+    except SelfReference:
+        raise ToolDefinitionError(
+            f"{where} refers to itself without going into the value, so judging would never end. Refer to itself only "
+            "below properties or items."
+        ) from None
+    if cost.same > MAX_SAME:
+        raise ToolDefinitionError(
+            f"{where} unfolds to {min(cost.same, 10**12):,} checks of one value through allOf, anyOf, oneOf and $ref, "
+            f"and may unfold to {MAX_SAME:,}. Refer to each schema once."
+        )
+
+
+def _first_line(failure: Exception) -> str:
+    return str(failure).partition("\n")[0].rstrip(".") + "."

@@ -1,0 +1,104 @@
+"""Where the references of a schema lead. Nothing is ever fetched: only what is in the schema itself, and the
+meta-schemas of the drafts, can be referred to."""
+
+from typing import Any, cast
+from urllib.parse import unquote
+
+from .dialect import DEFAULT, Schema, draft_of, references, subschemas
+
+__all__ = ["Targets", "UnresolvedReference", "targets"]
+
+Targets = dict[int, list[Schema]]
+"""From the id() of a schema that refers to the schemas it may lead to; more than one for a dynamic reference."""
+
+
+class UnresolvedReference(ValueError):
+    """A reference leads nowhere; the message is what it says."""
+
+
+def targets(schema: dict[str, Any]) -> Targets:
+    """The targets of every reference in `schema`, as objects inside it; UnresolvedReference for one that has none."""
+    found: Targets = {}
+    pending: list[dict[str, Any]] = [schema]
+    seen: set[int] = set()
+    while pending:
+        one = pending.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if _is_named(one) or (one is not schema and any(isinstance(one.get(key), str) for key in ("$id", "id"))):
+            return _by_identifiers(schema)
+        for _, reference in references(one):
+            if reference != "#" and not reference.startswith("#/"):
+                return _by_identifiers(schema)
+            target = _pointed_at(schema, reference)
+            found.setdefault(id(one), []).append(target)
+            if isinstance(target, dict):
+                pending.append(target)
+        pending += [sub for _, sub in subschemas(one) if isinstance(sub, dict)]
+    return found
+
+
+def _is_named(schema: dict[str, Any]) -> bool:
+    """Whether it has a name within its resource, or refers by one. An `$id` at the root is another matter."""
+    return any(key in schema for key in ("$anchor", "$dynamicAnchor", "$recursiveAnchor", "$dynamicRef"))
+
+
+def _pointed_at(schema: dict[str, Any], reference: str) -> Schema:
+    """RFC 6901, for "#" and "#/…"."""
+    here: Any = schema
+    for step in reference.split("/")[1:]:
+        key = unquote(step).replace("~1", "/").replace("~0", "~")
+        if isinstance(here, dict) and key in here:
+            here = cast("dict[str, Any]", here)[key]
+        elif isinstance(here, list) and key.isdecimal() and int(key) < len(items := cast("list[Any]", here)):  # type: ignore[redundant-cast]
+            here = items[int(key)]
+        else:
+            raise UnresolvedReference(reference)
+    if not isinstance(here, (dict, bool)):
+        raise UnresolvedReference(reference)
+    return cast("Schema", here)
+
+
+def _by_identifiers(schema: dict[str, Any]) -> Targets:
+    """The same for schemas with `$id`, anchors or dynamic references, by the `referencing` library."""
+    from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
+    from referencing import Resource
+    from referencing.exceptions import Unresolvable
+    from referencing.jsonschema import specification_with
+
+    draft = specification_with(draft_of(schema) or DEFAULT)
+    root: Resource[Any] = draft.create_resource(schema)
+    base = root.id() or ""
+    resolver = REGISTRY.with_resource(base, root).crawl().resolver(base)
+    found: Targets = {}
+    dynamic: list[tuple[dict[str, Any], str]] = []
+    anchored: dict[str, list[Schema]] = {}
+    pending: list[tuple[Resource[Any], Any]] = [(root, resolver)]
+    seen: set[int] = set()
+    while pending:
+        resource, here = pending.pop()
+        one = resource.contents
+        if not isinstance(one, dict) or id(cast("object", one)) in seen:
+            continue
+        one = cast("dict[str, Any]", one)
+        seen.add(id(one))
+        if isinstance(one.get("$dynamicAnchor"), str):
+            anchored.setdefault(one["$dynamicAnchor"], []).append(one)
+        if one.get("$recursiveAnchor") is True:
+            anchored.setdefault("", []).append(one)
+        for keyword, reference in references(one):
+            try:
+                resolved = here.lookup(reference)
+            except (Unresolvable, ValueError, KeyError) as failure:
+                raise UnresolvedReference(reference) from failure
+            found.setdefault(id(one), []).append(resolved.contents)
+            if keyword != "$ref":
+                dynamic.append((one, reference.rpartition("#")[2]))
+            target: Resource[Any] = Resource.from_contents(resolved.contents, default_specification=draft)
+            pending.append((target, resolved.resolver))
+        pending += [(sub, here.in_subresource(sub)) for sub in resource.subresources()]
+    for one, anchor in dynamic:
+        known = found[id(one)]
+        known += [other for other in anchored.get(anchor, []) if all(other is not target for target in known)]
+    return found
