@@ -85,11 +85,12 @@ def _does(code_of: object) -> bytes:
 
 
 def _class_does(cls: type) -> bytes:
+    """The source of the class and of its methods: for a class made by exec, Python 3.13 finds the lines of another."""
     try:
-        return inspect.getsource(cls).encode()
+        source = inspect.getsource(cls)
     except (OSError, TypeError, SyntaxError):
-        own = [value for value in vars(cls).values() if hasattr(value, "__code__")]
-        return f"{cls.__module__}:{cls.__qualname__}".encode() + b"\0".join(map(_does, own))
+        source = f"{cls.__module__}:{cls.__qualname__}"
+    return b"\0".join([source.encode(), *(_does(one) for one in vars(cls).values() if hasattr(one, "__code__"))])
 
 
 def _instructions(code: CodeType) -> list[str]:

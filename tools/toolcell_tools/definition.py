@@ -167,9 +167,10 @@ class Tool(Generic[P, R]):
     # -- one call of it ----------------------------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Build now what `bind` needs, so that processes forked later share it."""
+        """Build now what `bind` and `encoded` need, so that processes forked later share it."""
         if self._binder is None:
             self._binder = Binder(self.parameters)
+        self._output_adapter()
 
     def bind(self, arguments: Mapping[str, Any], context: object) -> dict[str, Any]:
         """The keyword arguments for `fn`, of `arguments` that were validated against the parameters schema.
@@ -203,14 +204,20 @@ class Tool(Generic[P, R]):
 
     def encoded(self, value: object) -> object:
         """`value` as the type in `output_schema` writes it, where that is a type; raises Unencodable for another."""
-        given = self._options.get("output_schema")
-        if given is None or isinstance(given, Mapping):
+        kind = self._output_adapter()
+        if kind is None:
             return value
-        from .output import adapter, written
+        from .output import written
 
-        if self._output is None:
+        return written(kind, value)
+
+    def _output_adapter(self) -> "TypeAdapter[Any] | None":
+        given = self._options.get("output_schema")
+        if self._output is None and given is not None and not isinstance(given, Mapping):
+            from .output import adapter
+
             self._output = adapter(given)
-        return written(self._output, value)
+        return self._output
 
     def preview(self, context: object, arguments: Mapping[str, Any]) -> "Preview":
         """What a call with these arguments would do, from the tool's preview function; without one, the arguments."""

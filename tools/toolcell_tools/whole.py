@@ -39,25 +39,31 @@ class WholeTool(Tool[P, R]):
     _adapter: "TypeAdapter[Any] | None" = None
 
     def prepare(self) -> None:
-        if self._adapter is None and self.parameters_type not in (None, str):
-            from pydantic import TypeAdapter
-
-            self._adapter = TypeAdapter(without_none(self.parameters_type))
+        """As of every tool; what binds is one validator for all of the arguments."""
+        self._argument_adapter()
+        self._output_adapter()
 
     def bind(self, arguments: Mapping[str, Any], context: object) -> dict[str, Any]:
         """The value, made of `arguments` that were validated, and the context; raises pydantic's ValidationError."""
-        self.prepare()
         value: Any = {**self._defaults, **arguments}
+        adapter = self._argument_adapter()
         if self.parameters_type is str:
             value = value["input"]
-        elif self._adapter is not None:
+        elif adapter is not None:
             from pydantic_core import to_json
 
-            value = self._adapter.validate_json(to_json(value))  # as JSON: strict models take a date from a string
+            value = adapter.validate_json(to_json(value))  # as JSON: strict models take a date from a string
         bound = {self._argument: value}
         if self.context_parameter is not None:
             bound[self.context_parameter] = context
         return bound
+
+    def _argument_adapter(self) -> "TypeAdapter[Any] | None":
+        if self._adapter is None and self.parameters_type not in (None, str):
+            from pydantic import TypeAdapter
+
+            self._adapter = TypeAdapter(without_none(self.parameters_type))
+        return self._adapter
 
     def _context_of(self, fn: Callable[..., object]) -> str | None:
         annotated = super()._context_of(fn)
