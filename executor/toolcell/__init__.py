@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from .errors import ConfigError, ConfigProblem, SandboxUnavailableError, ToolcellError, UsageError
     from .journal.journal import Journal, RecentJournal, Record
     from .session import Session
+    from .sessions.modules import ModuleToolset, module_toolset
     from .supervisor import Supervisor
 
 _HOMES = {
@@ -111,6 +112,7 @@ _HOMES = {
     "toolcell.errors": "ConfigError ConfigProblem SandboxUnavailableError ToolcellError UsageError",
     "toolcell.journal.journal": "Journal RecentJournal Record",
     "toolcell.session": "Session",
+    "toolcell.sessions.modules": "ModuleToolset module_toolset",
     "toolcell.supervisor": "Supervisor",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
@@ -148,6 +150,7 @@ __all__ = [
     "MemoryRecord",
     "MemoryStore",
     "MissingCapability",
+    "ModuleToolset",
     "NoNetwork",
     "Overloaded",
     "Pending",
@@ -199,6 +202,7 @@ __all__ = [
     "host_tool",
     "is_dynamic",
     "load_config",
+    "module_toolset",
     "provider_tool",
     "require",
     "tool",

@@ -36,6 +36,7 @@ from .pool.pool import Pool
 from .pool.run import CellKey, CellSpec, Run
 from .sessions import broker, tree
 from .sessions.grants import Grants, grants_for
+from .sessions.modules import DESCRIBER, DESCRIBER_SHIPMENT, Source, source_of
 from .sessions.policy import confine, summary_for
 from .sessions.protection import Guarded, Watch
 from .sessions.shipping import content_of
@@ -306,20 +307,32 @@ class Session:
         grants = grants_for(self.grants, tool.needs, tool.uses)
         limits = limits_for(tool, self.profile.limits)
         if tool.placement != "cell":
-            return self._route_to(tool, grants, limits, (), "")
+            return self._route_to(tool, grants, limits, ())
         if tool.lifetime == "session":
-            return self._route_to(tool, grants, limits, [tool], tool.name)
+            return self._route_to(tool, grants, limits, [tool], kept=tool.name)
         group = (frozenset(grants.given), limits)
-        return self._route_to(
-            tool, grants, limits, [mate for mate in self._toolbox.mates(tool) if self._shares(mate, group)], ""
-        )
+        mates = [mate for mate in self._toolbox.mates(tool) if self._shares(mate, group)]
+        return self._route_to(tool, grants, limits, mates)
 
     def _route_to(
-        self, tool: Tool[..., Any], grants: Grants, limits: Limits, mates: Sequence[Tool[..., Any]], kept: str
+        self, tool: Tool[..., Any], grants: Grants, limits: Limits, mates: Sequence[Tool[..., Any]], kept: str = ""
     ) -> Route:
         shipments = tuple(self._supervisor.shipment(mate) for mate in mates)
+        return self._route_of(tool, grants, limits, shipments, kept, source_of(tool))
+
+    def _route_of(
+        self,
+        tool: Tool[..., Any],
+        grants: Grants,
+        limits: Limits,
+        shipments: tuple[Mapping[str, object], ...],
+        kept: str,
+        source: Source | None,
+    ) -> Route:
         key = CellKey(self.id, frozenset(grants.given), limits, kept, content_of(shipments), self._inode)
         profile = confine(self.profile, grants.given, self.workspace, limits)
+        if source is not None:
+            profile = profile.replace(readable=(*profile.readable, source.directory))
         mutates = Capability.WRITE in grants.given and tool.declaration.annotations.sequential is not False
         return Route(
             tool,
@@ -346,8 +359,13 @@ class Session:
         route = self._previews.get(tool.name)
         if route is None or route.tool is not tool:
             grants = grants_for(self.grants, frozenset(), frozenset({Capability.READ}))
-            route = self._previews[tool.name] = self._route_to(tool, grants, self.profile.limits, [tool], "")
+            route = self._previews[tool.name] = self._route_to(tool, grants, self.profile.limits, [tool])
         return route
+
+    def describing_route(self, source: Source) -> Route:
+        """Where a module says what tools it has: in a cell that has it in sight, and nothing else."""
+        grants = grants_for(self.grants, frozenset(), frozenset())
+        return self._route_of(DESCRIBER, grants, self.profile.limits, (DESCRIBER_SHIPMENT,), "", source)
 
     def new_run(
         self,

@@ -18,6 +18,7 @@ from toolcell_tools.definition import Tool
 from toolcell_tools.function import as_tool
 from toolcell_tools.provider import ProviderTool
 from toolcell_tools.result import SandboxSummary
+from toolcell_tools.session_info import SessionInfo
 from toolcell_tools.toolsets import Toolset
 from toolcell_tools.toolsets.resolve import close_all
 from toolcell_tools.typed import TypedTool
@@ -30,6 +31,7 @@ from .backends.protocols import Channel, MemoryStore, WebClient
 from .backends.web import PublicWeb, Resolver, resolve_with_system
 from .config import Config
 from .dispatch.audit import record_findings
+from .dispatch.describe import describe
 from .dispatch.policy import Policy, TierPolicy
 from .dispatch.validate import Validator
 from .errors import UsageError
@@ -37,6 +39,7 @@ from .journal import Journal, RecentJournal, Record
 from .pool.pool import Pool
 from .pool.reactor import Reactor, Waiter, current_reactor
 from .session import Session, new_session_id
+from .sessions.modules import Source
 from .sessions.policy import resolved, session_grants, within
 from .sessions.protection import Protection
 from .sessions.shipping import ship
@@ -163,6 +166,8 @@ class Supervisor:
         self.sandbox_summary = SandboxSummary(on=tuple(sorted(pool.report.on)), allowed_missing=tuple(allowed))
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
+        for toolset in self.toolsets:
+            toolset.attach(self)
         return self
 
     async def __aexit__(
@@ -281,6 +286,10 @@ class Supervisor:
         data = {"event": "opened", "kind": kind.value, "parent": parent.id if parent else None}
         self.journal.write(Record("session", id, data=data))
         return session
+
+    async def describe_module(self, session: SessionInfo, source: Source) -> object:
+        """What a module says of its tools, from a cell of this session. For `ModuleToolset`."""
+        return await describe(self._sessions[session.session_id], source)
 
     def forget(self, session: Session) -> None:
         self._sessions.pop(session.id, None)

@@ -171,4 +171,4 @@ async def test_cancelling_the_caller_cancels_it(supervise: Any, workspace: Path)
 
 def test_it_takes_no_handles() -> None:
     with pytest.raises(ToolDefinitionError, match="host"):
-        host_tool(blocking.fn, needs={Capability.EXEC})
+        host_tool(blocking.fn, uses={Capability.EXEC})

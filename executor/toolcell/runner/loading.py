@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from typing import cast
 
 from toolcell_tools.definition import Tool
+from toolcell_tools.typed import TypedTool
+
+from .describe import add_to_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +49,14 @@ def _fetch(entry: Mapping[str, object]) -> AnyTool:
     if entry["how"] == "pickle":
         found: object = pickle.loads(cast("bytes", entry["where"]))
     else:
+        if "directory" in entry:
+            add_to_path(str(entry["directory"]))
         module, _, path = str(entry["where"]).partition(":")
         found = importlib.import_module(module)
         for part in path.split("."):
             found = getattr(found, part)
+    if isinstance(found, TypedTool):
+        return cast("AnyTool", found.tool)
     if isinstance(found, Tool):
         return cast("AnyTool", found)
     if callable(found):

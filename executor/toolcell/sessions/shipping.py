@@ -19,6 +19,7 @@ from toolcell.errors import UsageError
 from toolcell_sandbox.profile import is_below, python_paths
 from toolcell_tools.definition import Tool
 
+from .modules import ModuleTool
 from .policy import code_roots
 
 MAX_PICKLE_BYTES = 8 * 1024 * 1024
@@ -26,6 +27,8 @@ MAX_PICKLE_BYTES = 8 * 1024 * 1024
 
 def ship(tool: Tool[..., Any]) -> Mapping[str, object]:
     """What the cell needs to load the tool: `{"name", "how": "import" | "pickle", "where": path | bytes}`."""
+    if isinstance(tool, ModuleTool):
+        return tool.shipment
     path = _import_path(tool)
     if path is not None:
         return {"name": tool.name, "how": "import", "where": path}
@@ -50,9 +53,9 @@ def content_of(shipments: Iterable[Mapping[str, object]]) -> str:
     """A digest of what a cell loads: another set of tools, or other code, is another cell."""
     digest = hashlib.sha256()
     for shipment in shipments:
-        where = shipment["where"]
-        code = where if isinstance(where, bytes) else str(where).encode()
-        digest.update(b"%s\0%d\0%s" % (str(shipment["name"]).encode(), len(code), code))
+        for key, value in sorted(shipment.items()):
+            content = value if isinstance(value, bytes) else str(value).encode()
+            digest.update(b"%s\0%d\0%s" % (key.encode(), len(content), content))
     return digest.hexdigest()
 
 

@@ -7,6 +7,8 @@ from toolcell_tools.definition import Tool
 from toolcell_tools.session_info import SessionInfo
 from toolcell_tools.toolsets import Toolset, resolve
 
+from .modules import source_of
+
 AnyTool = Tool[..., Any]
 
 
@@ -40,5 +42,7 @@ class Toolbox:
         return found
 
     def mates(self, tool: AnyTool) -> Sequence[AnyTool]:
-        """The tools that may share a cell with this one: those that come from where it comes from."""
-        return list(self._static.values() if self._static.get(tool.name) is tool else self._offered.values())
+        """The tools that may share a cell with this one: those that come from where it comes from. A stranger's module
+        is imported next to nothing but itself."""
+        found = self._static.values() if self._static.get(tool.name) is tool else self._offered.values()
+        return [mate for mate in found if source_of(mate) == source_of(tool)]

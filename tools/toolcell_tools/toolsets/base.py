@@ -49,6 +49,9 @@ class Toolset(ABC):
     async def tools(self, session: SessionInfo) -> Sequence[AnyTool]:
         """The tools for this session, now."""
 
+    def attach(self, runtime: object) -> None:  # noqa: B027 - most toolsets need nothing of it
+        """Called once with the supervisor, when it is entered, before `tools`."""
+
     async def close(self) -> None:  # noqa: B027 - most toolsets hold nothing
         """Let go of what the toolset holds."""
 
@@ -107,6 +110,9 @@ class Wrapper(Toolset):
     @property
     def name(self) -> str:
         return self.wrapped.name
+
+    def attach(self, runtime: object) -> None:
+        self.wrapped.attach(runtime)
 
     async def close(self) -> None:
         await self.wrapped.close()

@@ -27,5 +27,9 @@ class Combined(Toolset):
     async def tools(self, session: SessionInfo) -> Sequence[AnyTool]:
         return list((await resolve((), self.toolsets, session)).values())
 
+    def attach(self, runtime: object) -> None:
+        for each in self.toolsets:
+            each.attach(runtime)
+
     async def close(self) -> None:
         await close_all(self.toolsets)

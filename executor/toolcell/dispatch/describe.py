@@ -1,0 +1,26 @@
+"""Asking a module what tools it has: a call like any other, in a cell of the session that is granted nothing."""
+
+from typing import TYPE_CHECKING
+
+from toolcell.call import ToolCall
+from toolcell.sessions.modules import DESCRIBER, Source
+from toolcell_tools.toolsets import ToolsetError
+
+from .pool import in_pool
+from .result import error_of
+
+if TYPE_CHECKING:
+    from toolcell.session import Session
+
+WALL_S = 30.0  # importing may be slow
+
+
+async def describe(session: "Session", source: Source) -> object:
+    """What the module says of its tools, unchecked. Raises ToolsetError where it cannot be imported."""
+    route = session.describing_route(source)
+    call = ToolCall(f"{session.id}-describe-{source.module}", DESCRIBER.name, dict(source.shipment))
+    run = session.new_run(route, call, WALL_S, None, None)
+    outcome = await in_pool(session, run)
+    if outcome.ending != "result":
+        raise ToolsetError(error_of(outcome, DESCRIBER.declaration, run.limits).message, source.module)
+    return outcome.payload.get("output")

@@ -1,0 +1,244 @@
+"""`module_toolset`: the tools of a module that is imported inside cells only.
+
+The supervisor looks for the module's file and never imports it. A cell without any grant imports it and says which
+tools it has; what comes out is data, and is checked like a schema from a stranger. Each of its tools then runs in cells
+that load nothing but this module, with the grants that it asks for and the user allows.
+"""
+
+import hashlib
+import os
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NoReturn, cast
+
+import pydantic
+
+from toolcell.errors import UsageError
+from toolcell_tools.annotations import Annotations
+from toolcell_tools.capability import Capability, PermissionTier
+from toolcell_tools.declaration import ToolDeclaration, fingerprint
+from toolcell_tools.definition import Tool
+from toolcell_tools.dynamic import DynamicTool, dynamic_tool
+from toolcell_tools.failures import ToolDefinitionError
+from toolcell_tools.options import Lifetime
+from toolcell_tools.session_info import SessionInfo
+from toolcell_tools.toolsets import AnyTool, Toolset, ToolsetError
+
+MAX_TOOLS = 500
+MAX_SOURCE_BYTES = 64 * 1024 * 1024
+Describe = Callable[[SessionInfo, "Source"], Awaitable[object]]
+"""Has a cell of the session import the module and say what is in it. Raises ToolsetError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A module by its dotted name, and the real directory that it is found in."""
+
+    module: str
+    directory: str
+
+    @property
+    def shipment(self) -> Mapping[str, str]:
+        return {"module": self.module, "directory": self.directory}
+
+
+class ModuleTool(DynamicTool):
+    """A tool that a module in a cell has under the name `attribute`. There is no function of it here."""
+
+    def __init__(self, source: Source, digest: str, claimed: "_Claimed", allowed: frozenset[Capability]) -> None:
+        self.source = source
+        self.attribute = claimed.attribute
+        self._digest = digest
+        self._remote_preview = claimed.declaration.has_preview
+        said = claimed.declaration
+        beyond = (said.needs | said.uses) - allowed
+        if beyond:
+            names = ", ".join(sorted(beyond))
+            raise ToolDefinitionError(
+                f"tool {said.name!r} asks for {names}, which the module is not allowed. "
+                "Add to module_toolset(…, allow={…}), or leave the tool out."
+            )
+        super().__init__(
+            said.name,
+            _elsewhere,
+            said.parameters_schema,
+            description=said.description,
+            version=said.version,
+            needs=said.needs,
+            uses=said.uses,
+            output_schema=said.output_schema,
+            failure=said.failure_schema,
+            failure_mode=said.failure_mode,
+            annotations=_distrusted(said.annotations),
+            timeout=said.timeout,
+            limits=claimed.limits,
+            lifetime=claimed.lifetime,
+            long_running=said.long_running,
+            return_direct=said.return_direct,
+            requires_approval=said.requires_approval is not False,
+            metadata=said.metadata,
+        )
+        self.tier = max(self.tier, said.tier, key=list(PermissionTier).index)
+
+    @property
+    def origin(self) -> str:
+        return f"{self.source.module}:{self.attribute}"
+
+    @property
+    def shipment(self) -> Mapping[str, object]:
+        """How a cell finds it; `digest` makes that another cell where the source has changed."""
+        where = {"how": "import", "where": self.origin, "directory": self.source.directory, "digest": self._digest}
+        return {"name": self.name, **where}
+
+    @property
+    def has_preview(self) -> bool:
+        return self._remote_preview
+
+    def _preview_function(self) -> NoReturn:
+        raise AssertionError("the preview is in the cell")
+
+    def _derive(self, localns: Mapping[str, object] | None) -> Any:
+        remote, self._remote_preview = self._remote_preview, False  # there is no function to check
+        try:
+            return super()._derive(localns)
+        finally:
+            self._remote_preview = remote
+
+    def _declared(self, derived: Any) -> ToolDeclaration:
+        declaration = super()._declared(derived)
+        mark = fingerprint([declaration.fingerprint, self._digest])
+        return declaration.model_copy(update={"fingerprint": mark, "has_preview": self._remote_preview})
+
+
+def _elsewhere(arguments: dict[str, Any]) -> NoReturn:
+    raise NotImplementedError("this tool is a module's in a cell; call it through a session")
+
+
+def _distrusted(claimed: Annotations) -> Annotations:
+    """Of what a stranger says about itself, only what makes it look worse, and its title."""
+    return Annotations(
+        title=None if claimed.title is None else claimed.title[:100],
+        read_only=False,
+        destructive=True,
+        idempotent=False,
+        open_world=True,
+        edit=claimed.edit,
+        sequential=None if claimed.sequential is False else claimed.sequential,
+    )
+
+
+class _Claimed(pydantic.BaseModel):
+    """What a cell says about one tool of a module."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", strict=False)
+
+    attribute: str = pydantic.Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")
+    declaration: ToolDeclaration
+    lifetime: Lifetime
+    limits: dict[str, float] | None
+
+
+_CLAIMS: pydantic.TypeAdapter[list[_Claimed]] = pydantic.TypeAdapter(list[_Claimed])
+
+
+class ModuleToolset(Toolset):
+    """The tools of a module that is imported inside cells only. Made by `module_toolset`."""
+
+    def __init__(self, source: Source, files: Callable[[], list[str]], allow: frozenset[Capability]) -> None:
+        self.source = source
+        self._files = files
+        self._allow = allow
+        self._describe: Describe | None = None
+        self._known: tuple[str, Sequence[AnyTool]] | None = None
+
+    def __repr__(self) -> str:
+        return f"<ModuleToolset {self.source.module} in {self.source.directory}>"
+
+    @property
+    def name(self) -> str:
+        return self.source.module
+
+    def attach(self, runtime: object) -> None:
+        self._describe = cast("Describe", getattr(runtime, "describe_module", None))
+
+    async def tools(self, session: SessionInfo) -> Sequence[AnyTool]:
+        digest = _digest(self._files())
+        if self._known is None or self._known[0] != digest:
+            self._known = (digest, await self._asked(session, digest))
+        return self._known[1]
+
+    async def _asked(self, session: SessionInfo, digest: str) -> Sequence[AnyTool]:
+        if self._describe is None:
+            what = "a module's tools are known only inside a supervisor: Supervisor(toolsets=[…])."
+            raise ToolsetError(what, self.name)
+        try:
+            claims = _CLAIMS.validate_python(await self._describe(session, self.source))
+        except pydantic.ValidationError as error:
+            problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            where = ".".join(map(str, problem["loc"]))
+            what = f"what it says of its tools is malformed at {where}: {problem['msg']}"
+            raise ToolsetError(what, self.name) from None
+        if len(claims) > MAX_TOOLS:
+            raise ToolsetError(f"it has {len(claims):,} tools; at most {MAX_TOOLS} are taken.", self.name)
+        return [ModuleTool(self.source, digest, claim, self._allow) for claim in claims]
+
+
+def module_toolset(
+    module: str, *, path: str | os.PathLike[str] | None = None, allow: Iterable[Capability | str] = ()
+) -> ModuleToolset:
+    """The tools of `module`, a dotted name, which is imported inside cells only and never here.
+
+    `path` is the directory that it is found in, by default the first of this program's search path; cells see that
+    directory. Every Tool and TypedTool at the module's top level is taken. `allow` are the capabilities that its tools
+    may need or use at most. Raises UsageError where there is no such module.
+    """
+    parts = module.split(".")
+    if not all(part.isidentifier() for part in parts):
+        raise UsageError(f"{module!r} is not the dotted name of a module. Write 'package.module'.")
+    directories = [os.fspath(path)] if path is not None else [entry or os.getcwd() for entry in sys.path]
+    for directory in map(os.path.realpath, directories):
+        files = partial(_files, os.path.join(directory, *parts))
+        if files():
+            return ModuleToolset(Source(module, directory), files, frozenset(map(Capability, allow)))
+    where = f"in {os.fspath(path)}" if path is not None else "on sys.path"
+    raise UsageError(f"There is no module {module!r} {where}. Name its directory: module_toolset(…, path='…').")
+
+
+def _files(module: str) -> list[str]:
+    """The source of a module or package at this path without its suffix; nothing where there is neither."""
+    if os.path.isfile(module + ".py"):
+        return [module + ".py"]
+    if not os.path.isfile(os.path.join(module, "__init__.py")):
+        return []
+    found: list[str] = []
+    for where, _directories, names in os.walk(module):
+        found += [os.path.join(where, name) for name in names if name.endswith(".py")]
+    return sorted(found)
+
+
+def _digest(files: Iterable[str]) -> str:
+    """Of the module's source, so that another text is another tool."""
+    digest, total = hashlib.sha256(), 0
+    for file in files:
+        with open(file, "rb") as source:
+            text = source.read(MAX_SOURCE_BYTES - total + 1)
+        total += len(text)
+        if total > MAX_SOURCE_BYTES:
+            raise ToolsetError(f"its source is over {MAX_SOURCE_BYTES:,} bytes")
+        digest.update(b"%d\0" % len(text) + text)
+    return digest.hexdigest()
+
+
+DESCRIBER = dynamic_tool("describe_module", handler=_elsewhere, description="Say which tools a module has.")
+DESCRIBER_SHIPMENT: Mapping[str, object] = {
+    "name": DESCRIBER.name,
+    "how": "import",
+    "where": "toolcell.runner.describe:describe_module",
+}
+
+
+def source_of(tool: Tool[..., Any]) -> Source | None:
+    """The module that the tool comes from, where that is a stranger's."""
+    return tool.source if isinstance(tool, ModuleTool) else None
