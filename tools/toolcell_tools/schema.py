@@ -12,6 +12,7 @@ from pydantic_core import PydanticSerializationError
 from typing_extensions import is_typeddict
 
 from .failures import ToolDefinitionError
+from .sent import SentSchema
 from .signature import MISSING, Parameter
 
 __all__ = ["check_schema", "output_schema", "parameters_schema", "returned_schema"]
@@ -107,7 +108,7 @@ def returned_schema(annotation: object) -> dict[str, Any] | None:
     if not (issubclass(kind, BaseModel) or is_dataclass(kind) or is_typeddict(kind)):
         return None
     try:
-        return TypeAdapter[Any](kind).json_schema(mode="serialization")
+        return TypeAdapter[Any](kind).json_schema(mode="serialization", schema_generator=SentSchema)
     except _NoSchema:  # a return type is a bonus: without a schema the tool works as well
         return None
 
@@ -117,7 +118,7 @@ def output_schema(name: str, given: Any) -> dict[str, Any]:
     if isinstance(given, Mapping):
         return check_schema(name, "output_schema", cast("Mapping[str, Any]", given))
     try:
-        return TypeAdapter[Any](given).json_schema(mode="serialization")
+        return TypeAdapter[Any](given).json_schema(mode="serialization", schema_generator=SentSchema)
     except _NoSchema as failure:
         raise ToolDefinitionError(
             f"tool {name!r}: output_schema has no JSON Schema: {_first_line(failure)}"
