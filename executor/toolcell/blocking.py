@@ -23,7 +23,7 @@ from toolcell_tools.capability import Capability, SessionKind
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.definition import Tool
 from toolcell_tools.errors import ValidationError
-from toolcell_tools.result import ToolResult
+from toolcell_tools.result import FOR_MODEL_BYTES, ToolResult
 
 from . import session as _session
 from . import supervisor as _supervisor
@@ -32,6 +32,7 @@ from .backends.web import Resolver, resolve_with_system
 from .config import Config
 from .errors import UsageError
 from .journal import Journal
+from .telemetry import Metrics
 
 __all__ = ["Session", "Supervisor"]
 
@@ -148,6 +149,7 @@ class Supervisor:
         standby: int | None = None,
         config: Config | None = None,
         resolve: Resolver = resolve_with_system,
+        model_bytes: int = FOR_MODEL_BYTES,
     ) -> None:
         self._inner = _supervisor.Supervisor(
             tools,
@@ -158,6 +160,7 @@ class Supervisor:
             standby=standby,
             config=config,
             resolve=resolve,
+            model_bytes=model_bytes,
         )
         self._stack = ExitStack()
         self._portal: BlockingPortal | None = None
@@ -168,6 +171,10 @@ class Supervisor:
     @property
     def journal(self) -> Journal:
         return self._inner.journal
+
+    @property
+    def metrics(self) -> Metrics:
+        return self._inner.metrics
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:

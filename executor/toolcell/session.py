@@ -24,6 +24,7 @@ from toolcell_tools.result import SandboxSummary, ToolResult
 from .backends.egress import Egress, Gateway
 from .backends.protocols import Channel, MemoryStore, WebClient
 from .call import ToolCall
+from .dispatch.output import OutputSchema
 from .dispatch.pipeline import Repair, dispatch
 from .dispatch.validate import Validator
 from .errors import UsageError
@@ -33,6 +34,7 @@ from .pool.run import CellKey, CellSpec, Run
 from .sessions import broker, tree
 from .sessions.grants import Grants, grants_for
 from .sessions.policy import confine, summary_for
+from .telemetry import Metrics
 from .wire.frames import Field
 from .wire.messages import Log, Progress, Request
 
@@ -216,6 +218,10 @@ class Session:
         return self._supervisor.journal
 
     @property
+    def metrics(self) -> Metrics:
+        return self._supervisor.metrics
+
+    @property
     def gateway(self) -> Gateway:
         return self._supervisor.gateway
 
@@ -232,6 +238,16 @@ class Session:
 
     def validator(self, tool: Tool[..., Any]) -> Validator:
         return self._supervisor.validator(tool)
+
+    def output_schema(self, tool: Tool[..., Any]) -> OutputSchema | None:
+        return self._supervisor.output_schema(tool)
+
+    async def spilled(self, result: ToolResult) -> ToolResult:
+        """`result`, its output written out whole if it is too long for a model: where the session's `read` finds it, or
+        in the supervisor's store.
+        """
+        own = {Capability.READ, Capability.WRITE} <= self.grants
+        return await self._supervisor.overflow.spilled(result, self.workspace if own else None)
 
     def route(self, tool: Tool[..., Any]) -> Route:
         """Where calls of this tool go, worked out once."""

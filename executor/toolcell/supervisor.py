@@ -15,7 +15,7 @@ from toolcell_sandbox.report import SandboxReport
 from toolcell_tools.capability import SessionKind
 from toolcell_tools.definition import Tool
 from toolcell_tools.function import as_tool
-from toolcell_tools.result import SandboxSummary
+from toolcell_tools.result import FOR_MODEL_BYTES, SandboxSummary
 
 from .backends.channel import LogChannel
 from .backends.egress import Gateway
@@ -23,6 +23,8 @@ from .backends.memory import SQLiteMemory
 from .backends.protocols import Channel, MemoryStore, WebClient
 from .backends.web import PublicWeb, Resolver, resolve_with_system
 from .config import Config
+from .dispatch.output import OutputSchema
+from .dispatch.overflow import Overflow
 from .dispatch.validate import Validator
 from .errors import UsageError
 from .journal import Journal, RecentJournal, Record
@@ -31,6 +33,7 @@ from .pool.reactor import Reactor, Waiter, current_reactor
 from .session import Session, new_session_id
 from .sessions.policy import resolved, session_grants, within
 from .sessions.shipping import ship
+from .telemetry import Metrics
 
 _log = logging.getLogger("toolcell")
 _NOT_RUNNING = "The supervisor is not running. Enter it first: async with Supervisor(…) as supervisor."
@@ -43,7 +46,8 @@ class Supervisor:
     every call. `allow_missing` names mechanisms of the sandbox that may be missing here, which every result then says.
     `max_cells` bounds the cells at any time; `standby` is how many call processes wait ready in each, 0 or 1 (the
     default). `config`, from `load_config`, gives what is left out of these four; what is given here replaces it.
-    `resolve(host, port)` looks names up for `ProxyNetwork`: blocking, returns addresses.
+    `resolve(host, port)` looks names up for `ProxyNetwork`: blocking, returns addresses. An output of more than
+    `model_bytes`, as a model gets it, is also written whole to an artifact, which `for_model` names.
     Entering raises SandboxUnavailableError where a mechanism is missing that `allow_missing` does not name.
     """
 
@@ -58,6 +62,7 @@ class Supervisor:
         standby: int | None = None,
         config: Config | None = None,
         resolve: Resolver = resolve_with_system,
+        model_bytes: int = FOR_MODEL_BYTES,
     ) -> None:
         if config is not None:
             profiles = {**config.profiles, **(profiles or {})}
@@ -77,11 +82,14 @@ class Supervisor:
         self._profiles = {kind: Profile.for_kind(kind.value) for kind in SessionKind}
         self._profiles.update({SessionKind(kind): profile for kind, profile in (profiles or {}).items()})
         self.journal: Journal = RecentJournal() if journal is None else journal
+        self.metrics = Metrics()
+        self.overflow = Overflow(model_bytes)
         self._allow_missing = frozenset(allow_missing or ())
         self._max_cells = max_cells
         self._standby = bool(standby)
         self._sessions: dict[str, Session] = {}
         self._validators: dict[str, Validator] = {}
+        self._output_schemas: dict[str, OutputSchema | None] = {}
         self._shipments: dict[str, Mapping[str, object]] = {}
         self.gateway = Gateway(self.in_background, resolve=resolve, most=default_max_connections())
         self._pool: Pool | None = None
@@ -110,6 +118,7 @@ class Supervisor:
             raise UsageError("The supervisor has been entered already. Make another one.")
         for tool in self.registry.values():  # loud here rather than at the first call
             self.validator(tool)
+            self.output_schema(tool)
             self.shipment(tool)
         self._reactor = current_reactor()
         pool = Pool(
@@ -137,6 +146,7 @@ class Supervisor:
                 await self._pool.close()
                 if self._memory is not None:
                     self._memory.close()
+                self.overflow.close()
         finally:
             self._pool = None
             self._left = True
@@ -243,6 +253,13 @@ class Supervisor:
         if validator is None:
             validator = self._validators[tool.name] = Validator(tool.name, tool.declaration.parameters_schema)
         return validator
+
+    def output_schema(self, tool: Tool[..., Any]) -> OutputSchema | None:
+        """The tool's compiled output schema, made once; None where it has none."""
+        if tool.name not in self._output_schemas:
+            schema = tool.declaration.output_schema
+            self._output_schemas[tool.name] = None if schema is None else OutputSchema(tool.name, schema)
+        return self._output_schemas[tool.name]
 
     def shipment(self, tool: Tool[..., Any]) -> Mapping[str, object]:
         """What a cell needs to load the tool, made once."""

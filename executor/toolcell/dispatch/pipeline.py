@@ -71,6 +71,8 @@ async def attempt(session: "Session", call: ToolCall, *, timeout: float | None, 
     )
     if result.error is not None and outcome.ending == "result" and run.cell is not None:
         run.cell.condemn(run, result.error.message)
+    if result.error is None:
+        result = await _presented(session, tool, result)
     if result.values:
         session.values.update(result.values)
     _record(session, call, result, outcome)
@@ -88,6 +90,15 @@ async def _in_pool(session: "Session", run: Run) -> Outcome:
         raise
     assert run.outcome is not None
     return run.outcome
+
+
+async def _presented(session: "Session", tool: Tool[..., Any], result: ToolResult) -> ToolResult:
+    """A success, held against the tool's output schema, and written out where it is too long for a model."""
+    schema = session.output_schema(tool)
+    misfit = None if schema is None else schema.misfit(result.output)
+    if misfit is not None:
+        return result.model_copy(update={"error": misfit, "output": None, "display": "", "content": [], "values": {}})
+    return await session.spilled(result)
 
 
 def _unknown(session: "Session", name: str) -> UnknownTool:
@@ -131,4 +142,6 @@ def _record(session: "Session", call: ToolCall, result: ToolResult, outcome: Out
             trace = data["traceback"] = trace[-TRACEBACK_CHARS:]
             _log.info("call %s of %s failed:\n%s", call.id, call.tool, trace)
     kind = "denied" if result.error is not None and result.error.kind == "permission_denied" else "call"
-    session.journal.write(Record(kind, session.id, call.id, data, time.time()))
+    record = Record(kind, session.id, call.id, data, time.time())
+    session.journal.write(record)
+    session.metrics.write(record)
