@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolcell.telemetry import Histogram
@@ -25,6 +25,7 @@ def state(histogram: Histogram) -> list[object]:
     return [getattr(histogram, name) for name in Histogram.__slots__ if name != "total"]
 
 
+@settings(deadline=None)
 @given(values=VALUES, q=SHARES)
 def test_a_quantile_is_within_the_stated_error_of_the_true_one(values: list[float], q: float) -> None:
     true = sorted(values)[max(1, math.ceil(q * len(values))) - 1]
@@ -35,6 +36,7 @@ def test_the_stated_error_is_what_is_written() -> None:
     assert RELATIVE_ERROR < 0.025
 
 
+@settings(deadline=None)
 @given(values=VALUES)
 def test_count_total_and_both_ends_are_exact(values: list[float]) -> None:
     histogram = histogram_of(values)
@@ -43,6 +45,7 @@ def test_count_total_and_both_ends_are_exact(values: list[float]) -> None:
     assert histogram.quantile(1.0) <= max(values) and histogram.quantile(0.0) >= min(values)
 
 
+@settings(deadline=None)
 @given(one=VALUES, other=VALUES)
 def test_the_sum_of_two_is_the_histogram_of_all(one: list[float], other: list[float]) -> None:
     both = histogram_of(one).plus(histogram_of(other))
@@ -50,6 +53,7 @@ def test_the_sum_of_two_is_the_histogram_of_all(one: list[float], other: list[fl
     assert both.total == pytest.approx(sum(one) + sum(other))
 
 
+@settings(deadline=None)
 @given(value=st.sampled_from([0.0, 1e-9, LOW, HIGH, HIGH * 2, 1e300]))
 def test_what_is_out_of_range_is_counted_at_the_nearer_end(value: float) -> None:
     histogram = histogram_of([value])

@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
-from toolcell import Capability, PermissionDenied, Profile, Supervisor, Timeout, ToolContext, ValidationError, tool
+from toolcell import Capability, PermissionDenied, Profile, Timeout, ToolContext, ValidationError, tool
 from toolcell.testing import DictWeb, ListChannel, ListMemory, run_tool, run_tool_blocking
 
-assert Supervisor  # its name here has conftest look for leftovers after each test
+
+@pytest.fixture(autouse=True)
+def leftovers(supervise: object) -> None:
+    """Its name has conftest look for leftovers after each test."""
 
 
 @tool(needs={Capability.WRITE})

@@ -101,8 +101,8 @@ class _Series:
 class Metrics:
     """Counts of calls. Implements `Journal`, so that `for record in kept: metrics.write(record)` takes up a history.
 
-    Memory is bounded: past `max_series` pairs of tool and version, the rest is counted together as the tool "(other)";
-    calls of names that no tool has are counted as "(unknown)".
+    Written on one thread, it may be read on any. Memory is bounded: past `max_series` pairs of tool and version, the
+    rest is counted together as the tool "(other)"; calls of names that no tool has are counted as "(unknown)".
     """
 
     def __init__(self, max_series: int = MAX_SERIES) -> None:
@@ -184,7 +184,7 @@ class Metrics:
 
     def _all_of(self, tool: str, version: str | None) -> _Series:
         found = _Series()
-        for (name, its_version), series in self._series.items():
+        for (name, its_version), series in list(self._series.items()):
             if name == tool and version in (None, its_version):
                 found.add(series)
         return found
