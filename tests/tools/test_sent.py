@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from typing_extensions import TypedDict
 
 from toolcell_tools import encode_json
-from toolcell_tools.schema import output_schema, returned_schema
+from toolcell_tools.schema import returned_schema
 
 
 class Colour(Enum):
@@ -101,12 +101,13 @@ MODEL = Model(raw=b"text", price=Decimal("-5E-9"), renamed=3, lasting=timedelta(
 )
 def test_a_value_of_the_type_fits_the_schema_of_the_type(type_: type[Any], value: object) -> None:
     schema = returned_schema(type_)
-    assert schema is not None and schema == output_schema("t", type_)
+    assert schema is not None
     sent = encode_json(value)
     assert [error.message for error in jsonschema_rs.Draft202012Validator(schema).iter_errors(sent)] == []
 
 
 @pytest.mark.parametrize("part", [{"number": "1"}, {"raw": 7}, {"pair": (1,)}, {"text": "c"}, {"price": 1.5}])
 def test_a_value_of_another_type_does_not(part: dict[str, Any]) -> None:
-    schema = output_schema("t", Everything)
+    schema = returned_schema(Everything)
+    assert schema is not None
     assert not jsonschema_rs.Draft202012Validator(schema).is_valid(encode_json(everything(**part)))
