@@ -24,7 +24,7 @@ from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.definition import Tool
 from toolcell_tools.errors import ValidationError
 from toolcell_tools.provider import ProviderTool
-from toolcell_tools.result import ToolResult
+from toolcell_tools.result import FOR_MODEL_BYTES, ToolResult
 from toolcell_tools.toolsets import Toolset
 from toolcell_tools.typed import TypedTool
 
@@ -37,6 +37,7 @@ from .config import Config
 from .dispatch.policy import Policy
 from .errors import UsageError
 from .journal import Journal
+from .telemetry import Metrics
 
 __all__ = ["Session", "Supervisor"]
 
@@ -159,6 +160,7 @@ class Supervisor:
         config: Config | None = None,
         resolve: Resolver = resolve_with_system,
         quarantine: str | Path | None = None,
+        model_bytes: int = FOR_MODEL_BYTES,
     ) -> None:
         self._inner = _supervisor.Supervisor(
             tools,
@@ -175,6 +177,7 @@ class Supervisor:
             config=config,
             resolve=resolve,
             quarantine=quarantine,
+            model_bytes=model_bytes,
         )
         self._stack = ExitStack()
         self._portal: BlockingPortal | None = None
@@ -185,6 +188,10 @@ class Supervisor:
     @property
     def journal(self) -> Journal:
         return self._inner.journal
+
+    @property
+    def metrics(self) -> Metrics:
+        return self._inner.metrics
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:

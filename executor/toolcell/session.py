@@ -27,6 +27,7 @@ from .approvals import Approver
 from .backends.egress import Egress, Gateway
 from .backends.protocols import Channel, MemoryStore, WebClient
 from .call import ToolCall
+from .dispatch.output import OutputSchema
 from .dispatch.pipeline import Repair, dispatch
 from .dispatch.policy import Policy
 from .dispatch.validate import Validator
@@ -41,6 +42,7 @@ from .sessions.policy import confine, summary_for
 from .sessions.protection import Guarded, Watch
 from .sessions.shipping import content_of
 from .sessions.toolbox import Toolbox
+from .telemetry import Metrics
 from .wire.frames import Field
 from .wire.messages import Log, Progress, Request
 
@@ -247,6 +249,10 @@ class Session:
         return self._supervisor.journal
 
     @property
+    def metrics(self) -> Metrics:
+        return self._supervisor.metrics
+
+    @property
     def gateway(self) -> Gateway:
         return self._supervisor.gateway
 
@@ -290,6 +296,16 @@ class Session:
 
     def validator(self, tool: Tool[..., Any]) -> Validator:
         return self._supervisor.validator(tool)
+
+    def output_schema(self, tool: Tool[..., Any]) -> OutputSchema | None:
+        return self._supervisor.output_schema(tool)
+
+    async def spilled(self, result: ToolResult) -> ToolResult:
+        """`result`, its output written out whole if it is too long for a model: where the session's `read` finds it, or
+        in the supervisor's store.
+        """
+        own = {Capability.READ, Capability.WRITE} <= self.grants
+        return await self._supervisor.overflow.spilled(result, self.workspace if own else None)
 
     def route(self, tool: Tool[..., Any]) -> Route:
         """Where calls of this tool go, worked out once, and again where another directory is the workspace now."""

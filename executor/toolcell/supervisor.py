@@ -17,7 +17,7 @@ from toolcell_tools.capability import SessionKind
 from toolcell_tools.definition import Tool
 from toolcell_tools.function import as_tool
 from toolcell_tools.provider import ProviderTool
-from toolcell_tools.result import SandboxSummary
+from toolcell_tools.result import FOR_MODEL_BYTES, SandboxSummary
 from toolcell_tools.session_info import SessionInfo
 from toolcell_tools.toolsets import Toolset
 from toolcell_tools.toolsets.resolve import close_all
@@ -32,6 +32,8 @@ from .backends.web import PublicWeb, Resolver, resolve_with_system
 from .config import Config
 from .dispatch.audit import record_findings
 from .dispatch.describe import describe
+from .dispatch.output import OutputSchema
+from .dispatch.overflow import Overflow
 from .dispatch.policy import Policy, TierPolicy
 from .dispatch.validate import Validator
 from .errors import UsageError
@@ -43,6 +45,7 @@ from .sessions.modules import Source
 from .sessions.policy import resolved, session_grants, within
 from .sessions.protection import Protection
 from .sessions.shipping import ship
+from .telemetry import Metrics
 
 _log = logging.getLogger("toolcell")
 _NOT_RUNNING = "The supervisor is not running. Enter it first: async with Supervisor(…) as supervisor."
@@ -64,6 +67,8 @@ class Supervisor:
     - `resolve(host, port)` looks names up for `ProxyNetwork`: blocking, returns addresses.
     - `quarantine` is the directory for protected names that calls have made; by default a new one among the temporary
       files, at the first need.
+    - An output of more than `model_bytes`, as a model gets it, is also written whole to an artifact, which `for_model`
+      names.
 
     Entering raises SandboxUnavailableError where a mechanism is missing that `allow_missing` does not name.
     """
@@ -85,6 +90,7 @@ class Supervisor:
         config: Config | None = None,
         resolve: Resolver = resolve_with_system,
         quarantine: str | Path | None = None,
+        model_bytes: int = FOR_MODEL_BYTES,
     ) -> None:
         if config is not None:
             profiles = {**config.profiles, **(profiles or {})}
@@ -115,12 +121,15 @@ class Supervisor:
         self._profiles = {kind: Profile.for_kind(kind.value) for kind in SessionKind}
         self._profiles.update({SessionKind(kind): profile for kind, profile in (profiles or {}).items()})
         self.journal: Journal = RecentJournal() if journal is None else journal
+        self.metrics = Metrics()
+        self.overflow = Overflow(model_bytes)
         self._allow_missing = frozenset(allow_missing or ())
         self._max_cells = max_cells
         self._standby = bool(standby)
         self._sessions: dict[str, Session] = {}
         self._validators: WeakKeyDictionary[Tool[..., Any], Validator] = WeakKeyDictionary()
         self._shipments: WeakKeyDictionary[Tool[..., Any], Mapping[str, object]] = WeakKeyDictionary()
+        self._output_schemas: WeakKeyDictionary[Tool[..., Any], OutputSchema | None] = WeakKeyDictionary()
         self.gateway = Gateway(self.in_background, resolve=resolve, most=default_max_connections())
         self.protection = Protection(None if quarantine is None else os.path.abspath(quarantine))
         self._pool: Pool | None = None
@@ -152,6 +161,7 @@ class Supervisor:
             raise UsageError("The supervisor has been entered already. Make another one.")
         for tool in self.registry.values():  # loud here rather than at the first call
             self.validator(tool)
+            self.output_schema(tool)
             self.shipment(tool)
         self._reactor = current_reactor()
         pool = Pool(
@@ -183,6 +193,7 @@ class Supervisor:
                     record_findings(self.journal, watch)
                 if self._memory is not None:
                     self._memory.close()
+                self.overflow.close()
                 await close_all(self.toolsets)
         finally:
             self._pool = None
@@ -302,6 +313,13 @@ class Supervisor:
                 tool.name, tool.declaration.parameters_schema, validate=tool.validate
             )
         return validator
+
+    def output_schema(self, tool: Tool[..., Any]) -> OutputSchema | None:
+        """The tool's compiled output schema, made once; None where it has none."""
+        if tool not in self._output_schemas:
+            schema = tool.declaration.output_schema
+            self._output_schemas[tool] = None if schema is None else OutputSchema(tool.name, schema)
+        return self._output_schemas[tool]
 
     def shipment(self, tool: Tool[..., Any]) -> Mapping[str, object]:
         """What a cell needs to load the tool, made once."""

@@ -1,10 +1,15 @@
 """Results and errors: round trips, what the model gets, what `unwrap` does."""
 
+import json
 import pickle
+import re
 from typing import Any, get_args
 
+import msgpack
 import pydantic
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from toolcell_tools import (
     Artifact,
@@ -108,11 +113,83 @@ def test_a_result_survives_json() -> None:
 def test_build_makes_the_same_result_from_raw_parts() -> None:
     result = full_result()
     dumped = result.model_dump(mode="json")
-    parts = {name: getattr(result, name) for name in ToolResult.model_fields}
+    parts = {name: getattr(result, name) for name in ToolResult.model_fields if name != "schema_version"}
     built = ToolResult.build(**(parts | {"artifacts": dumped["artifacts"], "content": dumped["content"]}))
     assert built == result
     assert built.model_dump_json() == result.model_dump_json()
     assert ToolResult.build() == ToolResult()
+
+
+def test_a_stored_result_says_by_which_version_it_was_written_and_is_read_back() -> None:
+    result = full_result()
+    stored = result.model_dump(mode="json")
+    assert stored["schema_version"] == 1
+    assert ToolResult.parse(stored) == ToolResult.parse(result.model_dump_json()) == result
+    assert ToolResult.parse(result.model_dump_json().encode()) == result
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        ({"schema_version": 2}, "has schema_version 2, and this toolcell reads up to 1"),
+        ({"output": 1}, "no schema_version"),
+        ({"schema_version": "1"}, "no schema_version"),
+        ("[]", "no schema_version"),
+        ("{", "EOF while parsing"),
+        ({"schema_version": 0}, "Input should be 1"),
+        ({"schema_version": 1, "colour": "red"}, "Extra inputs"),
+        ({"schema_version": 1, "error": {"kind": "sulking", "message": "m"}}, "'sulking'"),
+    ],
+)
+def test_what_is_no_result_of_a_known_version_is_refused(data: Any, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        ToolResult.parse(data)
+
+
+JSON_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+BLOCKS = st.one_of(
+    st.builds(TextBlock, text=st.text()),
+    st.builds(ImageBlock.from_bytes, st.binary(max_size=40), st.sampled_from(["image/png", "image/svg+xml"])),
+    st.builds(AudioBlock.from_bytes, st.binary(max_size=40), st.just("audio/wav; rate=8000")),
+    st.builds(ResourceBlock, uri=st.just("file:///a"), mime_type=st.none(), text=st.none() | st.text()),
+)
+ARTIFACTS = st.one_of(
+    st.builds(Artifact, st.text(), st.text(), st.none(), st.none() | st.integers(0, 2**40)),
+    st.builds(Artifact.from_bytes, st.text(), st.binary(max_size=40), st.just("text/plain")),
+)
+RESULTS = st.builds(
+    ToolResult,
+    output=JSON_VALUES,
+    display=st.text(),
+    artifacts=st.lists(ARTIFACTS, max_size=3),
+    content=st.lists(BLOCKS, max_size=3),
+    error=st.none() | st.sampled_from([error for error, _, _ in ERRORS]) | st.builds(ExecutionError, message=st.text()),
+    usage=st.builds(Usage, wall_s=st.floats(0, 1e6), attempts=st.integers(1, 3)),
+    values=st.dictionaries(st.text(), JSON_VALUES, max_size=3),
+)
+
+
+@settings(deadline=None)
+@given(result=RESULTS)
+def test_every_result_survives_json_and_msgpack(result: ToolResult) -> None:
+    plain = result.model_dump(mode="json")
+    packed: Any = msgpack.unpackb(msgpack.packb(plain))
+    assert ToolResult.parse(packed) == result
+    assert ToolResult.parse(json.loads(json.dumps(plain))) == result
+    assert ToolResult.parse(result.model_dump_json()) == result
+
+
+def test_a_number_that_json_lacks_is_stored_as_text_and_not_as_null() -> None:
+    lacking = ToolResult(output=[float("nan"), float("-inf")])
+    assert ToolResult.parse(lacking.model_dump_json()).output == ["NaN", "-Infinity"]
 
 
 @pytest.mark.parametrize("lie", [{"artifacts": [{"path": 1}]}, {"content": [{"type": "exe"}]}, {"artifacts": ["a"]}])
@@ -147,6 +224,44 @@ def test_a_long_output_is_cut_in_the_middle_with_an_exact_account() -> None:
 def test_an_output_of_just_the_limit_is_whole() -> None:
     assert ToolResult(output="x" * 18).for_model(20) == '"' + "x" * 18 + '"'
     assert "kept 20 of 21 bytes" in ToolResult(output="x" * 19).for_model(20)
+
+
+def test_the_note_names_the_artifact_that_has_the_rest() -> None:
+    whole = Artifact(".toolcell/outputs/1.txt", "output", "sha256:00", 98, "text/plain", uri="file:///p/1.txt")
+    note = ToolResult(output="x" * 98, artifacts=[Artifact("a", "created"), whole]).for_model(20).split("\n")[1]
+    assert note.startswith("[… kept 20 of 100 bytes: the first 10 and the last 10; the rest is artifact ")
+    assert "'.toolcell/outputs/1.txt', in the workspace" in note
+    claimed = Artifact("/etc/passwd", "output")  # by a tool: it has no uri, which only the supervisor sets
+    assert "artifact" not in ToolResult(output="x" * 98, artifacts=[claimed]).for_model(20)
+
+
+def test_the_model_gets_content_blocks_as_lines() -> None:
+    blocks: list[Any] = [
+        TextBlock(text="a note"),
+        ImageBlock.from_bytes(b"1234", "image/png"),
+        ResourceBlock(uri="file:///a"),
+        ResourceBlock(uri="file:///b", text="what it says"),
+    ]
+    lines = ["a note", "[image, image/png, 4 bytes]", "[resource, file:///a]", "what it says"]
+    assert ToolResult(content=blocks).for_model().split("\n") == lines
+    assert ToolResult(output=1, content=blocks).for_model().split("\n") == ["1", *lines]
+    assert "kept 10 of 71 bytes" in ToolResult(output=1, content=blocks).for_model(10)
+
+
+@settings(deadline=None)
+@given(output=st.text(), limit=st.integers(1, 60))
+def test_whatever_is_cut_the_account_is_exact(output: str, limit: int) -> None:
+    result = ToolResult(output=output)
+    whole, text = result.encoded(), result.for_model(limit)
+    if len(whole) <= limit:
+        assert text.encode() == whole
+        return
+    told = re.search(r"\n\[… kept (\d+) of (\d+) bytes: the first (\d+) and the last (\d+) …\]\n", text)
+    assert told is not None
+    kept, total, first, last = map(int, told.groups())
+    assert (kept, total) == (first + last, len(whole)) and limit - 6 <= kept <= limit
+    assert text[: told.start()].encode() == whole[:first]
+    assert text[told.end() :].encode() == whole[len(whole) - last :]
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 10, 11, 12, 13])

@@ -1,9 +1,19 @@
-"""Artifacts: what a call left behind, as the tool or a handle recorded it."""
+"""Artifacts: what a call left behind, as the tool, a handle or the supervisor recorded it."""
 
+import os
+import stat
+from base64 import b64decode, b64encode
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-__all__ = ["Artifact", "ArtifactLog"]
+__all__ = ["Artifact", "ArtifactLog", "digest_of"]
+
+
+def digest_of(raw: bytes) -> str:
+    """`sha256:<hex>`, as artifacts name content."""
+    from hashlib import sha256  # 5 ms of OpenSSL that most cells never need
+
+    return f"sha256:{sha256(raw).hexdigest()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,13 +21,60 @@ class Artifact:
     """One thing a call made or changed.
 
     `path` is relative to the workspace for files and the record's id for kind "memory"; `kind` is "created",
-    "modified", "deleted", "memory" or the tool's own word; `digest` is "sha256:<hex>" and `size` bytes, if known.
+    "modified", "deleted", "memory", "output" (the whole of an output too long for a model) or the tool's own word;
+    `digest` is "sha256:<hex>" and `size` bytes, if known; `media_type` is as in MIME. `data` is the content itself in
+    base64, for what is in no file. `uri` says where the supervisor put it ("file:…"); a tool cannot set it.
+    ValueError for `data` that is not base64 or not what `digest` and `size` say.
     """
 
     path: str
     kind: str
     digest: str | None = None
     size: int | None = None
+    media_type: str | None = None
+    data: str | None = None
+    uri: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.data is not None:
+            self._checked(_decoded(self.path, self.data))
+
+    @classmethod
+    def from_bytes(cls, path: str, raw: bytes, media_type: str, kind: str = "inline") -> "Artifact":
+        """An artifact that holds `raw` itself; `path` is a name for people. It counts towards the call's result."""
+        return cls(path, kind, digest_of(raw), len(raw), media_type, b64encode(raw).decode("ascii"))
+
+    def read(self) -> bytes:
+        """The content, from `data` or from the file at `uri`. For the supervisor's process, not for a cell.
+
+        Raises ValueError where there is neither, and where the content is no longer what `digest` says; OSError where
+        the file is gone. A file that a tool made has neither: read it below `session.workspace`.
+        """
+        if self.data is not None:
+            return _decoded(self.path, self.data)
+        from urllib.parse import unquote, urlsplit
+
+        where = urlsplit(self.uri or "")
+        if where.scheme != "file":
+            raise ValueError(f"The artifact {self.path!r} has no content of its own. Read it below the workspace.")
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a tool may have put something else there
+        with os.fdopen(os.open(unquote(where.path), flags), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode) or status.st_size != self.size:
+                raise ValueError(f"The file of artifact {self.path!r} is not the one that the supervisor wrote.")
+            return self._checked(file.read())
+
+    def _checked(self, raw: bytes) -> bytes:
+        if self.size not in (None, len(raw)) or self.digest not in (None, digest_of(raw)):
+            raise ValueError(f"The content of artifact {self.path!r} is not what its size and digest say.")
+        return raw
+
+
+def _decoded(path: str, data: str) -> bytes:
+    try:
+        return b64decode(data, validate=True)
+    except ValueError as error:
+        raise ValueError(f"The data of artifact {path!r} is not base64: {error}. Use Artifact.from_bytes.") from None
 
 
 class ArtifactLog:
@@ -40,7 +97,7 @@ class ArtifactLog:
                 kind = "created"
             elif before.kind == "deleted" and kind == "created":
                 kind = "modified"
-        net = Artifact(artifact.path, kind, artifact.digest, artifact.size)
+        net = replace(artifact, kind=kind)
         self._by_path[artifact.path] = net
         return net
 

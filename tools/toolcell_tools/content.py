@@ -1,11 +1,19 @@
 """Content blocks: what a result carries besides JSON, named as in MCP. Binary data is base64 text, so it stays JSON."""
 
 from base64 import b64decode, b64encode
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-__all__ = ["AudioBlock", "Content", "ImageBlock", "ResourceBlock", "TextBlock"]
+__all__ = ["MAX_BLOCK_BYTES", "AudioBlock", "Content", "ImageBlock", "ResourceBlock", "TextBlock"]
+
+MAX_BLOCK_BYTES = 16 * 1024 * 1024
+"""The most that one block holds, decoded: what `Limits.result_bytes` is by default."""
+
+_TOKEN = r"[A-Za-z0-9!#$&^_.+-]{1,127}"  # restricted-name, RFC 6838 section 4.2
+_PARAMETER = rf";[ \t]*{_TOKEN}=(?:{_TOKEN}|\"[^\"\\\r\n]{{0,200}}\")"
+MimeType = Annotated[str, Field(pattern=rf"^{_TOKEN}/{_TOKEN}(?:{_PARAMETER}){{0,8}}$")]
+_Uri = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9+.-]*:\S*$", max_length=8_192)]  # scheme: RFC 3986
 
 
 class _Block(BaseModel):
@@ -13,8 +21,19 @@ class _Block(BaseModel):
 
 
 class _Media(_Block):
-    data: str
-    mime_type: str
+    family: ClassVar[str]
+    data: str = Field(max_length=(MAX_BLOCK_BYTES + 2) // 3 * 4)
+    mime_type: MimeType
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not self.mime_type.lower().startswith(f"{self.family}/"):
+            raise ValueError(f"mime_type {self.mime_type!r} is not one of {self.family}/…, as this block's is")
+        try:
+            self.to_bytes()
+        except ValueError as error:
+            raise ValueError(f"data is not base64 ({error}); make the block with from_bytes(raw, mime_type)") from None
+        return self
 
     @classmethod
     def from_bytes(cls, raw: bytes, mime_type: str) -> Self:
@@ -30,18 +49,20 @@ class TextBlock(_Block):
     """Text for the model beside the output."""
 
     type: Literal["text"] = "text"
-    text: str
+    text: str = Field(max_length=MAX_BLOCK_BYTES)
 
 
 class ImageBlock(_Media):
     """A picture; make it with `ImageBlock.from_bytes(png, "image/png")`."""
 
+    family: ClassVar[str] = "image"
     type: Literal["image"] = "image"
 
 
 class AudioBlock(_Media):
     """A sound; make it with `AudioBlock.from_bytes(wav, "audio/wav")`."""
 
+    family: ClassVar[str] = "audio"
     type: Literal["audio"] = "audio"
 
 
@@ -49,9 +70,9 @@ class ResourceBlock(_Block):
     """A thing with an address, and its text if that is short enough to send."""
 
     type: Literal["resource"] = "resource"
-    uri: str
-    mime_type: str | None = None
-    text: str | None = None
+    uri: _Uri
+    mime_type: MimeType | None = None
+    text: str | None = Field(default=None, max_length=MAX_BLOCK_BYTES)
 
 
 Content = Annotated[TextBlock | ImageBlock | AudioBlock | ResourceBlock, Field(discriminator="type")]

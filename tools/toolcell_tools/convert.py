@@ -33,6 +33,9 @@ def converted(value: object) -> object:
     if pydantic is not None and isinstance(value, pydantic.BaseModel):
         return cast("BaseModel", value).model_dump(mode="json", by_alias=True)
     if is_dataclass(value) and not isinstance(value, type):
+        serializer = getattr(value, "__pydantic_serializer__", None)
+        if serializer is not None:  # a dataclass of pydantic's has aliases and serialisers as a model has
+            return cast("object", serializer.to_python(value, mode="json", by_alias=True))
         return {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, (datetime, date, time)):
         return value.isoformat()

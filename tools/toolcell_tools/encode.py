@@ -61,10 +61,23 @@ def _encode_result(result: "ToolResult", recorded: Sequence[Artifact]) -> dict[s
 def _artifacts(declared: Sequence[Artifact], recorded: Sequence[Artifact]) -> list[Any]:
     if not declared and not recorded:
         return []
-    return [
-        {"path": _checked(one.path), "kind": _checked(one.kind), "digest": one.digest, "size": one.size}
-        for one in merged(declared, recorded)
-    ]
+    return [_artifact(one) for one in merged(declared, recorded)]
+
+
+def _artifact(one: Artifact) -> dict[str, Any]:
+    if one.uri is not None:
+        raise Unencodable(f"$: the artifact {one.path!r} has a uri, which is the supervisor's to set; leave it out")
+    said: dict[str, Any] = {
+        "path": _checked(one.path),
+        "kind": _checked(one.kind),
+        "digest": one.digest,
+        "size": one.size,
+    }
+    if one.media_type is not None:
+        said["media_type"] = _checked(one.media_type)
+    if one.data is not None:
+        said["data"] = _checked(one.data)
+    return said
 
 
 class _Offender(Exception):

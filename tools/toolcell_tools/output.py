@@ -9,6 +9,7 @@ from pydantic_core import PydanticSerializationError
 
 from .failures import ToolDefinitionError, Unencodable
 from .result import ToolResult
+from .sent import SentSchema
 
 __all__ = ["adapter", "schema_of", "written"]
 
@@ -20,7 +21,7 @@ def schema_of(name: str, option: str, given: object) -> dict[str, Any]:
 
         return check_any_schema(name, option, cast("Mapping[str, Any]", given))
     try:
-        return adapter(given).json_schema(mode="serialization")
+        return adapter(given).json_schema(mode="serialization", schema_generator=SentSchema)
     except (PydanticUserError, PydanticUndefinedAnnotation, NameError, TypeError) as failure:
         reason = str(failure).partition("\n")[0].rstrip(".")
         raise ToolDefinitionError(

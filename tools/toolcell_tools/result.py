@@ -1,17 +1,18 @@
 """ToolResult: everything a call came to, for the model, for people and for the books."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from .artifact import Artifact
-from .content import Content
+from .content import AudioBlock, Content, ImageBlock, TextBlock
 from .errors import ToolError, ToolFailed
 
 __all__ = ["CapturedOutput", "SandboxSummary", "ToolResult", "Usage"]
 
+SCHEMA_VERSION: Literal[1] = 1
 FOR_MODEL_BYTES = 100_000  # about 25,000 tokens, the most that coding agents let one tool answer take
 
 
@@ -63,8 +64,14 @@ class ToolResult(_Frozen):
     """The outcome of a call. A tool may return one itself, with `output`, `display`, `artifacts` and `content` only.
 
     `output` is JSON for the model, `display` a sentence for people. Errors are data: `error` is set, nothing is raised.
+    To store or send one: `model_dump(mode="json")` or `model_dump_json()`, and `ToolResult.parse` to read it back;
+    `schema_version` says by which rules it was written.
     """
 
+    # As null a NaN would read as "no value", and JSON has none: it is a string, as in `for_model`.
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+    schema_version: Literal[1] = SCHEMA_VERSION
     output: Any = None
     display: str = ""
     artifacts: list[Artifact] = Field(default_factory=list[Artifact])
@@ -109,6 +116,7 @@ class ToolResult(_Frozen):
         """
         return cls.model_construct(
             _ALL_FIELDS,
+            schema_version=SCHEMA_VERSION,
             output=output,
             display=display,
             artifacts=_ARTIFACTS.validate_python(artifacts) if artifacts else [],
@@ -125,16 +133,42 @@ class ToolResult(_Frozen):
             values=dict(values) if values else {},
         )
 
-    def for_model(self, max_bytes: int = FOR_MODEL_BYTES) -> str:
-        """The text that goes back to the model: the output as JSON, or `{"error": …}`.
+    @classmethod
+    def parse(cls, data: Mapping[str, Any] | str | bytes) -> Self:
+        """The result that `data` stands for: a dict as `model_dump` makes it, or the same as JSON text.
 
-        Over `max_bytes` of UTF-8 the middle is left out, and a line in its place says exactly how much was kept.
+        Raises ValueError for a result of a newer version than this one reads, and pydantic's ValidationError, which is
+        a ValueError too, for what is no result.
         """
-        answer: object = self.output
+        given: object = from_json(data) if isinstance(data, (str, bytes)) else data
+        version = cast("Mapping[str, object]", given).get("schema_version") if isinstance(given, Mapping) else None
+        if type(version) is not int:
+            raise ValueError("This is not a stored ToolResult: it has no schema_version. Pass what model_dump gave.")
+        if version > SCHEMA_VERSION:
+            raise ValueError(
+                f"The result has schema_version {version}, and this toolcell reads up to {SCHEMA_VERSION}. "
+                "Read it with the version of toolcell that wrote it, or a later one."
+            )
+        return cls.model_validate(given)
+
+    def for_model(self, max_bytes: int = FOR_MODEL_BYTES) -> str:
+        """The text that goes back to the model: the output as JSON and the content blocks as lines, or `{"error": …}`.
+
+        Pictures, sounds and resources without text are named in brackets; adapters send them as what they are. Over
+        `max_bytes` of UTF-8 the middle is left out, and a line in its place says exactly how much was kept, and which
+        artifact has the rest if the supervisor wrote one.
+        """
+        return _bounded(self.encoded(), max_bytes, self._whole_output())
+
+    def encoded(self) -> bytes:
+        """What `for_model` gives where nothing has to be left out, as UTF-8."""
         if self.error is not None:
-            answer = {"error": self.error.model_dump(mode="json", exclude_none=True)}
-        # JSON has no NaN: as a string it stays visible to the model, as null it would read as "no value".
-        return _bounded(to_json(answer, inf_nan_mode="strings"), max_bytes)
+            return _json({"error": self.error.model_dump(mode="json", exclude_none=True)})
+        told = [_told(block).encode() for block in self.content]
+        return b"\n".join(told if told and self.output is None else [_json(self.output), *told])
+
+    def _whole_output(self) -> Artifact | None:
+        return next((one for one in self.artifacts if one.kind in _WHERE and one.uri is not None), None)
 
     def unwrap(self) -> Any:
         """The output; raises ToolFailed, with the error in it, if there is one."""
@@ -143,7 +177,26 @@ class ToolResult(_Frozen):
         return self.output
 
 
-def _bounded(encoded: bytes, max_bytes: int) -> str:
+def _json(value: object) -> bytes:
+    return to_json(value, inf_nan_mode="strings")
+
+
+def _told(block: Content) -> str:
+    if isinstance(block, TextBlock):
+        return block.text
+    if isinstance(block, (ImageBlock, AudioBlock)):
+        return f"[{block.type}, {block.mime_type}, {len(block.to_bytes()):,} bytes]"
+    return f"[resource, {block.uri}]" if block.text is None else block.text
+
+
+_WHERE = {
+    "output": "in the workspace; read on there",
+    "stored": "with the program that runs this session; ask for less",
+}
+"""The kinds of artifact that hold the whole of an output, and where the model is told that they are."""
+
+
+def _bounded(encoded: bytes, max_bytes: int, whole: Artifact | None) -> str:
     total = len(encoded)
     if total <= max_bytes:
         return encoded.decode()
@@ -152,6 +205,8 @@ def _bounded(encoded: bytes, max_bytes: int) -> str:
     tail = encoded[total - max_bytes // 2 :].decode(errors="ignore") if max_bytes > 1 else ""
     first, last = len(head.encode()), len(tail.encode())
     note = f"kept {first + last:,} of {total:,} bytes: the first {first:,} and the last {last:,}"
+    if whole is not None:
+        note += f"; the rest is artifact {whole.path!r}, {_WHERE[whole.kind]}"
     return f"{head}\n[… {note} …]\n{tail}"
 
 

@@ -14,6 +14,7 @@ from typing_extensions import is_typeddict
 
 from .binder import CONFIG
 from .failures import ToolDefinitionError
+from .sent import SentSchema
 from .signature import MISSING, Parameter
 
 __all__ = ["parameters_schema", "returned_schema"]
@@ -147,7 +148,7 @@ def returned_schema(annotation: object) -> dict[str, Any] | None:
     if not (issubclass(kind, BaseModel) or is_dataclass(kind) or is_typeddict(kind)):
         return None
     try:
-        return TypeAdapter[Any](kind).json_schema(mode="serialization")
+        return TypeAdapter[Any](kind).json_schema(mode="serialization", schema_generator=SentSchema)
     except _NoSchema:  # a return type is a bonus: without a schema the tool works as well
         return None
 

@@ -3,11 +3,12 @@
 from functools import lru_cache
 from typing import Any, cast
 
-import jsonschema_rs
 from pydantic_core import from_json, to_json
 
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.errors import ExecutionError
+
+from .validate import Validator
 
 
 def returned_failure(message: str, data: object, declaration: ToolDeclaration) -> dict[str, object] | ExecutionError:
@@ -17,17 +18,14 @@ def returned_failure(message: str, data: object, declaration: ToolDeclaration) -
     """
     failure = {"message": message} if data is None else data
     if declaration.failure_schema is not None:
-        problem = next(iter(_compiled(to_json(declaration.failure_schema)).iter_errors(failure)), None)
+        problem = _validator(declaration.name, to_json(declaration.failure_schema)).check_output(failure)
         if problem is not None:
-            where = "".join(f"[{step!r}]" for step in problem.instance_path)
             return ExecutionError(
-                message=f"{message} (The data{where} of this failure is not what the tool declared: {problem.message})",
-                data=data,
+                message=f"{message} (The data of this failure is not what the tool declared: {problem})", data=data
             )
     return {"failure": failure}
 
 
 @lru_cache(maxsize=256)
-def _compiled(schema: bytes) -> Any:
-    options = jsonschema_rs.RegexOptions()  # the linear engine, as for arguments
-    return jsonschema_rs.Draft202012Validator(cast("dict[str, Any]", from_json(schema)), pattern_options=options)
+def _validator(tool: str, schema: bytes) -> Validator:
+    return Validator(tool, cast("dict[str, Any]", from_json(schema)))

@@ -126,6 +126,8 @@ async def attempt(session: "Session", call: ToolCall, *, timeout: float | None, 
         denied = trespass(tool.declaration, watch)
         if denied is not None:
             result = result.model_copy(update={**_NOTHING, "error": denied})
+    if result.error is None:
+        result = await _presented(session, tool, result)
     if result.values:
         session.values.update(result.values)
     # after hooks
@@ -142,6 +144,15 @@ def _replaced(session: "Session", tool: Tool[..., Any], call: ToolCall, who: str
         message = f"The arguments that {who} put in do not fit: {arguments.message}"
         return arguments.model_copy(update={"message": message, "retryable": False})
     return call.with_arguments(arguments)
+
+
+async def _presented(session: "Session", tool: Tool[..., Any], result: ToolResult) -> ToolResult:
+    """A success, held against the tool's output schema, and written out where it is too long for a model."""
+    schema = session.output_schema(tool)
+    misfit = None if schema is None else schema.misfit(result.output)
+    if misfit is not None:
+        return result.model_copy(update={"error": misfit, "output": None, "display": "", "content": [], "values": {}})
+    return await session.spilled(result)
 
 
 def _unknown(session: "Session", name: str, why: str = "") -> UnknownTool:
@@ -187,4 +198,6 @@ def _record(session: "Session", call: ToolCall, result: ToolResult, outcome: Out
             trace = data["traceback"] = trace[-TRACEBACK_CHARS:]
             _log.info("call %s of %s failed:\n%s", call.id, call.tool, trace)
     kind = "denied" if result.error is not None and result.error.kind == "permission_denied" else "call"
-    session.journal.write(Record(kind, session.id, call.id, data, time.time()))
+    record = Record(kind, session.id, call.id, data, time.time())
+    session.journal.write(record)
+    session.metrics.write(record)

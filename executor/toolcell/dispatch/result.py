@@ -101,7 +101,7 @@ def _success(payload: Mapping[str, Any], common: dict[str, Any]) -> ToolResult:
     kept = cast("dict[str, Any]", values)
     if kept and encoded_bytes(kept) > VALUES_BYTES:
         raise TypeError(f"values has more than {VALUES_BYTES:,} bytes")
-    return ToolResult.build(
+    result = ToolResult.build(
         output=payload["output"],
         display=display,
         artifacts=payload["artifacts"],
@@ -109,6 +109,9 @@ def _success(payload: Mapping[str, Any], common: dict[str, Any]) -> ToolResult:
         values=kept,
         **common,
     )
+    if any(artifact.uri is not None for artifact in result.artifacts):  # whoever reads one would read a file of ours
+        raise TypeError("an artifact has a uri, which is not a cell's to set")
+    return result
 
 
 def _captured(captured: Captured) -> CapturedOutput:

@@ -2,7 +2,7 @@
 
 import importlib
 import sys
-from typing import Any, cast
+from typing import Any
 
 from toolcell_tools.definition import Tool
 from toolcell_tools.failures import ToolFailure
@@ -18,7 +18,7 @@ def describe_module(module: str, directory: str) -> list[dict[str, Any]]:
         raise ToolFailure(f"importing it failed: {type(error).__name__}: {error}") from error
     described: list[dict[str, Any]] = []
     for attribute, found in vars(imported).items():
-        tool: object = cast("TypedTool[Any]", found).tool if isinstance(found, TypedTool) else found
+        tool: object = found.tool if isinstance(found, TypedTool) else found  # pyright: ignore[reportUnknownMemberType]
         if isinstance(tool, Tool) and not attribute.startswith("_"):
             described.append(
                 {

@@ -1,8 +1,48 @@
-"""The test kit: tools that misbehave, tools that probe the sandbox, backends that remember, and a check for leftovers.
+"""The test kit, for tools and for the runtime alike.
 
-Import what you need from its modules; a cell can import them too, so their tools need no shipping.
+    from toolcell.testing import context, run_tool
 
-    from toolcell.testing import misbehaving, probes
-    from toolcell.testing.backends import ListChannel
-    from toolcell.testing.residue import Residue
+`context` makes a ToolContext for a unit test, without any process; `run_tool` runs one tool in a real cell. Besides:
+backends that remember, a check for leftovers, tools that misbehave (`toolcell.testing.misbehaving`) and tools that
+probe the sandbox (`toolcell.testing.probes`). A cell can import the last two, so they need no shipping.
 """
+
+from importlib import import_module
+
+TYPE_CHECKING = False  # checkers know this name; a cell that imports a module of probes must not pay for the rest
+if TYPE_CHECKING:
+    from .backends import DictWeb, ListChannel, ListMemory
+    from .contexts import RecordedContext, Recorder, context
+    from .residue import Residue
+    from .running import run_tool, run_tool_blocking
+
+_HOMES = {
+    "DictWeb": "backends",
+    "ListChannel": "backends",
+    "ListMemory": "backends",
+    "RecordedContext": "contexts",
+    "Recorder": "contexts",
+    "context": "contexts",
+    "Residue": "residue",
+    "run_tool": "running",
+    "run_tool_blocking": "running",
+}
+
+__all__ = [
+    "DictWeb",
+    "ListChannel",
+    "ListMemory",
+    "RecordedContext",
+    "Recorder",
+    "Residue",
+    "context",
+    "run_tool",
+    "run_tool_blocking",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return value

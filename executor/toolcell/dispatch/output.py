@@ -1,0 +1,31 @@
+"""Holding what a tool returned against the schemas that it declares, in the supervisor.
+
+A cell can send what it likes; what carries a schema to a model or a program fits it, or is an error that says where.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from toolcell_tools.errors import ExecutionError
+
+from .explain import explained
+from .validate import MAX_MESSAGE_CHARS, Validator
+
+
+class OutputSchema:
+    """One tool's output schema, compiled; UsageError where it does not compile."""
+
+    def __init__(self, tool: str, schema: Mapping[str, Any]) -> None:
+        self._tool = tool
+        self._validator = Validator(tool, schema)
+
+    def misfit(self, output: object) -> ExecutionError | None:
+        """None for an output that fits; else what is wrong, with `data["path"]` as a JSON path such as `$.rows[3]`."""
+        found = self._validator.problems(output)
+        if not found:
+            return None
+        path = "$" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in found[0].path)
+        message = (
+            f"The tool {self._tool!r} returned what its output schema does not allow, at {path}: {explained(found)}"
+        )
+        return ExecutionError(message=message[:MAX_MESSAGE_CHARS], data={"path": path[:MAX_MESSAGE_CHARS]})

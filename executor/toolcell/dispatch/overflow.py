@@ -1,0 +1,132 @@
+"""Outputs that are too long for a model: written whole to a file, as an artifact that `for_model` names.
+
+A session that may read and write its workspace gets the file there, in `.toolcell/outputs/`, so that its model can read
+on with the `read` tool: text as it is, anything else as JSON in lines. Any other session's output goes to the
+supervisor's own store, a directory that is removed when the supervisor ends; `artifact.read()` reads both.
+"""
+
+import logging
+import os
+import shutil
+import tempfile
+import threading
+from collections import deque
+from pathlib import Path
+
+from anyio import to_thread
+from pydantic_core import to_json
+
+from toolcell_tools.artifact import Artifact, digest_of
+from toolcell_tools.result import ToolResult
+
+_log = logging.getLogger("toolcell")
+FOLDER = ".toolcell"
+KEEP_BYTES = 512 * 1024 * 1024  # 32 results of the largest size that the limits allow by default
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Overflow:
+    """Where outputs over `model_bytes` go. The last `keep_bytes` of them are kept: the oldest files make room."""
+
+    def __init__(self, model_bytes: int, *, keep_bytes: int = KEEP_BYTES) -> None:
+        self._model_bytes = model_bytes
+        self._room = keep_bytes
+        self._lock = threading.Lock()
+        self._kept: deque[tuple[Path, int]] = deque()
+        self._store: Path | None = None
+
+    async def spilled(self, result: ToolResult, workspace: Path | None) -> ToolResult:
+        """`result`, with an artifact of its whole output if that is too long for a model.
+
+        `workspace` is None where the session may not both read and write it. What cannot be written there (a tool put a
+        link or a file in the way) goes to the store. Where no file can be written at all, `result` is as it was.
+        """
+        if result.error is not None or len(result.encoded()) <= self._model_bytes:
+            return result
+        try:
+            artifact = await to_thread.run_sync(self._write, result, workspace)
+        except OSError:
+            _log.exception("the output of call %s could not be written to a file", result.call_id)
+            return result
+        return result.model_copy(update={"artifacts": [*result.artifacts, artifact]})
+
+    def close(self) -> None:
+        """Remove the store."""
+        if self._store is not None:
+            shutil.rmtree(self._store)
+            self._store = None
+
+    def _write(self, result: ToolResult, workspace: Path | None) -> Artifact:
+        raw, media_type = _lines_of(result)
+        name = os.urandom(8).hex() + (".json" if media_type == "application/json" else ".txt")
+        with self._lock:
+            self._make_room(len(raw))
+            path, kind, file = name, "stored", None
+            if workspace is not None:
+                try:
+                    _have_git_ignore(workspace)
+                    file = _put(workspace, (FOLDER, "outputs"), name, raw)
+                    path, kind = f"{FOLDER}/outputs/{name}", "output"
+                except OSError:
+                    pass  # the workspace is the tools' own, and so is what is in the way there
+            if file is None:
+                file = _put(self._own_store(), (), name, raw)
+            self._kept.append((file, len(raw)))
+        return Artifact(path, kind, digest_of(raw), len(raw), media_type, uri=file.as_uri())
+
+    def _make_room(self, size: int) -> None:
+        self._room -= size
+        while self._room < 0 and self._kept:
+            oldest, freed = self._kept.popleft()
+            self._room += freed
+            try:
+                oldest.unlink()
+            except OSError:
+                pass  # in a workspace, a tool may have been there before
+
+    def _own_store(self) -> Path:
+        if self._store is None:
+            self._store = Path(tempfile.mkdtemp(prefix="toolcell-outputs-"))
+        return self._store
+
+
+def _lines_of(result: ToolResult) -> tuple[bytes, str]:
+    """The output in lines, since whoever reads on reads lines, and its media type."""
+    output: object = result.output
+    if result.content:
+        return result.encoded(), "text/plain"
+    if isinstance(output, str):
+        return output.encode(), "text/plain"
+    return to_json(output, indent=1, inf_nan_mode="strings"), "application/json"
+
+
+def _put(root: Path, folders: tuple[str, ...], name: str, raw: bytes) -> Path:
+    """Make a file below `root`, whole or not at all. No step follows a link: what a tool put there leads nowhere."""
+    at = os.open(root, _DIRECTORY)
+    try:
+        for folder in folders:
+            try:
+                os.mkdir(folder, dir_fd=at)
+            except FileExistsError:
+                pass
+            below = os.open(folder, _DIRECTORY, dir_fd=at)
+            os.close(at)
+            at = below
+        with os.fdopen(os.open(name, _NEW_FILE, 0o644, dir_fd=at), "wb") as file:
+            try:
+                file.write(raw)
+                file.flush()
+            except OSError:
+                os.unlink(name, dir_fd=at)
+                raise
+    finally:
+        os.close(at)
+    return root.joinpath(*folders, name)
+
+
+def _have_git_ignore(workspace: Path) -> None:
+    try:
+        _put(workspace, (FOLDER,), ".gitignore", b"*\n")
+    except FileExistsError:
+        pass

@@ -1,0 +1,70 @@
+"""A histogram of fixed size with a known error, after DDSketch (Masson, Rim, Lee: VLDB 2019, section 2.1).
+
+Each bucket is 5 % wider than the one below it, so that a quantile is within 2.5 % of a true one whatever the values
+are, and two histograms add up without any loss. Unlike a sketch it never collapses buckets: its range is fixed.
+"""
+
+import math
+from array import array
+
+GROWTH = 1.05
+RELATIVE_ERROR = (GROWTH - 1) / (GROWTH + 1)
+"""Of a quantile within the range; below `low` the error is at most `low` itself."""
+_PER_LOG = 1 / math.log(GROWTH)
+
+
+class Histogram:
+    """Counts of values from `low` to `high`, in the unit of those. What is outside is counted at the nearer end."""
+
+    __slots__ = ("_buckets", "_per_low", "count", "high", "low", "maximum", "minimum", "total")
+
+    def __init__(self, low: float, high: float) -> None:
+        self.low = low
+        self.high = high
+        self._per_low = 1 / low
+        self._buckets = array("Q", bytes(8 * (math.ceil(math.log(high / low) * _PER_LOG) + 2)))
+        self.count = 0
+        self.total = 0.0
+        self.minimum = math.inf
+        self.maximum = 0.0
+
+    def add(self, value: float) -> None:
+        """Count a value, 0 or above."""
+        scaled = value * self._per_low
+        index = int(math.log(scaled) * _PER_LOG) + 1 if scaled >= 1 else 0
+        buckets = self._buckets
+        buckets[index if index < len(buckets) else -1] += 1
+        self.count += 1
+        self.total += value
+        if value < self.minimum:
+            self.minimum = value
+        if value > self.maximum:
+            self.maximum = value
+
+    def quantile(self, q: float) -> float:
+        """The value below which a share `q` of the values lies, 0 to 1, by nearest rank; 0 where there is none."""
+        rank = max(1, math.ceil(q * self.count))
+        seen = 0
+        for index, count in enumerate(self._buckets):
+            seen += count
+            if seen >= rank and self.count:
+                return min(max(self._middle(index), self.minimum), self.maximum)
+        return 0.0
+
+    def plus(self, other: "Histogram") -> "Histogram":
+        """The histogram of both their values. ValueError for one of another range."""
+        if (self.low, self.high) != (other.low, other.high):
+            raise ValueError("Histograms of different ranges do not add up. Make both with the same low and high.")
+        both = Histogram(self.low, self.high)
+        both._buckets = array("Q", map(int.__add__, self._buckets, other._buckets))
+        both.count = self.count + other.count
+        both.total = self.total + other.total
+        both.minimum = min(self.minimum, other.minimum)
+        both.maximum = max(self.maximum, other.maximum)
+        return both
+
+    def _middle(self, index: int) -> float:
+        """The value whose relative distance to both edges of a bucket is the same."""
+        if index == 0:
+            return self.low
+        return self.low * GROWTH**index * 2 / (1 + GROWTH)

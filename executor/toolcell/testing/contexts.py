@@ -1,0 +1,172 @@
+"""A ToolContext for unit tests: no process, no sandbox, and everything else as in a call.
+
+Files and commands are real, below a directory. Channel, memory and web go through the supervisor's own broker to
+backends that remember. What a session of the kind does not hold is None here too.
+"""
+
+import shutil
+import tempfile
+import time
+import weakref
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+
+from toolcell.backends.protocols import Channel, MemoryStore, WebClient
+from toolcell.errors import UsageError
+from toolcell.runner import handles
+from toolcell.runner.link import Link, Refused
+from toolcell.sessions import broker
+from toolcell.sessions.grants import grants_for
+from toolcell.wire.frames import Field
+from toolcell_tools.capability import KIND_GRANTS, Capability, SessionKind
+from toolcell_tools.context import ToolContext
+from toolcell_tools.definition import Tool
+from toolcell_tools.shell import Shell
+from toolcell_tools.workspace import DeniedWorkspace, WorkspaceReader, WorkspaceWriter
+
+from .backends import DictWeb, ListChannel, ListMemory
+
+__all__ = ["RecordedContext", "Recorder", "context"]
+
+
+class Recorder:
+    """What a tool reported: `progressed` holds (message, fraction), `logged` (message, level, fields), in order."""
+
+    def __init__(self, deadline: float) -> None:
+        self.progressed: list[tuple[str, float | None]] = []
+        self.logged: list[tuple[str, str, dict[str, Any]]] = []
+        self._deadline = deadline
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        """Take the call back: `ctx.cancelled` is True from now on."""
+        self._cancelled = True
+
+    def progress(self, message: str, fraction: float | None) -> None:
+        self.progressed.append((message, fraction))
+
+    def log(self, message: str, level: str, fields: Mapping[str, Any]) -> None:
+        self.logged.append((message, level, dict(fields)))
+
+    def remaining(self) -> float:
+        return self._deadline - time.monotonic()
+
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+
+class RecordedContext(ToolContext):
+    """A ToolContext with its `recorder`. Made by `context`."""
+
+    __slots__ = ("recorder",)
+
+    def __init__(self, recorder: Recorder, **parts: Any) -> None:
+        super().__init__(reporter=recorder, **parts)
+        self.recorder = recorder
+
+
+def context(
+    kind: SessionKind | str = SessionKind.MAIN,
+    *,
+    tool: Tool[..., Any] | None = None,
+    workspace: str | Path | None = None,
+    grants: Iterable[Capability | str] | None = None,
+    channel: Channel | None = None,
+    memory: MemoryStore | None = None,
+    web: WebClient | None = None,
+    config: dict[str, Any] | None = None,
+    values: dict[str, Any] | None = None,
+    deadline_s: float = 30.0,
+    attempt: int = 1,
+) -> RecordedContext:
+    """A context as a call in a session of this kind has it. Works in sync and async tests, without any process.
+
+    `tool` narrows the handles to what that tool needs and uses, as a real call does; without it every handle that the
+    kind can hold is there. `grants` are the session's, if fewer. Without `workspace` there is an empty directory, which
+    goes with the context. Without backends there are a ListChannel, a ListMemory and an empty DictWeb; pass your own to
+    look into them afterwards. `deadline_s` is in seconds from now.
+    Raises UsageError for a grant that the kind cannot hold, and for a need of `tool` that the session does not.
+    """
+    kind = SessionKind(kind)
+    given = _grants(kind, grants, tool)
+    recorder = Recorder(time.monotonic() + deadline_s)
+    if workspace is None:
+        workspace = tempfile.mkdtemp(prefix="toolcell-test-")
+        weakref.finalize(recorder, shutil.rmtree, workspace, ignore_errors=True)
+    root = Path(workspace).resolve(strict=True)
+    session = _Session(channel or ListChannel(), memory or ListMemory(), web or DictWeb())
+    link = cast("Link", _InProcess(session, broker.table_for(given)))
+    return RecordedContext(
+        recorder,
+        call_id="call-1",
+        session_id=session.id,
+        agent_id=session.agent_id,
+        session_kind=kind,
+        workspace_root=root,
+        workspace=(WorkspaceReader if Capability.READ in given else DeniedWorkspace)(root),
+        deadline=time.monotonic() + deadline_s,
+        config=config,
+        values=values,
+        attempt=attempt,
+        writer=WorkspaceWriter(root) if Capability.WRITE in given else None,
+        shell=Shell(root) if Capability.EXEC in given else None,
+        channel=handles.Channel(link) if Capability.CHANNEL in given else None,
+        memory=handles.MemoryReader(link) if Capability.MEMORY_READ in given else None,
+        memory_writer=handles.MemoryWriter(link) if Capability.MEMORY_WRITE in given else None,
+        web=handles.Web(link) if Capability.WEB in given else None,
+    )
+
+
+def _grants(
+    kind: SessionKind, grants: Iterable[Capability | str] | None, tool: Tool[..., Any] | None
+) -> frozenset[Capability]:
+    held = KIND_GRANTS[kind] if grants is None else frozenset(map(Capability, grants))
+    if not held <= KIND_GRANTS[kind]:
+        surplus = ", ".join(sorted(held - KIND_GRANTS[kind]))
+        raise UsageError(f"A {kind.value} session never holds {surplus}. Leave it out, or take another kind.")
+    if tool is None:
+        return held
+    narrowed = grants_for(held, tool.needs, tool.uses)
+    if narrowed.missing:
+        missing = ", ".join(sorted(narrowed.missing))
+        raise UsageError(
+            f"The tool {tool.name!r} needs {missing}, which this {kind.value} session does not hold: a real call is "
+            "PermissionDenied. Take another kind or grant it."
+        )
+    return narrowed.given
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    """Who the broker serves."""
+
+    channel: Channel
+    memory: MemoryStore
+    web: WebClient
+    id: str = "session-1"
+    agent_id: str = "agent"
+
+
+class _InProcess:
+    """In the place of a cell's link: requests go to the broker directly, with the same checks and refusals."""
+
+    def __init__(self, session: _Session, table: broker.Table) -> None:
+        self._session = session
+        self._table = table
+
+    def request(self, operation: str, arguments: dict[str, Field]) -> Field:
+        """From a thread of its own, since a test may have an event loop running in this one."""
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(anyio.run, partial(self.arequest, operation, arguments)).result()
+
+    async def arequest(self, operation: str, arguments: dict[str, Field]) -> Field:
+        try:
+            return await broker.serve(self._table, self._session, operation, arguments)
+        except broker.Refusal as refusal:
+            raise Refused(refusal.kind, str(refusal), refusal.data) from None

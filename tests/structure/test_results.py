@@ -1,0 +1,223 @@
+"""What a call brings back, through real cells: outputs against their schema, blocks, artifacts, and long outputs."""
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from toolcell import (
+    Artifact,
+    Capability,
+    ExecutionError,
+    ProtocolViolation,
+    Session,
+    Supervisor,
+    ToolContext,
+    ToolResult,
+    UsageError,
+    base_tools,
+    tool,
+)
+from toolcell.testing import misbehaving
+from toolcell_tools import ImageBlock, TextBlock
+
+pytestmark = pytest.mark.anyio
+LINES = 30_000
+
+
+@dataclass
+class Row:
+    """One row."""
+
+    id: int
+    name: str
+
+
+class Table(BaseModel):
+    """Rows."""
+
+    rows: list[Row]
+
+
+def table(ids: list[int]) -> Table:
+    """A table of rows with these ids."""
+    return Table(rows=[Row(id, "x") for id in ids])
+
+
+def wrong_table(ctx: ToolContext) -> Table:
+    """What says that it is a table and is none."""
+    ctx.values["seen"] = 1
+    assert ctx.writer is not None
+    ctx.writer.write_text("made.txt", "made")
+    return {"rows": [{"id": 1, "name": "x"}, {"id": "two", "name": "x"}]}  # type: ignore[return-value]
+
+
+def measured(value: Any) -> ToolResult:
+    """A result with a picture beside a number."""
+    return ToolResult(
+        output=value,
+        content=[TextBlock(text="a note"), ImageBlock.from_bytes(b"png", "image/png")],
+        artifacts=[Artifact.from_bytes("plot.png", b"png", "image/png")],
+    )
+
+
+def lines(count: int, structured: bool = False) -> Any:
+    """So many lines."""
+    numbered = [f"line {number}" for number in range(1, count + 1)]
+    return {"lines": numbered} if structured else "\n".join(numbered)
+
+
+def claim_a_file(path: str) -> int:
+    """Send a result whose artifact names a file of the supervisor's machine."""
+    payload = {"output": 1, "display": "", "content": [], "values": {}}
+    artifact = {"path": "a", "kind": "output", "uri": f"file://{path}"}
+    misbehaving.write_frames(misbehaving.frame_of(16, misbehaving.call_number(), payload | {"artifacts": [artifact]}))
+    return 2
+
+
+def claim_a_picture() -> int:
+    """Send a result with a picture that is none."""
+    payload = {"output": 1, "display": "", "artifacts": [], "values": {}}
+    block = {"type": "image", "data": "no base64", "mime_type": "image/png"}
+    misbehaving.write_frames(misbehaving.frame_of(16, misbehaving.call_number(), payload | {"content": [block]}))
+    return 2
+
+
+def lead_away(ctx: ToolContext, target: str) -> str:
+    """Put a link where the supervisor writes long outputs."""
+    os.symlink(target, ctx.workspace_root / ".toolcell")
+    return "done"
+
+
+WRITE = {Capability.WRITE}
+TOOLS: list[Any] = [
+    table,
+    tool(wrong_table, needs=WRITE),
+    tool(measured, output_schema={"type": "integer", "minimum": 0}),
+    lines,
+    claim_a_file,
+    claim_a_picture,
+    tool(lead_away, needs=WRITE),
+    misbehaving.look_around,
+    *base_tools(),
+]
+
+# -- against the output schema -----------------------------------------------------------------------------------------
+
+
+async def test_an_output_that_fits_its_schema_is_passed_on(main: Session) -> None:
+    result = await main.call("table", {"ids": [1, 2]})
+    assert result.unwrap() == {"rows": [{"id": 1, "name": "x"}, {"id": 2, "name": "x"}]}
+    assert (await main.call("measured", {"value": 3})).output == 3
+
+
+async def test_an_output_that_does_not_is_an_error_that_says_where(main: Session) -> None:
+    result = await main.call("wrong_table")
+    assert isinstance(result.error, ExecutionError) and not result.error.retryable
+    assert "'wrong_table'" in result.error.message
+    assert "at $.rows[1].id: " in result.error.message and '"two" is not of type "integer"' in result.error.message
+    assert result.error.data == {"path": "$.rows[1].id"}
+    assert (result.output, result.display, result.content) == (None, "", [])
+    assert [artifact.path for artifact in result.artifacts] == ["made.txt"]  # it was made all the same
+    assert main.values == {} and result.values == {}
+    assert result.usage.wall_s > 0 and main.journal is not None
+
+
+@pytest.mark.parametrize("value", [-1, "3", None, 1.5, [1]])
+async def test_a_schema_that_was_given_counts_as_one_that_was_derived(main: Session, value: Any) -> None:
+    error = (await main.call("measured", {"value": value})).error
+    assert isinstance(error, ExecutionError) and error.data == {"path": "$"}
+
+
+async def test_an_output_schema_that_does_not_compile_is_refused_at_the_start() -> None:
+    remote = tool(lines, output_schema={"$ref": "https://example.com/schema.json"})
+    with pytest.raises(UsageError, match=r"output schema of tool 'lines' does not compile.*Mend the schema"):
+        async with Supervisor([remote]):
+            pass
+
+
+# -- blocks and artifacts ----------------------------------------------------------------------------------------------
+
+
+async def test_blocks_and_artifacts_come_out_as_they_went_in(main: Session) -> None:
+    result = await main.call("measured", {"value": 7})
+    assert result.content == [TextBlock(text="a note"), ImageBlock.from_bytes(b"png", "image/png")]
+    assert result.artifacts[0].read() == b"png"
+    assert result.for_model() == "7\na note\n[image, image/png, 3 bytes]"
+    assert ToolResult.parse(result.model_dump_json()) == result
+
+
+@pytest.mark.parametrize(("name", "args"), [("claim_a_file", {"path": "/etc/passwd"}), ("claim_a_picture", {})])
+async def test_a_cell_that_claims_what_it_may_not_broke_the_protocol(main: Session, name: str, args: Any) -> None:
+    result = await main.call(name, args)
+    assert isinstance(result.error, ProtocolViolation)
+    assert result.artifacts == [] and result.content == []
+
+
+# -- outputs too long for a model --------------------------------------------------------------------------------------
+
+
+async def test_a_long_output_is_whole_in_the_workspace_and_the_model_reads_on_there(
+    main: Session, workspace: Path
+) -> None:
+    result = await main.call("lines", {"count": LINES})
+    (artifact,) = result.artifacts
+    assert (artifact.kind, artifact.media_type) == ("output", "text/plain")
+    assert artifact.read().decode() == result.output == (workspace / artifact.path).read_text()
+    shown = result.for_model()
+    assert f"of {len(result.encoded()):,} bytes" in shown
+    assert f"the rest is artifact '{artifact.path}', in the workspace" in shown
+    read = await main.call("read", {"path": artifact.path, "offset": LINES - 1})
+    assert read.unwrap()["content"] == f"{LINES - 1}\tline {LINES - 1}\n{LINES}\tline {LINES}"
+    assert (workspace / ".toolcell/.gitignore").read_text() == "*\n"
+
+
+async def test_a_long_output_that_is_no_text_is_written_in_lines_too(main: Session) -> None:
+    result = await main.call("lines", {"count": LINES, "structured": True})
+    (artifact,) = result.artifacts
+    assert artifact.media_type == "application/json" and artifact.path.endswith(".json")
+    read = await main.call("read", {"path": artifact.path, "offset": LINES, "limit": 1})
+    assert read.unwrap()["content"].endswith(f'"line {LINES - 2}",')
+
+
+async def test_an_output_that_is_not_too_long_is_not_written(main: Session, workspace: Path) -> None:
+    assert (await main.call("lines", {"count": 100})).artifacts == []
+    assert os.listdir(workspace) == []
+
+
+async def test_a_session_that_writes_nothing_has_it_kept_by_the_supervisor(main: Session, workspace: Path) -> None:
+    worker = await main.open_child("worker")
+    result = await worker.call("lines", {"count": LINES})
+    (artifact,) = result.artifacts
+    assert artifact.kind == "stored" and artifact.read().decode() == result.output
+    assert "with the program that runs this session" in result.for_model()
+    assert os.listdir(workspace) == []
+    folder = Path((artifact.uri or "").removeprefix("file://")).parent
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+async def test_a_link_in_the_way_leads_nowhere(main: Session, workspace: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    assert (await main.call("lead_away", {"target": str(elsewhere)})).output == "done"
+    result = await main.call("lines", {"count": LINES})
+    (artifact,) = result.artifacts
+    assert artifact.kind == "stored" and artifact.read().decode() == result.output
+    assert os.listdir(elsewhere) == [] and os.listdir(workspace) == [".toolcell"]
+
+
+async def test_the_store_goes_with_the_supervisor_and_its_size_is_bounded(supervise: Any, workspace: Path) -> None:
+    async with supervise([lines], model_bytes=10) as supervisor:
+        supervisor.overflow._room = 1_000  # of 512 MiB
+        session = await supervisor.open_session("worker", workspace=workspace)
+        artifacts = [(await session.call("lines", {"count": 40})).artifacts[0] for _ in range(5)]
+        there = [Path((artifact.uri or "").removeprefix("file://")) for artifact in artifacts]
+        assert [file.exists() for file in there] == [False, False, True, True, True]
+        assert artifacts[-1].read().startswith(b"line 1\n")
+    assert not there[-1].parent.exists()
+    with pytest.raises(FileNotFoundError):
+        artifacts[-1].read()
