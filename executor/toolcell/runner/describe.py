@@ -18,7 +18,7 @@ def describe_module(module: str, directory: str) -> list[dict[str, Any]]:
         raise ToolFailure(f"importing it failed: {type(error).__name__}: {error}") from error
     described: list[dict[str, Any]] = []
     for attribute, found in vars(imported).items():
-        tool: object = found.tool if isinstance(found, TypedTool) else found  # pyright: ignore[reportUnknownMemberType]
+        tool = cast("object", found.tool) if isinstance(found, TypedTool) else found  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         if isinstance(tool, Tool) and not attribute.startswith("_"):
             described.append(
                 {
