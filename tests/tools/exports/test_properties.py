@@ -15,7 +15,7 @@ from .rules import check
 from .schemas import fitting, parameters, tools
 
 QUICK = settings(
-    max_examples=int(os.environ.get("TOOLCELL_TEST_EXAMPLES", "20")),
+    max_examples=int(os.environ.get("TOOLCELL_TEST_EXAMPLES", "40")),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
@@ -32,9 +32,10 @@ def compare(mode: Mode, declaration: ToolDeclaration, data: st.DataObject, value
         return
     check(mode.name, mode.tool_of(export))
     original, exported = declaration.parameters_schema, mode.schema_of(export)
-    fits_original, fits_exported, drawn = accepts(original), accepts(exported), canonical(original)
+    fits_original, fits_exported = accepts(original), accepts(exported)
+    drawn, drawn_exported = canonical(original), canonical(exported)
     for _ in range(values):
-        value: Any = data.draw(fitting(exported, exported.get("$defs", {})))
+        value: Any = data.draw(fitting(drawn_exported, drawn_exported.get("$defs", {})))
         if isinstance(value, dict) and fits_exported(value):
             decoded = export.decode(name, value)
             assert fits_original(decoded) or report.loosens(name), (value, decoded, exported)
