@@ -15,7 +15,6 @@ from toolcell import (
     ExecutionError,
     ProtocolViolation,
     Session,
-    Supervisor,
     ToolContext,
     ToolDefinitionError,
     ToolResult,

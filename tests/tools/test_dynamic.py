@@ -199,7 +199,7 @@ def test_validation_can_be_left_to_the_handler_of_a_json_schema_only() -> None:
         ({"name": "Bad Name"}, "pass name='bad_name'"),
         ({"name": "handoff"}, "is reserved"),
         ({"description": "x" * 1025}, "has 1,025 characters"),
-        ({"parameters": {"type": "string"}}, "is a schema for \"string\", and arguments are an object"),
+        ({"parameters": {"type": "string"}}, 'is a schema for "string", and arguments are an object'),
         ({"parameters": {"type": "banana"}}, "parameters is not valid JSON Schema"),
         ({"parameters": int}, "whose JSON is no object"),
         ({"success": {"type": 3}}, "output_schema is not valid JSON Schema"),

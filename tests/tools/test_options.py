@@ -147,7 +147,7 @@ TEXT = {"type": "string"}
         ),
         (schema("to", "text") | {"additionalProperties": True}, "lets in properties that it does not name"),
         (schema("to", "text") | {"patternProperties": {"x": {}}}, "lets in properties that it does not name"),
-        ({"type": "array"}, "is a schema for \"array\", and arguments are an object"),
+        ({"type": "array"}, 'is a schema for "array", and arguments are an object'),
         (schema("to") | {"required": "to"}, "is not valid JSON Schema"),
     ],
 )

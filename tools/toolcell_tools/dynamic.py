@@ -55,10 +55,8 @@ class DynamicTool(WholeTool[..., Any]):
         if self.parameters_type is not None:
             return super()._derived_parameters(words)
         from .foreign import check_foreign_schema
-        from .override import check_object
 
-        schema = check_foreign_schema(self.name, "parameters", cast("Mapping[str, Any]", self._given))
-        return deepcopy(check_object(self.name, "parameters", schema))
+        return deepcopy(check_foreign_schema(self.name, "parameters", cast("Mapping[str, Any]", self._given)))
 
 
 def dynamic_tool(

@@ -6,7 +6,7 @@ from typing import Any, cast
 from .failures import ToolDefinitionError
 from .foreign import check_foreign_schema
 
-__all__ = ["check_object", "defaults_of", "overriding"]
+__all__ = ["defaults_of", "overriding"]
 
 
 def overriding(name: str, derived: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -14,7 +14,7 @@ def overriding(name: str, derived: Mapping[str, Any], given: Mapping[str, Any]) 
 
     Where the tool takes no other parameters, the schema says so too: `additionalProperties` is set to False.
     """
-    schema = check_object(name, "parameters_schema", check_foreign_schema(name, "parameters_schema", given))
+    schema = check_foreign_schema(name, "parameters_schema", given)
     properties = cast("dict[str, Any]", schema.get("properties", {}))
     if derived.get("additionalProperties") is False:
         known = cast("dict[str, Any]", derived["properties"])
@@ -36,17 +36,6 @@ def overriding(name: str, derived: Mapping[str, Any], given: Mapping[str, Any]) 
                 f"tool {name!r}: parameters_schema does not require {one!r}, and the tool cannot do without it. Add it "
                 f"to 'required', or give properties[{one!r}] a 'default'."
             )
-    return schema
-
-
-def check_object(name: str, option: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """`schema`, unless it says that arguments are something else than an object."""
-    kind = schema.get("type", "object")
-    if kind != "object":
-        raise ToolDefinitionError(
-            f"tool {name!r}: {option} is a schema of type {kind!r}, and arguments are always an object. "
-            f"Write {{'type': 'object', 'properties': {{'value': …}}, 'required': ['value']}}."
-        )
     return schema
 
 

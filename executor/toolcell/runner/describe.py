@@ -2,7 +2,7 @@
 
 import importlib
 import sys
-from typing import Any
+from typing import Any, cast
 
 from toolcell_tools.definition import Tool
 from toolcell_tools.failures import ToolFailure
@@ -18,8 +18,8 @@ def describe_module(module: str, directory: str) -> list[dict[str, Any]]:
         raise ToolFailure(f"importing it failed: {type(error).__name__}: {error}") from error
     described: list[dict[str, Any]] = []
     for attribute, found in vars(imported).items():
-        tool = cast("object", found.tool) if isinstance(found, TypedTool) else found  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-        if isinstance(tool, Tool) and not attribute.startswith("_"):
+        tool = _tool(found)
+        if tool is not None and not attribute.startswith("_"):
             described.append(
                 {
                     "attribute": attribute,
@@ -29,6 +29,14 @@ def describe_module(module: str, directory: str) -> list[dict[str, Any]]:
                 }
             )
     return described
+
+
+def _tool(found: object) -> Tool[..., Any] | None:
+    match found:
+        case TypedTool(tool=tool) | (Tool() as tool):
+            return cast("Tool[..., Any]", tool)
+        case _:
+            return None
 
 
 def add_to_path(directory: str) -> None:

@@ -1,0 +1,199 @@
+"""The way back: payloads of every provider, hostile ones too, and results in every provider's shape."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from toolcell_tools import (
+    AudioBlock,
+    ExecutionError,
+    ImageBlock,
+    ResourceBlock,
+    TextBlock,
+    ToolResult,
+    ValidationError,
+    exports,
+)
+from toolcell_tools.exports import Call, DialectName, InvalidCall
+
+from .kit import MODES, declared
+
+ARGUMENTS = {"path": "a.txt", "deep": [{"x": None}]}
+TEXT = json.dumps(ARGUMENTS)
+PAYLOADS: list[tuple[DialectName, dict[str, Any], str]] = [
+    ("openai_chat", {"id": "c1", "type": "function", "function": {"name": "read", "arguments": TEXT}}, "c1"),
+    (
+        "openai_responses",
+        {"type": "function_call", "id": "fc", "call_id": "c1", "name": "read", "arguments": TEXT},
+        "c1",
+    ),
+    ("anthropic", {"type": "tool_use", "id": "c1", "name": "read", "input": ARGUMENTS}, "c1"),
+    ("gemini", {"functionCall": {"id": "c1", "name": "read", "args": ARGUMENTS}}, "c1"),
+    ("gemini", {"name": "read", "args": ARGUMENTS}, ""),
+    ("mcp", {"name": "read", "arguments": ARGUMENTS}, ""),
+]
+DIALECTS: list[DialectName] = ["openai_chat", "openai_responses", "anthropic", "gemini", "mcp"]
+PNG = ImageBlock.from_bytes(b"png", "image/png")
+MIXED = ToolResult(
+    output={"n": 1},
+    content=[
+        TextBlock(text="see"),
+        PNG,
+        AudioBlock.from_bytes(b"wave", "audio/wav"),
+        ResourceBlock(uri="file:///a", text="inside", mime_type="text/plain"),
+        ResourceBlock(uri="file:///b"),
+    ],
+)
+FAILED = ToolResult(error=ExecutionError(message="no such user"), content=[TextBlock(text="unseen")])
+
+
+def chat(text: str) -> Call:
+    """The call with these arguments, as text."""
+    return exports.parse_call("openai_chat", {"id": "c1", "function": {"name": "read", "arguments": text}})
+
+
+@pytest.mark.parametrize(("dialect", "payload", "call_id"), PAYLOADS)
+def test_a_payload_is_a_call(dialect: DialectName, payload: dict[str, Any], call_id: str) -> None:
+    assert exports.parse_call(dialect, payload) == Call("read", ARGUMENTS, call_id, "read")
+
+
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+def test_an_export_gives_the_tools_own_name_back(mode: Any) -> None:
+    export = mode.export([declared({"type": "object"}, "x" * 200)])
+    name = export.names.exported("x" * 200)
+    shapes: dict[str, dict[str, Any]] = {
+        "openai_chat": {"id": "c", "function": {"name": name, "arguments": "{}"}},
+        "openai_responses": {"call_id": "c", "name": name, "arguments": "{}"},
+        "anthropic": {"id": "c", "name": name, "input": {}},
+        "gemini": {"functionCall": {"name": name, "args": {}}},
+        "mcp": {"name": name, "arguments": {}},
+    }
+    call = export.parse_call(shapes[export.dialect])
+    assert (call.name, call.exported_name) == ("x" * 200, name)
+
+
+@pytest.mark.parametrize("text", ["", "  ", "{}", "null"])
+def test_no_arguments_are_an_empty_object(text: str) -> None:
+    assert chat(text).arguments == {}
+
+
+def test_names_that_other_languages_stumble_over_are_names() -> None:
+    assert chat('{"__proto__": {"a": 1}, "constructor": 2, "__class__": 3}').arguments == {
+        "__proto__": {"a": 1},
+        "constructor": 2,
+        "__class__": 3,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{"a": 1, "a": 2}', "the key 'a' stands twice"),
+        ('{"a": {"b": 1, "b": 1}}', "the key 'b' stands twice"),
+        ('{"a": NaN}', "NaN is not JSON"),
+        ('{"a": -Infinity}', "-Infinity is not JSON"),
+        ('{"a": 1e999}', "not finite"),
+        ('{"a": ' + "9" * 5_000 + "}", "digits"),
+        ('{"a": 99999999999999999999}', "64 bits"),
+        ('{"a": "\\ud800"}', "surrogate"),
+        ('{"a": ' + "[" * 100_000, "nested more than 64"),
+        ('{"a":' * 65 + "1" + "}" * 65, "nested more than 64"),
+        ('{"a": "' + "x" * 4_000_000 + '"}', "more than 4,000,000 bytes"),
+        ("[1]", "not an object"),
+        ('"text"', "not an object"),
+        ("{'a': 1}", "not valid JSON"),
+        ('{"a": 1} trailing', "not valid JSON"),
+        ('{"a": "\\"', "not valid JSON"),
+    ],
+    ids=lambda value: value[:20],
+)
+def test_hostile_arguments_are_a_validation_error_that_goes_back_to_the_model(text: str, says: str) -> None:
+    started = time.monotonic()
+    with pytest.raises(InvalidCall, match=says) as caught:
+        chat(text)
+    assert time.monotonic() - started < 2
+    result = caught.value.result
+    assert isinstance(result.error, ValidationError) and result.error.retryable
+    assert (result.tool, result.call_id) == ("read", "c1")
+
+
+def test_brackets_in_text_are_no_depth() -> None:
+    assert chat(json.dumps({"a": "[{" * 500, "b": '\\"[' * 500})).arguments["a"] == "[{" * 500
+
+
+def test_many_keys_are_read_in_one_go() -> None:
+    started = time.monotonic()
+    assert len(chat(json.dumps({str(n): 1 for n in range(200_000)})).arguments) == 200_000
+    assert time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize("payload", [{}, {"id": 3}, {"name": 3, "function": "x"}, {"function": {"name": None}}])
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_payload_that_is_no_call_is_refused(dialect: DialectName, payload: dict[str, Any]) -> None:
+    with pytest.raises(InvalidCall):
+        exports.parse_call(dialect, payload)
+
+
+# -- results -----------------------------------------------------------------------------------------------------------
+
+CALL = Call("read", {}, "c1", "read")
+
+
+def test_chat_takes_text_only_and_media_are_named() -> None:
+    sent = exports.result_for("openai_chat", CALL, MIXED)
+    assert sent == {
+        "role": "tool",
+        "tool_call_id": "c1",
+        "content": '{"n":1}\n\nsee\n\n[image: image/png, 3 bytes, which cannot be shown here]\n\n'
+        "[audio: audio/wav, 4 bytes, which cannot be shown here]\n\n[resource file:///a]\ninside\n\n[resource file:///b]",
+    }
+
+
+def test_responses_take_text_or_parts() -> None:
+    assert exports.result_for("openai_responses", CALL, ToolResult(output=3)) == {
+        "type": "function_call_output",
+        "call_id": "c1",
+        "output": "3",
+    }
+    parts = exports.result_for("openai_responses", CALL, MIXED)["output"]
+    assert [one["type"] for one in parts] == ["input_text", "input_text", "input_image", *["input_text"] * 3]
+    assert parts[2]["image_url"] == "data:image/png;base64,cG5n"
+
+
+def test_anthropic_takes_blocks_and_an_error_flag() -> None:
+    sent = exports.result_for("anthropic", CALL, MIXED)
+    assert sent["tool_use_id"] == "c1" and "is_error" not in sent
+    assert [one["type"] for one in sent["content"]] == ["text", "text", "image", "text", "text", "text"]
+    assert sent["content"][2]["source"] == {"type": "base64", "media_type": "image/png", "data": "cG5n"}
+    failed = exports.result_for("anthropic", CALL, FAILED)
+    assert failed["is_error"] is True and len(failed["content"]) == 1 and "no such user" in failed["content"][0]["text"]
+    empty = exports.result_for("anthropic", CALL, ToolResult(content=[TextBlock(text="")]))
+    assert empty["content"] == []
+
+
+def test_gemini_takes_an_object_and_inline_pictures() -> None:
+    sent = exports.result_for("gemini", CALL, MIXED)["functionResponse"]
+    assert (sent["name"], sent["id"]) == ("read", "c1")
+    assert sent["response"]["output"] == '{"n":1}' and len(sent["response"]["content"]) == 4
+    assert sent["parts"] == [{"inlineData": {"mimeType": "image/png", "data": "cG5n"}}]
+    failed = exports.result_for("gemini", CALL, FAILED)["functionResponse"]
+    assert failed["response"]["error"]["message"] == "no such user" and "parts" not in failed
+
+
+def test_mcp_takes_everything() -> None:
+    sent = exports.result_for("mcp", CALL, MIXED)
+    assert sent["isError"] is False and sent["structuredContent"] == {"n": 1}
+    assert [one["type"] for one in sent["content"]] == ["text", "text", "image", "audio", "resource", "resource_link"]
+    assert sent["content"][4]["resource"] == {"uri": "file:///a", "mimeType": "text/plain", "text": "inside"}
+    assert exports.result_for("mcp", CALL, ToolResult(output=3))["structuredContent"] == {"result": 3}
+    failed = exports.result_for("mcp", CALL, FAILED)
+    assert failed["isError"] is True and "structuredContent" not in failed
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_every_result_is_json_and_an_error_says_why(dialect: DialectName) -> None:
+    for result in (MIXED, FAILED, ToolResult(), ToolResult(output=[1, "a"])):
+        assert json.loads(json.dumps(exports.result_for(dialect, CALL, result), allow_nan=False))
+    assert "no such user" in json.dumps(exports.result_for(dialect, CALL, FAILED))

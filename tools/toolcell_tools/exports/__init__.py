@@ -1,0 +1,57 @@
+"""Tools in the dialects of model providers and of MCP: declarations in, JSON out, and a report of what was lost.
+
+    from toolcell_tools import base_tools, exports
+
+    export = exports.openai_responses(base_tools(), strict=True)
+    export.tools                       # for the request
+    call = export.parse_call(item)     # of the answer: the tool's own name, arguments as its schema has them
+    export.result_for(call, result)    # for the next request
+    print(export.report)               # every difference between a tool and its export
+
+No provider's SDK is imported.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from toolcell_tools.result import ToolResult
+
+from .calls import Call, InvalidCall
+from .export import Dialect, Export, ProviderTool
+from .for_anthropic import MESSAGES, anthropic
+from .for_gemini import FUNCTIONS, gemini
+from .for_mcp import TOOLS, mcp
+from .for_openai import CHAT, RESPONSES, openai_chat, openai_responses
+from .names import NameMap
+from .report import Finding, Report
+
+__all__ = [
+    "Call",
+    "DialectName",
+    "Export",
+    "Finding",
+    "InvalidCall",
+    "NameMap",
+    "ProviderTool",
+    "Report",
+    "anthropic",
+    "gemini",
+    "mcp",
+    "openai_chat",
+    "openai_responses",
+    "parse_call",
+    "result_for",
+]
+
+DialectName = Literal["openai_chat", "openai_responses", "anthropic", "gemini", "mcp"]
+_DIALECTS: dict[str, Dialect] = {one.name: one for one in (CHAT, RESPONSES, MESSAGES, FUNCTIONS, TOOLS)}
+
+
+def parse_call(dialect: DialectName, payload: Mapping[str, Any]) -> Call:
+    """The call in a payload, without an export: names and arguments as the provider has them. Raises InvalidCall."""
+    return _DIALECTS[dialect].parse_call(payload)
+
+
+def result_for(dialect: DialectName, call: Call, result: ToolResult) -> dict[str, Any]:
+    """A result in the shape that the provider wants, without an export."""
+    return _DIALECTS[dialect].render(call, result, False)

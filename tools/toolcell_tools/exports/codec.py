@@ -1,0 +1,115 @@
+"""Arguments of a strict call and of the tool itself: the way there and back, along the exported schema."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, cast
+
+from .canonical import Schema, target
+from .subset import NULL_IS_ABSENT
+
+__all__ = ["Codec", "unmarked"]
+
+
+class _Validator(Protocol):
+    def is_valid(self, instance: object) -> bool: ...
+
+
+class Codec:
+    """Knows where `null` stands for "left out", and how parameters were renamed.
+
+    `marked` is the exported schema with `NULL_IS_ABSENT` on the objects concerned; where a value may be of several
+    kinds, the first that fits it decides.
+    """
+
+    def __init__(self, marked: Schema, renamed: Mapping[str, str]) -> None:
+        self._schema = marked
+        self.definitions = cast("Schema", marked.get("$defs", {}))
+        self._exported = dict(renamed)
+        self._original = {theirs: mine for mine, theirs in renamed.items()}
+        self._strict = _has_marks(marked)  # otherwise nothing is between them but names
+        self._compiled: dict[int, _Validator] = {}
+
+    def decode(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The tool's own arguments for those of a call to its export."""
+        plain = _Walk(self, _without_nulls, first=False).of(arguments, self._schema) if self._strict else arguments
+        return {self._original.get(name, name): value for name, value in plain.items()}
+
+    def encode(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments as a call to the export would carry them, for conversations that are replayed."""
+        named = {self._exported.get(name, name): value for name, value in arguments.items()}
+        return _Walk(self, _with_nulls, first=True).of(named, self._schema) if self._strict else named
+
+    def validator(self, schema: Schema) -> _Validator:
+        """The compiled validator of one of the kinds that a value may be of."""
+        if id(schema) not in self._compiled:
+            import jsonschema_rs  # only where a strict call has to choose between kinds
+
+            whole = {**schema, "$defs": self.definitions} if self.definitions else schema
+            options = jsonschema_rs.RegexOptions()  # the linear engine: arguments come from a model
+            compiled = jsonschema_rs.Draft202012Validator(whole, pattern_options=options)
+            self._compiled[id(schema)] = cast("_Validator", compiled)
+        return self._compiled[id(schema)]
+
+
+class _Walk:
+    """One way through a value, along the schema. `first`: values are changed before they are compared with a kind."""
+
+    def __init__(
+        self, codec: Codec, change: Callable[[dict[str, Any], Schema], dict[str, Any]], *, first: bool
+    ) -> None:
+        self.codec, self.change, self.first = codec, change, first
+        self.done: dict[tuple[int, int], Any] = {}  # each value against each schema once: kinds can nest
+
+    def of(self, value: Any, schema: Schema) -> Any:
+        if not isinstance(value, dict | list):
+            return value
+        key = id(cast("object", value)), id(schema)
+        if key not in self.done:
+            self.done[key] = self.changed(cast("dict[str, Any] | list[Any]", value), schema)
+        return self.done[key]
+
+    def changed(self, value: dict[str, Any] | list[Any], schema: Schema) -> Any:
+        while "$ref" in schema:
+            schema = cast("Schema", self.codec.definitions[target(schema)])
+        if "anyOf" in schema:
+            for variant in cast("list[Schema]", schema["anyOf"]):
+                compared = self.of(value, variant) if self.first else value
+                if self.codec.validator(variant).is_valid(compared):
+                    return self.of(value, variant)
+            return value
+        if isinstance(value, list):
+            items: object = schema.get("items")
+            return [self.of(one, cast("Schema", items)) for one in value] if isinstance(items, dict) else value
+        properties = cast("Schema", schema.get("properties", {}))
+        given = self.change(value, schema)
+        return {name: self.of(one, properties[name]) if name in properties else one for name, one in given.items()}
+
+
+def _without_nulls(value: dict[str, Any], schema: Schema) -> dict[str, Any]:
+    absent = cast("list[str]", schema.get(NULL_IS_ABSENT, []))
+    return {name: one for name, one in value.items() if one is not None or name not in absent}
+
+
+def _with_nulls(value: dict[str, Any], schema: Schema) -> dict[str, Any]:
+    required = cast("list[str]", schema.get("required", []))
+    return {**value, **{name: None for name in required if name not in value and _takes_null(schema, name)}}
+
+
+def _takes_null(schema: Schema, name: str) -> bool:
+    one = cast("Schema", schema["properties"][name])
+    kinds: object = one.get("type")
+    if kinds == "null" or (isinstance(kinds, list) and "null" in kinds):
+        return True
+    return any(_takes_null({"properties": {name: other}}, name) for other in one.get("anyOf", []))
+
+
+def _has_marks(node: object) -> bool:
+    if isinstance(node, dict):
+        return NULL_IS_ABSENT in node or any(map(_has_marks, cast("Schema", node).values()))
+    return isinstance(node, list) and any(map(_has_marks, cast("list[object]", node)))
+
+
+def unmarked(node: Any) -> Any:
+    """A copy of a marked schema as it leaves this package."""
+    if isinstance(node, dict):
+        return {key: unmarked(value) for key, value in cast("Schema", node).items() if key != NULL_IS_ABSENT}
+    return [unmarked(one) for one in cast("list[object]", node)] if isinstance(node, list) else node

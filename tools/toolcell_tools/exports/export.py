@@ -1,0 +1,225 @@
+"""`Export`: tools as a provider wants them, their names, the report, and the way back for calls and results."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import add
+from typing import Any, Protocol, cast, runtime_checkable
+
+from toolcell_tools.declaration import ToolDeclaration
+from toolcell_tools.result import ToolResult
+
+from .calls import Call, parse_arguments
+from .canonical import Schema, canonical
+from .codec import Codec, unmarked
+from .names import NameMap, NameRule, fit_names
+from .report import Finding, Inexpressible, Report, Unexportable
+from .rewrite import rewritten
+from .roots import flat_root, renamed_parameters
+from .subset import Subset
+
+__all__ = ["Declared", "Dialect", "Entry", "Export", "Parameters", "ProviderTool", "RawCall", "assemble"]
+
+
+@runtime_checkable
+class ProviderTool(Protocol):
+    """A tool that a provider defines and runs, or whose schema its models know: passed through untouched."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def provider(self) -> str: ...
+    @property
+    def definition(self) -> Mapping[str, Any]: ...
+
+
+@runtime_checkable
+class Declared(Protocol):
+    """Anything with a declaration, such as a Tool."""
+
+    @property
+    def declaration(self) -> ToolDeclaration: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RawCall:
+    """A call as the provider's payload has it: the exported name, arguments unread, the id or ""."""
+
+    name: str
+    arguments: object
+    call_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """What is particular to a provider besides schemas. `parse` and `render` know its payloads."""
+
+    name: str
+    providers: frozenset[str]
+    names: NameRule
+    parse: Callable[[Mapping[str, Any]], RawCall]
+    render: Callable[[Call, ToolResult, bool], dict[str, Any]]
+    parameters: NameRule | None = None
+    description_chars: int | None = None
+
+    def parse_call(self, payload: Mapping[str, Any]) -> Call:
+        """The call in a payload, its name and arguments as the provider has them. Raises InvalidCall."""
+        raw = self.parse(payload)
+        arguments = parse_arguments(raw.arguments, raw.name, raw.call_id)
+        return Call(raw.name, arguments, raw.call_id, raw.name)
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """A parameters schema in a dialect: marked for the codec, and what it took to get there."""
+
+    marked: Schema
+    findings: list[Finding] = field(default_factory=list[Finding])
+    renamed: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def schema(self) -> Schema:
+        return cast("Schema", unmarked(self.marked))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tool, written. `wrapped`: its output goes out as `{"result": …}`."""
+
+    tool: dict[str, Any]
+    parameters: Parameters
+    wrapped: bool = False
+
+
+@dataclass(frozen=True)
+class Export:
+    """What a provider's API takes as `tools`, and everything that is needed to understand its answers."""
+
+    dialect: str
+    tools: list[dict[str, Any]]
+    names: NameMap
+    report: Report
+    _dialect: Dialect = field(repr=False)
+    _codecs: Mapping[str, Codec] = field(repr=False)
+    _wrapped: frozenset[str] = field(repr=False)
+
+    def decode(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The tool's own arguments for those of a call; `name` is the exported one or the tool's own.
+
+        Where a strict schema made an optional property required, a `null` that the tool would refuse is left out.
+        """
+        codec = self._codecs.get(self.names.original(name))
+        return arguments if codec is None else codec.decode(arguments)
+
+    def encode(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The other way round, for a conversation that is replayed: the arguments as the exported schema has them."""
+        codec = self._codecs.get(self.names.original(name))
+        return arguments if codec is None else codec.encode(arguments)
+
+    def parse_call(self, payload: Mapping[str, Any]) -> Call:
+        """The call in a provider's payload, with the tool's own name and arguments. Raises InvalidCall."""
+        call = self._dialect.parse_call(payload)
+        name = self.names.original(call.name)
+        return Call(name, self.decode(call.name, call.arguments), call.call_id, call.exported_name)
+
+    def result_for(self, call: Call, result: ToolResult) -> dict[str, Any]:
+        """The result of `call` in the shape that the provider wants to be sent."""
+        return self._dialect.render(call, result, call.name in self._wrapped)
+
+
+def assemble(
+    dialect: Dialect,
+    given: Iterable[ToolDeclaration | Declared | ProviderTool],
+    write: Callable[[ToolDeclaration, str], Entry],
+    arrange: Callable[[list[dict[str, Any]], list[dict[str, Any]]], list[dict[str, Any]]] = add,
+) -> Export:
+    """An export of everything given, in its order. `arrange` puts written and passed tools together."""
+    declarations, foreign = _sorted(given)
+    findings: list[Finding] = []
+    passed = _passed(dialect, foreign, findings)
+    taken = {str(one.definition.get("name", one.name)) for one in passed}
+    names = fit_names((one.name for one in declarations), dialect.names, taken)
+    own: list[dict[str, Any]] = []
+    codecs: dict[str, Codec] = {}
+    wrapped: set[str] = set()
+    for declaration in declarations:
+        name = declaration.name
+        exported = names.exported(name)
+        if exported != name:
+            findings.append(Finding(name, "", "name", "renamed", f"to {exported!r}, a name that {dialect.name} takes"))
+        try:
+            entry = write(_described(dialect, declaration, findings), exported)
+        except Unexportable as problem:
+            findings.append(Finding(name, problem.pointer, problem.keyword, "refused", f"left out: {problem.detail}"))
+            continue
+        own.append(entry.tool)
+        findings.extend(entry.parameters.findings)
+        codecs[name] = Codec(entry.parameters.marked, entry.parameters.renamed)
+        if entry.wrapped:
+            wrapped.add(name)
+    forward = {name: names.exported(name) for name in codecs}
+    forward |= {one.name: str(one.definition.get("name", one.name)) for one in passed}
+    tools = arrange(own, [dict(one.definition) for one in passed])
+    return Export(dialect.name, tools, NameMap(forward), Report(tuple(findings)), dialect, codecs, frozenset(wrapped))
+
+
+def _sorted(
+    given: Iterable[ToolDeclaration | Declared | ProviderTool],
+) -> tuple[list[ToolDeclaration], list[ProviderTool]]:
+    declarations: list[ToolDeclaration] = []
+    foreign: list[ProviderTool] = []
+    for one in given:
+        if isinstance(one, ToolDeclaration):
+            declarations.append(one)
+        elif isinstance(one, ProviderTool):
+            foreign.append(one)
+        else:
+            declarations.append(one.declaration)
+    seen: set[str] = set()
+    for name in [*(one.name for one in declarations), *(one.name for one in foreign)]:
+        if name in seen:
+            raise ValueError(f"two tools are called {name!r}. Rename or prefix one of them before the export.")
+        seen.add(name)
+    return declarations, foreign
+
+
+def _passed(dialect: Dialect, foreign: Sequence[ProviderTool], findings: list[Finding]) -> list[ProviderTool]:
+    passed: list[ProviderTool] = []
+    for one in foreign:
+        if one.provider.lower() in dialect.providers:
+            passed.append(one)
+            findings.append(Finding(one.name, "", "provider", "passed", "its definition is the provider's own"))
+        else:
+            detail = f"left out: a tool of {one.provider}, which {dialect.name} does not have"
+            findings.append(Finding(one.name, "", "provider", "refused", detail))
+    return passed
+
+
+def _described(dialect: Dialect, declaration: ToolDeclaration, findings: list[Finding]) -> ToolDeclaration:
+    limit, said = dialect.description_chars, declaration.description
+    if limit is None or len(said) <= limit:
+        return declaration
+    detail = f"cut to {limit:,} of {len(said):,} characters"
+    findings.append(Finding(declaration.name, "", "description", "narrowed", detail))
+    return declaration.model_copy(update={"description": said[: limit - 1] + "…"})
+
+
+def plain(declaration: ToolDeclaration, dialect: Dialect) -> Parameters:
+    """The parameters as the dialect's lenient mode takes them: the schema itself, its root made an object."""
+    schema, findings = flat_root(declaration.name, canonical(declaration.parameters_schema))
+    schema, renamed, more = renamed_parameters(declaration.name, schema, dialect.parameters)
+    return Parameters(schema, [*findings, *more], renamed)
+
+
+def enforced(declaration: ToolDeclaration, dialect: Dialect, subset: Subset) -> Parameters:
+    """The parameters in the subset that the dialect enforces. Raises Inexpressible."""
+    schema, findings = flat_root(declaration.name, canonical(declaration.parameters_schema))
+    schema, more = rewritten(declaration.name, schema, subset)
+    schema, renamed, last = renamed_parameters(declaration.name, schema, dialect.parameters)
+    return Parameters(schema, [*findings, *more, *last], renamed)
+
+
+def fallback(declaration: ToolDeclaration, problem: Inexpressible, lenient: Parameters, mode: str) -> Parameters:
+    """Lenient parameters in place of enforced ones, with the reason."""
+    detail = f"{mode} cannot express it: {problem.detail}"
+    why = Finding(declaration.name, problem.pointer, problem.keyword, "fallback", detail)
+    return Parameters(lenient.marked, [why, *lenient.findings], lenient.renamed)

@@ -1,0 +1,169 @@
+"""Anthropic's Messages API, with and without strict tool use.
+
+Sources: "Define tools", "Strict tool use" and "Structured outputs: JSON Schema limitations" of the Claude docs; the
+rules for the root and for property names are the API's own error messages.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+from toolcell_tools.content import ImageBlock
+from toolcell_tools.declaration import ToolDeclaration
+from toolcell_tools.result import ToolResult
+
+from .calls import Call, text_of
+from .canonical import Schema, keywords
+from .codec import Codec
+from .export import (
+    Declared,
+    Dialect,
+    Entry,
+    Export,
+    Parameters,
+    ProviderTool,
+    RawCall,
+    assemble,
+    enforced,
+    fallback,
+    plain,
+)
+from .names import NameRule
+from .report import Finding, Inexpressible
+from .results import blocks_of, in_text, output_text
+from .subset import Subset
+
+__all__ = ["MESSAGES", "STRICT", "anthropic"]
+
+STRICT = Subset(
+    keywords=frozenset({"pattern", "minItems"}),
+    formats=keywords("date-time time date duration email hostname uri ipv4 ipv6 uuid"),
+    const=True,
+    default=True,
+    recursion=False,
+    closed=True,
+    most_min_items=1,
+)
+MAX_STRICT_TOOLS = 20  # this and the next two of one request, over all its strict tools
+MAX_OPTIONAL = 24
+MAX_UNIONS = 16
+_IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
+
+
+def anthropic(
+    tools: Iterable[ToolDeclaration | Declared | ProviderTool],
+    strict: bool = False,
+    examples: Mapping[str, Sequence[dict[str, Any]]] | None = None,
+) -> Export:
+    """Tools for the Messages API. With `strict`, those that can be, up to the limits of one request.
+
+    `examples` are arguments of calls by tool name, sent as `input_examples`; one that does not fit is left out, for
+    the API would refuse the request.
+    """
+    room = _Room()
+
+    def write(declaration: ToolDeclaration, name: str) -> Entry:
+        parameters, is_strict = _parameters(declaration, strict, room)
+        tool: dict[str, Any] = {
+            "name": name,
+            "description": declaration.description,
+            "input_schema": parameters.schema,
+        }
+        if is_strict:
+            tool["strict"] = True
+        shown = _examples(declaration, parameters, (examples or {}).get(declaration.name, ()))
+        if shown:
+            tool["input_examples"] = shown
+        return Entry(tool, parameters)
+
+    return assemble(MESSAGES, tools, write)
+
+
+class _Room:
+    """What is left of the limits on the strict tools of one request."""
+
+    def __init__(self) -> None:
+        self.tools, self.optional, self.unions = MAX_STRICT_TOOLS, MAX_OPTIONAL, MAX_UNIONS
+
+    def take(self, schema: Schema) -> None:
+        optional, unions = _counts(schema)
+        for what, count, left in (
+            ("tools", 1, self.tools),
+            ("optional properties", optional, self.optional),
+            ("properties of several types", unions, self.unions),
+        ):
+            if count > left:
+                raise Inexpressible("", "limits", f"{count} more strict {what}, and this request has room for {left}")
+        self.tools, self.optional, self.unions = self.tools - 1, self.optional - optional, self.unions - unions
+
+
+def _counts(schema: object) -> tuple[int, int]:
+    """How many properties are optional, and how many schemas allow several types, below here."""
+    if isinstance(schema, list):
+        each = [_counts(one) for one in cast("list[object]", schema)]
+        return sum(one for one, _ in each), sum(one for _, one in each)
+    if not isinstance(schema, dict):
+        return 0, 0
+    node = cast("Schema", schema)
+    properties = cast("Schema", node.get("properties", {}))
+    below = [*properties.values(), *cast("Schema", node.get("$defs", {})).values(), *node.get("anyOf", [])]
+    optional, unions = _counts([*below, node.get("items")])
+    several = "anyOf" in node or isinstance(node.get("type"), list)
+    return optional + len(properties.keys() - set(node.get("required", []))), unions + several
+
+
+def _parameters(declaration: ToolDeclaration, strict: bool, room: _Room) -> tuple[Parameters, bool]:
+    if not strict:
+        return plain(declaration, MESSAGES), False
+    try:
+        parameters = enforced(declaration, MESSAGES, STRICT)
+        room.take(parameters.schema)
+        return parameters, True
+    except Inexpressible as problem:
+        return fallback(declaration, problem, plain(declaration, MESSAGES), "strict mode"), False
+
+
+def _examples(
+    declaration: ToolDeclaration, parameters: Parameters, examples: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    if not examples:
+        return []
+    import jsonschema_rs
+
+    validator = jsonschema_rs.Draft202012Validator(parameters.schema, pattern_options=jsonschema_rs.RegexOptions())
+    codec = Codec(parameters.marked, parameters.renamed)
+    shown = [codec.encode(one) for one in examples]
+    for index, one in enumerate(shown):
+        if not validator.is_valid(one):
+            detail = f"the example {index} does not fit the schema"
+            parameters.findings.append(Finding(declaration.name, "", "input_examples", "dropped", detail))
+    return [one for one in shown if validator.is_valid(one)]
+
+
+def _parse(payload: Mapping[str, Any]) -> RawCall:
+    return RawCall(text_of(payload, "name"), payload.get("input"), text_of(payload, "id"))
+
+
+def _render(call: Call, result: ToolResult, wrapped: bool) -> dict[str, Any]:
+    """A tool_result block. Text blocks are never empty, for the API refuses those."""
+    content: list[dict[str, Any]] = []
+    text = output_text(result)
+    if text:
+        content.append({"type": "text", "text": text})
+    for block in blocks_of(result):
+        if isinstance(block, ImageBlock) and block.mime_type in _IMAGES:
+            source = {"type": "base64", "media_type": block.mime_type, "data": block.data}
+            content.append({"type": "image", "source": source})
+        elif said := in_text(block):
+            content.append({"type": "text", "text": said})
+    rendered: dict[str, Any] = {"type": "tool_result", "tool_use_id": call.call_id, "content": content}
+    return {**rendered, "is_error": True} if result.is_error else rendered
+
+
+MESSAGES = Dialect(
+    "anthropic",
+    frozenset({"anthropic"}),
+    NameRule("a-zA-Z0-9_-", "a-zA-Z0-9_-", 64),
+    _parse,
+    _render,
+    parameters=NameRule("a-zA-Z0-9_.-", "a-zA-Z0-9_.-", 64),
+)

@@ -1,0 +1,120 @@
+"""Model Context Protocol: entries of `tools/list`, params of `tools/call`, and results (specification 2025-11-25)."""
+
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from typing import Any, cast
+
+from toolcell_tools.content import AudioBlock, Content, ImageBlock, ResourceBlock
+from toolcell_tools.declaration import ToolDeclaration
+from toolcell_tools.result import ToolResult
+
+from .calls import Call, text_of
+from .canonical import Schema, canonical
+from .export import Declared, Dialect, Entry, Export, Parameters, ProviderTool, RawCall, assemble
+from .merge import types_of
+from .names import NameRule
+from .report import Finding, Unexportable
+from .results import blocks_of, output_text
+
+__all__ = ["TOOLS", "mcp"]
+
+
+def mcp(tools: Iterable[ToolDeclaration | Declared | ProviderTool]) -> Export:
+    """Tools as a server lists them. Schemas go out as they are, but for a root that does not say it is an object."""
+
+    def write(declaration: ToolDeclaration, name: str) -> Entry:
+        parameters = _parameters(declaration)
+        tool: dict[str, Any] = {
+            "name": name,
+            "description": declaration.description,
+            "inputSchema": parameters.schema,
+            "annotations": _annotations(declaration),
+            "_meta": _meta(declaration),
+        }
+        if declaration.annotations.title is not None:
+            tool["title"] = declaration.annotations.title
+        if declaration.output_schema is None:
+            return Entry(tool, parameters)
+        tool["outputSchema"], wrapped = _output(declaration, parameters.findings)
+        return Entry(tool, parameters, wrapped)
+
+    return assemble(TOOLS, tools, write)
+
+
+def _parameters(declaration: ToolDeclaration) -> Parameters:
+    schema = deepcopy(declaration.parameters_schema)
+    kinds = types_of(schema)
+    if kinds == ["object"]:
+        return Parameters(schema)
+    if kinds is not None and "object" not in kinds:
+        raise Unexportable("/type", "type", f"arguments are an object, and the schema wants {' or '.join(kinds)}")
+    finding = Finding(declaration.name, "/type", "type", "rewritten", '"object", which the root must say')
+    return Parameters({**schema, "type": "object"}, [finding])
+
+
+def _annotations(declaration: ToolDeclaration) -> dict[str, Any]:
+    given = declaration.annotations
+    hints = {
+        "title": given.title,
+        "readOnlyHint": given.read_only,
+        "destructiveHint": given.destructive,
+        "idempotentHint": given.idempotent,
+        "openWorldHint": given.open_world,
+    }
+    return {key: value for key, value in hints.items() if value is not None}
+
+
+def _meta(declaration: ToolDeclaration) -> dict[str, Any]:
+    """What MCP has no field for."""
+    return {
+        "toolcell/version": declaration.version,
+        "toolcell/tier": declaration.tier.value,
+        "toolcell/fingerprint": declaration.fingerprint,
+        "toolcell/edit": declaration.annotations.edit,
+        "toolcell/sequential": bool(declaration.annotations.sequential),
+        "toolcell/placement": declaration.placement,
+    }
+
+
+def _output(declaration: ToolDeclaration, findings: list[Finding]) -> tuple[Schema, bool]:
+    """An output schema whose root is an object; anything else goes into `{"result": …}`."""
+    given = declaration.output_schema or {}
+    if types_of(given) == ["object"]:
+        return deepcopy(given), False
+    schema = canonical(given)
+    definitions = schema.pop("$defs", None)
+    findings.append(Finding(declaration.name, "", "outputSchema", "rewritten", 'wrapped as {"result": …}'))
+    wrapped: Schema = {"type": "object", "properties": {"result": schema}, "required": ["result"]}
+    return ({**wrapped, "$defs": definitions} if definitions else wrapped), True
+
+
+def _parse(payload: Mapping[str, Any]) -> RawCall:
+    """The params of tools/call; the id is the JSON-RPC request's, which they do not hold."""
+    return RawCall(text_of(payload, "name"), payload.get("arguments"), "")
+
+
+def _render(call: Call, result: ToolResult, wrapped: bool) -> dict[str, Any]:
+    """A CallToolResult. Output that is no object is structured as `{"result": …}`."""
+    text = output_text(result)
+    content: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
+    content.extend(map(_block, blocks_of(result)))
+    rendered: dict[str, Any] = {"content": content, "isError": result.is_error}
+    if not result.is_error and (wrapped or result.output is not None):
+        output: object = result.output
+        whole = isinstance(output, dict) and not wrapped
+        rendered["structuredContent"] = cast("Any", output) if whole else {"result": output}
+    return rendered
+
+
+def _block(block: Content) -> dict[str, Any]:
+    if isinstance(block, ImageBlock | AudioBlock):
+        return {"type": block.type, "data": block.data, "mimeType": block.mime_type}
+    if isinstance(block, ResourceBlock):
+        kind = {} if block.mime_type is None else {"mimeType": block.mime_type}
+        if block.text is None:
+            return {"type": "resource_link", "uri": block.uri, "name": block.uri, **kind}
+        return {"type": "resource", "resource": {"uri": block.uri, "text": block.text, **kind}}
+    return {"type": "text", "text": block.text}
+
+
+TOOLS = Dialect("mcp", frozenset(), NameRule("A-Za-z0-9_.-", "A-Za-z0-9_.-", 128), _parse, _render)

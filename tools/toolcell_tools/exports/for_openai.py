@@ -1,0 +1,218 @@
+"""OpenAI's two dialects, Chat Completions and Responses, each with and without strict schemas.
+
+Sources: "Function calling" and "Structured Outputs: supported schemas" of OpenAI's API guides, as of 2026-02; the rules
+for the root are the API's own error message.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+from toolcell_tools.content import ImageBlock
+from toolcell_tools.declaration import ToolDeclaration
+from toolcell_tools.result import ToolResult
+
+from .calls import Call, InvalidCall, text_of
+from .canonical import MANY, NAMED, ONE, Schema, keywords, target
+from .export import (
+    Declared,
+    Dialect,
+    Entry,
+    Export,
+    Parameters,
+    ProviderTool,
+    RawCall,
+    assemble,
+    enforced,
+    fallback,
+    plain,
+)
+from .merge import types_of
+from .names import NameRule
+from .report import Finding, Inexpressible
+from .results import blocks_of, in_text, output_text
+from .subset import Subset
+
+__all__ = ["CHAT", "RESPONSES", "STRICT", "openai_chat", "openai_responses"]
+
+STRICT = Subset(
+    keywords=keywords("pattern minimum maximum exclusiveMinimum exclusiveMaximum multipleOf minItems maxItems"),
+    formats=keywords("date-time time date duration email hostname ipv4 ipv6 uuid"),
+    const=True,
+    closed=True,
+    all_required=True,
+)
+MAX_PROPERTIES = 5_000
+MAX_LEVELS = 10
+MAX_ENUM_VALUES = 1_000
+MAX_CHARS = 120_000  # of names, enum and const values together
+MANY_VALUES, MAX_MANY_CHARS = 250, 15_000  # one string enum of more values may have so many characters
+_NAMES = NameRule("a-zA-Z0-9_-", "a-zA-Z0-9_-", 64)
+
+
+def openai_chat(tools: Iterable[ToolDeclaration | Declared | ProviderTool], strict: bool = False) -> Export:
+    """Tools for Chat Completions. With `strict`, those that can be; the report names the others and why."""
+
+    def write(declaration: ToolDeclaration, name: str) -> Entry:
+        parameters, is_strict = _parameters(declaration, CHAT, strict)
+        function: dict[str, Any] = {
+            "name": name,
+            "description": declaration.description,
+            "parameters": parameters.schema,
+        }
+        if is_strict:
+            function["strict"] = True
+        return Entry({"type": "function", "function": function}, parameters)
+
+    return assemble(CHAT, tools, write)
+
+
+def openai_responses(tools: Iterable[ToolDeclaration | Declared | ProviderTool], strict: bool = False) -> Export:
+    """Tools for the Responses API, where `strict` is always said, for its default there is true."""
+
+    def write(declaration: ToolDeclaration, name: str) -> Entry:
+        parameters, is_strict = _parameters(declaration, RESPONSES, strict)
+        tool: dict[str, Any] = {
+            "type": "function",
+            "name": name,
+            "description": declaration.description,
+            "parameters": parameters.schema,
+            "strict": is_strict,
+        }
+        return Entry(tool, parameters)
+
+    return assemble(RESPONSES, tools, write)
+
+
+def _parameters(declaration: ToolDeclaration, dialect: Dialect, strict: bool) -> tuple[Parameters, bool]:
+    if not strict:
+        return _lenient(declaration, dialect), False
+    try:
+        parameters = enforced(declaration, dialect, STRICT)
+        _measure(parameters.schema)
+        return parameters, True
+    except Inexpressible as problem:
+        return fallback(declaration, problem, _lenient(declaration, dialect), "strict mode"), False
+
+
+def _lenient(declaration: ToolDeclaration, dialect: Dialect) -> Parameters:
+    parameters = plain(declaration, dialect)
+    findings = list(parameters.findings)
+    return Parameters(_with_items(parameters.marked, "", declaration.name, findings), findings, parameters.renamed)
+
+
+def _with_items(schema: Schema, at: str, tool: str, findings: list[Finding]) -> Schema:
+    """Every array says what its items are: "array schema missing items" is an error even without strict."""
+    result: Schema = {}
+    for key, value in schema.items():
+        below = f"{at}/{key}"
+        if key in ONE and isinstance(value, dict):
+            result[key] = _with_items(cast("Schema", value), below, tool, findings)
+        elif key in MANY:
+            result[key] = [
+                _with_items(one, f"{below}/{index}", tool, findings)
+                for index, one in enumerate(cast("list[Schema]", value))
+            ]
+        elif key in NAMED or key == "$defs":
+            named = cast("dict[str, Schema]", value)
+            result[key] = {name: _with_items(one, f"{below}/{name}", tool, findings) for name, one in named.items()}
+        else:
+            result[key] = value
+    if "array" in (types_of(schema) or []) and "items" not in schema:
+        result["items"] = {}
+        findings.append(Finding(tool, at, "items", "rewritten", "{}, which an array must say"))
+    return result
+
+
+def _measure(schema: Schema) -> None:
+    """Raise Inexpressible for what is larger than a strict schema may be."""
+    size = _Size(cast("dict[str, Schema]", schema.get("$defs", {})))
+    size.count({key: value for key, value in schema.items() if key != "$defs"})
+    for name, definition in size.definitions.items():
+        size.chars += len(name)
+        size.count(definition)
+    for what, count, most in (
+        ("properties", size.properties, MAX_PROPERTIES),
+        ("enum values", size.values, MAX_ENUM_VALUES),
+        ("characters in names and enum values", size.chars, MAX_CHARS),
+        ("levels of nesting", size.levels(schema, ()), MAX_LEVELS),
+        ("characters in an enum of more than 250 values", size.long_enum, MAX_MANY_CHARS),
+    ):
+        if count > most:
+            raise Inexpressible("", "limits", f"{count:,} {what}, and {most:,} is the most")
+
+
+class _Size:
+    def __init__(self, definitions: dict[str, Schema]) -> None:
+        self.definitions = definitions
+        self.properties = self.values = self.chars = self.long_enum = 0
+        self.known: dict[str, int] = {}
+
+    def count(self, schema: Schema) -> None:
+        for name, one in cast("dict[str, Schema]", schema.get("properties", {})).items():
+            self.properties += 1
+            self.chars += len(name)
+            self.count(one)
+        values = cast("list[Any]", schema.get("enum", []))
+        strings = sum(len(one) for one in [*values, schema.get("const")] if isinstance(one, str))
+        self.values += len(values)
+        self.chars += strings
+        if len(values) > MANY_VALUES:
+            self.long_enum = max(self.long_enum, strings)
+        for one in (*cast("list[Schema]", schema.get("anyOf", [])), *_items(schema)):
+            self.count(one)
+
+    def levels(self, schema: Schema, inside: tuple[str, ...]) -> int:
+        """How deep objects and arrays stand in each other; a reference back to where one is counts as none."""
+        if "$ref" in schema:
+            name = target(schema)
+            if name in inside:
+                return 0
+            if name not in self.known:
+                self.known[name] = self.levels(self.definitions[name], (*inside, name))
+            return self.known[name]
+        below = [*cast("dict[str, Schema]", schema.get("properties", {})).values(), *_items(schema)]
+        own = 1 + max((self.levels(one, inside) for one in below), default=0) if below else 0
+        return max(own, *(self.levels(one, inside) for one in schema.get("anyOf", [])), 0)
+
+
+def _items(schema: Schema) -> list[Schema]:
+    return [cast("Schema", schema["items"])] if isinstance(schema.get("items"), dict) else []
+
+
+def _parse_chat(payload: Mapping[str, Any]) -> RawCall:
+    function: object = payload.get("function")
+    if not isinstance(function, Mapping):
+        raise InvalidCall("The tool call has no function.", call_id=str(payload.get("id", "")))
+    found = cast("Mapping[str, Any]", function)
+    return RawCall(text_of(found, "name"), found.get("arguments"), text_of(payload, "id"))
+
+
+def _parse_response(payload: Mapping[str, Any]) -> RawCall:
+    return RawCall(text_of(payload, "name"), payload.get("arguments"), text_of(payload, "call_id"))
+
+
+def _render_chat(call: Call, result: ToolResult, wrapped: bool) -> dict[str, Any]:
+    """A tool message. It takes text only, so media are named and not shown."""
+    parts = [output_text(result), *map(in_text, blocks_of(result))]
+    return {"role": "tool", "tool_call_id": call.call_id, "content": "\n\n".join(part for part in parts if part)}
+
+
+def _render_response(call: Call, result: ToolResult, wrapped: bool) -> dict[str, Any]:
+    """A function_call_output item: text, or parts where there are pictures."""
+    parts: list[dict[str, Any]] = []
+    text = output_text(result)
+    if text:
+        parts.append({"type": "input_text", "text": text})
+    for block in blocks_of(result):
+        if isinstance(block, ImageBlock):
+            parts.append({"type": "input_image", "image_url": f"data:{block.mime_type};base64,{block.data}"})
+        else:
+            parts.append({"type": "input_text", "text": in_text(block)})
+    output: object = text if len(parts) <= 1 and text else parts
+    return {"type": "function_call_output", "call_id": call.call_id, "output": output}
+
+
+CHAT = Dialect("openai_chat", frozenset({"openai"}), _NAMES, _parse_chat, _render_chat, None, description_chars=1_024)
+RESPONSES = Dialect(
+    "openai_responses", frozenset({"openai"}), _NAMES, _parse_response, _render_response, None, description_chars=1_024
+)

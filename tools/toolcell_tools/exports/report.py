@@ -1,0 +1,76 @@
+"""What an export did to each tool: every place where a dialect says less, more or something else than the original."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["Action", "Finding", "Inexpressible", "Report", "Unexportable"]
+
+Action = Literal["dropped", "widened", "narrowed", "rewritten", "moved", "renamed", "fallback", "refused", "passed"]
+
+
+class Inexpressible(Exception):
+    """Something that the dialect's enforced mode has no words for; the tool is exported in its lenient mode."""
+
+    def __init__(self, pointer: str, keyword: str, detail: str) -> None:
+        super().__init__(f"{pointer or '/'}: {keyword}: {detail}")
+        self.pointer, self.keyword, self.detail = pointer, keyword, detail
+
+
+class Unexportable(Exception):
+    """A schema that no dialect can take; the tool is left out of the export, and the report says so."""
+
+    def __init__(self, pointer: str, keyword: str, detail: str) -> None:
+        super().__init__(f"{pointer or '/'}: {keyword}: {detail}")
+        self.pointer, self.keyword, self.detail = pointer, keyword, detail
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One difference between a tool and its export.
+
+    `pointer` is the JSON Pointer of the place in the parameters schema (its definitions read as below `/$defs`), empty
+    for the tool as a whole. `loosens`: the exported schema may accept arguments here that the original rejects.
+    `tightens`: it may reject arguments that the original accepts.
+    """
+
+    tool: str
+    pointer: str
+    keyword: str
+    action: Action
+    detail: str
+    loosens: bool = False
+    tightens: bool = False
+
+    def __str__(self) -> str:
+        effects = [word for word, on in (("looser", self.loosens), ("tighter", self.tightens)) if on]
+        effect = f" [{', '.join(effects)}]" if effects else ""
+        return f"{self.tool}{self.pointer}: {self.keyword} {self.action}: {self.detail}{effect}"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All findings of an export, tool by tool; `str(report)` has a line for each."""
+
+    findings: tuple[Finding, ...] = ()
+
+    def of(self, tool: str) -> tuple[Finding, ...]:
+        """The findings about one tool, by its original name."""
+        return tuple(one for one in self.findings if one.tool == tool)
+
+    def loosens(self, tool: str) -> bool:
+        """Whether the exported schema may accept what the original rejects."""
+        return any(one.loosens for one in self.of(tool))
+
+    def tightens(self, tool: str) -> bool:
+        """Whether the exported schema may reject what the original accepts."""
+        return any(one.tightens for one in self.of(tool))
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self.findings)
+
+    def __len__(self) -> int:
+        return len(self.findings)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.findings))

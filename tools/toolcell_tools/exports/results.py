@@ -1,0 +1,31 @@
+"""What a result holds beside its output, for providers that take less than all of it."""
+
+from collections.abc import Iterable
+
+from toolcell_tools.content import AudioBlock, Content, ImageBlock, ResourceBlock
+from toolcell_tools.result import ToolResult
+
+__all__ = ["blocks_of", "in_text", "output_text"]
+
+
+def output_text(result: ToolResult) -> str:
+    """The output or the error as text; "" where the content blocks are the whole answer."""
+    if result.error is None and result.output is None and result.content:
+        return ""
+    return result.for_model()
+
+
+def blocks_of(result: ToolResult) -> Iterable[Content]:
+    """The content blocks; none with an error, whose message is the answer."""
+    return () if result.is_error else result.content
+
+
+def in_text(block: Content) -> str:
+    """A block in words: text as it is, media as a note that there is one."""
+    if isinstance(block, ResourceBlock):
+        return f"[resource {block.uri}]" if block.text is None else f"[resource {block.uri}]\n{block.text}"
+    if isinstance(block, ImageBlock | AudioBlock):
+        kind = "image" if isinstance(block, ImageBlock) else "audio"
+        size = len(block.data) * 3 // 4 - block.data[-2:].count("=")
+        return f"[{kind}: {block.mime_type}, {size:,} bytes, which cannot be shown here]"
+    return block.text
