@@ -25,7 +25,5 @@ class OutputSchema:
         if not found:
             return None
         path = "$" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in found[0].path)
-        message = (
-            f"The tool {self._tool!r} returned what its output schema does not allow, at {path}: {explained(found)}"
-        )
+        message = f"The tool {self._tool!r} returned what its output schema does not allow: {explained(found)}"
         return ExecutionError(message=message[:MAX_MESSAGE_CHARS], data={"path": path[:MAX_MESSAGE_CHARS]})

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from toolcell_tools.definition import Tool
 from toolcell_tools.failures import ToolFailure
+from toolcell_tools.function import as_tool
 from toolcell_tools.typed import TypedTool
 
 
@@ -18,8 +19,8 @@ def describe_module(module: str, directory: str) -> list[dict[str, Any]]:
         raise ToolFailure(f"importing it failed: {type(error).__name__}: {error}") from error
     described: list[dict[str, Any]] = []
     for attribute, found in vars(imported).items():
-        tool = _tool(found)
-        if tool is not None and not attribute.startswith("_"):
+        if isinstance(found, (Tool, TypedTool)) and not attribute.startswith("_"):
+            tool = as_tool(cast("object", found))
             described.append(
                 {
                     "attribute": attribute,
@@ -29,14 +30,6 @@ def describe_module(module: str, directory: str) -> list[dict[str, Any]]:
                 }
             )
     return described
-
-
-def _tool(found: object) -> Tool[..., Any] | None:
-    match found:
-        case TypedTool(tool=tool) | (Tool() as tool):
-            return cast("Tool[..., Any]", tool)
-        case _:
-            return None
 
 
 def add_to_path(directory: str) -> None:

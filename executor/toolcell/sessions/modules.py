@@ -23,6 +23,7 @@ from toolcell_tools.definition import Tool
 from toolcell_tools.dynamic import DynamicTool, dynamic_tool
 from toolcell_tools.failures import ToolDefinitionError
 from toolcell_tools.options import Lifetime
+from toolcell_tools.preview import Previewer
 from toolcell_tools.session_info import SessionInfo
 from toolcell_tools.toolsets import AnyTool, Toolset, ToolsetError
 
@@ -96,15 +97,8 @@ class ModuleTool(DynamicTool):
     def has_preview(self) -> bool:
         return self._remote_preview
 
-    def _preview_function(self) -> NoReturn:
-        raise AssertionError("the preview is in the cell")
-
-    def _derive(self, localns: Mapping[str, object] | None) -> Any:
-        remote, self._remote_preview = self._remote_preview, False  # there is no function to check
-        try:
-            return super()._derive(localns)
-        finally:
-            self._remote_preview = remote
+    def _preview_function(self) -> Previewer:
+        return Previewer(self.name, _elsewhere, "arguments")  # stands for the one in the cell
 
     def _declared(self, derived: Any) -> ToolDeclaration:
         declaration = super()._declared(derived)
