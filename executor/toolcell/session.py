@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+import os
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -96,6 +97,7 @@ class Session:
         self.agent_id = agent_id
         self.parent = parent
         self.workspace = workspace
+        self._workspace_path = str(workspace)
         self.grants = grants
         self.profile = profile
         self.channel = channel
@@ -309,7 +311,7 @@ class Session:
 
     def route(self, tool: Tool[..., Any]) -> Route:
         """Where calls of this tool go, worked out once, and again where another directory is the workspace now."""
-        inode = _inode(self.workspace)
+        inode = _inode(self._workspace_path)
         if inode != self._inode:
             self._routes.clear()
             self._previews.clear()
@@ -398,7 +400,7 @@ class Session:
             "session_id": self.id,
             "agent_id": self.agent_id,
             "session_kind": self.kind.value,
-            "workspace_root": str(self.workspace),
+            "workspace_root": self._workspace_path,
             "config": self.config,
             "values": self.values,
             "attempt": call.attempt,
@@ -417,7 +419,7 @@ class Session:
             exclusive=route.exclusive,
             listener=_Listener(self, route, on_progress),
             waiter=self._supervisor.new_waiter(),
-            gone=anyio.Event(),
+            gone=None if watch is None else anyio.Event(),
             watched=watch is not None,
         )
         if watch is not None:
@@ -551,10 +553,10 @@ def new_session_id(kind: SessionKind) -> str:
     return f"{kind.value}-{uuid.uuid4().hex[:12]}"
 
 
-def _inode(path: Path) -> tuple[int, int]:
+def _inode(path: str) -> tuple[int, int]:
     """Device and inode; zeros where nothing is there, which the cell that is made then says."""
     try:
-        info = path.lstat()
+        info = os.lstat(path)
     except OSError:
         return 0, 0
     return info.st_dev, info.st_ino

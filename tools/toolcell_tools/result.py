@@ -1,7 +1,7 @@
 """ToolResult: everything a call came to, for the model, for people and for the books."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from pydantic_core import from_json, to_json
@@ -18,6 +18,22 @@ FOR_MODEL_BYTES = 100_000  # about 25,000 tokens, the most that coding agents le
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def constructed(model: type[M], /, **fields: Any) -> M:
+    """`model` with these fields, which are all it has and known to be right: `model_construct`, ten times as fast."""
+    made = model.__new__(model)
+    _set(made, "__dict__", fields)
+    _set(made, "__pydantic_fields_set__", set(fields))
+    _set(made, "__pydantic_extra__", None)
+    _set(made, "__pydantic_private__", None)
+    return made
+
+
+_set = object.__setattr__
 
 
 class Usage(_Frozen):
@@ -114,8 +130,8 @@ class ToolResult(_Frozen):
 
         Only `artifacts` and `content`, which may be dicts fresh from a cell, are validated, if there are any.
         """
-        return cls.model_construct(
-            _ALL_FIELDS,
+        return constructed(
+            cls,
             schema_version=SCHEMA_VERSION,
             output=output,
             display=display,
@@ -210,6 +226,5 @@ def _bounded(encoded: bytes, max_bytes: int, whole: Artifact | None) -> str:
     return f"{head}\n[… {note} …]\n{tail}"
 
 
-_ALL_FIELDS = set(ToolResult.model_fields)
 _ARTIFACTS: TypeAdapter[list[Artifact]] = TypeAdapter(list[Artifact])
 _CONTENT: TypeAdapter[list[Content]] = TypeAdapter(list[Content])

@@ -7,6 +7,7 @@ import stat
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
@@ -35,7 +36,12 @@ class Entry:
 
 class _Rooted:
     def __init__(self, root: StrPath) -> None:
-        self.root = Path(os.path.realpath(root))
+        self._given = root
+
+    @cached_property
+    def root(self) -> Path:
+        """The real path of the workspace, found when it is first asked for: most calls never do."""
+        return Path(os.path.realpath(self._given))
 
     def resolve(self, path: StrPath) -> Path:
         """The real, absolute path that `path` names; raises ToolFailure unless it lies in the workspace."""

@@ -21,6 +21,7 @@ MAX_TOLD = 5
 async def audit(session: "Session", run: Run, guarded: Guarded, watch: Watch) -> None:
     """When no process of the call is left: see what it did to protected names, and put it on record."""
     pool = session.pool
+    assert run.gone is not None  # as for every call that is watched
     await run.gone.wait()
     with anyio.CancelScope(shield=True):
         try:

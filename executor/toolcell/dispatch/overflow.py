@@ -21,6 +21,8 @@ from toolcell_tools.result import ToolResult
 
 _log = logging.getLogger("toolcell")
 FOLDER = ".toolcell"
+MOST_JSON = 8
+"""A byte of msgpack is no more bytes of JSON: a control character is six, a short number with its comma five."""
 KEEP_BYTES = 512 * 1024 * 1024  # 32 results of the largest size that the limits allow by default
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -42,7 +44,10 @@ class Overflow:
         `workspace` is None where the session may not both read and write it. What cannot be written there (a tool put a
         link or a file in the way) goes to the store. Where no file can be written at all, `result` is as it was.
         """
-        if result.error is not None or len(result.encoded()) <= self._model_bytes:
+        received = result.usage.received_bytes
+        if result.error is not None or 0 < received * MOST_JSON <= self._model_bytes:
+            return result
+        if len(result.encoded()) <= self._model_bytes:
             return result
         try:
             artifact = await to_thread.run_sync(self._write, result, workspace)

@@ -66,7 +66,7 @@ async def attempt(session: "Session", call: ToolCall, *, timeout: float | None, 
     arguments = session.validator(tool).check(call.arguments)
     if isinstance(arguments, ValidationError):
         return _refused(session, call, tool, arguments)
-    call = replace(call, arguments=arguments, declaration=tool.declaration)
+    call = ToolCall(call.id, call.tool, arguments, call.attempt, call.session, tool.declaration)
     # before hooks
     if session.hooks:
         hooked, denied = await hooks.before(session.hooks, call)

@@ -49,6 +49,8 @@ class TierPolicy:
                 raise UsageError(f"TierPolicy has no such decision: {value!r}. Use 'allow', 'ask' or 'deny'.")
 
     def decide(self, call: ToolCall, declaration: ToolDeclaration, session: SessionInfo) -> Decision:
+        if not (self.tools or self.kinds or self.agents or self.channels):
+            return self._of_tier(declaration.tier)
         own = self.tools.get(declaration.name)
         decisions: list[Decision] = [own if own is not None else self._of_tier(declaration.tier)]
         for more in (

@@ -27,7 +27,7 @@ from toolcell_tools.errors import (
     ToolError,
     ValidationError,
 )
-from toolcell_tools.result import CapturedOutput, SandboxSummary, ToolResult, Usage
+from toolcell_tools.result import CapturedOutput, SandboxSummary, ToolResult, Usage, constructed
 
 from .failure import returned_failure
 
@@ -56,7 +56,8 @@ def result_of(
     attempts: int,
 ) -> ToolResult:
     """The result of a call that reached the pool."""
-    usage = Usage.model_construct(
+    usage = constructed(
+        Usage,
         wall_s=outcome.wall_s,
         queue_s=outcome.queue_s,
         cpu_s=outcome.cpu_s,
@@ -64,8 +65,8 @@ def result_of(
         memory_bytes=outcome.memory_bytes,
         processes=outcome.tasks,
         attempts=attempts,
-        sent_bytes=0,
-        received_bytes=0,
+        sent_bytes=outcome.sent_bytes,
+        received_bytes=outcome.received_bytes,
     )
     common: dict[str, Any] = {
         "usage": usage,

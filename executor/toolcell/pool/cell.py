@@ -126,6 +126,7 @@ class Cell:
         self._call_pid = 0
         self._status_fd = -1
         self._cpu_before = 0.0
+        self._sent = self._received = 0  # bytes, in the call that runs
         self._peak_before = self._rss_before = 0  # of a kept process, when its status was last read
         self._listener: socket.socket | None = None  # where the cell connects to its proxy, if its profile has one
         self._listening = False
@@ -261,12 +262,17 @@ class Cell:
         if self._kept:
             self._cpu_before = self._cpu_clock()
         self._listen()
+        self._sent = self._received = 0
+        self._write(buffers)
+
+    def _write(self, buffers: list[bytes]) -> None:
+        self._sent += sum(map(len, buffers))
         self._to_call.write(buffers)
 
     def reply(self, run: Run, request: int, ok: bool, value: Field) -> None:
         """Answer a handle request of the running call; too late is no error."""
         if self.run is run and run.outcome is None and self.state is CellState.BUSY:
-            self._to_call.write(self._link.send(Reply(self._link.seq, request, ok, value)))
+            self._write(self._link.send(Reply(self._link.seq, request, ok, value)))
 
     def cancel(self, run: Run) -> None:
         """The caller is gone: tell the tool, and end the call a moment later."""
@@ -346,6 +352,7 @@ class Cell:
         now = time.monotonic()
         if self._kept and now - run.started_at > SHORT_CALL_S:  # of others, the sweep is the end
             self.evidence.settle()
+        outcome.sent_bytes, outcome.received_bytes = self._sent, self._received
         outcome.stdout = self._stdout.take()
         outcome.stderr = self._stderr.take()
         self._stop_listening()
@@ -360,7 +367,7 @@ class Cell:
     def _gone(self) -> None:
         """No process of the call that ended is left."""
         run, self._leaving = self._leaving, None
-        if run is not None:
+        if run is not None and run.gone is not None:
             run.gone.set()
 
     def _recycle(self) -> None:
@@ -385,10 +392,14 @@ class Cell:
             self.kill()
 
     def _handle_ready(self) -> None:
-        ready = {fd for fd, _event in self._epoll.poll(0)} if not self._epoll.closed else ()
-        for fd, handler in list(self._handlers.items()) if ready else ():
-            if fd in ready and not self._epoll.closed:
-                handler()
+        events = self._epoll.poll(0) if not self._epoll.closed else ()
+        if len(events) == 1:
+            self._handlers[events[0][0]]()
+        elif events:
+            ready = {fd for fd, _event in events}
+            for fd, handler in list(self._handlers.items()):
+                if fd in ready and not self._epoll.closed:
+                    handler()
 
     def _on_frames(self, *, whole: bool = False) -> None:
         """Read once, so that a flood of frames shares the loop with other cells; or all that is there."""
@@ -398,6 +409,7 @@ class Cell:
                 if data is not None:  # every writer is gone, and the init is one of them: its pidfd says the rest
                     self._unwatch(self._frames_fd)
                 return
+            self._received += len(data)
             for event in self._link.receive(data):
                 self._on_frame(event)
             if not whole or len(data) < PIPE_BYTES:

@@ -38,6 +38,16 @@ class CellKey:
     workspace: tuple[int, int] = (0, 0)
     protected: str = ""
 
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        parts = (self.session_id, self.grants, self.limits, self.kept_tool, self.code, self.workspace, self.protected)
+        object.__setattr__(self, "_hash", hash(parts))
+
+    def __hash__(self) -> int:
+        """Worked out once: a key is looked up several times in each call."""
+        return self._hash
+
     def replaces(self, other: "CellKey") -> bool:
         """Whether no call will ask for a cell of the other key any more: what is protected there has changed since."""
         return self.protected != other.protected and replace(self, protected=other.protected) == other
@@ -86,6 +96,8 @@ class Outcome:
     max_rss_bytes: int = 0  # of the call process, or of the largest that it has waited for
     memory_bytes: int = 0  # of the whole tree, at its peak; 0 where nothing counted it
     tasks: int = 0  # most processes and threads at once, as far as the watch saw
+    sent_bytes: int = 0  # over the call's pipes, replies and reports among them
+    received_bytes: int = 0
     stdout: Captured = EMPTY
     stderr: Captured = EMPTY
 
@@ -146,7 +158,7 @@ class Run:
         exclusive: str,
         listener: Listener,
         waiter: Waiter[object],
-        gone: anyio.Event,
+        gone: anyio.Event | None,
         watched: bool = False,
     ) -> None:
         self.call_id = call_id
@@ -160,7 +172,7 @@ class Run:
         self.exclusive = exclusive  # runs with the same non-empty word do not overlap
         self.listener = listener
         self.waiter = waiter
-        self.gone = gone  # set when no process of the call is left, kept ones aside
+        self.gone = gone  # set when no process of the call is left, kept ones aside; None where nobody waits
         self.watched = watched  # it stays exclusive until `Pool.release`, which comes after the audit
         self.started_at = 0.0
         self.cell: Cell | None = None
@@ -180,6 +192,6 @@ class Run:
         outcome.queue_s = started - self.queued_at
         self.outcome = outcome
         self.waiter.set(outcome)
-        if self.cell is None:
+        if self.cell is None and self.gone is not None:
             self.gone.set()
         return True

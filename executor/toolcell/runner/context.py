@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,6 +18,10 @@ from . import handles
 from .link import Link
 
 LOG_CHARS = 16_000
+# As the call carries them: plain strings, whose hash costs nothing.
+_READ, _WRITE, _EXEC = Capability.READ.value, Capability.WRITE.value, Capability.EXEC.value
+_CHANNEL, _WEB = Capability.CHANNEL.value, Capability.WEB.value
+_MEMORY_READ, _MEMORY_WRITE = Capability.MEMORY_READ.value, Capability.MEMORY_WRITE.value
 
 
 class LinkReporter:
@@ -45,13 +50,18 @@ def _text(value: object) -> str:
     return str(value).encode("utf-8", "replace").decode()[:LOG_CHARS]
 
 
+@lru_cache(maxsize=4)
+def _path(text: str) -> Path:
+    return Path(text)
+
+
 def build(call: Call, link: Link, protects: Protects) -> ToolContext:
     """The context of `call`. What is granted comes in the call; what the kernel lets through was settled at
     lockdown. `protects` is the policy of protected names, for the write handle to refuse with a sentence.
     """
     given = cast("dict[str, Any]", call.context)
     grants = frozenset(given["grants"])
-    root = Path(given["workspace_root"])
+    root = _path(given["workspace_root"])
     deadline = time.monotonic() + given["remaining_s"]
     return ToolContext(
         call_id=call.call_id,
@@ -59,16 +69,16 @@ def build(call: Call, link: Link, protects: Protects) -> ToolContext:
         agent_id=given["agent_id"],
         session_kind=SessionKind(given["session_kind"]),
         workspace_root=root,
-        workspace=(WorkspaceReader if Capability.READ in grants else DeniedWorkspace)(root),
+        workspace=(WorkspaceReader if _READ in grants else DeniedWorkspace)(root),
         reporter=LinkReporter(link, deadline),
         deadline=deadline,
         config=given["config"],
         values=given["values"],
         attempt=given["attempt"],
-        writer=WorkspaceWriter(root, protects) if Capability.WRITE in grants else None,
-        shell=Shell(root) if Capability.EXEC in grants else None,
-        channel=handles.Channel(link) if Capability.CHANNEL in grants else None,
-        memory=handles.MemoryReader(link) if Capability.MEMORY_READ in grants else None,
-        memory_writer=handles.MemoryWriter(link) if Capability.MEMORY_WRITE in grants else None,
-        web=handles.Web(link) if Capability.WEB in grants else None,
+        writer=WorkspaceWriter(root, protects) if _WRITE in grants else None,
+        shell=Shell(root) if _EXEC in grants else None,
+        channel=handles.Channel(link) if _CHANNEL in grants else None,
+        memory=handles.MemoryReader(link) if _MEMORY_READ in grants else None,
+        memory_writer=handles.MemoryWriter(link) if _MEMORY_WRITE in grants else None,
+        web=handles.Web(link) if _WEB in grants else None,
     )
