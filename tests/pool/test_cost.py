@@ -1,4 +1,4 @@
-"""What a warm call costs the supervisor, counted rather than timed: noise does not hide that a change made it dearer."""
+"""What a warm call costs the supervisor, counted rather than timed: noise does not hide that it has become dearer."""
 
 import sys
 from collections.abc import Iterator
