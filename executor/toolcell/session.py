@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 
+from toolcell_sandbox.kernel.birth import born_ns
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.network import ProxyNetwork
 from toolcell_sandbox.profile import Profile, is_below
@@ -124,7 +125,7 @@ class Session:
         self._toolbox = Toolbox(supervisor.registry, supervisor.toolsets, self.info)
         self._routes: dict[str, Route] = {}
         self._previews: dict[str, Route] = {}
-        self._inode = (0, 0)  # of the workspace, as the routes have it
+        self._inode = (0, 0, 0)  # of the workspace, as the routes have it
         self._last_call = 0
         self._finished: dict[str, ToolResult] = {}
         self._under_way: dict[str, anyio.Event] = {}
@@ -553,10 +554,10 @@ def new_session_id(kind: SessionKind) -> str:
     return f"{kind.value}-{uuid.uuid4().hex[:12]}"
 
 
-def _inode(path: str) -> tuple[int, int]:
-    """Device and inode; zeros where nothing is there, which the cell that is made then says."""
+def _inode(path: str) -> tuple[int, int, int]:
+    """Device, inode and birth; zeros where nothing is there, which the cell that is made then says."""
     try:
         info = os.lstat(path)
     except OSError:
-        return 0, 0
-    return info.st_dev, info.st_ino
+        return 0, 0, 0
+    return info.st_dev, info.st_ino, born_ns(path)

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from .errors import SandboxError
+from .kernel.birth import born_ns
 from .profile import is_below
 from .protected import GIT_POINTER, matcher
 from .quarantine import Quarantine, Tree
@@ -117,8 +118,10 @@ class ProtectedTree:
             for above in leading[path]:
                 known = self._cache.get(above)
                 if known is not None:
-                    wanted.setdefault(above, Bound(self._prefix + above, True, (known.device, known.inode)))
-            wanted[path] = Bound(self._prefix + path, False, (seen.device, seen.inode))
+                    whole = self._prefix + above
+                    wanted.setdefault(above, Bound(whole, True, (known.device, known.inode), born_ns(whole)))
+            whole = self._prefix + path
+            wanted[path] = Bound(whole, False, (seen.device, seen.inode), born_ns(whole))
         self._leading = leading
         return tuple(wanted.values())
 

@@ -48,6 +48,7 @@ class Bound:
     path: str
     pin: bool
     inode: tuple[int, int]
+    born_ns: int = 0  # tells it from another that has got the inode's number since
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ async def session(site: Site, resolver: Resolver, workspace: Path) -> AsyncItera
     allowed = [f"127.0.0.1:{site.port}", f"packages.test:{site.port}"]
     policy = ProxyNetwork(allow=["*.elsewhere.test"], allow_private=allowed)
     main = Profile.for_kind("main").replace(network=policy, limits=Limits(memory_bytes=512 * 1024 * 1024))
+    main = main.lifting(".git/hooks", ".git/config")  # which git clone writes
     async with Supervisor(base_tools(), profiles={SessionKind.MAIN: main}, resolve=resolver) as supervisor:
         yield await supervisor.open_session("main", workspace=workspace)
 

@@ -1,4 +1,6 @@
-"""`python -I leftovers.py MISSING...`: calls that leave a daemon, where cells have no pid namespace to end it with.
+"""`python -I leftovers.py WHO MISSING...`: calls that leave a daemon, where cells have no pid namespace to end it with.
+
+WHO ends it: "init", which kills what it adopts; or "cgroup", with every zygote and so every init killed before.
 
 Prints a line of JSON: the daemons that were there during the call and after it, the incidents, and what is left of the
 supervisor. Run by `test_leftovers.py`.
@@ -11,6 +13,7 @@ import tempfile
 from typing import Any
 
 import anyio
+import psutil
 
 from toolcell import RecentJournal, Supervisor, Tool, tool
 from toolcell.testing import misbehaving as m
@@ -33,13 +36,24 @@ def daemons() -> list[int]:
     return found
 
 
-async def main(missing: list[str]) -> None:
+def kill_zygotes() -> None:
+    for child in psutil.Process().children():
+        child.kill()
+
+
+async def main(who: str, missing: list[str]) -> None:
     before, journal, during = Residue.now(), RecentJournal(), list[int]()
     with tempfile.TemporaryDirectory() as workspace:
         tools: list[Tool[..., Any]] = [tool(m.leave_a_daemon), tool(m.echo)]
         async with Supervisor(tools, journal=journal, allow_missing=frozenset(missing)) as supervisor:
             session = await supervisor.open_session("main", workspace=workspace)
-            left = await session.call("leave_a_daemon", {"name": NAME}, on_progress=lambda *_: during.extend(daemons()))
+
+            def on_progress(*_: object) -> None:
+                during.extend(daemons())
+                if who == "cgroup":
+                    kill_zygotes()
+
+            left = await session.call("leave_a_daemon", {"name": NAME}, on_progress=on_progress)
             following = await session.call("echo", {"value": 1})
             with anyio.move_on_after(5):
                 while after := daemons():
@@ -57,4 +71,4 @@ async def main(missing: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    anyio.run(main, sys.argv[1:])
+    anyio.run(main, sys.argv[1], sys.argv[2:])

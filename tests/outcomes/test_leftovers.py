@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.escape.machines import Machine, command_on
@@ -12,14 +13,25 @@ CLONE_NEWPID = 0x20000000
 NO_PID_NAMESPACE = Machine("no pid namespace", refuse=("unshare,clone", 1, CLONE_NEWPID), allow=("pid_namespace",))
 
 
-@pytest.mark.root
-def test_a_daemon_that_no_pid_namespace_ends_is_ended_by_its_cgroup_and_put_on_record() -> None:
+def answer_of(who: str) -> dict[str, Any]:
+    """What the calls came to, with a daemon that `who` ends."""
     script = Path(__file__).parent / "leftovers.py"
-    command = command_on(NO_PID_NAMESPACE, [sys.executable, "-I", str(script), *NO_PID_NAMESPACE.allow])
+    command = command_on(NO_PID_NAMESPACE, [sys.executable, "-I", str(script), who, *NO_PID_NAMESPACE.allow])
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout)
-    assert answer["errors"] == [] and answer["outputs"][1] == 1 and answer["cgroup"]
+    answer: dict[str, Any] = json.loads(done.stdout)
     assert answer["during"] == 1, "it was there while its call ran, or this tests nothing"
+    assert answer["outputs"][1] == 1 and answer["cgroup"]
     assert answer["after"] == 0 and answer["residue"] == []
+    return answer
+
+
+@pytest.mark.root
+def test_a_daemon_that_no_pid_namespace_ends_is_ended_by_the_init_that_adopts_it() -> None:
+    assert answer_of("init")["errors"] == []
+
+
+@pytest.mark.root
+def test_a_daemon_that_no_init_ends_any_more_is_ended_by_its_cgroup_and_put_on_record() -> None:
+    answer = answer_of("cgroup")
     assert any("outlived" in incident for incident in answer["incidents"])

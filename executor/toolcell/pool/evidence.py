@@ -10,7 +10,7 @@ import signal
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.mechanisms.cgroups import Cgroup
 
-from .tree import TreeUsage, tree_usage
+from .tree import TreeUsage, reaped_cpu_s, tree_usage
 
 REFUSED_FORKS = 64
 """So many refused forks in one call are a fork bomb, not a program that copes with EAGAIN."""
@@ -28,6 +28,7 @@ class Evidence:
         "_oom_kills",
         "_peak",
         "_peak_at_start",
+        "_reaped_at_start",
         "_refused",
     )
 
@@ -37,6 +38,7 @@ class Evidence:
         self._init_pid = 0
         self._most = TreeUsage()  # seen in this call
         self._cpu_at_start: float | None = 0.0
+        self._reaped_at_start = 0.0
         self._peak = self._peak_at_start = 0
         self._oom_kills = cgroup.oom_kills() if cgroup else 0
         self._refused = cgroup.pids_refused() if cgroup else 0
@@ -52,6 +54,7 @@ class Evidence:
             self._peak_at_start = 0 if self._cgroup.reset_peak() else self._cgroup.memory_peak() or 0
         else:
             self._cpu_at_start = None if self._kept else 0.0  # a new process has used nothing
+            self._reaped_at_start = reaped_cpu_s(self._init_pid) if self._init_pid else 0.0
 
     def settle(self) -> None:
         """A call is over and its processes are gone: what they did is not held against the next one."""
@@ -109,6 +112,7 @@ class Evidence:
             self._count(self._cgroup)
         elif self._init_pid:
             now = tree_usage(self._init_pid, limits.memory_bytes)
+            now.cpu_s += reaped_cpu_s(self._init_pid) - self._reaped_at_start
             if self._cpu_at_start is None:  # a kept process: what it had used when this call was first looked at
                 self._cpu_at_start = now.cpu_s
             most.tasks = max(most.tasks, now.tasks)

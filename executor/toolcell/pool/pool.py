@@ -20,7 +20,7 @@ from .deadlines import Deadline, Deadlines
 from .plan import Assign, Room, Spawn, outlived, plan
 from .reactor import Reactor
 from .run import CellKey, CellSpec, Outcome, Run
-from .zygote import Zygote
+from .zygote import Zygote, require_proc
 
 _log = logging.getLogger("toolcell.pool")
 WATCH_S = 0.05  # how often running calls are held against the limits of their whole tree
@@ -94,6 +94,7 @@ class Pool:
 
     async def start(self) -> None:
         """Start the zygotes. Raises SandboxUnavailableError where the sandbox is not whole and not allowed to be."""
+        require_proc()
         tree = CgroupTree.detect()  # before the first child: it may be this process's cgroup that has to be divided
         first = self._new_zygote(None)
         try:

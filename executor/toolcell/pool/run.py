@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class CellKey:
     """What a cell belongs to: one session, one grant set, one set of limits, and the tool it keeps alive, if any.
 
-    `workspace` is the device and inode of the directory that it has bound; a directory made anew is another one.
+    `workspace` is the device, inode and birth of the directory that it has bound; a directory made anew is another one.
     `code` is a digest of the tools that it loads, `protected` one of the protected paths that it was made with.
     """
 
@@ -35,7 +35,7 @@ class CellKey:
     limits: Limits
     kept_tool: str = ""
     code: str = ""
-    workspace: tuple[int, int] = (0, 0)
+    workspace: tuple[int, int, int] = (0, 0, 0)
     protected: str = ""
 
     _hash: int = field(init=False, repr=False, compare=False)

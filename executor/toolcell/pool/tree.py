@@ -1,6 +1,7 @@
 """What the processes of a call use together, added up through psutil and /proc: for where no cgroup counts them."""
 
 import contextlib
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -18,6 +19,9 @@ class TreeUsage:
     cpu_s: float = 0.0
 
 
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
 @dataclass(frozen=True, slots=True)
 class Resident:
     """What one process has in memory, in bytes: its own (RssAnon) and what may be shared (RssShmem)."""
@@ -28,7 +32,8 @@ class Resident:
 
 
 def tree_usage(init_pid: int, memory_limit: int) -> TreeUsage:
-    """Add up the processes below a cell's init. CPU is exact to the clock tick: orphans stay with the init as zombies.
+    """Add up the processes below a cell's init. CPU is exact to the clock tick, but for what the init has reaped: that
+    is in `reaped_cpu_s`.
 
     What a process rewrites of the memory that it inherited from the init is not counted, and neither are shared pages
     that no process has mapped at this moment.
@@ -47,6 +52,16 @@ def tree_usage(init_pid: int, memory_limit: int) -> TreeUsage:
                 usage.memory_bytes += max(0, one.private - inherited)
     usage.memory_bytes += _shared_bytes(found, memory_limit - usage.memory_bytes)
     return usage
+
+
+def reaped_cpu_s(init_pid: int) -> float:
+    """CPU seconds of all that a cell's init has reaped since it began: call processes, and the orphans of calls."""
+    try:
+        with open(f"/proc/{init_pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    return (int(fields[13]) + int(fields[14])) / _TICKS  # cutime, cstime: 16 and 17 in proc_pid_stat(5)
 
 
 def _shared_bytes(found: Iterable[Resident], room: int) -> int:

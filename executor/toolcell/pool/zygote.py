@@ -66,6 +66,13 @@ _CURES = {
 GRACE_S = 2.0  # for a zygote to end what cells without a pid namespace have left to it; others are gone at once
 
 
+def require_proc() -> None:
+    """Raise SandboxUnavailableError where /proc is not mounted."""
+    if not os.path.exists("/proc/self"):
+        what, cure = "There is no /proc here, where cells are watched", "Mount it: mount -t proc proc /proc."
+        raise SandboxUnavailableError(f"{what}. {cure}", "proc", cure)
+
+
 class Zygote:
     """One exec'd zygote. `on_spawned(id, pid, pidfd, listener)`, `on_failed(id, Failed)` and `on_lost(zygote)` are
     callbacks; `listener` is the socket of the cell's proxy, or -1."""
@@ -99,9 +106,6 @@ class Zygote:
 
     def start(self, report: Mapping[str, object] | None, allow_missing: frozenset[str]) -> None:
         """Exec the interpreter and send the first request; `started()` waits for the answer."""
-        if not os.path.exists("/proc/self"):
-            what, cure = "There is no /proc here, where cells are watched", "Mount it: mount -t proc proc /proc."
-            raise SandboxUnavailableError(f"{what}. {cure}", "proc", cure)
         try:
             ours = self._exec()
         except OSError as error:

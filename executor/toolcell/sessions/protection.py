@@ -58,7 +58,7 @@ class Guarded:
             self._kept = kept
             bound = self._trees.bound(found)
             if bound != self._digest[0]:
-                text = "\0".join(f"{os.fsencode(each.path)!r} {each.pin} {each.inode}" for each in bound)
+                text = "\0".join(f"{os.fsencode(each.path)!r} {each.pin} {each.inode} {each.born_ns}" for each in bound)
                 self._digest = (bound, hashlib.blake2b(text.encode(), digest_size=16).hexdigest())
             watch = Watch(*self._digest)
             self._watches.add(watch)
@@ -78,7 +78,7 @@ class Guarded:
                 for each in self._watches:
                     if each.run is not None and each.run.cell is not None:
                         each.findings += findings
-            except SandboxError as error:
+            except (SandboxError, OSError) as error:  # the tree may change under our hands in any way
                 watch.failure = str(error)
             finally:
                 self._watches.discard(watch)

@@ -12,7 +12,7 @@ def output_text(result: ToolResult) -> str:
     """The output or the error as text; "" where the content blocks are the whole answer."""
     if result.error is None and result.output is None and result.content:
         return ""
-    return result.for_model()
+    return result.model_copy(update={"content": []}).for_model()
 
 
 def blocks_of(result: ToolResult) -> Iterable[Content]:
