@@ -38,7 +38,7 @@ class Toolset(ABC):
 
     A subclass has a `name`, for errors and logs, and `tools`. That is asked before each request to a model and must be
     quick: keep what is slow, or wrap it as `.cached()`. Return the same Tool objects while nothing has changed, for
-    cells are kept by them. `close` is called once, when the supervisor is left.
+    declarations and validators are kept by them. `close` is called once, when the supervisor is left.
     """
 
     @property
@@ -120,7 +120,7 @@ class Wrapper(Toolset):
 
 
 class Variants:
-    """Variants of tools, one for each original: a new object for every request would make a new cell each time."""
+    """Variants of tools, one for each original: a new object at every request would be declared and compiled anew."""
 
     def __init__(self) -> None:
         self._made: dict[int, tuple[ToolLike, AnyTool]] = {}
