@@ -117,6 +117,21 @@ async def test_approved_arguments_take_the_place_of_the_models_and_are_validated
     assert error is not None and error.kind == "validation" and "approver" in error.message and not error.retryable
 
 
+async def test_what_runs_is_what_was_asked_about_whatever_becomes_of_the_request_and_the_arguments(
+    supervise: Any, workspace: Path
+) -> None:
+    arguments = {"what": "it"}
+
+    def tamper(request: ApprovalRequest) -> Approved:
+        arguments["what"] = "everything"
+        request.arguments["what"] = "everything"  # type: ignore[index]  # pyright: ignore[reportIndexIssue]
+        return Approved()
+
+    async with supervise(TOOLS, approver=Person(tamper)) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        assert (await session.call("destroy", arguments)).output == "destroyed it"
+
+
 @pytest.mark.parametrize("answer", [42, lambda _: 1 / 0], ids=["no answer", "raises"])
 async def test_an_approver_that_fails_approves_nothing(answer: Any, supervise: Any, workspace: Path) -> None:
     async with supervise(TOOLS, approver=Person(answer)) as supervisor:

@@ -95,6 +95,19 @@ async def test_replaced_arguments_are_validated_and_the_model_is_not_asked_to_me
     assert "a hook" in result.error.message and asked == []
 
 
+async def test_arguments_that_are_changed_in_place_are_validated_too(supervise: Any, workspace: Path) -> None:
+    class InPlace:
+        def __init__(self, value: object) -> None:
+            self.value = value
+
+        async def before_call(self, call: ToolCall) -> None:
+            call.arguments["a"] = self.value  # type: ignore[index]  # pyright: ignore[reportIndexIssue]
+
+    assert (await called(supervise, workspace, [InPlace(5)], "add", {"a": 1})).output == 5
+    error = (await called(supervise, workspace, [InPlace("five")], "add", {"a": 1})).error
+    assert error is not None and error.kind == "validation" and error.message.startswith("The arguments that a hook")
+
+
 @pytest.mark.parametrize(
     "answer", [42, lambda call: ToolCall(call.id, "fail", {"text": "x"}), lambda call: 1 / 0], ids=str
 )

@@ -135,6 +135,19 @@ async def test_what_it_raises_is_an_error_result(supervise: Any, workspace: Path
         assert (await session.call("where")).error is None
 
 
+async def test_values_that_are_too_large_are_its_own_failure(supervise: Any, workspace: Path) -> None:
+    @host_tool
+    async def hoard(ctx: HostContext) -> None:
+        """Remember too much."""
+        ctx.values["much"] = "x" * 100_000
+
+    async with supervise([hoard]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        error = (await session.call("hoard")).error
+        assert isinstance(error, ExecutionError) and "65,536 bytes" in error.message
+        assert session.values == {}
+
+
 async def test_its_deadline_holds(supervise: Any, workspace: Path) -> None:
     async with supervise(TOOLS) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)

@@ -151,20 +151,25 @@ async def test_prefixed_and_renamed_tools_run_under_their_new_names(supervise: A
 
 
 async def test_the_same_tools_keep_their_cell_from_request_to_request(supervise: Any, workspace: Path) -> None:
+    """New objects of the same function too. Each cell has a scratch of its own, and so another device."""
+
     def where() -> int:
-        """Say which init this is, by the start of its process."""
+        """Say which cell this is."""
         import os
 
-        return os.stat("/proc/1").st_ino
+        return os.stat("/tmp").st_dev
 
-    toolset = StaticToolset("one", [where]).prefixed("one")
-    async with supervise(toolsets=[toolset]) as supervisor:
-        session = await supervisor.open_session("main", workspace=workspace)
-        found = set()
-        for _ in range(3):
-            await session.tools()
-            found.add((await session.call("one_where")).output)
-        assert len(found) == 1
+    same = StaticToolset("one", [where]).prefixed("one")
+    anew = FunctionToolset("two", lambda session: [tool(where, name="two_where")])
+    for toolset, name in ((same, "one_where"), (anew, "two_where")):
+        async with supervise(toolsets=[toolset]) as supervisor:
+            session, other = [await supervisor.open_session("main", workspace=workspace) for _ in range(2)]
+            found = set()
+            for _ in range(3):
+                await session.tools()
+                found.add((await session.call(name)).unwrap())
+            assert len(found) == 1
+            assert (await other.call(name)).unwrap() not in found, "another cell is seen to be another one"
 
 
 async def test_approval_required_by_a_wrapper(supervise: Any, workspace: Path) -> None:

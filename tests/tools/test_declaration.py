@@ -55,6 +55,7 @@ def test_annotations_are_filled_in_from_tier_and_needs() -> None:
     writing = tool(greet, needs={Capability.WRITE}).declaration.annotations
     assert (reading.read_only, reading.sequential) == (True, False)
     assert (writing.read_only, writing.sequential) == (False, True)
+    assert tool(greet, uses={Capability.WRITE}).declaration.annotations.sequential, "where it may write, it is one"
 
 
 def test_annotations_that_were_given_are_kept() -> None:

@@ -126,6 +126,12 @@ def test_the_decorator_makes_a_toolset_of_the_functions_name() -> None:
     assert weather.name == "weather" and names(weather) == ["one"]
 
 
+def test_a_function_is_wrapped_once_and_is_the_same_tool_at_each_request() -> None:
+    asked = FunctionToolset("f", lambda session: [one, two])
+    assert anyio.run(asked.tools, HERE) == anyio.run(asked.tools, THERE)
+    assert names(asked) == ["one", "two"]
+
+
 @pytest.mark.parametrize("given", [42, "one", None], ids=str)
 def test_what_is_no_tool_is_an_error_that_names_the_toolset(given: Any) -> None:
     with pytest.raises(ToolsetError, match="toolset 'odd'"):

@@ -347,7 +347,7 @@ class Tool(Generic[P, R]):
             output_schema=derived.output_schema,
             failure_schema=derived.failure_schema,
             failure_mode=self.failure_mode,
-            annotations=(options.get("annotations") or Annotations()).resolved(self.tier, self.needs),
+            annotations=(options.get("annotations") or Annotations()).resolved(self.tier, self.needs | self.uses),
             timeout=self.timeout,
             requires_approval=asked if isinstance(asked, bool) else "depends",
             has_preview=self.has_preview,

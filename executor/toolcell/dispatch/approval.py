@@ -7,6 +7,7 @@ arguments in the answer, if there are any, are validated by the caller of `ask`.
 import logging
 import time
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -42,7 +43,7 @@ async def ask(
         tool=tool.name,
         version=tool.version,
         fingerprint=declaration.fingerprint,
-        arguments=call.arguments,
+        arguments=deepcopy(call.arguments),  # what runs is what was asked about, whatever becomes of the request
         preview=await preview_of(session, tool, call),
         tier=declaration.tier,
         reason=reason,

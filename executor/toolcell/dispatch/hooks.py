@@ -32,7 +32,8 @@ class Hook:
     """
 
     async def before_call(self, call: ToolCall) -> ToolCall | Deny | None:
-        """None lets the call go on; `call.with_arguments(…)` replaces its arguments, which are validated again."""
+        """None lets the call go on; `call.with_arguments(…)` replaces its arguments. All that hooks leave is validated
+        again, arguments that were changed in place as well."""
 
     async def after_call(self, call: ToolCall, result: ToolResult) -> ToolResult | None:
         """Sees every result of a call that ran, errors too; a returned one takes its place."""

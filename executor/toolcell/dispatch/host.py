@@ -16,7 +16,8 @@ import pydantic
 
 from toolcell.call import ToolCall
 from toolcell.pool.run import Outcome
-from toolcell.wire.frames import Field
+from toolcell.wire.frames import Field, encoded_bytes
+from toolcell.wire.messages import VALUES_BYTES
 from toolcell_tools.context import HostContext
 from toolcell_tools.definition import Tool
 from toolcell_tools.encode import encode_json, encode_return
@@ -69,7 +70,9 @@ async def _attempt(tool: Tool[..., Any], call: ToolCall, context: HostContext) -
         else:
             value = await anyio.to_thread.run_sync(lambda: tool.fn(**arguments), abandon_on_cancel=True)
         encoded = encode_return(tool.encoded(value), ())
-        encoded["values"] = cast("dict[str, Field]", encode_json(context.values))
+        encoded["values"] = values = cast("dict[str, Field]", encode_json(context.values))
+        if encoded_bytes(values) > VALUES_BYTES:
+            raise Unencodable(f"ctx.values is larger than {VALUES_BYTES:,} bytes; keep large data in a file")
         return Outcome(ending="result", payload=cast("Mapping[str, Field]", encoded))
     except ToolFailure as failure:
         return _failed("failure", str(failure.message), failure, encode_json(failure.data))

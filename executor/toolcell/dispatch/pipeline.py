@@ -72,11 +72,10 @@ async def attempt(session: "Session", call: ToolCall, *, timeout: float | None, 
         hooked, denied = await hooks.before(session.hooks, call)
         if denied is not None:
             return _refused(session, hooked, tool, denied)
-        if hooked is not call:
-            replaced = _replaced(session, tool, hooked, "a hook")
-            if isinstance(replaced, ValidationError):
-                return _refused(session, hooked, tool, replaced)
-            call = replaced
+        replaced = _replaced(session, tool, hooked, "a hook")  # always: one may have changed them in place
+        if isinstance(replaced, ValidationError):
+            return _refused(session, hooked, tool, replaced)
+        call = replaced
     # permit
     route = session.route(tool)
     denied = denial(tool.declaration, session.kind, route.grants)

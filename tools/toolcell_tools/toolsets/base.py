@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from toolcell_tools.definition import Tool
 from toolcell_tools.function import as_tool
@@ -21,6 +21,7 @@ __all__ = ["AnyTool", "Toolset", "ToolsetError", "Wrapper", "as_tools"]
 
 AnyTool = Tool[..., Any]
 ToolLike = AnyTool | Callable[..., Any]
+T = TypeVar("T", bound=ToolLike)
 
 
 class ToolsetError(Exception):
@@ -37,7 +38,7 @@ class Toolset(ABC):
 
     A subclass has a `name`, for errors and logs, and `tools`. That is asked before each request to a model and must be
     quick: keep what is slow, or wrap it as `.cached()`. Return the same Tool objects while nothing has changed, for
-    cells are kept by them. `close` is called once, when the supervisor is left.
+    declarations and validators are kept by them. `close` is called once, when the supervisor is left.
     """
 
     @property
@@ -119,13 +120,15 @@ class Wrapper(Toolset):
 
 
 class Variants:
-    """Variants of tools, one for each original: a new object for every request would make a new cell each time."""
+    """Variants of tools, one for each original: a new object at every request would be declared and compiled anew."""
 
     def __init__(self) -> None:
-        self._made: dict[int, tuple[AnyTool, AnyTool]] = {}
+        self._made: dict[int, tuple[ToolLike, AnyTool]] = {}
 
-    def of(self, tool: AnyTool, make: Callable[[AnyTool], AnyTool]) -> AnyTool:
-        """The variant of this very tool, made at the first time. Those of tools that are gone are dropped one day."""
+    def of(self, tool: T, make: Callable[[T], AnyTool]) -> AnyTool:
+        """The variant of this very tool, or the tool of this very function, made at the first time. Those of what is
+        gone are dropped one day.
+        """
         known = self._made.get(id(tool))
         if known is None or known[0] is not tool:
             if len(self._made) >= _MOST_VARIANTS:

@@ -3,9 +3,10 @@
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
+from toolcell_tools.function import as_tool
 from toolcell_tools.session_info import SessionInfo
 
-from .base import AnyTool, ToolLike, Toolset, as_tools
+from .base import AnyTool, ToolLike, Toolset, Variants, as_tools
 
 __all__ = ["FunctionToolset", "toolset"]
 
@@ -18,6 +19,7 @@ class FunctionToolset(Toolset):
     def __init__(self, name: str, resolve: Resolve) -> None:
         self._name = name
         self._resolve = resolve
+        self._wrapped = Variants()
 
     def __repr__(self) -> str:
         return f"<FunctionToolset {self._name}>"
@@ -30,7 +32,7 @@ class FunctionToolset(Toolset):
         found = self._resolve(session)
         if inspect.isawaitable(found):
             found = await found
-        return as_tools(found, self._name)
+        return as_tools((self._wrapped.of(one, as_tool) for one in found), self._name)
 
 
 def toolset(resolve: Resolve) -> FunctionToolset:
