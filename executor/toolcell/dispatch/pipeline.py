@@ -104,7 +104,9 @@ async def attempt(session: "Session", call: ToolCall, *, timeout: float | None, 
     else:
         if route.guarded is not None:
             try:
-                watch = await route.guarded.enter(kept=session.has_kept_writers(route))
+                watch = await route.guarded.enter(
+                    kept=session.has_kept_writers(route) or bool(route.spec.key.kept_tool)
+                )
             except SandboxError as error:
                 refusal = SandboxUnavailable(message=str(error), mechanism=error.mechanism, cure=error.cure)
                 return _refused(session, call, tool, refusal)
