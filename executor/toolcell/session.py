@@ -261,6 +261,10 @@ class Session:
         return self._supervisor.sandbox_summary
 
     @property
+    def host_threads(self) -> anyio.CapacityLimiter:
+        return self._supervisor.host_threads
+
+    @property
     def hooks(self) -> Sequence[object]:
         return self._supervisor.hooks
 
