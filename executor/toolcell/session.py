@@ -19,6 +19,7 @@ from toolcell_sandbox.profile import Profile, is_below
 from toolcell_tools.capability import Capability, SessionKind
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.definition import Tool
+from toolcell_tools.preview import printable
 from toolcell_tools.provider import ProviderTool
 from toolcell_tools.result import SandboxSummary, ToolResult
 from toolcell_tools.session_info import SessionInfo
@@ -452,7 +453,8 @@ class Session:
 
     def tell_log(self, call_id: str, tool: str, level: str, message: str, fields: Mapping[str, Any]) -> None:
         """A tool's own word, for the log and the journal."""
-        _log.log(_LEVELS.get(level, logging.INFO), "%s: %s", tool, message, extra={"toolcell": fields})
+        line = printable(message)  # a tool must not write lines that look like another's
+        _log.log(_LEVELS.get(level, logging.INFO), "%s: %s", tool, line, extra={"toolcell": fields})
         data = {"tool": tool, "level": level, "message": message, "fields": fields}
         self.journal.write(Record("log", self.id, call_id, data))
 
