@@ -386,7 +386,8 @@ class Session:
     def describing_route(self, source: Source) -> Route:
         """Where a module says what tools it has: in a cell that has it in sight, and nothing else."""
         grants = grants_for(self.grants, frozenset(), frozenset())
-        return self._route_of(DESCRIBER, grants, self.profile.limits, (DESCRIBER_SHIPMENT,), "", source)
+        shipment = {**DESCRIBER_SHIPMENT, "directory": source.directory}
+        return self._route_of(DESCRIBER, grants, self.profile.limits, (shipment,), "", source)
 
     def new_run(
         self,
