@@ -163,7 +163,8 @@ class Supervisor:
         for tool in self.registry.values():  # loud here rather than at the first call
             self.validator(tool)
             self.output_schema(tool)
-            self.shipment(tool)
+            if tool.placement == "cell":
+                self.shipment(tool)
         self._reactor = current_reactor()
         pool = Pool(
             self._reactor,
