@@ -6,7 +6,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import anyio
 
@@ -20,13 +20,15 @@ __all__ = ["ApprovalQueue", "ApprovalRequest", "Approved", "Approver", "Denied"]
 class ApprovalRequest:
     """One call that waits for a yes. It is bound to these very arguments and to this version of the tool, by `digest`,
     and good for one answer until `expires_at` (Unix seconds). `preview` says what it would do, or
-    shows its arguments where the tool has none. `reason` is why somebody is asked."""
+    shows its arguments where the tool has none; `preview_by` says whose word that is. A tool may lie: show `arguments`
+    beside it. `reason` is why somebody is asked."""
 
     tool: str
     version: str
     fingerprint: str
     arguments: Mapping[str, Any]
     preview: Preview
+    preview_by: Literal["tool", "supervisor"] = "supervisor"
     tier: PermissionTier
     reason: str
     call_id: str

@@ -21,6 +21,7 @@ from toolcell_sandbox.profile import Profile, is_below
 from toolcell_tools.capability import Capability, SessionKind
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.definition import Tool
+from toolcell_tools.preview import printable
 from toolcell_tools.provider import ProviderTool
 from toolcell_tools.result import SandboxSummary, ToolResult
 from toolcell_tools.session_info import SessionInfo
@@ -264,6 +265,10 @@ class Session:
         return self._supervisor.sandbox_summary
 
     @property
+    def host_threads(self) -> anyio.CapacityLimiter:
+        return self._supervisor.host_threads
+
+    @property
     def hooks(self) -> Sequence[object]:
         return self._supervisor.hooks
 
@@ -384,7 +389,8 @@ class Session:
     def describing_route(self, source: Source) -> Route:
         """Where a module says what tools it has: in a cell that has it in sight, and nothing else."""
         grants = grants_for(self.grants, frozenset(), frozenset())
-        return self._route_of(DESCRIBER, grants, self.profile.limits, (DESCRIBER_SHIPMENT,), "", source)
+        shipment = {**DESCRIBER_SHIPMENT, "directory": source.directory}
+        return self._route_of(DESCRIBER, grants, self.profile.limits, (shipment,), "", source)
 
     def new_run(
         self,
@@ -451,7 +457,8 @@ class Session:
 
     def tell_log(self, call_id: str, tool: str, level: str, message: str, fields: Mapping[str, Any]) -> None:
         """A tool's own word, for the log and the journal."""
-        _log.log(_LEVELS.get(level, logging.INFO), "%s: %s", tool, message, extra={"toolcell": fields})
+        line = printable(message)  # a tool must not write lines that look like another's
+        _log.log(_LEVELS.get(level, logging.INFO), "%s: %s", tool, line, extra={"toolcell": fields})
         data = {"tool": tool, "level": level, "message": message, "fields": fields}
         self.journal.write(Record("log", self.id, call_id, data))
 

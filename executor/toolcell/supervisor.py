@@ -48,6 +48,7 @@ from .sessions.shipping import ship
 from .telemetry import Metrics
 
 _log = logging.getLogger("toolcell")
+MAX_HOST_THREADS = 40  # of synchronous host tools; what the supervisor does in threads itself does not wait for theirs
 _NOT_RUNNING = "The supervisor is not running. Enter it first: async with Supervisor(…) as supervisor."
 
 
@@ -162,7 +163,8 @@ class Supervisor:
         for tool in self.registry.values():  # loud here rather than at the first call
             self.validator(tool)
             self.output_schema(tool)
-            self.shipment(tool)
+            if tool.placement == "cell":
+                self.shipment(tool)
         self._reactor = current_reactor()
         pool = Pool(
             self._reactor,
@@ -174,6 +176,7 @@ class Supervisor:
         self._pool = pool
         allowed = sorted(name for name in self._allow_missing if name not in pool.report.on)
         self.sandbox_summary = SandboxSummary(on=tuple(sorted(pool.report.on)), allowed_missing=tuple(allowed))
+        self.host_threads = anyio.CapacityLimiter(MAX_HOST_THREADS)
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
         for toolset in self.toolsets:

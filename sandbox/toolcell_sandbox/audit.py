@@ -330,8 +330,8 @@ class ProtectedTree:
         said = _first_bytes(pointer)
         if not said.startswith(b"gitdir:"):
             return []
-        own = os.path.realpath(os.path.join(os.path.dirname(pointer), os.fsdecode(said[7:].strip())))
-        common = os.fsdecode(_first_bytes(f"{own}/commondir").strip())
+        own = os.path.realpath(os.path.join(os.path.dirname(pointer), _path_of(said[7:])))
+        common = _path_of(_first_bytes(f"{own}/commondir"))
         return [own, os.path.realpath(os.path.join(own, common))] if common else [own]
 
     def _too_large(self) -> SandboxError:
@@ -396,6 +396,11 @@ def _names_in(directory: str) -> list[str]:
             return [entry.name for entry in scan if not entry.is_dir(follow_symlinks=False)]
     except OSError:
         return []  # it has gone, or cannot be read
+
+
+def _path_of(said: bytes) -> str:
+    """A path as git reads it from a file: up to a NUL, as C strings go."""
+    return os.fsdecode(said.partition(b"\0")[0].strip())
 
 
 def _first_bytes(path: str) -> bytes:

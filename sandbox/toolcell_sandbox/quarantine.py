@@ -13,6 +13,7 @@ from .mechanisms.mounts import open_beneath
 
 COPY_BYTES = 64 * 1024 * 1024
 COPY_ENTRIES = 10_000
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMLINK)
 _WALK = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -71,6 +72,10 @@ class Tree:
                     return False
                 move(os.path.basename(path), source, os.path.basename(home), target)
                 return True
+            except OSError as error:
+                if error.errno != errno.EINVAL:  # its home is below it now
+                    raise
+                return False
             finally:
                 os.close(target)
         finally:
@@ -91,23 +96,15 @@ class Quarantine:
     def take(self, tree: Tree, path: str) -> str:
         """Move `path` of a tree here; returns its new place.
 
-        Where that cannot be (another file system, and it is too large or too odd to be copied), it stays beside its
-        place under a name that nothing reads, which is returned.
+        Where that cannot be (no room, which a call can see to; or another file system, and it is too large or too odd
+        to be copied), it stays beside its place under a name that nothing reads, which is returned.
         """
         name, parent = os.path.basename(path), -1
         try:
             parent = tree.parent(path)
-            shelf, fd = self._new_shelf(tree.root)
-            try:
-                move(name, parent, name, fd)
-                return f"{shelf}/{name}"
-            except OSError as error:
-                if error.errno not in (errno.EXDEV, errno.ENOSPC, errno.EDQUOT):
-                    raise
-            finally:
-                os.close(fd)
-            if _copied(name, parent, f"{shelf}/{name}"):
-                return f"{shelf}/{name}"
+            place = self._shelved(tree.root, name, parent)
+            if place:
+                return place
             beside = f"toolcell-quarantined-{os.urandom(8).hex()}"
             move(name, parent, beside, parent)
             return os.path.join(tree.root, os.path.dirname(path), beside)
@@ -124,6 +121,25 @@ class Quarantine:
         finally:
             if parent >= 0:
                 os.close(parent)
+
+    def _shelved(self, root: str, name: str, parent: int) -> str:
+        """Move it to a shelf of its own and say where that is; "" where that cannot be."""
+        try:
+            shelf, fd = self._new_shelf(root)
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            return ""
+        place = f"{shelf}/{name}"
+        try:
+            move(name, parent, name, fd)
+            return place
+        except OSError as error:
+            if error.errno not in (errno.EXDEV, *_NO_ROOM):
+                raise
+        finally:
+            os.close(fd)
+        return place if _copied(name, parent, place) else ""
 
     def _new_shelf(self, root: str) -> tuple[str, int]:
         """A new directory in here for one thing, so that no two names meet."""

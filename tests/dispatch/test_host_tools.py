@@ -43,6 +43,28 @@ def blocking(seconds: float) -> int:
     return threading.get_ident()
 
 
+async def test_host_tools_that_hang_keep_nobody_else_waiting(
+    supervise: Any, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolcell.supervisor.MAX_HOST_THREADS", 2)
+    released = threading.Event()
+
+    @host_tool
+    def hanging() -> None:
+        released.wait(60)
+
+    async with supervise([hanging, *base_tools()]) as supervisor:
+        session = await supervisor.open_session(SessionKind.MAIN, workspace=workspace)
+        try:
+            for _ in range(2):
+                assert isinstance((await session.call("hanging", timeout=0.05)).error, Timeout)
+            limiter = anyio.to_thread.current_default_thread_limiter()
+            assert limiter.borrowed_tokens == 0
+            assert (await session.call("write", {"path": "a.txt", "content": "x"})).error is None
+        finally:
+            released.set()
+
+
 @host_tool(tier=PermissionTier.SYSTEM)
 async def ask_helper(ctx: HostContext, path: str) -> str:
     """Have a Worker read a file: an agent as a tool."""

@@ -2,6 +2,7 @@
 
 import os
 import stat
+import subprocess
 import time
 from pathlib import Path
 
@@ -277,6 +278,41 @@ def test_from_another_file_system_it_is_copied(root: Path) -> None:
         import shutil
 
         shutil.rmtree(elsewhere)
+
+
+@pytest.mark.root
+def test_a_full_disk_does_not_keep_it_in_its_place(root: Path) -> None:
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,nr_inodes=16", "tmpfs", root], check=True)
+    try:
+        tree = tree_at(root / "work")
+        os.mkdir(root / "work")
+        before = tree.refresh()
+        put(root, "work/.vscode/tasks.json", "evil")
+        with pytest.raises(OSError, match="No space left"):
+            for number in range(16):
+                put(root, f"work/{number}", "")
+        (finding,) = tree.settle(before, Quarantine(str(root / "quarantine")))
+        assert Path(finding.place).name.startswith("toolcell-quarantined-") and not (root / "work/.vscode").exists()
+    finally:
+        subprocess.run(["umount", root], check=True)
+
+
+def test_what_cannot_go_back_because_its_home_is_below_it_now_is_left(root: Path, quarantine: Quarantine) -> None:
+    put(root, "a/.vscode/x")
+    tree = tree_at(root)
+    before = tree.refresh()
+    (root / "a/.vscode").rename(root / "b")
+    (root / "a").rmdir()
+    (root / "b").rename(root / "a")
+    put(root, ".envrc")
+    assert told(root, tree.settle(before, quarantine)) == {".envrc": "made"}
+
+
+def test_a_pointer_with_a_nul_ends_there_as_it_does_for_git(root: Path) -> None:
+    (root / "tree").mkdir()
+    (root / "tree/.git").write_bytes(b"gitdir: ../repository\0of/none\n")
+    put(root, "repository/config")
+    assert names(tree_at(root).refresh()) == {"tree/.git": ".git", "repository/config": ".git/config"}
 
 
 def test_a_quarantine_in_the_workspace_is_refused(root: Path) -> None:

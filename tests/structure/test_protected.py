@@ -162,7 +162,7 @@ async def test_the_model_is_told_which_name_where_it_went_and_how_to_lift_it(
     assert isinstance(journal, RecentJournal)
     (record,) = journal.of(kind="quarantined", call_id=result.call_id)
     finding = {"path": f"{workspace}/.mcp.json", "name": ".mcp.json", "what": "made", "place": str(place)}
-    assert record.data == {"tool": "plant", "findings": [finding], "failure": ""}
+    assert record.data == {"tool": "plant", "found": 1, "findings": [finding], "failure": ""}
     (denied,) = journal.of(kind="denied", call_id=result.call_id)
     assert denied.data["error"] == "permission_denied"
 
@@ -320,6 +320,45 @@ async def test_a_kept_process_answers_for_what_appears_while_it_lives(
     assert isinstance((await session.call("write", {"path": "a.txt", "content": "x"})).error, PermissionDenied)
     assert listing(workspace) == {".vscode": "", "a.txt": "x"} and content(quarantine).keys() == {".envrc", ".npmrc"}
     assert (await session.call("kept")).unwrap() == first
+
+
+async def test_what_the_first_kept_process_makes_after_its_first_call_is_found_by_the_next(
+    session: Session, workspace: Path, quarantine: Path
+) -> None:
+    assert (await session.call("kept", {"path": ".npmrc", "after_s": 0.05})).error is None
+    await anyio.sleep(0.3)
+    assert ".npmrc" in listing(workspace)
+    assert isinstance((await session.call("write", {"path": "a.txt", "content": "x"})).error, PermissionDenied)
+    assert listing(workspace) == {"a.txt": "x"} and content(quarantine).keys() == {".npmrc"}
+
+
+async def test_what_an_audit_could_not_move_is_moved_before_the_next_call_runs(
+    session: Session, workspace: Path, quarantine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from toolcell_sandbox import audit
+
+    assert (await session.call("write", {"path": "a.txt", "content": "x"})).error is None
+    with monkeypatch.context() as small:
+        small.setattr(audit, "MAX_ENTRIES", 1)
+        assert isinstance((await session.call("plant", {"path": ".envrc"})).error, PermissionDenied)
+        refused = await session.call("write", {"path": "b.txt", "content": "x"})
+        assert refused.error is not None and refused.error.kind == "sandbox_unavailable"
+    assert listing(workspace) == {".envrc": "evil", "a.txt": "x"}
+    assert (await session.call("write", {"path": "b.txt", "content": "x"})).error is None
+    assert listing(workspace) == {"a.txt": "x", "b.txt": "x"} and content(quarantine) == {".envrc": "evil"}
+
+
+async def test_the_journal_has_the_first_of_many_findings_and_their_number(
+    session: Session, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from toolcell.dispatch import audit
+
+    monkeypatch.setattr(audit, "MAX_RECORDED", 2)
+    assert (await session.call("shell", {"command": "touch 1.pth 2.pth 3.pth"})).error is not None
+    journal = supervisor.journal
+    assert isinstance(journal, RecentJournal)
+    data = journal.of(kind="quarantined")[-1].data
+    assert (data["found"], len(data["findings"])) == (3, 2)
 
 
 async def test_a_session_that_only_reads_pays_nothing_and_one_without_names_neither(

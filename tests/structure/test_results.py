@@ -207,6 +207,58 @@ async def test_a_link_in_the_way_leads_nowhere(main: Session, workspace: Path, t
     assert os.listdir(elsewhere) == [] and os.listdir(workspace) == [".toolcell"]
 
 
+async def test_a_link_above_the_workspace_leads_nowhere_either(main: Session, workspace: Path, tmp_path: Path) -> None:
+    (workspace / "a/b").mkdir(parents=True)
+    (tmp_path / "elsewhere/b").mkdir(parents=True)
+    (workspace / "a").rename(workspace / "was")
+    (workspace / "a").symlink_to(tmp_path / "elsewhere")
+    long = ToolResult(output="x" * 200_000)
+    spilled = await main._supervisor.overflow.spilled(long, workspace / "a/b")
+    assert [one.kind for one in spilled.artifacts] == ["stored"] and not list((tmp_path / "elsewhere/b").iterdir())
+
+
+async def test_the_session_values_stay_small_whatever_calls_leave_in_them(supervise: Any, workspace: Path) -> None:
+    @tool
+    def grow(ctx: ToolContext, key: str) -> str:
+        """Leave a value, and forget the others."""
+        ctx.values.clear()
+        ctx.values[key] = "x" * 40_000
+        return "done"
+
+    async with supervise([grow]) as supervisor:
+        session = await supervisor.open_session("worker", workspace=workspace)
+        assert (await session.call("grow", {"key": "a"})).error is None
+        error = (await session.call("grow", {"key": "b"})).error
+        assert isinstance(error, ExecutionError) and "65,536" in error.message
+        assert list(session.values) == ["a"] and (await session.call("grow", {"key": "a"})).error is None
+
+
+async def test_a_flood_of_artifacts_or_blocks_is_refused_unread(supervise: Any, workspace: Path) -> None:
+    @tool
+    def many(what: str) -> ToolResult:
+        """Return many."""
+        if what == "content":
+            return ToolResult(content=[TextBlock(text="")] * 10_001)
+        return ToolResult(artifacts=[Artifact(str(number), "made") for number in range(10_001)])
+
+    @tool
+    def forged(what: str) -> str:
+        """Send what is none."""
+        from toolcell.runner import perform
+
+        real = vars(perform)["Result"]
+        vars(perform)["Result"] = lambda seq, payload: real(seq, {**payload, what: [0] * 10_001})
+        return "done"
+
+    async with supervise([many, forged]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        for what in ("content", "artifacts"):
+            error = (await session.call("many", {"what": what})).error
+            assert error is not None and "at most 10,000" in error.message
+            broke = (await session.call("forged", {"what": what})).error
+            assert isinstance(broke, ProtocolViolation) and f"{what} is a list of at most 10,000" in broke.message
+
+
 async def test_the_store_goes_with_the_supervisor_and_its_size_is_bounded(supervise: Any, workspace: Path) -> None:
     async with supervise([lines], model_bytes=10) as supervisor:
         supervisor.overflow._room = 1_000  # of 512 MiB

@@ -62,7 +62,7 @@ class Artifact:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode) or status.st_size != self.size:
                 raise ValueError(f"The file of artifact {self.path!r} is not the one that the supervisor wrote.")
-            return self._checked(file.read())
+            return self._checked(file.read(status.st_size + 1))  # it may be growing
 
     def _checked(self, raw: bytes) -> bytes:
         if self.size not in (None, len(raw)) or self.digest not in (None, digest_of(raw)):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["MAX_DEPTH", "MAX_ELEMENTS", "encode_json", "encode_return"]
 
 MAX_DEPTH = 64
+MAX_ITEMS = 10_000  # artifacts, or blocks of content: the supervisor looks at each one, on its event loop
 MAX_ELEMENTS = 1_000_000  # in all containers together: bounds what a small web of shared lists can unfold to
 DISPLAY_CHARS = 2_000
 DISPLAY_TEXT_CHARS = 64_000  # a str is its own display; past this nobody reads it, and it would cross the pipe twice
@@ -53,6 +54,8 @@ def _encode_result(result: "ToolResult", recorded: Sequence[Artifact]) -> dict[s
         raise Unencodable("$: a tool does not return an error; raise ToolFailure(message, data) instead")
     output = encode_json(result.output)
     display = result.display if "display" in result.model_fields_set else _display(output)
+    if len(result.content) > MAX_ITEMS:
+        raise Unencodable(f"$: {len(result.content):,} blocks of content; at most {MAX_ITEMS:,} can be sent")
     content = [block.model_dump(mode="json") for block in result.content]
     artifacts = _artifacts(result.artifacts, recorded)
     return {"output": output, "display": _checked(display), "artifacts": artifacts, "content": encode_json(content)}
@@ -61,7 +64,12 @@ def _encode_result(result: "ToolResult", recorded: Sequence[Artifact]) -> dict[s
 def _artifacts(declared: Sequence[Artifact], recorded: Sequence[Artifact]) -> list[Any]:
     if not declared and not recorded:
         return []
-    return [_artifact(one) for one in merged(declared, recorded)]
+    found = merged(declared, recorded)
+    if len(found) > MAX_ITEMS:
+        raise Unencodable(
+            f"$: {len(found):,} artifacts; at most {MAX_ITEMS:,} can be sent. Name their directory instead"
+        )
+    return [_artifact(one) for one in found]
 
 
 def _artifact(one: Artifact) -> dict[str, Any]:

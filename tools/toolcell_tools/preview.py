@@ -9,10 +9,11 @@ from typing import Any
 from .failures import ToolDefinitionError
 from .signature import is_async, is_generator
 
-__all__ = ["DETAILS_CHARS", "Preview", "Previewer", "shortened"]
+__all__ = ["DETAILS_CHARS", "Preview", "Previewer", "printable", "shortened"]
 
 SUMMARY_CHARS = 200
 DETAILS_CHARS = 20_000
+_NOTE_CHARS = 100  # for what is said around a text that was shortened already
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +35,42 @@ class Preview:
             return cls(summary, details, diff)
         raise TypeError("a preview is a summary and details in strings, and a diff in a string or None")
 
+    def for_people(self) -> "Preview":
+        """As it may be shown, whoever wrote it: bounded, the summary in one line, and what moves a cursor or turns the
+        direction of writing as an escape. What is no printable character is one but newline and tab."""
+        details = printable(shortened(self.details, DETAILS_CHARS + _NOTE_CHARS), keep="\n\t")
+        diff = None if self.diff is None else printable(shortened(self.diff, DETAILS_CHARS + _NOTE_CHARS), keep="\n\t")
+        return Preview(printable(shortened(self.summary, SUMMARY_CHARS + _NOTE_CHARS)), details, diff)
+
     @classmethod
     def of_call(cls, tool: str, arguments: Mapping[str, Any]) -> "Preview":
         """What can be said of any call: the tool's name and the arguments, one a line."""
-        lines = [f"{key}: {json.dumps(value, ensure_ascii=False, default=repr)}" for key, value in arguments.items()]
+        room = DETAILS_CHARS // max(1, len(arguments))  # each has its share: a long one does not hide the next
+        lines = [f"{_key(key)}: {shortened(_json(value), room)}" for key, value in arguments.items()]
         return cls(shortened(f"{tool}({', '.join(arguments)})"), shortened("\n".join(lines), DETAILS_CHARS))
 
 
 def shortened(text: str, limit: int = SUMMARY_CHARS) -> str:
     """`text`, or as much of it as fits and an exact count of the rest."""
     return text if len(text) <= limit else f"{text[:limit]} [… {len(text) - limit:,} more characters …]"
+
+
+def printable(text: str, keep: str = "") -> str:
+    """`text` with an escape such as `\\x1b` for each character that does not print and is not in `keep`."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or each in keep else each.encode("unicode_escape").decode() for each in text
+    )
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, default=repr)
+
+
+def _key(key: str) -> str:
+    """An argument's name, quoted where it is none that a function could have: it may have lines of its own."""
+    return key if key.isidentifier() else _json(key)
 
 
 class Previewer:

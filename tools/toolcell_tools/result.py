@@ -1,9 +1,9 @@
 """ToolResult: everything a call came to, for the model, for people and for the books."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Self, TypeVar, cast
+from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, FailFast, Field, TypeAdapter
 from pydantic_core import from_json, to_json
 
 from .artifact import Artifact
@@ -226,5 +226,5 @@ def _bounded(encoded: bytes, max_bytes: int, whole: Artifact | None) -> str:
     return f"{head}\n[… {note} …]\n{tail}"
 
 
-_ARTIFACTS: TypeAdapter[list[Artifact]] = TypeAdapter(list[Artifact])
-_CONTENT: TypeAdapter[list[Content]] = TypeAdapter(list[Content])
+_ARTIFACTS: TypeAdapter[list[Artifact]] = TypeAdapter(Annotated[list[Artifact], FailFast()])
+_CONTENT: TypeAdapter[list[Content]] = TypeAdapter(Annotated[list[Content], FailFast()])

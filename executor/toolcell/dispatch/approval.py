@@ -19,7 +19,7 @@ from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.definition import Tool
 from toolcell_tools.errors import PermissionDenied
 
-from .preview import preview_of
+from .preview import is_previewed, preview_of
 
 if TYPE_CHECKING:
     from toolcell.session import Session
@@ -45,6 +45,7 @@ async def ask(
         fingerprint=declaration.fingerprint,
         arguments=deepcopy(call.arguments),  # what runs is what was asked about, whatever becomes of the request
         preview=await preview_of(session, tool, call),
+        preview_by="tool" if is_previewed(tool) else "supervisor",
         tier=declaration.tier,
         reason=reason,
         call_id=call.id,

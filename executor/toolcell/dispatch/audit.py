@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from toolcell.session import Session
 
 MAX_TOLD = 5
+MAX_RECORDED = 1_000  # a call can make a million files; the journal is to hold more than that one call
 
 
 async def audit(session: "Session", run: Run, guarded: Guarded, watch: Watch) -> None:
@@ -35,7 +36,7 @@ def record_findings(journal: Journal, watch: Watch) -> None:
     """One record for all that the audit of a call has found."""
     run = watch.run
     assert run is not None
-    data = {"tool": run.tool, "findings": findings_data(watch), "failure": watch.failure}
+    data = {"tool": run.tool, "found": len(watch.findings), "findings": findings_data(watch), "failure": watch.failure}
     journal.write(Record("quarantined", run.spec.key.session_id, run.call_id, data))
 
 
@@ -69,10 +70,10 @@ def said(finding: Finding) -> str:
 
 
 def findings_data(watch: Watch) -> list[dict[str, Any]]:
-    """The findings for the journal."""
+    """The findings for the journal, the first `MAX_RECORDED`."""
     return [
         {"path": printable(each.path), "name": each.name, "what": each.what, "place": printable(each.place)}
-        for each in watch.findings
+        for each in watch.findings[:MAX_RECORDED]
     ]
 
 

@@ -20,6 +20,7 @@ async def describe(session: "Session", source: Source) -> object:
     route = session.describing_route(source)
     call = ToolCall(f"{session.id}-describe-{source.module}", DESCRIBER.name, dict(source.shipment))
     run = session.new_run(route, call, WALL_S, None, None)
+    run.context = {**run.context, "config": {}, "values": {}}  # what it says is kept for all sessions
     outcome = await in_pool(session, run)
     if outcome.ending != "result":
         raise ToolsetError(error_of(outcome, DESCRIBER.declaration, run.limits).message, source.module)

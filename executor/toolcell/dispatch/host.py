@@ -49,14 +49,16 @@ async def run(
     outcome = Outcome(ending="timeout")
     try:
         with anyio.move_on_after(wall_s):
-            outcome = await _attempt(tool, call, context)
+            outcome = await _attempt(tool, call, context, session.host_threads)
     finally:
         reporter.ended = True
     outcome.wall_s = time.monotonic() - started
     return outcome
 
 
-async def _attempt(tool: Tool[..., Any], call: ToolCall, context: HostContext) -> Outcome:
+async def _attempt(
+    tool: Tool[..., Any], call: ToolCall, context: HostContext, threads: anyio.CapacityLimiter
+) -> Outcome:
     try:
         arguments = tool.bind(call.arguments, context)
     except pydantic.ValidationError as error:
@@ -68,7 +70,9 @@ async def _attempt(tool: Tool[..., Any], call: ToolCall, context: HostContext) -
         if tool.is_async:
             value = await tool.fn(**arguments)
         else:
-            value = await anyio.to_thread.run_sync(lambda: tool.fn(**arguments), abandon_on_cancel=True)
+            value = await anyio.to_thread.run_sync(
+                lambda: tool.fn(**arguments), abandon_on_cancel=True, limiter=threads
+            )
         encoded = encode_return(tool.encoded(value), ())
         encoded["values"] = values = cast("dict[str, Field]", encode_json(context.values))
         if encoded_bytes(values) > VALUES_BYTES:

@@ -16,6 +16,9 @@ from pathlib import Path
 from anyio import to_thread
 from pydantic_core import to_json
 
+from toolcell_sandbox.errors import SandboxError
+from toolcell_sandbox.kernel.syscalls import AT_FDCWD
+from toolcell_sandbox.mechanisms.mounts import open_beneath
 from toolcell_tools.artifact import Artifact, digest_of
 from toolcell_tools.result import ToolResult
 
@@ -92,7 +95,7 @@ class Overflow:
 
     def _own_store(self) -> Path:
         if self._store is None:
-            self._store = Path(tempfile.mkdtemp(prefix="toolcell-outputs-"))
+            self._store = Path(os.path.realpath(tempfile.mkdtemp(prefix="toolcell-outputs-")))
         return self._store
 
 
@@ -108,7 +111,10 @@ def _lines_of(result: ToolResult) -> tuple[bytes, str]:
 
 def _put(root: Path, folders: tuple[str, ...], name: str, raw: bytes) -> Path:
     """Make a file below `root`, whole or not at all. No step follows a link: what a tool put there leads nowhere."""
-    at = os.open(root, _DIRECTORY)
+    try:
+        at = open_beneath(AT_FDCWD, str(root), in_root=False)
+    except SandboxError as error:
+        raise OSError(error.errno, str(error)) from error
     try:
         for folder in folders:
             try:

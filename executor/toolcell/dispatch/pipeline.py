@@ -15,9 +15,18 @@ from toolcell.call import ToolCall
 from toolcell.journal import Record
 from toolcell.pool.run import Outcome, Run
 from toolcell.sessions.protection import Watch
+from toolcell.wire.frames import encoded_bytes
+from toolcell.wire.messages import VALUES_BYTES
 from toolcell_sandbox.errors import SandboxError
 from toolcell_tools.definition import Tool
-from toolcell_tools.errors import PermissionDenied, SandboxUnavailable, ToolError, UnknownTool, ValidationError
+from toolcell_tools.errors import (
+    ExecutionError,
+    PermissionDenied,
+    SandboxUnavailable,
+    ToolError,
+    UnknownTool,
+    ValidationError,
+)
 from toolcell_tools.result import ToolResult, Usage
 from toolcell_tools.toolsets import ToolsetError
 
@@ -103,7 +112,9 @@ async def attempt(session: "Session", call: ToolCall, *, timeout: float | None, 
     else:
         if route.guarded is not None:
             try:
-                watch = await route.guarded.enter(kept=session.has_kept_writers(route))
+                watch = await route.guarded.enter(
+                    kept=session.has_kept_writers(route) or bool(route.spec.key.kept_tool)
+                )
             except SandboxError as error:
                 refusal = SandboxUnavailable(message=str(error), mechanism=error.mechanism, cure=error.cure)
                 return _refused(session, call, tool, refusal)
@@ -128,7 +139,7 @@ async def attempt(session: "Session", call: ToolCall, *, timeout: float | None, 
     if result.error is None:
         result = await _presented(session, tool, result)
     if result.values:
-        session.values.update(result.values)
+        result = _remembered(session, result)
     # after hooks
     if session.hooks:
         result = await hooks.after(session.hooks, call, result)
@@ -152,6 +163,19 @@ async def _presented(session: "Session", tool: Tool[..., Any], result: ToolResul
     if misfit is not None:
         return result.model_copy(update={"error": misfit, "output": None, "display": "", "content": [], "values": {}})
     return await session.spilled(result)
+
+
+def _remembered(session: "Session", result: ToolResult) -> ToolResult:
+    """The result, its values entered into the session's, which stay as small as those of one call may be."""
+    values = {**session.values, **result.values}
+    if encoded_bytes(values) > VALUES_BYTES:
+        message = (
+            f"The session's values would be larger than {VALUES_BYTES:,} bytes with those that the call left in "
+            "ctx.values; keep large data in a file."
+        )
+        return result.model_copy(update={**_NOTHING, "error": ExecutionError(message=message)})
+    session.values.update(result.values)
+    return result
 
 
 def _unknown(session: "Session", name: str, why: str = "") -> UnknownTool:

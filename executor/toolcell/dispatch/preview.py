@@ -1,4 +1,8 @@
-"""Previews: what a call would do, worked out in a cell that may read the workspace and nothing else."""
+"""Previews: what a call would do, worked out in a cell that may read the workspace and nothing else.
+
+The tool's own code says it, and may lie. What is shown is bounded and has no control characters; what it is about is in
+the request's arguments.
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +21,16 @@ WALL_S = 5.0
 
 async def preview_of(session: "Session", tool: Tool[..., Any], call: ToolCall) -> Preview:
     """The tool's preview of this call, or its arguments where it has none. One that fails says so in its summary."""
-    if not tool.has_preview or tool.placement != "cell":
+    return (await _said(session, tool, call)).for_people()
+
+
+def is_previewed(tool: Tool[..., Any]) -> bool:
+    """Whether the tool says itself what its calls would do."""
+    return tool.has_preview and tool.placement == "cell"
+
+
+async def _said(session: "Session", tool: Tool[..., Any], call: ToolCall) -> Preview:
+    if not is_previewed(tool):
         return Preview.of_call(tool.name, call.arguments)
     route = session.preview_route(tool)
     run = session.new_run(route, call, WALL_S, None, None, preview=True)

@@ -13,6 +13,7 @@ from toolcell.wire.messages import VALUES_BYTES
 from toolcell_sandbox.limits import Limits
 from toolcell_tools.capability import Capability
 from toolcell_tools.declaration import ToolDeclaration
+from toolcell_tools.encode import MAX_ITEMS
 from toolcell_tools.errors import (
     Cancelled,
     Crashed,
@@ -99,6 +100,9 @@ def _success(payload: Mapping[str, Any], common: dict[str, Any]) -> ToolResult:
     display, values = payload["display"], payload["values"]
     if type(display) is not str or type(values) is not dict:
         raise TypeError("display is a string and values is a map")
+    for name in ("artifacts", "content"):
+        if type(payload[name]) is not list or len(payload[name]) > MAX_ITEMS:
+            raise TypeError(f"{name} is a list of at most {MAX_ITEMS:,}")
     kept = cast("dict[str, Any]", values)
     if kept and encoded_bytes(kept) > VALUES_BYTES:
         raise TypeError(f"values has more than {VALUES_BYTES:,} bytes")

@@ -1,6 +1,7 @@
 """Getting the tools into a cell: by import path, or out of a pickle. Runs after lockdown, since both run their code."""
 
 import importlib
+import os
 import pickle
 import sys
 import traceback
@@ -8,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
+from toolcell.sources import source_digest, source_files
 from toolcell_tools.definition import Tool
 from toolcell_tools.typed import TypedTool
 
@@ -49,9 +51,11 @@ def _fetch(entry: Mapping[str, object]) -> AnyTool:
     if entry["how"] == "pickle":
         found: object = pickle.loads(cast("bytes", entry["where"]))
     else:
+        module, _, path = str(entry["where"]).partition(":")
         if "directory" in entry:
             add_to_path(str(entry["directory"]))
-        module, _, path = str(entry["where"]).partition(":")
+        if "digest" in entry:
+            _check_source(module, str(entry["directory"]), str(entry["digest"]))
         found = importlib.import_module(module)
         for part in path.split("."):
             found = getattr(found, part)
@@ -62,6 +66,12 @@ def _fetch(entry: Mapping[str, object]) -> AnyTool:
     if callable(found):
         return Tool(found, name=str(entry["name"]), derive=False)
     raise TypeError(f"{entry['where']!r} is not a tool but a {type(found).__name__}")
+
+
+def _check_source(module: str, directory: str, digest: str) -> None:
+    """Refuse a module whose source is not the one that its tools were declared, and maybe approved, with."""
+    if source_digest(source_files(os.path.join(directory, *module.split(".")))) != digest:
+        raise ImportError(f"the source of {module!r} has changed since its tools were declared; ask for the tools anew")
 
 
 def started_threads() -> int:

@@ -5,7 +5,6 @@ tools it has; what comes out is data, and is checked like a schema from a strang
 that load nothing but this module, with the grants that it asks for and the user allows.
 """
 
-import hashlib
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -14,8 +13,10 @@ from functools import partial
 from typing import Any, NoReturn, cast
 
 import pydantic
+from anyio.to_thread import run_sync
 
 from toolcell.errors import UsageError
+from toolcell.sources import source_digest, source_files
 from toolcell_tools.annotations import Annotations
 from toolcell_tools.capability import Capability, PermissionTier
 from toolcell_tools.declaration import ToolDeclaration, fingerprint
@@ -24,11 +25,11 @@ from toolcell_tools.dynamic import DynamicTool, dynamic_tool
 from toolcell_tools.failures import ToolDefinitionError
 from toolcell_tools.options import Lifetime
 from toolcell_tools.preview import Previewer
+from toolcell_tools.rules import tier_of
 from toolcell_tools.session_info import SessionInfo
 from toolcell_tools.toolsets import AnyTool, Toolset, ToolsetError
 
 MAX_TOOLS = 500
-MAX_SOURCE_BYTES = 64 * 1024 * 1024
 Describe = Callable[[SessionInfo, "Source"], Awaitable[object]]
 """Has a cell of the session import the module and say what is in it. Raises ToolsetError."""
 
@@ -67,21 +68,20 @@ class ModuleTool(DynamicTool):
             said.parameters_schema,
             description=said.description,
             version=said.version,
+            tier=max(tier_of(said.needs | said.uses), said.tier, key=list(PermissionTier).index),
             needs=said.needs,
             uses=said.uses,
             output_schema=said.output_schema,
             failure=said.failure_schema,
             failure_mode=said.failure_mode,
             annotations=_distrusted(said.annotations),
-            timeout=said.timeout,
-            limits=claimed.limits,
+            limits=_bounded(claimed.limits, said.timeout),
             lifetime=claimed.lifetime,
             long_running=said.long_running,
             return_direct=said.return_direct,
             requires_approval=said.requires_approval is not False,
             metadata=said.metadata,
         )
-        self.tier = max(self.tier, said.tier, key=list(PermissionTier).index)
 
     @property
     def origin(self) -> str:
@@ -123,6 +123,14 @@ def _distrusted(claimed: Annotations) -> Annotations:
     )
 
 
+def _bounded(limits: Mapping[str, float] | None, timeout: float | None) -> dict[str, float]:
+    """What a stranger asks for, all of it as limits: they only narrow the profile's, and a timeout could be longer."""
+    bounds = dict(limits or {})
+    if timeout is not None:
+        bounds["wall_s"] = min(timeout, bounds.get("wall_s", timeout))
+    return bounds
+
+
 class _Claimed(pydantic.BaseModel):
     """What a cell says about one tool of a module."""
 
@@ -158,10 +166,16 @@ class ModuleToolset(Toolset):
         self._describe = cast("Describe", getattr(runtime, "describe_module", None))
 
     async def tools(self, session: SessionInfo) -> Sequence[AnyTool]:
-        digest = _digest(self._files())
+        digest = await run_sync(self._digest)
         if self._known is None or self._known[0] != digest:
             self._known = (digest, await self._asked(session, digest))
         return self._known[1]
+
+    def _digest(self) -> str:
+        try:
+            return source_digest(self._files())
+        except (OSError, ValueError) as error:
+            raise ToolsetError(f"its source cannot be read: {error}", self.name) from error
 
     async def _asked(self, session: SessionInfo, digest: str) -> Sequence[AnyTool]:
         if self._describe is None:
@@ -193,36 +207,11 @@ def module_toolset(
         raise UsageError(f"{module!r} is not the dotted name of a module. Write 'package.module'.")
     directories = [os.fspath(path)] if path is not None else [entry or os.getcwd() for entry in sys.path]
     for directory in map(os.path.realpath, directories):
-        files = partial(_files, os.path.join(directory, *parts))
+        files = partial(source_files, os.path.join(directory, *parts))
         if files():
             return ModuleToolset(Source(module, directory), files, frozenset(map(Capability, allow)))
     where = f"in {os.fspath(path)}" if path is not None else "on sys.path"
     raise UsageError(f"There is no module {module!r} {where}. Name its directory: module_toolset(…, path='…').")
-
-
-def _files(module: str) -> list[str]:
-    """The source of a module or package at this path without its suffix; nothing where there is neither."""
-    if os.path.isfile(module + ".py"):
-        return [module + ".py"]
-    if not os.path.isfile(os.path.join(module, "__init__.py")):
-        return []
-    found: list[str] = []
-    for where, _directories, names in os.walk(module):
-        found += [os.path.join(where, name) for name in names if name.endswith(".py")]
-    return sorted(found)
-
-
-def _digest(files: Iterable[str]) -> str:
-    """Of the module's source, so that another text is another tool."""
-    digest, total = hashlib.sha256(), 0
-    for file in files:
-        with open(file, "rb") as source:
-            text = source.read(MAX_SOURCE_BYTES - total + 1)
-        total += len(text)
-        if total > MAX_SOURCE_BYTES:
-            raise ToolsetError(f"its source is over {MAX_SOURCE_BYTES:,} bytes")
-        digest.update(b"%d\0" % len(text) + text)
-    return digest.hexdigest()
 
 
 DESCRIBER = dynamic_tool("describe_module", handler=_elsewhere, description="Say which tools a module has.")

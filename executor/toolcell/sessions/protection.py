@@ -6,10 +6,9 @@ process that is kept over calls runs all the time.
 """
 
 import hashlib
+import logging
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
 from weakref import WeakValueDictionary
 
 import anyio
@@ -22,7 +21,7 @@ from toolcell_sandbox.profile import Profile
 from toolcell_sandbox.quarantine import Quarantine
 from toolcell_sandbox.view import Bound
 
-T = TypeVar("T")
+_log = logging.getLogger("toolcell")
 FEW_DIRECTORIES = 300  # looked at in less than a millisecond; more are looked at in a thread
 
 
@@ -46,14 +45,21 @@ class Guarded:
         self._lock = anyio.Lock(fast_acquire=True)
         self._watches: set[Watch] = set()
         self._before: tuple[Found, ...] | None = None
-        self._kept = False  # whether a kept process could write at the last look
+        self._kept = False  # whether a kept process could write since the last look
+        self._unsettled = False  # whether the last audit failed, so that what it was to move is still there
         self._digest: tuple[tuple[Bound, ...], str] = ((), "")
 
     async def enter(self, *, kept: bool) -> Watch:
-        """Look, before a call. `kept` says that a kept process may write there. SandboxError where that is too much."""
+        """Look, before a call. `kept` says that a kept process may write there, or that the call's own will be kept.
+
+        SandboxError where that is too much, and where what an earlier call left cannot be moved away.
+        """
         async with self._lock:
-            found = await self._carried_out(self._trees.refresh)
-            if self._before is None or not (self._watches or (kept and self._kept)):
+            if self._unsettled:
+                for each in await self._settle():
+                    _log.warning("%a was %s by an earlier call, and is now at %a", each.path, each.what, each.place)
+            found = await self._look()
+            if self._before is None or not (self._watches or self._kept):
                 self._before = found
             self._kept = kept
             bound = self._trees.bound(found)
@@ -72,22 +78,28 @@ class Guarded:
             if watch not in self._watches:
                 return False
             try:
-                assert self._before is not None
-                before = self._before
-                findings = await self._carried_out(lambda: self._trees.settle(before, self._quarantine))
-                for each in self._watches:
-                    if each.run is not None and each.run.cell is not None:
-                        each.findings += findings
+                await self._settle()
             except (SandboxError, OSError) as error:  # the tree may change under our hands in any way
                 watch.failure = str(error)
             finally:
                 self._watches.discard(watch)
             return True
 
-    async def _carried_out(self, step: Callable[[], T]) -> T:
-        if 0 < self._trees.directories < FEW_DIRECTORIES:
-            return step()
-        return await run_sync(step)
+    async def _look(self) -> tuple[Found, ...]:
+        if 0 < self._trees.directories < FEW_DIRECTORIES and not self._kept:
+            return self._trees.refresh()
+        return await run_sync(self._trees.refresh)
+
+    async def _settle(self) -> list[Finding]:
+        """Audit, in a thread: a call can have made more than can be looked at in a moment. All that run are told."""
+        assert self._before is not None
+        self._unsettled = True
+        findings = await run_sync(self._trees.settle, self._before, self._quarantine)
+        self._unsettled = False
+        for each in self._watches:
+            if each.run is not None and each.run.cell is not None:
+                each.findings += findings
+        return findings
 
     @property
     def watches(self) -> list[Watch]:
