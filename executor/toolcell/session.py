@@ -128,6 +128,7 @@ class Session:
         self._previews: dict[str, Route] = {}
         self._inode = (0, 0, 0)  # of the workspace, as the routes have it
         self._last_call = 0
+        self.host_turn = anyio.Lock()  # of sequential host tools
         self._finished: dict[str, ToolResult] = {}
         self._under_way: dict[str, anyio.Event] = {}
 
@@ -357,14 +358,16 @@ class Session:
         profile = confine(self.profile, grants.given, self.workspace, limits)
         if source is not None:
             profile = profile.replace(readable=(*profile.readable, source.directory))
-        mutates = Capability.WRITE in grants.given and tool.declaration.annotations.sequential is not False
+        # Sequential as a writer, by default, counts only where it may write.
+        writes = Capability.WRITE in tool.needs | tool.uses
+        alone = tool.declaration.annotations.sequential and (not writes or Capability.WRITE in grants.given)
         return Route(
             tool,
             grants,
             CellSpec(key, profile, shipments, profile.cwd),
             broker.table_for(grants.given),
             limits,
-            exclusive=self.id if mutates else "",
+            exclusive=self.id if alone else "",
             sandbox=summary_for(self.sandbox, profile.reach),
             guarded=self._supervisor.protection.of(profile),
         )

@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from toolcell import (
+    Annotations,
     Capability,
     Crashed,
     ExecutionError,
@@ -102,7 +103,21 @@ async def sleeps() -> None:
     await anyio.sleep(60)
 
 
-TOOLS = [where, blocking, ask_helper, fails, reports, sleeps, *base_tools()]
+_here: set[str] = set()
+
+
+@host_tool(annotations=Annotations(sequential=True))
+async def one_at_a_time(name: str) -> list[str]:
+    """Say who else is here."""
+    _here.add(name)
+    try:
+        await anyio.sleep(0.05)
+        return sorted(_here)
+    finally:
+        _here.discard(name)
+
+
+TOOLS = [one_at_a_time, where, blocking, ask_helper, fails, reports, sleeps, *base_tools()]
 
 
 async def test_it_runs_here_and_its_declaration_says_so(supervise: Any, workspace: Path) -> None:
@@ -202,6 +217,20 @@ async def test_cancelling_the_caller_cancels_it(supervise: Any, workspace: Path)
         with anyio.move_on_after(0.1) as scope:
             await session.call("sleeps", timeout=30)
         assert scope.cancelled_caught
+
+
+async def test_a_sequential_one_never_runs_beside_itself(supervise: Any, workspace: Path) -> None:
+    found: list[list[str]] = []
+    async with supervise(TOOLS) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+
+        async def call(name: str) -> None:
+            found.append((await session.call("one_at_a_time", {"name": name})).output)
+
+        async with anyio.create_task_group() as tasks:
+            for name in ("a", "b", "c"):
+                tasks.start_soon(call, name)
+    assert sorted(found) == [["a"], ["b"], ["c"]]
 
 
 def test_it_takes_no_handles() -> None:

@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,13 @@ def watch_for_cancellation(ctx: ToolContext) -> None:
         pass
 
 
+def span() -> list[float]:
+    """When it began and when it ended."""
+    begin = time.monotonic()
+    time.sleep(0.03)
+    return [begin, time.monotonic()]
+
+
 TOOLS = [
     rest,
     tool(meet, needs=READ),
@@ -77,6 +85,7 @@ TOOLS = [
     tool(meet, name="meet_and_write_at_once", needs=WRITE, annotations=Annotations(sequential=False)),
     tool(log_its_span, needs=WRITE),
     tool(log_its_span, name="log_its_span_too", needs={*READ, *WRITE}),
+    tool(span, annotations=Annotations(sequential=True)),
     call_itself,
     tool(watch_for_cancellation, needs=WRITE),
     misbehaving.echo,
@@ -129,6 +138,12 @@ async def test_calls_that_mutate_are_one_after_the_other_within_a_session(main: 
     numbers = [line.split()[1] for line in lines[::2]]
     assert lines == [f"{word} {number}" for number in numbers for word in ("begin", "end")]
     assert sorted(map(int, numbers)) == list(range(8))
+
+
+async def test_calls_that_only_say_so_are_one_after_the_other_too(main: Session) -> None:
+    spans = sorted((await gather(*(lambda: main.call("span") for _ in range(4)))), key=lambda result: result.output[0])
+    for before, after in pairwise(result.output for result in spans):
+        assert before[1] <= after[0]
 
 
 async def test_calls_that_mutate_begin_in_the_order_in_which_they_came(main: Session) -> None:

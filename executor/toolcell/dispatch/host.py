@@ -8,6 +8,7 @@ import logging
 import time
 import traceback
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
@@ -49,7 +50,8 @@ async def run(
     outcome = Outcome(ending="timeout")
     try:
         with anyio.move_on_after(wall_s):
-            outcome = await _attempt(tool, call, context, session.host_threads)
+            async with session.host_turn if tool.declaration.annotations.sequential else nullcontext():
+                outcome = await _attempt(tool, call, context, session.host_threads)
     finally:
         reporter.ended = True
     outcome.wall_s = time.monotonic() - started
