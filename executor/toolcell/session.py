@@ -1,6 +1,7 @@
 """Session: one agent conversation. It holds what its calls may do and hands them to the dispatcher."""
 
 import inspect
+import json
 import logging
 import os
 import time
@@ -129,6 +130,7 @@ class Session:
         self._inode = (0, 0, 0)  # of the workspace, as the routes have it
         self._last_call = 0
         self.host_turn = anyio.Lock()  # of sequential host tools
+        self._asked: dict[str, tuple[str, str]] = {}  # what each idempotency key stands for: tool and arguments
         self._finished: dict[str, ToolResult] = {}
         self._under_way: dict[str, anyio.Event] = {}
 
@@ -153,7 +155,8 @@ class Session:
 
         `timeout` in seconds is the call's whole time, waiting for a process included; without it the tool's own timeout
         or the profile's `wall_s` holds. `repair` is asked for better arguments after a validation error, twice at the
-        most. Calls with one `idempotency_key` run once: the later ones get the first one's result, if it was no error.
+        most. Calls with one `idempotency_key` run once: the later ones get the first one's result, if it was no error;
+        a key that stands for another tool or other arguments is a UsageError.
         `on_progress(message, fraction)` hears the tool's progress.
         """
         self._check_open()
@@ -165,19 +168,26 @@ class Session:
         call = ToolCall(call_id, name, {} if args is None else args, session=self.info)
         if idempotency_key is None:
             return await dispatch(self, call, timeout=timeout, repair=repair, on_progress=on_progress)
+        asked = (name, json.dumps(call.arguments, sort_keys=True, default=repr))
+        if self._asked.setdefault(idempotency_key, asked) != asked:
+            raise UsageError(f"The idempotency key {idempotency_key!r} is another call's. A key stands for one call.")
         while idempotency_key in self._under_way:
             await self._under_way[idempotency_key].wait()
         if idempotency_key in self._finished:
             return self._finished[idempotency_key]
+        self._asked[idempotency_key] = asked
         ended = self._under_way[idempotency_key] = anyio.Event()
         try:
             result = await dispatch(self, call, timeout=timeout, repair=repair, on_progress=on_progress)
             if not result.is_error:
                 self._finished[idempotency_key] = result
                 if len(self._finished) > MAX_IDEMPOTENCY_KEYS:
-                    del self._finished[next(iter(self._finished))]
+                    oldest = next(iter(self._finished))
+                    del self._finished[oldest], self._asked[oldest]
             return result
         finally:
+            if idempotency_key not in self._finished:
+                self._asked.pop(idempotency_key, None)
             del self._under_way[idempotency_key]
             ended.set()
 

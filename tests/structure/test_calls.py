@@ -236,7 +236,10 @@ async def test_calls_with_one_idempotency_key_run_once(main: Session) -> None:
 
         for _ in range(5):
             tasks.start_soon(call)
-    again = await main.call("count", {}, idempotency_key="k")
+    again = await main.call("count", {"seconds": 0.1}, idempotency_key="k")
+    for name, arguments in (("count", {}), ("echo", {"seconds": 0.1})):
+        with pytest.raises(UsageError, match="'k' is another call's"):
+            await main.call(name, arguments, idempotency_key="k")
     assert [result.output for result in (*results, again)] == [1] * 6
     assert len({result.call_id for result in (*results, again)}) == 1
     assert (await main.call("count", {}, idempotency_key="another")).output == 2
