@@ -10,11 +10,11 @@ import gc
 import os
 import select
 import socket
-import sys
 from typing import NoReturn, cast
 
 import msgpack
 
+from toolcell.wire.code import running_code
 from toolcell.wire.frames import WireLimits, encode
 from toolcell.wire.messages import Failed, to_fields
 from toolcell_sandbox.errors import SandboxError
@@ -125,7 +125,7 @@ class Zygote:
         except SandboxError as error:
             self.answer({"op": "refused", "failure": list(fields_of_failure(error))})
             return
-        self.answer({"op": "started", "report": self.report.to_wire(), "python": sys.version})
+        self.answer({"op": "started", "report": self.report.to_wire(), "code": running_code()})
 
     def on_cell(self, request: dict[str, object], received: list[int]) -> int | None:
         """Fork a cell onto the five descriptors that came with the request: control, in, out, stdout, stderr."""

@@ -1,0 +1,20 @@
+"""Which code a process runs. The zygote is started with -I, and may find another installation than its supervisor did.
+
+PYTHONPATH, the user's site-packages and changes of sys.path count for the supervisor and not for the zygote.
+"""
+
+import os
+import sys
+
+import toolcell
+import toolcell_sandbox
+import toolcell_tools
+
+from .messages import VERSION
+
+
+def running_code() -> dict[str, str]:
+    """What this process runs, by name: its Python, the protocol's version, and where each package was loaded from."""
+    packages = (toolcell, toolcell_sandbox, toolcell_tools)
+    places = {each.__name__: os.path.realpath(each.__path__[0]) for each in packages}
+    return {"Python": sys.version, "protocol": str(VERSION), **places}
