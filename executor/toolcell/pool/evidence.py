@@ -10,7 +10,7 @@ import signal
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.mechanisms.cgroups import Cgroup
 
-from .tree import TreeUsage, tree_usage
+from .tree import TreeUsage, reaped_cpu_s, tree_usage
 
 REFUSED_FORKS = 64
 """So many refused forks in one call are a fork bomb, not a program that copes with EAGAIN."""
@@ -22,6 +22,7 @@ class Evidence:
     __slots__ = (
         "_cgroup",
         "_cpu_at_start",
+        "_cpu_of_dead",
         "_init_pid",
         "_kept",
         "_most",
@@ -37,6 +38,7 @@ class Evidence:
         self._init_pid = 0
         self._most = TreeUsage()  # seen in this call
         self._cpu_at_start: float | None = 0.0
+        self._cpu_of_dead = 0.0  # what processes of earlier calls have used
         self._peak = self._peak_at_start = 0
         self._oom_kills = cgroup.oom_kills() if cgroup else 0
         self._refused = cgroup.pids_refused() if cgroup else 0
@@ -51,13 +53,15 @@ class Evidence:
             self._cpu_at_start = self._cgroup.cpu_s()
             self._peak_at_start = 0 if self._cgroup.reset_peak() else self._cgroup.memory_peak() or 0
         else:
-            self._cpu_at_start = None if self._kept else 0.0  # a new process has used nothing
+            self._cpu_at_start = None if self._kept else self._cpu_of_dead  # a new process has used nothing
 
     def settle(self) -> None:
         """A call is over and its processes are gone: what they did is not held against the next one."""
         if self._cgroup is not None:
             self._oom_kills = self._cgroup.oom_kills()
             self._refused = self._cgroup.pids_refused()
+        else:
+            self._cpu_of_dead = reaped_cpu_s(self._init_pid)
 
     def oom_killed(self) -> bool:
         """Whether the kernel killed for memory since the last look."""

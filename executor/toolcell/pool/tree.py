@@ -1,12 +1,14 @@
 """What the processes of a call use together, added up through psutil and /proc: for where no cgroup counts them."""
 
 import contextlib
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import psutil
 
 _KIB = 1024
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(slots=True)
@@ -28,12 +30,13 @@ class Resident:
 
 
 def tree_usage(init_pid: int, memory_limit: int) -> TreeUsage:
-    """Add up the processes below a cell's init. CPU is exact to the clock tick: orphans stay with the init as zombies.
+    """Add up the processes below a cell's init. CPU is exact to the clock tick, and of the cell's whole life: what the
+    dead have used, orphans among them, is `reaped_cpu_s`.
 
     What a process rewrites of the memory that it inherited from the init is not counted, and neither are shared pages
     that no process has mapped at this moment.
     """
-    usage = TreeUsage()
+    usage = TreeUsage(cpu_s=reaped_cpu_s(init_pid))
     found: list[Resident] = []
     with contextlib.suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
         inherited = resident(init_pid).private  # what every fork of the init shares with it, by copy on write
@@ -47,6 +50,14 @@ def tree_usage(init_pid: int, memory_limit: int) -> TreeUsage:
                 usage.memory_bytes += max(0, one.private - inherited)
     usage.memory_bytes += _shared_bytes(found, memory_limit - usage.memory_bytes)
     return usage
+
+
+def reaped_cpu_s(init_pid: int) -> float:
+    """CPU seconds of all processes that a cell's init has waited for (cutime and cstime, proc_pid_stat(5))."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{init_pid}/stat", "rb") as file:
+        fields = file.read().rpartition(b")")[2].split()
+        return (int(fields[13]) + int(fields[14])) / _TICKS
+    return 0.0  # it has ended
 
 
 def _shared_bytes(found: Iterable[Resident], room: int) -> int:
