@@ -43,12 +43,14 @@ class Entered:
 
     `children_fd` lists the init's children (proc_pid_children(5)) where it is not pid 1 of a namespace of its own, and
     so cannot kill all that is left of it with kill(-1); its orphaned descendants become its children. Else it is -1.
+    `view` is what was bound and linked, where the cell has a root of its own.
     """
 
     profile: Profile
     identity: Identity
     report: SandboxReport
     children_fd: int
+    view: View
 
 
 def enter(
@@ -137,7 +139,7 @@ def enter(
         note("seccomp")
     selftest.verify(order, kept_fds, own_root=own_root)
     note("self-test")
-    return Entered(profile, identity, _in_force(order, proc_error, own_root=own_root), children_fd)
+    return Entered(profile, identity, _in_force(order, proc_error, own_root=own_root), children_fd, order.view)
 
 
 def _listen_for_proxy() -> int:

@@ -3,6 +3,7 @@
 Run as it is, as an ordinary user and without cgroups by `test_limits.py`.
 """
 
+import ctypes
 import errno
 import json
 import mmap
@@ -17,7 +18,7 @@ from typing import Any
 
 import anyio
 
-from toolcell import Limits, Profile, Session, SessionKind, Supervisor, tool
+from toolcell import Limits, Profile, Session, SessionKind, Supervisor, Tool, tool
 from toolcell.testing import misbehaving as m
 
 MIB = 1024 * 1024
@@ -177,7 +178,78 @@ def claim_to_have_used_nothing() -> str:
     return "done" if resource.getrusage(resource.RUSAGE_SELF).ru_utime > 0 else "odd"
 
 
+def again_after_a_refused_fork() -> None:
+    """Fork until that is refused, end the children, and raise the error when a fork would work again."""
+    children: list[int] = []
+    try:
+        while True:
+            child = os.fork()
+            if child == 0:
+                signal.pause()
+            children.append(child)
+    except BlockingIOError:
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        raise
+
+
+def again_from_a_pipe() -> bytes:
+    """Read from an empty pipe that does not block."""
+    reader, _writer = os.pipe()
+    os.set_blocking(reader, False)
+    return os.read(reader, 1)
+
+
+def files_of_the_machine() -> None:
+    """What open says where the whole machine has no file left."""
+    raise OSError(errno.ENFILE, os.strerror(errno.ENFILE))
+
+
+def lock_a_page() -> None:
+    """mlock(2), as a tool that checks its errno."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    page = mmap.mmap(-1, mmap.PAGESIZE)
+    if libc.mlock(ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(page))), mmap.PAGESIZE) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+_turns = 0
+
+
+def _turn() -> int:
+    global _turns
+    _turns += 1
+    return _turns
+
+
+def burn_in_turns() -> int:
+    """Use 60 % of the processor time of a call; which call of this process it is."""
+    _burn(0.6 * KEPT_S)
+    return _turn()
+
+
+def burn_in_turns_and_die() -> int:
+    """Use 70 % of the processor time of a call, and in the second call die of a SIGKILL that no limit sent."""
+    _burn(0.7 * KEPT_S)
+    if _turn() == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return 1
+
+
+def burn_in_the_second_turn() -> None:
+    """An endless loop, in the second call."""
+    if _turn() == 2:
+        m.loop_for_ever()
+
+
+KEPT: list[Callable[[], object]] = [burn_in_turns, burn_in_turns_and_die, burn_in_the_second_turn]
+KEPT_S = 1.0
 OWN = [
+    again_after_a_refused_fork,
+    again_from_a_pipe,
+    files_of_the_machine,
+    lock_a_page,
     child_opens_files,
     child_writes_a_huge_file,
     child_fills_the_scratch,
@@ -233,10 +305,11 @@ async def main(names: list[str]) -> None:
     """Run the calls one by one, through one supervisor."""
     widest = LIMITS.replace(memory_bytes=POOL_BYTES)  # a tool's own limits only narrow
     profile = Profile.for_kind("main").replace(limits=widest)
-    tools = [
+    tools: list[Tool[..., Any]] = [
         tool(fn, limits={"memory_bytes": LIMITS.memory_bytes} | OTHERWISE.get(fn.__name__, {}))
         for fn in [*OWN, *HOSTILE]
     ]
+    tools += [tool(fn, limits={"cpu_s": KEPT_S}, lifetime="session") for fn in KEPT]
     with tempfile.TemporaryDirectory() as workspace:
         async with Supervisor(tools=tools, profiles={SessionKind.MAIN: profile}) as supervisor:
             session = await supervisor.open_session("main", workspace=workspace)

@@ -19,7 +19,7 @@ from tests.escape.machines import MACHINES, command_on
 
 from toolcell import Limits
 
-from .limits import BRIEF_BYTES, BRIEF_S, LIMITS, MIB
+from .limits import BRIEF_BYTES, BRIEF_S, KEPT_S, LIMITS, MIB
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left_of_the_module")
 
@@ -43,6 +43,8 @@ TABLE: dict[str, Ends | str] = {
     # processor
     "burn_in_short_children": limit("cpu", BRIEF_S),
     "child_burns": limit("cpu", BRIEF_S),
+    "burn_in_the_second_turn": limit("cpu", KEPT_S),
+    "burn_in_turns_and_die": ("crashed", "", 0),
     # processes and threads
     "fork_bomb": limit("processes", LIMITS.processes),
     "thread_bomb": limit("processes", LIMITS.processes),
@@ -56,6 +58,7 @@ TABLE: dict[str, Ends | str] = {
     "fill_the_scratch": limit("scratch", LIMITS.scratch_bytes),
     "child_fills_the_scratch": "ENOSPC",
     "child_uses_the_inodes": "ENOSPC",
+    "fill_the_inodes": limit("scratch", LIMITS.scratch_inodes),
     # output and result
     "flood_the_output": limit("output", LIMITS.output_bytes),
     "child_floods_the_output": limit("output", LIMITS.output_bytes),
@@ -63,10 +66,16 @@ TABLE: dict[str, Ends | str] = {
     # and what is none
     "sleep_for_ever": ("timeout", "", 0),
     "segfault": ("crashed", "", 0),
+    "again_from_a_pipe": ("execution", "", 0),
+    "files_of_the_machine": ("execution", "", 0),
+    "lock_a_page": ("execution", "", 0),
 }
 ONLY_WITH_A_CGROUP: dict[str, Ends | str] = {
     "children_take_too_much_for_a_moment": limit("memory", BRIEF_BYTES),  # too short for a watch
+    "again_after_a_refused_fork": limit("processes", LIMITS.processes),  # only the kernel's count remembers
 }
+TURNS = {"burn_in_turns": 5, "burn_in_turns_and_die": 2, "burn_in_the_second_turn": 2}
+"""How often a kept process is called; the last call is judged."""
 ACCOUNTS = ["work_in_children", "hold_in_children", "claim_to_have_used_nothing"]
 
 Called = Callable[[str], dict[str, dict[str, Any]]]
@@ -80,7 +89,8 @@ def called(nothing_is_left_of_the_module: None) -> Called:
     @cache
     def call_all(name: str) -> dict[str, dict[str, Any]]:
         machine = next(each for each in MACHINES if each.name == name)
-        names = [*TABLE, *ACCOUNTS, *(ONLY_WITH_A_CGROUP if name == ROOT else ())]
+        names = [*(TABLE.keys() - TURNS.keys()), *ACCOUNTS, *(ONLY_WITH_A_CGROUP if name == ROOT else ())]
+        names += [each for each, turns in TURNS.items() for _ in range(turns)]
         command = command_on(machine, [sys.executable, "-I", str(HERE / "limits.py"), *names], [str(HERE)])
         done = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd="/", stdin=subprocess.DEVNULL)
         assert done.returncode == 0, done.stderr
@@ -89,8 +99,8 @@ def called(nothing_is_left_of_the_module: None) -> Called:
     return call_all
 
 
-def assert_ended(record: dict[str, Any], wanted: Ends | str) -> None:
-    if isinstance(wanted, str):
+def assert_ended(record: dict[str, Any], wanted: Ends | str | int) -> None:
+    if not isinstance(wanted, tuple):
         assert record["ends"] == ["", "", 0] and record["output"] == wanted, record
     else:
         assert tuple(record["ends"]) == wanted, record
@@ -102,9 +112,14 @@ def test_a_call_that_hits_a_limit_ends_with_its_name_and_figure(machine: str, na
     assert_ended(called(machine)[name], TABLE[name])
 
 
+@machines
+def test_each_call_of_a_kept_process_has_its_own_processor_time(machine: str, called: Called) -> None:
+    assert_ended(called(machine)["burn_in_turns"], TURNS["burn_in_turns"])
+
+
 @pytest.mark.root
 @pytest.mark.parametrize("name", ONLY_WITH_A_CGROUP)
-def test_a_child_that_was_killed_for_memory_is_seen_behind_the_answer(name: str, called: Called) -> None:
+def test_what_only_the_counters_of_a_cgroup_saw_decides(name: str, called: Called) -> None:
     assert_ended(called(ROOT)[name], ONLY_WITH_A_CGROUP[name])
 
 

@@ -285,7 +285,7 @@ ROWS = [
     row(m.leave_a_daemon, None, output("outliver"), arguments={"name": "outliver"}),
     # disk
     row(m.fill_the_scratch, "limit_exceeded", SCRATCH),
-    row(m.fill_the_inodes, "limit_exceeded", limit("scratch")),
+    row(m.fill_the_inodes, "limit_exceeded", limit("scratch", LIMITS.scratch_inodes)),
     row(m.write_a_huge_file, "limit_exceeded", limit("file_size", LIMITS.file_bytes)),
     row(m.write_a_huge_file_with_the_default_signal, "limit_exceeded", limit("file_size", LIMITS.file_bytes)),
     row(

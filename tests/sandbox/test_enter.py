@@ -229,7 +229,7 @@ def test_a_call_process_cannot_touch_its_init(any_cell: Any) -> None:
     if child == 0:
         landlock.scope_call()
         rlimits.raise_oom_score()
-        rlimits.limit_cpu(5)
+        rlimits.limit_cpu(5, again=False)
         score = open("/proc/self/oom_score_adj").read().strip()
         try:
             open("/proc/1/mem", "rb"); memory = "open"

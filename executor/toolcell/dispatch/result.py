@@ -40,6 +40,7 @@ _LIMIT_OF: Mapping[str, str] = {
     "files": "open_files",
     "file_size": "file_bytes",
     "scratch": "scratch_bytes",
+    "scratch_inodes": "scratch_inodes",
     "output": "output_bytes",
     "result": "result_bytes",
 }
@@ -160,7 +161,7 @@ def limit_exceeded(resource: str, tool: str, limits: Limits) -> LimitExceeded:
     limit: float = getattr(limits, _LIMIT_OF[resource])
     return LimitExceeded(
         message=f"The tool {tool!r} exceeded its limit on {resource.replace('_', ' ')}: {limit:,}. Ask for less.",
-        resource=cast("LimitedResource", resource),
+        resource=cast("LimitedResource", "scratch" if resource == "scratch_inodes" else resource),
         limit=limit,
     )
 
@@ -180,7 +181,7 @@ def _reported(outcome: Outcome, declaration: ToolDeclaration, limits: Limits) ->
             claimed = outcome.payload.get("capability")
             missing = tuple(one for one in Capability if one.value == claimed)
             return PermissionDenied(message=message, tier=declaration.tier, reason=message, missing=missing)
-        case "memory" | "files" | "file_size" | "scratch" | "processes" | "result":
+        case "memory" | "files" | "file_size" | "scratch" | "scratch_inodes" | "processes" | "result":
             return limit_exceeded(outcome.reason, declaration.name, limits)
         case _:
             return ExecutionError(message=message, data=outcome.payload.get("data"))

@@ -79,7 +79,10 @@ class Keeper(Protocol):
 
 
 class Cell:
-    """One cell. Methods `on_…` are called by the event loop; the others by the pool."""
+    """One cell. Methods `on_…` are called by the event loop; the others by the pool.
+
+    Making one raises Unpackable where its tools or options cannot be sent, OSError where descriptors run out.
+    """
 
     def __init__(
         self,
@@ -132,6 +135,7 @@ class Cell:
         self._listening = False
         self._early: list[Ready | Exited] = []  # what the init said before `on_spawned`
         self.evidence = Evidence(cgroup, kept=self._kept)
+        load = self._control_link.send(self._load())  # first: it may be Unpackable, and nothing is open yet
         self._open_descriptors()
         self._to_call = Outbox(self._calls_fd, self._want_room_for_calls)
         self._to_init = Outbox(self._control.fileno(), self._want_room_for_control)
@@ -142,7 +146,7 @@ class Cell:
             self._control.fileno(): self._on_control,
             self._calls_fd: self._to_call.flush,
         }
-        self._send_load()
+        self._to_init.write(load)
         self._arm(limits.start_s, self._on_start_deadline)
 
     def __repr__(self) -> str:
@@ -184,13 +188,12 @@ class Cell:
             os.close(fd)
         self._theirs = []
 
-    def _send_load(self) -> None:
+    def _load(self) -> Load:
         profile = self.spec.profile
         options = {
             "environ": dict(profile.environment(os.environ)),
             "cwd": self.spec.cwd,
             "scratch": "/tmp",
-            "mounts": [*profile.readable, *profile.writable, *profile.system],
             "kept": self._kept,
             "standby": self._standby,
             "cpu_s": profile.limits.cpu_s,
@@ -199,7 +202,7 @@ class Cell:
             "protected": list(profile.protected),
         }
         tools = [dict(tool) for tool in self.spec.tools]
-        self._say(Load(cast("list[Field]", tools), cast("dict[str, Field]", options)))
+        return Load(cast("list[Field]", tools), cast("dict[str, Field]", options))
 
     def on_spawned(self, pid: int, pidfd: int, listener: int = -1) -> None:
         """The zygote made the cell's init. `listener` is the socket of its proxy, -1 where it has none."""
@@ -247,10 +250,10 @@ class Cell:
         """Send the call to the waiting process. Raises Unpackable where the arguments cannot be sent."""
         run.context["remaining_s"] = run.deadline_at - now
         seq = self._link.next_seq()
+        buffers = self._link.send(Call(seq, run.call_id, run.tool, run.arguments, run.context))  # may be Unpackable
         if not self._standby:
             self._process += 1
             self._say(Recycle(self._process))  # nothing waits: fork now; the call is in the pipe before it is read
-        buffers = self._link.send(Call(seq, run.call_id, run.tool, run.arguments, run.context))
         self.state = CellState.BUSY
         self.run = run
         run.cell = self
@@ -350,7 +353,7 @@ class Cell:
             self._deadlines.cancel(run.deadline)
             run.deadline = None
         now = time.monotonic()
-        if self._kept and now - run.started_at > SHORT_CALL_S:  # of others, the sweep is the end
+        if self._kept and (outcome.ending != "result" or now - run.started_at > SHORT_CALL_S):  # else at the sweep
             self.evidence.settle()
         outcome.sent_bytes, outcome.received_bytes = self._sent, self._received
         outcome.stdout = self._stdout.take()
@@ -438,6 +441,8 @@ class Cell:
         if self.run is not None and self.evidence.oom_killed_behind_an_answer(self.run.limits):
             # A child was: the tool may not have noticed what its answer lacks.
             outcome = replace(outcome, ending="limit", resource="memory")
+        elif outcome.reason == "again" and self.evidence.forks_refused():
+            outcome = replace(outcome, ending="limit", resource="processes")
         self._conclude(outcome)
         if self._kept:
             self._link.next_kept_call()
@@ -574,7 +579,9 @@ class Cell:
         if self._link.partial:
             self.run.listener.on_incident(self.run, "protocol violation: half a frame")
             return Outcome(ending="violation", message="half a frame: the call process ended within one")
-        resource = limit_of_exit(exited.code, exited.cpu_s, self.run.limits) or self._memory_or_processes()
+        # What an exited process used is of its whole life, and of the children that it waited for.
+        cpu_s = self.evidence.account(self.run.limits, short=True).cpu_s if self._kept else exited.cpu_s
+        resource = limit_of_exit(exited.code, cpu_s, self.run.limits) or self._memory_or_processes()
         if resource:
             return Outcome(ending="limit", resource=resource, code=exited.code)
         return Outcome(ending="exited", code=exited.code)
@@ -781,7 +788,7 @@ class Cell:
             self._deadlines.cancel(self._watchdog)
             self._watchdog = None
 
-    def _say(self, message: Load | Recycle) -> None:
+    def _say(self, message: Recycle) -> None:
         self._to_init.write(self._control_link.send(message))
 
     def _want_room_for_calls(self, want: bool) -> None:

@@ -22,13 +22,13 @@ class Evidence:
     __slots__ = (
         "_cgroup",
         "_cpu_at_start",
+        "_cpu_of_dead",
         "_init_pid",
         "_kept",
         "_most",
         "_oom_kills",
         "_peak",
         "_peak_at_start",
-        "_reaped_at_start",
         "_refused",
     )
 
@@ -38,7 +38,7 @@ class Evidence:
         self._init_pid = 0
         self._most = TreeUsage()  # seen in this call
         self._cpu_at_start: float | None = 0.0
-        self._reaped_at_start = 0.0
+        self._cpu_of_dead = 0.0  # what processes of earlier calls have used
         self._peak = self._peak_at_start = 0
         self._oom_kills = cgroup.oom_kills() if cgroup else 0
         self._refused = cgroup.pids_refused() if cgroup else 0
@@ -53,14 +53,15 @@ class Evidence:
             self._cpu_at_start = self._cgroup.cpu_s()
             self._peak_at_start = 0 if self._cgroup.reset_peak() else self._cgroup.memory_peak() or 0
         else:
-            self._cpu_at_start = None if self._kept else 0.0  # a new process has used nothing
-            self._reaped_at_start = reaped_cpu_s(self._init_pid) if self._init_pid else 0.0
+            self._cpu_at_start = None if self._kept else self._cpu_of_dead  # a new process has used nothing
 
     def settle(self) -> None:
         """A call is over and its processes are gone: what they did is not held against the next one."""
         if self._cgroup is not None:
             self._oom_kills = self._cgroup.oom_kills()
             self._refused = self._cgroup.pids_refused()
+        else:
+            self._cpu_of_dead = reaped_cpu_s(self._init_pid)
 
     def oom_killed(self) -> bool:
         """Whether the kernel killed for memory since the last look."""
@@ -112,7 +113,6 @@ class Evidence:
             self._count(self._cgroup)
         elif self._init_pid:
             now = tree_usage(self._init_pid, limits.memory_bytes)
-            now.cpu_s += reaped_cpu_s(self._init_pid) - self._reaped_at_start
             if self._cpu_at_start is None:  # a kept process: what it had used when this call was first looked at
                 self._cpu_at_start = now.cpu_s
             most.tasks = max(most.tasks, now.tasks)

@@ -5,6 +5,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 
 from toolcell.errors import SandboxUnavailableError
 from toolcell.wire.frames import Unpackable
@@ -63,7 +64,7 @@ class Pool:
         self._zygote_of: dict[int, Zygote] = {}
         self._deaths: list[float] = []
         self._broken = ""
-        self._closing = False
+        self._open = False  # from start to close
         self._last_id = 0
         # Uids of cells: a range of this supervisor's own, so that two of them do not count each other's processes.
         self._first_slot = random.SystemRandom().randrange(0, 0x0FFF) * 0x10000
@@ -96,26 +97,26 @@ class Pool:
         """Start the zygotes. Raises SandboxUnavailableError where the sandbox is not whole and not allowed to be."""
         require_proc()
         tree = CgroupTree.detect()  # before the first child: it may be this process's cgroup that has to be divided
-        first = self._new_zygote(None)
-        try:
-            self.report = SandboxReport.from_wire(dict(await first.started()))
-            self.report.require(self._allow_missing)
-        except SandboxError as error:
-            first.close()
-            raise SandboxUnavailableError(str(error), error.mechanism, error.cure) from None
-        except BaseException:
-            first.close()
-            raise
-        if tree is not None and "cgroup" in self.report.on:
-            self._cgroup_tree = tree
-            tree.sweep_stale()  # of supervisors that were killed
-        for _ in range(1, self._zygote_count):
-            self._new_zygote(self.report.to_wire())
+        with ExitStack() as undo:
+            undo.callback(self._close_zygotes)
+            first = self._new_zygote(None)
+            try:
+                self.report = SandboxReport.from_wire(dict(await first.started()))
+                self.report.require(self._allow_missing)
+            except SandboxError as error:
+                raise SandboxUnavailableError(str(error), error.mechanism, error.cure) from None
+            if tree is not None and "cgroup" in self.report.on:
+                self._cgroup_tree = tree
+                tree.sweep_stale()  # of supervisors that were killed
+            for _ in range(1, self._zygote_count):
+                self._new_zygote(self.report.to_wire())
+            undo.pop_all()
+        self._open = True
         self._deadlines.at(time.monotonic() + PRUNE_S, self._prune)
 
     async def close(self) -> None:
         """End every call and every cell, wait until they are gone, and leave nothing behind."""
-        self._closing = True
+        self._open = False
         for run in list(self.waiting):
             self._end_waiting(run, Outcome(ending="cancelled"))
         for cell in list(self.cells.values()):
@@ -125,13 +126,16 @@ class Pool:
             empty = self._reactor.waiter()
             self._on_empty = lambda: empty.set(None)
             await empty.wait()
-        for zygote in list(self._zygotes):
-            zygote.close()
-        self._zygotes.clear()
+        self._close_zygotes()
         for cgroup in self._free_cgroups:
             cgroup.remove()
         self._free_cgroups.clear()
         self._reactor.close()
+
+    def _close_zygotes(self) -> None:
+        for zygote in self._zygotes:
+            zygote.close()
+        self._zygotes.clear()
 
     def _new_zygote(self, report: Mapping[str, object] | None) -> Zygote:
         zygote = Zygote(self._reactor, self._on_spawned, self._on_not_spawned, self._on_zygote_lost)
@@ -143,7 +147,7 @@ class Pool:
 
     def submit(self, run: Run) -> None:
         """Run it now where a cell is free, else let it wait. Its waiter gets the outcome, whatever happens."""
-        if self._closing or self._broken:
+        if self._broken or not self._open:
             reason = self._broken or "The supervisor is closing."
             run.end(
                 Outcome(ending="unavailable", message=reason, cure="See the log for why the zygotes ended."), _now()
@@ -190,6 +194,7 @@ class Pool:
         except Unpackable as error:
             run.end(Outcome(ending="error", reason="arguments", message=str(error)), _now())
             self._idle.setdefault(cell.spec.key, []).append(cell)
+            self._reactor.soon(self._pump)  # the cell is free for another
             return
         if run.exclusive:
             self._exclusive.add(run.exclusive)
@@ -213,7 +218,7 @@ class Pool:
 
     def _pump(self) -> None:
         """Carry out what the plan says about the calls that wait."""
-        if not self.waiting or self._closing:
+        if not self.waiting or not self._open:
             return
         for action in plan(self.waiting, list(self.cells.values()), self._room):
             if isinstance(action, Assign):
@@ -223,9 +228,8 @@ class Pool:
             elif isinstance(action, Spawn):
                 try:
                     self._spawn(action.spec)
-                except (OSError, SandboxError) as error:  # no descriptors are left, or the cgroups are gone
-                    cure = "Raise the limit on open files (ulimit -n) or lower max_cells."
-                    self._on_start_failed(action.spec, Failed("spawn", f"No cell could be made: {error}", "", cure))
+                except _CANNOT_SPAWN as error:
+                    self._on_start_failed(action.spec, _not_made(error))
             else:
                 self._retire(action.cell)
 
@@ -240,7 +244,7 @@ class Pool:
         slot = self._take_slot()
         try:
             cell = Cell(id, slot, spec, self._reactor, self._deadlines, self, cgroup=cgroup, standby=self._standby)
-        except OSError:
+        except (OSError, Unpackable):
             self._free_slots.append(slot)
             if cgroup is not None:
                 self._free_cgroups.append(cgroup)
@@ -256,7 +260,12 @@ class Pool:
         }
         zygote = min(self._zygotes, key=lambda zygote: len(zygote.asked))
         self._zygote_of[id] = zygote
-        zygote.spawn(id, request, cell.child_fds)
+        try:
+            zygote.spawn(id, request, cell.child_fds)
+        except (OSError, Unpackable) as error:
+            failure = _not_made(error)
+            self._reactor.soon(lambda: cell.on_not_spawned(failure))  # not now: the pump is at work
+            return
         cell.handed_over()
 
     def _retire(self, cell: Cell) -> None:
@@ -289,7 +298,7 @@ class Pool:
 
     def on_idle(self, cell: Cell) -> None:
         """A cell is free for the next call."""
-        if self._closing:
+        if not self._open:
             cell.kill()
             return
         self._idle.setdefault(cell.spec.key, []).append(cell)
@@ -347,7 +356,7 @@ class Pool:
         self._check_empty()
 
     def _check_empty(self) -> None:
-        if self._closing and not self.cells and not self._vacating and self._on_empty is not None:
+        if not self._open and not self.cells and not self._vacating and self._on_empty is not None:
             self._on_empty()
 
     def _on_start_failed(self, spec: CellSpec, failure: Failed) -> None:
@@ -370,18 +379,26 @@ class Pool:
         if zygote not in self._zygotes:
             return
         self._zygotes.remove(zygote)
-        if self._closing:
+        if not self._open:
             return
         now = _now()
         self._deaths = [death for death in self._deaths if now - death < RESTART_S] + [now]
         if len(self._deaths) > RESTARTS:
-            self._broken = f"The zygotes keep dying, the last one with: {zygote.last_words() or 'no word'}."
-            for run in list(self.waiting):
-                self._end_waiting(run, Outcome(ending="unavailable", message=self._broken))
+            self._break(f"The zygotes keep dying, the last one with: {zygote.last_words() or 'no word'}.")
         else:
-            self._new_zygote(self.report.to_wire())
+            try:
+                self._new_zygote(self.report.to_wire())
+            except SandboxUnavailableError as error:
+                if not self._zygotes:
+                    self._break(str(error))
         for cell in [self.cells[id] for id, maker in self._zygote_of.items() if maker is zygote]:
             cell.orphan()
+
+    def _break(self, why: str) -> None:
+        """There will be no more cells: all that waits, and all that comes, hears why."""
+        self._broken = why
+        for run in list(self.waiting):
+            self._end_waiting(run, Outcome(ending="unavailable", message=why))
 
     # -- time ---------------------------------------------------------------------------------------------------------
 
@@ -402,6 +419,18 @@ class Pool:
         for retire in outlived(list(self.cells.values()), now, self._idle_s):
             self._retire(retire.cell)
         self._deadlines.at(now + PRUNE_S, self._prune)
+
+
+_CANNOT_SPAWN = (OSError, SandboxError, Unpackable)
+"""No descriptors are left, the cgroups are gone, or the profile has what cannot be sent."""
+
+
+def _not_made(error: Exception) -> Failed:
+    if isinstance(error, Unpackable):
+        cure = "Take what is not UTF-8, or is large, out of the profile's environment and paths; make tools smaller."
+    else:
+        cure = "Raise the limit on open files (ulimit -n) or lower max_cells."
+    return Failed("spawn", f"No cell could be made: {error}. {cure}", "", cure)
 
 
 def _now() -> float:

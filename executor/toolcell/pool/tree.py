@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import psutil
 
 _KIB = 1024
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(slots=True)
@@ -17,9 +18,6 @@ class TreeUsage:
     tasks: int = 0  # processes and threads
     memory_bytes: int = 0
     cpu_s: float = 0.0
-
-
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +30,13 @@ class Resident:
 
 
 def tree_usage(init_pid: int, memory_limit: int) -> TreeUsage:
-    """Add up the processes below a cell's init. CPU is exact to the clock tick, but for what the init has reaped: that
-    is in `reaped_cpu_s`.
+    """Add up the processes below a cell's init. CPU is exact to the clock tick, and of the cell's whole life: what the
+    dead have used, orphans among them, is `reaped_cpu_s`.
 
     What a process rewrites of the memory that it inherited from the init is not counted, and neither are shared pages
     that no process has mapped at this moment.
     """
-    usage = TreeUsage()
+    usage = TreeUsage(cpu_s=reaped_cpu_s(init_pid))
     found: list[Resident] = []
     with contextlib.suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
         inherited = resident(init_pid).private  # what every fork of the init shares with it, by copy on write
@@ -55,13 +53,11 @@ def tree_usage(init_pid: int, memory_limit: int) -> TreeUsage:
 
 
 def reaped_cpu_s(init_pid: int) -> float:
-    """CPU seconds of all that a cell's init has reaped since it began: call processes, and the orphans of calls."""
-    try:
-        with open(f"/proc/{init_pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return 0.0
-    return (int(fields[13]) + int(fields[14])) / _TICKS  # cutime, cstime: 16 and 17 in proc_pid_stat(5)
+    """CPU seconds of all processes that a cell's init has waited for (cutime and cstime, proc_pid_stat(5))."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{init_pid}/stat", "rb") as file:
+        fields = file.read().rpartition(b")")[2].split()
+        return (int(fields[13]) + int(fields[14])) / _TICKS
+    return 0.0  # it has ended
 
 
 def _shared_bytes(found: Iterable[Resident], room: int) -> int:

@@ -14,11 +14,14 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import IO, cast
 
 import msgpack
 
 from toolcell.errors import SandboxUnavailableError
+from toolcell.wire.code import running_code
+from toolcell.wire.frames import Unpackable
 from toolcell.wire.messages import Failed
 
 from .reactor import Reactor
@@ -52,8 +55,11 @@ def _socketpair() -> tuple[socket.socket, socket.socket]:
     A process whose standard streams are closed would get one of them.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs:
-        return ours, socket.socket(fileno=fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, 6))
+    with theirs, ExitStack() as undo:
+        undo.callback(ours.close)
+        moved = socket.socket(fileno=fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, 6))
+        undo.pop_all()
+    return ours, moved
 
 
 _CURES = {
@@ -63,6 +69,19 @@ _CURES = {
     errno.EACCES: "sys.executable must be this Python, and executable.",
     errno.ENOMEM: "Free memory, or raise the limit on address space (ulimit -v).",
 }
+
+
+def _other_code(ours: Mapping[str, str], theirs: Mapping[str, str]) -> SandboxUnavailableError:
+    """The supervisor and its zygote would not understand each other."""
+    name = next(name for name in ours if ours[name] != theirs.get(name))
+    what = f"The supervisor and its zygote do not run the same {name}: {ours[name]} and {theirs.get(name, 'unknown')}"
+    cure = (
+        f"Install one toolcell for {sys.executable}, and do not name another in PYTHONPATH or sys.path: the zygote is "
+        "started with -I, which leaves them out. If it was upgraded, start the supervisor's program anew."
+    )
+    return SandboxUnavailableError(f"{what}. {cure}", "", cure)
+
+
 GRACE_S = 2.0  # for a zygote to end what cells without a pid namespace have left to it; others are gone at once
 
 
@@ -110,6 +129,8 @@ class Zygote:
             ours = self._exec()
         except OSError as error:
             self.close_inherited()
+            if self._stderr is not None:
+                self._stderr.close()
             cure = _CURES.get(error.errno or 0, "")
             what = f"No zygote process could be started: {error}. {cure}".strip()
             raise SandboxUnavailableError(what, "", cure) from error
@@ -142,13 +163,19 @@ class Zygote:
         return cast("Mapping[str, object]", answer)
 
     def spawn(self, id: int, request: Mapping[str, object], fds: Sequence[int]) -> None:
-        """Ask for a cell. Exactly one of `on_spawned`, `on_failed` and `on_lost` follows."""
-        self.asked.add(id)
+        """Ask for a cell. Exactly one of `on_spawned`, `on_failed` and `on_lost` follows.
+
+        Raises Unpackable or OSError, and has not asked, where the request cannot be sent.
+        """
         self._send({"op": "cell", "id": id, **request}, fds)
+        self.asked.add(id)
 
     def _send(self, message: Mapping[str, object], fds: Sequence[int]) -> None:
         assert self._socket is not None
-        data = msgpack.packb(dict(message))
+        try:
+            data = msgpack.packb(dict(message))
+        except UnicodeEncodeError as error:
+            raise Unpackable(f"the request cannot be encoded: {error}") from error
         try:
             socket.send_fds(self._socket, [data], list(fds))
         except (BrokenPipeError, ConnectionResetError):
@@ -156,6 +183,10 @@ class Zygote:
         except BlockingIOError:
             # The socket holds some hundred requests; a zygote that far behind is stuck. Give up on it, not on the loop.
             self.kill()
+        except OSError as error:
+            if error.errno != errno.EMSGSIZE:
+                raise
+            raise Unpackable(f"the request of {len(data):,} bytes is too large for the zygote's socket") from error
 
     def _on_readable(self) -> None:
         if self._socket is None:
@@ -174,7 +205,11 @@ class Zygote:
 
     def _on_message(self, message: dict[str, object], fds: list[int]) -> None:
         if message["op"] == "started":
-            self._started.set(message["report"])
+            ours, theirs = running_code(), cast("dict[str, str]", message.get("code", {}))
+            if ours == theirs:
+                self._started.set(message["report"])
+            else:
+                self._give_up(_other_code(ours, theirs))
             return
         if message["op"] == "refused":
             refused = Failed(*cast("list[str]", message["failure"]))
@@ -202,6 +237,13 @@ class Zygote:
         )
         what = f"The zygote process ended while it started: {said or 'it printed nothing'}. {cure}"
         self._started.set(SandboxUnavailableError(what, "", cure))
+        self._on_lost(self)
+
+    def _give_up(self, error: SandboxUnavailableError) -> None:
+        """The zygote lives, and is of no use."""
+        self.close()
+        self._last_words = str(error)
+        self._started.set(error)
         self._on_lost(self)
 
     def last_words(self) -> str:

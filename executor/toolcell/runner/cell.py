@@ -8,7 +8,6 @@ import gc
 import os
 import select
 import signal
-import stat
 import sys
 from dataclasses import dataclass, replace
 from typing import NoReturn, cast
@@ -21,6 +20,7 @@ from toolcell_sandbox.mechanisms import lifetime
 from toolcell_sandbox.protected import protects_below
 
 from . import descendants, fds, loading, serve
+from .scratch import Scratch
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,6 @@ class Options:
     environ: dict[str, str]
     cwd: str
     scratch: str  # the private directory that is emptied after each call, "" where there is none
-    mounts: tuple[str, ...]  # mount points that may lie below `scratch`
     kept: bool  # one process over the calls of the session
     standby: bool  # fork the next call process ahead
     cpu_s: float
@@ -92,22 +91,25 @@ def main(entered: Entered) -> NoReturn:
     sys.stderr.flush()
     gc.collect()
     gc.freeze()
-    Init(control, options, loaded, entered.children_fd).run()
+    Init(control, options, loaded, Scratch(options.scratch, entered.view), entered.children_fd).run()
 
 
 def _options(fields: dict[str, Field]) -> Options:
     environ = cast("dict[str, str]", fields["environ"])
-    lists = {name: tuple(cast("list[str]", fields[name])) for name in ("mounts", "writable", "protected")}
+    lists = {name: tuple(cast("list[str]", fields[name])) for name in ("writable", "protected")}
     return Options(**{**fields, **lists, "environ": environ})  # type: ignore[arg-type]
 
 
 class Init:
     """One call process at a time: fork it, wait for its end or for word that its call is over, sweep, again."""
 
-    def __init__(self, control: Control, options: Options, loaded: loading.Loaded, children_fd: int) -> None:
+    def __init__(
+        self, control: Control, options: Options, loaded: loading.Loaded, scratch: Scratch, children_fd: int
+    ) -> None:
         self.control = control
         self.options = options
         self.loaded = loaded
+        self.scratch = scratch
         self.seq = 0
         self.states = {fd: fds.state_of(fd) for fd in fds.SHARED}
         self.child = 0  # pid of the call process, 0 where there is none
@@ -211,7 +213,7 @@ class Init:
             os._exit(77)  # the pipes are not what they were and cannot be made so: another cell has its own
         if self.options.scratch:
             try:
-                empty(self.options.scratch, self.options.mounts)
+                self.scratch.empty()
             except (OSError, RecursionError):
                 os._exit(77)  # a tree built to resist: this cell, and its scratch with it, is replaced instead
 
@@ -220,24 +222,3 @@ class Init:
             descendants.kill_namespace()
         else:
             descendants.kill_children(self.children_fd)
-
-
-def empty(directory: str, mounts: tuple[str, ...]) -> None:
-    """Delete all below `directory` but the mount points and what leads to them. Follows no link."""
-    with os.scandir(directory) as entries:
-        found = list(entries)
-    for entry in found:
-        below = entry.path + "/"
-        if entry.path in mounts:
-            continue
-        if entry.is_dir(follow_symlinks=False):
-            if any(mount.startswith(below) for mount in mounts):
-                empty(entry.path, mounts)
-                continue
-            mode = stat.S_IMODE(entry.stat(follow_symlinks=False).st_mode)
-            if mode & 0o700 != 0o700:
-                os.chmod(entry.path, 0o700)
-            empty(entry.path, mounts)
-            os.rmdir(entry.path)
-        else:
-            os.unlink(entry.path)

@@ -28,7 +28,6 @@ TRACEBACK_CHARS = 20_000
 TRACEBACK_FRAMES = 40
 _SPENT = {
     errno.EMFILE: "files",
-    errno.ENFILE: "files",
     errno.EFBIG: "file_size",
 }
 _fflush = ctypes.CDLL(None).fflush  # flushes every open C stream when given NULL (fflush(3))
@@ -104,6 +103,7 @@ def _arguments(seq: int, error: pydantic.ValidationError) -> Error:
 
 def _failure(seq: int, error: BaseException) -> Error:
     """Which answer an exception is. Its traceback is for the log; the model never sees it."""
+    spent = spent_resource(error)  # first: what is used up may be free again a moment later
     data: dict[str, Field] = {"traceback": _traceback(error)}
     if isinstance(error, ToolFailure):
         try:
@@ -120,11 +120,11 @@ def _failure(seq: int, error: BaseException) -> Error:
     message = f"{type(error).__name__}: {said}"[:MESSAGE_CHARS] if said else type(error).__name__
     if isinstance(error, Unencodable):
         return Error(seq, "unencodable", _text(str(error)), data)
-    return Error(seq, spent_resource(error) or "exception", message, data)
+    return Error(seq, spent or "exception", message, data)
 
 
 def spent_resource(error: BaseException) -> str:
-    """The limited resource whose end an exception tells of, or ""."""
+    """The limited resource whose end an exception tells of, "again" where that is for the supervisor to say, or ""."""
     if isinstance(error, MemoryError):
         return "memory"
     if isinstance(error, RuntimeError) and str(error).startswith("can't start new thread"):
@@ -132,23 +132,26 @@ def spent_resource(error: BaseException) -> str:
     if not isinstance(error, OSError) or error.errno is None:
         return ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "scratch" if _scratch_is_full() else ""
+        return _used_up_of_scratch()
     if error.errno == errno.ENOMEM:
         return "memory"
     if error.errno == errno.EAGAIN:
-        return "processes" if _cannot_fork() else ""
+        return "processes" if _cannot_fork() else "again"
     return _SPENT.get(error.errno, "")
 
 
-def _scratch_is_full() -> bool:
+def _used_up_of_scratch() -> str:
     """ENOSPC is about the private scratch only if that is full; the workspace's own disk may be instead."""
     state = os.statvfs("/tmp")
-    return state.f_bavail * state.f_frsize < 64 * 1024 or state.f_favail < 4
+    if state.f_favail < 4:
+        return "scratch_inodes"
+    return "scratch" if state.f_bavail * state.f_frsize < 64 * 1024 else ""
 
 
 def _cannot_fork() -> bool:
-    """EAGAIN is about processes only if a fork fails with it too: sockets and pipes say EAGAIN for reasons of their
-    own.
+    """EAGAIN is about processes if a fork fails with it too: sockets and pipes say EAGAIN for reasons of their own.
+
+    A fork that works proves nothing, for another process may have ended meanwhile: then the kernel's count decides.
     """
     try:
         child = os.fork()

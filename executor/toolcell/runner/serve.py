@@ -36,7 +36,7 @@ def preload() -> None:
 def serve(loaded: Loaded, cpu_s: float, result_bytes: int, protects: Protects, *, kept: bool) -> NoReturn:
     """Become the call process: one more Landlock layer, limits of its own, fresh randomness; then wait for the call."""
     scope_call()
-    limit_cpu(cpu_s)
+    limit_cpu(cpu_s, again=kept)
     raise_oom_score()
     gc.enable()
     reseed()
@@ -49,6 +49,8 @@ def serve(loaded: Loaded, cpu_s: float, result_bytes: int, protects: Protects, *
             call = link.wait_for_call()
         except EOFError:
             close(loaded)
+        if kept:
+            limit_cpu(cpu_s, again=True)  # each call has its own
         answer = perform.run(loaded.get(call.tool), call, link, protects)
         if os.getpid() != me:
             os._exit(0)  # the tool forked, and this is a child that returned from the tool too

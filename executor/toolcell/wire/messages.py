@@ -140,8 +140,10 @@ REASONS: Final = frozenset(
         "memory",  # MemoryError
         "files",  # EMFILE
         "file_size",  # EFBIG
-        "scratch",  # ENOSPC or EDQUOT
+        "scratch",  # ENOSPC or EDQUOT, and no bytes are left
+        "scratch_inodes",  # the same, and no inodes are left
         "processes",  # EAGAIN of fork or of a thread's start
+        "again",  # EAGAIN of something else, or of a fork that would work by now: the kernel's count decides
         "result",  # the encoded result is larger than the limit
     }
 )

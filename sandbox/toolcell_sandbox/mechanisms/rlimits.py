@@ -62,14 +62,17 @@ def apply(limits: Limits, *, in_use: int, address_space: bool, processes: int) -
         _set("RLIMIT_AS", limits.memory_bytes + in_use)
 
 
-def limit_cpu(seconds: float) -> None:
-    """CPU time of this process from now on: SIGXCPU at the limit, rounded up to whole seconds, SIGKILL one later."""
+def limit_cpu(seconds: float, *, again: bool) -> None:
+    """CPU time of this process from now on: SIGXCPU at the limit, rounded up to whole seconds, SIGKILL one later.
+
+    A limit that is to be set `again` has no SIGKILL, for the hard limit can never be raised (setrlimit(2)).
+    """
     used = resource.getrusage(resource.RUSAGE_SELF)
     soft = int(used.ru_utime + used.ru_stime + seconds) + 1
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
     if hard != RLIM_INFINITY:
         soft = min(soft, hard - 1)
-    resource.setrlimit(resource.RLIMIT_CPU, (soft, soft + 1))
+    resource.setrlimit(resource.RLIMIT_CPU, (soft, hard if again else soft + 1))
 
 
 def set_oom_score(score: int) -> None:

@@ -1,0 +1,53 @@
+"""The private scratch of a cell: emptied after each call, and put back as the cell found it."""
+
+import errno
+import os
+import stat
+
+from toolcell_sandbox.profile import is_below
+from toolcell_sandbox.view import View
+
+
+class Scratch:
+    """A directory, and what the view has in it: mount points, and symbolic links such as one to a virtual environment.
+
+    A call may delete the links, put something else in their places, and rename what leads to them or to a mount point.
+    """
+
+    def __init__(self, path: str, view: View) -> None:
+        self._path = path
+        self._mounts = frozenset(bind.path for bind in view.binds if is_below(bind.path, (path,)))
+        self._links = {place: text for place, text in view.links if is_below(place, (path,))}
+
+    def empty(self) -> None:
+        """Delete all but the mount points, the links, and what leads to them. Follows no link.
+
+        Raises OSError or RecursionError where a call has left what cannot be deleted, or has moved a mount point.
+        """
+        self._empty(self._path, os.stat(self._path).st_dev)
+        for place, text in self._links.items():
+            if not os.path.lexists(place):
+                os.makedirs(os.path.dirname(place), 0o755, exist_ok=True)
+                os.symlink(text, place)
+
+    def _empty(self, directory: str, device: int) -> None:
+        with os.scandir(directory) as entries:
+            found = list(entries)
+        for entry in found:
+            if entry.path in self._mounts:
+                continue
+            if entry.is_symlink() and os.readlink(entry.path) == self._links.get(entry.path):
+                continue
+            if not entry.is_dir(follow_symlinks=False):
+                os.unlink(entry.path)
+            elif any(place.startswith(entry.path + "/") for place in (*self._mounts, *self._links)):
+                self._empty(entry.path, device)
+            else:
+                info = entry.stat(follow_symlinks=False)
+                if info.st_dev != device:
+                    raise OSError(errno.EXDEV, "a mount point was moved here", entry.path)
+                mode = stat.S_IMODE(info.st_mode)
+                if mode & 0o700 != 0o700:
+                    os.chmod(entry.path, 0o700)
+                self._empty(entry.path, device)
+                os.rmdir(entry.path)

@@ -1,0 +1,99 @@
+"""What cannot be sent, and zygotes that cannot be started: the calls concerned hear of it, and nothing is left."""
+
+import os
+import resource
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import psutil
+import pytest
+
+from toolcell import Capability, Profile, SandboxUnavailable, SandboxUnavailableError, Supervisor, ValidationError, tool
+from toolcell.pool.pool import Pool
+from toolcell.pool.reactor import current_reactor
+from toolcell.testing.misbehaving import echo
+
+pytestmark = pytest.mark.anyio
+ODD = os.fsdecode(b"\xff")
+
+
+UNSENDABLE: dict[str, dict[str, Any]] = {
+    "a variable that has changed since": {"pass_env": ("ODD",)},
+    "much environment": {"env": {f"V{number}": "x" * 10_000 for number in range(60)}},
+}
+
+
+@pytest.mark.parametrize("odd", UNSENDABLE)
+async def test_a_cell_whose_options_cannot_be_sent_ends_its_calls_and_no_others(
+    odd: str, supervise: Callable[..., Supervisor], workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with supervise([echo]) as supervisor:
+        profile = Profile.for_kind("main").replace(**UNSENDABLE[odd])
+        broken = await supervisor.open_session("main", workspace=workspace, profile=profile)
+        monkeypatch.setenv("ODD", ODD)
+        whole = await supervisor.open_session("main", workspace=workspace)
+
+        async def fails() -> None:
+            result = await broken.call("echo", timeout=5.0)
+            assert isinstance(result.error, SandboxUnavailable), result.error
+            assert "UTF-8" in result.error.cure
+
+        async def works() -> None:
+            assert (await whole.call("echo", {"value": 1})).unwrap() == 1
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(3):
+                tasks.start_soon(fails)
+                tasks.start_soon(works)
+        assert not supervisor.pool.waiting
+        assert {cell.spec.key.session_id for cell in supervisor.pool.cells.values()} == {whole.id}
+
+
+@tool(needs={Capability.READ})
+def length(text: str) -> int:
+    """How long a text is."""
+    return len(text)
+
+
+@pytest.mark.parametrize("standby", [0, 1])
+async def test_arguments_that_cannot_be_sent_leave_the_cell_to_the_calls_behind_them(
+    standby: int, supervise: Callable[..., Supervisor], workspace: Path
+) -> None:
+    async with supervise([length], standby=standby, max_cells=1) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        for _ in range(2):
+            ended: dict[int, object] = {}
+
+            async def call(size: int, ended: dict[int, object] = ended) -> None:
+                result = await session.call("length", {"text": "x" * size}, timeout=5.0)
+                ended[size] = type(result.error) if result.error is not None else result.output
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(call, 3_000_000)  # the frame has room for 1 MiB and what is around it
+                tasks.start_soon(call, 3)
+            assert ended == {3_000_000: ValidationError, 3: 3}
+
+
+async def test_a_pool_that_cannot_start_all_its_zygotes_keeps_none() -> None:
+    """With one descriptor more each time, until there are enough."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    late = 0
+    for room in range(30):
+        pool = Pool(current_reactor(), max_cells=1, zygotes=3)
+        before = os.listdir("/proc/self/fd")
+        free = [number for number in range(6, 1000) if str(number) not in before]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free[room], limit[1]))
+        try:
+            await pool.start()
+        except (SandboxUnavailableError, OSError):
+            late += bool(pool.report.on)  # the first zygote had started by then
+            assert psutil.Process().children() == []
+            assert len(os.listdir("/proc/self/fd")) == len(before)
+        else:
+            break
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+    await pool.close()
+    assert late > 0

@@ -1,0 +1,42 @@
+"""`python -I linked.py WORKSPACE LINK`: what calls find of the interpreter's link and of LINK, below the scratch.
+
+Prints a line of JSON: what each call found, one after the other. Run by `test_scratch_links.py`.
+"""
+
+import json
+import os
+import sys
+
+import anyio
+
+from toolcell import Capability, Profile, Supervisor, tool
+
+
+@tool(needs={Capability.READ})
+def look(links: list[str], hostile: bool) -> list[list[str]]:
+    """Where the links lead and what is there, and what an earlier call left; then put directories in their places."""
+    found = [[os.readlink(link), ",".join(sorted(os.listdir(link)))] for link in links]
+    found.append(sorted({"left"}.intersection(os.listdir("/tmp"))))
+    for link in links if hostile else ():
+        os.unlink(link)
+        os.mkdir(link)
+        open(f"{link}/planted", "w").close()
+    open("/tmp/left", "w").close()
+    return found
+
+
+async def main(workspace: str, link: str) -> None:
+    """Four calls in one cell, the second of which is hostile."""
+    profile = Profile.for_kind("main")
+    profile = profile.replace(system=(*profile.system, link))
+    async with Supervisor([look]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace, profile=profile)
+        answers: list[object] = []
+        for hostile in (False, True, False, False):
+            result = await session.call("look", {"links": [link, sys.prefix], "hostile": hostile})
+            answers.append(result.output if result.error is None else str(result.error))
+        print(json.dumps({"answers": answers, "prefix": sys.prefix, "cells": supervisor.pool._last_id}))  # pyright: ignore[reportPrivateUsage]
+
+
+if __name__ == "__main__":
+    anyio.run(main, sys.argv[1], sys.argv[2])
