@@ -11,6 +11,12 @@ from toolcell_tools.errors import ErrorBase
 pytestmark = pytest.mark.anyio
 
 
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """One loop is enough: nothing here waits in a way of its own."""
+    return "asyncio"
+
+
 def add(ctx: ToolContext, a: int, b: int = 0) -> int:
     """Add two numbers."""
     ctx.values["seen"] = ctx.values.get("from_hook")

@@ -24,6 +24,13 @@ from toolcell import (
 
 pytestmark = pytest.mark.anyio
 
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """One loop is enough: nothing here waits in a way of its own."""
+    return "asyncio"
+
+
 WEATHER = """
     from dataclasses import dataclass
     from pydantic import BaseModel, Field

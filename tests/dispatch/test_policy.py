@@ -19,6 +19,12 @@ from toolcell.call import ToolCall
 from toolcell.dispatch.policy import Decision
 
 
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """One loop is enough: nothing here waits in a way of its own."""
+    return "asyncio"
+
+
 @tool(tier=PermissionTier.READ_ONLY)
 def look() -> str:
     """Look."""

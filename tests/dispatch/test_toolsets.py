@@ -23,6 +23,12 @@ from toolcell_tools.toolsets import FunctionToolset
 pytestmark = pytest.mark.anyio
 
 
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """One loop is enough: nothing here waits in a way of its own."""
+    return "asyncio"
+
+
 def greet(name: str) -> str:
     """Greet somebody."""
     return f"hello {name}"
