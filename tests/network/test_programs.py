@@ -19,6 +19,12 @@ GIT = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null", "HOME
 GIT |= {f"GIT_{who}_{what}": f"{what}@test" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
 
 
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """One loop is enough: the proxy itself is tried on both in its own tests."""
+    return "asyncio"
+
+
 @pytest.fixture
 async def session(site: Site, resolver: Resolver, workspace: Path) -> AsyncIterator[Session]:
     """A Main session whose shell reaches the site, by its address and as packages.test, and nothing else."""
