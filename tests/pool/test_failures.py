@@ -10,7 +10,16 @@ import anyio
 import psutil
 import pytest
 
-from toolcell import Capability, Profile, SandboxUnavailable, SandboxUnavailableError, Supervisor, ValidationError, tool
+from toolcell import (
+    Capability,
+    Profile,
+    SandboxUnavailable,
+    SandboxUnavailableError,
+    Session,
+    Supervisor,
+    ValidationError,
+    tool,
+)
 from toolcell.pool.pool import Pool
 from toolcell.pool.reactor import current_reactor
 from toolcell.testing.misbehaving import echo
@@ -76,10 +85,10 @@ async def test_arguments_that_cannot_be_sent_leave_the_cell_to_the_calls_behind_
             assert ended == {3_000_000: ValidationError, 3: 3}
 
 
-async def test_a_pool_that_cannot_start_all_its_zygotes_keeps_none() -> None:
+async def test_a_pool_that_cannot_start_its_zygote_keeps_nothing() -> None:
     """With one descriptor more each time, until there are enough."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)
-    late = 0
+    refused = 0
     for room in range(30):
         pool = Pool(current_reactor(), max_cells=1, zygotes=3)
         before = os.listdir("/proc/self/fd")
@@ -88,7 +97,7 @@ async def test_a_pool_that_cannot_start_all_its_zygotes_keeps_none() -> None:
         try:
             await pool.start()
         except (SandboxUnavailableError, OSError):
-            late += bool(pool.report.on)  # the first zygote had started by then
+            refused += 1
             assert psutil.Process().children() == []
             assert len(os.listdir("/proc/self/fd")) == len(before)
         else:
@@ -96,4 +105,21 @@ async def test_a_pool_that_cannot_start_all_its_zygotes_keeps_none() -> None:
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limit)
     await pool.close()
-    assert late > 0
+    assert refused > 0
+
+
+async def test_a_second_zygote_is_started_when_the_first_is_busy_and_not_before(
+    supervise: Callable[..., Supervisor], workspace: Path
+) -> None:
+    async with supervise([length]) as supervisor:
+        sessions = [await supervisor.open_session("main", workspace=workspace) for _ in range(6)]
+        assert (await sessions[0].call("length", {"text": "x"})).output == 1
+        assert len(psutil.Process().children()) == 1
+
+        async def call(session: Session) -> None:
+            assert (await session.call("length", {"text": "xx"})).output == 2
+
+        async with anyio.create_task_group() as tasks:
+            for session in sessions:
+                tasks.start_soon(call, session)
+        assert len(psutil.Process().children()) == min(2, os.cpu_count() or 1)

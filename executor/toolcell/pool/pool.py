@@ -26,6 +26,7 @@ from .zygote import Zygote, require_proc
 _log = logging.getLogger("toolcell.pool")
 WATCH_S = 0.05  # how often running calls are held against the limits of their whole tree
 PRUNE_S = 5.0
+BUSY_ZYGOTE = 2  # cells that a zygote has been asked for and has not made yet
 RESTARTS = 5  # zygotes that die this often within RESTART_S are not restarted
 RESTART_S = 10.0
 VACATE_AGAIN_S = 0.005  # how often the cgroup of a dead cell is looked at again until it is empty
@@ -94,7 +95,7 @@ class Pool:
     # -- start and end ------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start the zygotes. Raises SandboxUnavailableError where the sandbox is not whole and not allowed to be."""
+        """Start the first zygote. Raises SandboxUnavailableError where the sandbox is not whole and not allowed to be."""
         require_proc()
         tree = CgroupTree.detect()  # before the first child: it may be this process's cgroup that has to be divided
         with ExitStack() as undo:
@@ -108,8 +109,6 @@ class Pool:
             if tree is not None and "cgroup" in self.report.on:
                 self._cgroup_tree = tree
                 tree.sweep_stale()  # of supervisors that were killed
-            for _ in range(1, self._zygote_count):
-                self._new_zygote(self.report.to_wire())
             undo.pop_all()
         self._open = True
         self._deadlines.at(time.monotonic() + PRUNE_S, self._prune)
@@ -258,8 +257,7 @@ class Pool:
             "cgroups": list(cgroup.paths) if cgroup else [],
             "protected": [[os.fsencode(each.path), each.pin, *each.inode] for each in spec.protected],
         }
-        zygote = min(self._zygotes, key=lambda zygote: len(zygote.asked))
-        self._zygote_of[id] = zygote
+        zygote = self._zygote_of[id] = self._least_busy_zygote()
         try:
             zygote.spawn(id, request, cell.child_fds)
         except (OSError, Unpackable) as error:
@@ -267,6 +265,18 @@ class Pool:
             self._reactor.soon(lambda: cell.on_not_spawned(failure))  # not now: the pump is at work
             return
         cell.handed_over()
+
+    def _least_busy_zygote(self) -> Zygote:
+        """One that has started, if there is any. Where even that has cells to make, another is started beside it, for
+        later: an interpreter with all imports takes a third of a second of a core, which a few cells do not repay.
+        """
+        zygote = min(self._zygotes, key=lambda each: (not each.has_started, len(each.asked)))
+        if len(zygote.asked) >= BUSY_ZYGOTE and len(self._zygotes) < self._zygote_count:
+            try:
+                self._new_zygote(self.report.to_wire())
+            except SandboxUnavailableError as error:
+                _log.warning("no more than %d zygotes: %s", len(self._zygotes), error)
+        return zygote
 
     def _retire(self, cell: Cell) -> None:
         idle = self._idle.get(cell.spec.key)

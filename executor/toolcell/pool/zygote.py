@@ -112,6 +112,7 @@ class Zygote:
         self._stderr: IO[bytes] | None = None
         self._started = reactor.waiter()
         self._last_words = ""
+        self.has_started = False
         self.asked: set[int] = set()  # the cells it has been asked for and has not answered
         _zygotes.add(self)
 
@@ -205,6 +206,7 @@ class Zygote:
 
     def _on_message(self, message: dict[str, object], fds: list[int]) -> None:
         if message["op"] == "started":
+            self.has_started = True
             ours, theirs = running_code(), cast("dict[str, str]", message.get("code", {}))
             if ours == theirs:
                 self._started.set(message["report"])

@@ -5,6 +5,7 @@ Source: F39
 
 import glob
 import os
+import sys
 
 from tests.escape.kit import NO_NAMESPACES, Scene, named
 
@@ -15,6 +16,7 @@ VARIES = {NO_NAMESPACES: "EACCES"}
 def attack(scene: Scene) -> object:
     try:
         found = [*os.listdir("/tmp"), *os.listdir("/dev/shm"), *glob.glob("/var/tmp/*")]
-        return [name for name in found if name not in scene.workspace.split("/")]
+        mine = {part for path in (scene.workspace, sys.prefix, sys.base_prefix) for part in path.split("/")}
+        return [name for name in found if name not in mine]
     except OSError as error:
         return named(error.errno or 0)
