@@ -122,4 +122,5 @@ async def test_a_second_zygote_is_started_when_the_first_is_busy_and_not_before(
         async with anyio.create_task_group() as tasks:
             for session in sessions:
                 tasks.start_soon(call, session)
-        assert len(psutil.Process().children()) == min(2, os.cpu_count() or 1)
+        cores = os.cpu_count() or 1
+        assert min(2, cores) <= len(psutil.Process().children()) <= min(4, cores)

@@ -95,7 +95,7 @@ class Pool:
     # -- start and end ------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start the first zygote. Raises SandboxUnavailableError where the sandbox is not whole and not allowed to be."""
+        """Start one zygote. Raises SandboxUnavailableError where the sandbox is not whole and not allowed to be."""
         require_proc()
         tree = CgroupTree.detect()  # before the first child: it may be this process's cgroup that has to be divided
         with ExitStack() as undo:
