@@ -35,8 +35,8 @@ class FakeCell:
         return self.state is CellState.READY
 
 
-def decide(runs: list[FakeRun], cells: list[FakeCell], room: Room = ROOM) -> list[Action]:
-    return plan(cast("list[Run]", runs), cast("list[Cell]", cells), room)
+def decide(runs: list[FakeRun], cells: list[FakeCell], room: Room = ROOM, taken: str = "") -> list[Action]:
+    return plan(cast("list[Run]", runs), cast("list[Cell]", cells), room, set(taken.split()))
 
 
 def test_a_call_goes_to_the_cell_that_was_used_last() -> None:
@@ -65,15 +65,15 @@ def test_calls_that_must_not_overlap_run_one_after_the_other() -> None:
     first, second = FakeRun(spec(), "s"), FakeRun(spec(), "s")
     cells = [FakeCell(spec()), FakeCell(spec())]
     assert [type(action) for action in decide([first, second], cells)] == [Assign]
-    busy = FakeCell(spec(), CellState.BUSY, run=FakeRun(spec(), "s"))
-    assert decide([second], [busy, FakeCell(spec())]) == []
+    assert decide([second], [FakeCell(spec(), CellState.BUSY), FakeCell(spec())], taken="s") == []
+    assert decide([second], [FakeCell(spec()), FakeCell(spec())], taken="s") == []  # over, and not audited yet
 
 
 def test_calls_that_may_overlap_overtake_one_that_waits_for_its_turn() -> None:
-    busy = FakeCell(spec(), CellState.BUSY, run=FakeRun(spec(), "s"))
+    busy = FakeCell(spec(), CellState.BUSY)
     waiting, free = FakeRun(spec(), "s"), FakeRun(spec())
     idle = FakeCell(spec(), idle_since=1.0)
-    assert decide([waiting, free], [busy, idle]) == [Assign(cast(Run, free), cast(Cell, idle))]
+    assert decide([waiting, free], [busy, idle], taken="s") == [Assign(cast(Run, free), cast(Cell, idle))]
 
 
 def test_a_full_session_retires_its_own_longest_idle_cell_and_nobody_elses() -> None:

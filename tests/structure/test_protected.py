@@ -20,6 +20,7 @@ from toolcell import (
     base_tools,
     tool,
 )
+from toolcell_sandbox.audit import ProtectedTrees
 from toolcell_sandbox.protected import DEFAULT_PROTECTED
 
 pytestmark = pytest.mark.anyio
@@ -277,8 +278,17 @@ async def test_what_the_user_makes_between_calls_is_left_alone_and_then_held(ses
     assert (workspace / ".vscode/tasks.json").read_text() == "mine too"
 
 
-async def test_calls_that_wait_for_their_turn_do_not_answer_for_each_other(session: Session, workspace: Path) -> None:
+async def test_calls_that_wait_for_their_turn_do_not_answer_for_each_other(
+    session: Session, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     errors: dict[str, str] = {}
+    settle = ProtectedTrees.settle
+
+    def settle_slowly(*arguments: Any) -> Any:
+        time.sleep(0.05)  # so long that a cell which is free for the next call would have been given it
+        return settle(*arguments)
+
+    monkeypatch.setattr(ProtectedTrees, "settle", settle_slowly)
 
     async def call(name: str, arguments: dict[str, str]) -> None:
         error = (await session.call(name, arguments)).error

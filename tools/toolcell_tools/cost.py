@@ -50,6 +50,7 @@ class Cost:
         self._schema = schema
         self._targets: Targets = targets(schema) if isinstance(schema, dict) else {}
         reachable = list(self._reachable(schema))
+        self._weights = {id(one): _weight(one) for one in reachable}
         shares = self._shares(reachable)
         self.same = max((share.steps for share in shares), default=1)
         if all(share.objects <= 1 and share.arrays <= 1 for share in shares):
@@ -65,7 +66,7 @@ class Cost:
         if rough <= bound:
             return rough
         try:
-            return _Count(self._targets, bound).steps(self._schema, value, 0)
+            return _Count(self._targets, self._weights, bound).steps(self._schema, value, 0)
         except _TooMuch:
             return math.inf
 
@@ -124,8 +125,9 @@ class Cost:
 class _Count:
     """One exact count; what was counted for a schema and a value is not counted again, only added again."""
 
-    def __init__(self, targets: Targets, bound: float) -> None:
+    def __init__(self, targets: Targets, weights: dict[int, int], bound: float) -> None:
         self._targets = targets
+        self._weights = weights  # of every schema that can be met, by its id
         self._bound = bound
         self._done: dict[tuple[int, int], float] = {}
 
@@ -138,7 +140,7 @@ class _Count:
             return known
         if len(self._done) >= MAX_VISITS or depth > MAX_DEEP:
             raise _TooMuch
-        total: float = _weight(schema)
+        total: float = self._weights[key[0]]
         if isinstance(value, str):
             total += _pattern_weight(schema) * (1 + len(value) // CHARS)
         for _, sub in same(schema):
@@ -247,13 +249,20 @@ def _unevaluated(schema: dict[str, Any]) -> bool:
 
 
 def size_of(value: object) -> int:
-    """The values in `value`, itself and keys included, and one more for each CHARS characters of text."""
-    if isinstance(value, dict):
-        items = cast("dict[str, object]", value)
-        return 1 + sum(size_of(item) + len(key) // CHARS for key, item in items.items())
-    if isinstance(value, list):
-        return 1 + sum(size_of(item) for item in cast("list[object]", value))
-    return 1 + (len(value) // CHARS if isinstance(value, str) else 0)
+    """The values in plain JSON data, itself included, and one more for each CHARS characters of text and of a key."""
+    size = 1 + (len(value) // CHARS if isinstance(value, str) else 0)
+    pending: list[Any] = [value] if isinstance(value, (dict, list)) else []
+    while pending:
+        inside: dict[str, Any] | list[Any] = pending.pop()
+        if isinstance(inside, dict):
+            size += sum(len(key) // CHARS for key in inside if len(key) >= CHARS)
+        size += len(inside)
+        for item in inside.values() if isinstance(inside, dict) else inside:
+            if isinstance(item, str):
+                size += len(item) // CHARS
+            elif isinstance(item, (dict, list)):
+                pending.append(item)
+    return size
 
 
 _BRANCHING = frozenset(

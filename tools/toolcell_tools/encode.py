@@ -121,7 +121,7 @@ def _walk(value: object, room: int, budget: list[int]) -> Any:
     except Exception as failure:  # the serialiser of a user's type may raise anything
         raise _Offender(f"a {kind.__qualname__} could not be turned into JSON data: {failure}") from failure
     # Only one conversion in a row costs no room; endless ones (a Mapping of itself) end where nested containers do.
-    return _walk(plain, room if type(plain) in _PLAIN else _less(room), budget)
+    return _walk(plain, room if type(plain) in _PLAIN else _enter(room, 0, budget), budget)
 
 
 _AS_IS = frozenset({bool, float, type(None)})
@@ -129,12 +129,17 @@ _PLAIN = frozenset({str, int, float, bool, type(None), list, dict})
 
 
 def _walk_list(items: "list[object] | tuple[object, ...]", room: int, budget: list[int]) -> list[Any]:
-    room = _less(room)
-    _spend(budget, len(items))
+    room = _enter(room, len(items), budget)
     out: list[Any] = []
     try:
         for item in items:
-            out.append(item if type(item) in _AS_IS else _walk(item, room, budget))
+            kind = type(item)
+            if kind in _AS_IS or (kind is int and _INT_MIN <= cast("int", item) <= _INT_MAX):
+                out.append(item)
+            elif kind is dict:
+                out.append(_walk_dict(cast("dict[object, object]", item), room, budget))
+            else:
+                out.append(_walk(item, room, budget))
     except _Offender as offender:
         offender.trail.append(len(out))
         raise
@@ -142,8 +147,7 @@ def _walk_list(items: "list[object] | tuple[object, ...]", room: int, budget: li
 
 
 def _walk_dict(items: dict[object, object], room: int, budget: list[int]) -> dict[str, Any]:
-    room = _less(room)
-    _spend(budget, len(items))
+    room = _enter(room, len(items), budget)
     out: dict[str, Any] = {}
     key: object = None
     try:
@@ -152,7 +156,13 @@ def _walk_dict(items: dict[object, object], room: int, budget: list[int]) -> dic
                 raise _Offender(f"a key of this object is {_a(key)}, and JSON keys are strings; convert it with str()")
             if not key.isascii():
                 _valid_text(key)
-            out[key] = item if type(item) in _AS_IS else _walk(item, room, budget)
+            kind = type(item)
+            if kind in _AS_IS or (kind is int and _INT_MIN <= cast("int", item) <= _INT_MAX):
+                out[key] = item
+            elif kind is list:
+                out[key] = _walk_list(cast("list[object]", item), room, budget)
+            else:
+                out[key] = _walk(item, room, budget)
     except _Offender as offender:
         if type(key) is str:
             offender.trail.append(key)
@@ -160,16 +170,14 @@ def _walk_dict(items: dict[object, object], room: int, budget: list[int]) -> dic
     return out
 
 
-def _less(room: int) -> int:
+def _enter(room: int, count: int, budget: list[int]) -> int:
+    """Go into a container of `count` elements: the room that is left below it."""
     if room == 0:
         raise _Offender(f"nested more than {MAX_DEPTH} deep, or inside itself; send a flatter value")
-    return room - 1
-
-
-def _spend(budget: list[int], count: int) -> None:
     budget[0] -= count
     if budget[0] < 0:
         raise _Offender(f"more than {budget[1]:,} elements in all; send fewer, or write them to a file")
+    return room - 1
 
 
 def _valid_text(text: str) -> str:

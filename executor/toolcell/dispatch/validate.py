@@ -20,7 +20,7 @@ from toolcell_tools.targets import UnresolvedReference
 from .explain import Problem, explained, problems
 
 MAX_MESSAGE_CHARS = 2_000
-MAX_VALUES = 50_000  # in the arguments of one call; more belongs into a file
+MAX_VALUES = 25_000  # in the arguments of one call; more belongs into a file
 MAX_EXPLAINED = 2_000_000
 """Steps times size of what is explained in full. Each reason takes 12 µs and a copy of the value that it is about, also
 the reasons of alternatives that nobody will read: 40 ms at worst."""

@@ -2,7 +2,7 @@
 
 The rules, in order, for each waiting call, oldest first:
 
-1. A call that must not overlap with one that runs (`exclusive`) waits.
+1. A call that must not overlap with another (`exclusive`) waits until that is over, and audited where it is watched.
 2. A free cell of its key takes it: the one that was used last, whose pages are warm.
 3. A cell of its key that is starting or being swept will take it: that is sooner than a new one.
 4. Where its session and the machine have room, a new cell is made for it.
@@ -12,7 +12,7 @@ The rules, in order, for each waiting call, oldest first:
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
 from .cell import Cell, CellState
@@ -46,8 +46,10 @@ class Room:
     cells_per_session: int
 
 
-def plan(waiting: Iterable[Run], cells: Sequence[Cell], room: Room) -> list[Action]:
-    """Decide what to do now, in the order in which to do it."""
+def plan(waiting: Iterable[Run], cells: Sequence[Cell], room: Room, exclusive: Set[str]) -> list[Action]:
+    """Decide what to do now, in the order in which to do it. `exclusive` has the words of the calls that are not over,
+    or are over and not audited.
+    """
     actions: list[Action] = []
     living = [cell for cell in cells if cell.state is not CellState.DEAD and not cell.doomed]
     free: dict[CellKey, list[Cell]] = {}
@@ -57,10 +59,10 @@ def plan(waiting: Iterable[Run], cells: Sequence[Cell], room: Room) -> list[Acti
     coming = Counter(cell.spec.key for cell in living if cell.state in (CellState.STARTING, CellState.RECYCLING))
     per_session = Counter(cell.spec.key.session_id for cell in living)
     total = len(living)
-    exclusive = {cell.run.exclusive for cell in living if cell.run is not None}
+    taken = set(exclusive)
     for run in waiting:
         key = run.spec.key
-        if run.exclusive and run.exclusive in exclusive:
+        if run.exclusive and run.exclusive in taken:
             continue
         if free.get(key):
             actions.append(Assign(run, free[key].pop()))
@@ -82,7 +84,7 @@ def plan(waiting: Iterable[Run], cells: Sequence[Cell], room: Room) -> list[Acti
             per_session[key.session_id] += 1
             actions += [Retire(victim), Spawn(run.spec)]
         if run.exclusive:
-            exclusive.add(run.exclusive)
+            taken.add(run.exclusive)
     return actions
 
 

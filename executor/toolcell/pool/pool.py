@@ -219,7 +219,7 @@ class Pool:
         """Carry out what the plan says about the calls that wait."""
         if not self.waiting or not self._open:
             return
-        for action in plan(self.waiting, list(self.cells.values()), self._room):
+        for action in plan(self.waiting, list(self.cells.values()), self._room, self._exclusive):
             if isinstance(action, Assign):
                 del self.waiting[action.run]
                 self._idle[action.cell.spec.key].remove(action.cell)
