@@ -19,7 +19,7 @@ import pytest
 from toolcell.backends import BackendError, NotConfigured, PublicWeb, Refused, SearchHit, Unreachable, WebClient
 from toolcell.backends.web import resolve_with_system
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 
 Route = Callable[[BaseHTTPRequestHandler], None]
 

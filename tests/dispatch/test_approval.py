@@ -24,7 +24,7 @@ from toolcell import (
     tool,
 )
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 
 
 @tool(tier=PermissionTier.ELEVATED)

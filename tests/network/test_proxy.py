@@ -30,7 +30,7 @@ from toolcell.pool.pool import Pool
 from .conftest import Listener, Proxied, Resolver, Site
 from .tools import flood, leave_open, speak, without_net
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 
 
 def dial(request: bytes) -> socket.socket:

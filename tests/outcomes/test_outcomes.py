@@ -33,7 +33,7 @@ from toolcell import (
 )
 from toolcell.testing import misbehaving as m
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 MIB = 1024 * 1024
 LIMITS = Limits(
     wall_s=20.0,

@@ -17,7 +17,7 @@ from toolcell import Crashed, Session, Supervisor, ToolResult
 from toolcell.testing import misbehaving
 from toolcell.testing.residue import cgroups_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 TOOLS = [misbehaving.echo, misbehaving.sleep_for_ever, misbehaving.leave_a_daemon, misbehaving.ignore_every_signal]
 
 

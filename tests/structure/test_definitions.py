@@ -27,7 +27,11 @@ from toolcell import (
     tool,
 )
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("nothing_is_left_of_the_module")]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.few_on_trio,
+    pytest.mark.usefixtures("nothing_is_left_of_the_module"),
+]
 
 
 class Step(BaseModel):

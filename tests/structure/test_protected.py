@@ -23,7 +23,7 @@ from toolcell import (
 from toolcell_sandbox.audit import ProtectedTrees
 from toolcell_sandbox.protected import DEFAULT_PROTECTED
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 
 
 @tool(needs={Capability.READ, Capability.WRITE})

@@ -24,7 +24,7 @@ from toolcell import (
 from toolcell.testing import misbehaving
 from toolcell_tools import ImageBlock, TextBlock
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 LINES = 30_000
 
 

@@ -24,7 +24,7 @@ import pytest
 
 from toolcell import Capability, Crashed, Session, Supervisor, Timeout, Tool, UsageError, tool
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 ANSWER = 42
 TABLE = {"one": 1}
 _state: dict[str, int] = {}
