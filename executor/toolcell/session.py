@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 
-from toolcell_sandbox.kernel.birth import born_ns
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.network import ProxyNetwork
 from toolcell_sandbox.profile import Profile, is_below
@@ -42,6 +41,7 @@ from .pool.run import CellKey, CellSpec, Run
 from .sessions import broker, tree
 from .sessions.grants import Grants, grants_for
 from .sessions.modules import DESCRIBER, DESCRIBER_SHIPMENT, Source, source_of
+from .sessions.place import Place
 from .sessions.policy import confine, summary_for
 from .sessions.protection import Guarded, Watch
 from .sessions.shipping import content_of
@@ -127,7 +127,7 @@ class Session:
         self._toolbox = Toolbox(supervisor.registry, supervisor.toolsets, self.info)
         self._routes: dict[str, Route] = {}
         self._previews: dict[str, Route] = {}
-        self._inode = (0, 0, 0)  # of the workspace, as the routes have it
+        self._place = Place()  # the workspace that the routes are to
         self._last_call = 0
         self.host_turn = anyio.Lock()  # of sequential host tools
         self._asked: dict[str, tuple[str, str]] = {}  # what each idempotency key stands for: tool and arguments
@@ -328,11 +328,12 @@ class Session:
 
     def route(self, tool: Tool[..., Any]) -> Route:
         """Where calls of this tool go, worked out once, and again where another directory is the workspace now."""
-        inode = _inode(self._workspace_path)
-        if inode != self._inode:
-            self._routes.clear()
-            self._previews.clear()
-            self._inode = inode
+        place = self._place.now(self._workspace_path)
+        if place is not self._place:
+            if place.identity != self._place.identity:
+                self._routes.clear()
+                self._previews.clear()
+            self._place = place
         route = self._routes.get(tool.name)
         if route is None or route.tool is not tool:
             route = self._routes[tool.name] = self._new_route(tool)
@@ -364,7 +365,7 @@ class Session:
         kept: str,
         source: Source | None,
     ) -> Route:
-        key = CellKey(self.id, frozenset(grants.given), limits, kept, content_of(shipments), self._inode)
+        key = CellKey(self.id, frozenset(grants.given), limits, kept, content_of(shipments), self._place.identity)
         profile = confine(self.profile, grants.given, self.workspace, limits)
         if source is not None:
             profile = profile.replace(readable=(*profile.readable, source.directory))
@@ -572,12 +573,3 @@ async def _awaited(call_id: str, answer: Awaitable[None]) -> None:
 
 def new_session_id(kind: SessionKind) -> str:
     return f"{kind.value}-{uuid.uuid4().hex[:12]}"
-
-
-def _inode(path: str) -> tuple[int, int, int]:
-    """Device, inode and birth; zeros where nothing is there, which the cell that is made then says."""
-    try:
-        info = os.lstat(path)
-    except OSError:
-        return 0, 0, 0
-    return info.st_dev, info.st_ino, born_ns(path)

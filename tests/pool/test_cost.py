@@ -13,7 +13,7 @@ from toolcell import Session, tool
 CALLS = 50
 READS = 4  # the frames of the answer; processor time of the cgroup, before and after; its peak of memory
 WRITES = 2  # the call; the peak of memory, set back
-FUNCTIONS = 215  # of Python, entered by the whole pipeline, those of the event loop among them
+FUNCTIONS = 205  # of Python, entered by the whole pipeline, those of the event loop among them
 
 
 @tool(lifetime="session")
