@@ -3,7 +3,6 @@
 import inspect
 import json
 import logging
-import os
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
