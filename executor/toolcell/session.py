@@ -16,7 +16,7 @@ import anyio
 
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.network import ProxyNetwork
-from toolcell_sandbox.profile import Profile, is_below
+from toolcell_sandbox.profile import Profile
 from toolcell_tools.capability import Capability, SessionKind
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.definition import Tool
@@ -42,7 +42,7 @@ from .sessions.grants import Grants, grants_for
 from .sessions.modules import DESCRIBER, DESCRIBER_SHIPMENT, Source, source_of
 from .sessions.place import Place
 from .sessions.policy import confine, summary_for
-from .sessions.protection import Guarded, Watch
+from .sessions.protection import Guarded, Watch, overlap
 from .sessions.shipping import content_of
 from .sessions.toolbox import Toolbox
 from .telemetry import Metrics
@@ -449,12 +449,7 @@ class Session:
     def has_kept_writers(self, route: Route) -> bool:
         """Whether a process that is kept over calls, of any session, may write where the cells of this route may."""
         mine = route.spec.profile.writable
-        return any(
-            is_below(path, mine) or any(is_below(each, (path,)) for each in mine)
-            for cell in self.pool.cells.values()
-            if cell.spec.key.kept_tool
-            for path in cell.spec.profile.writable
-        )
+        return any(overlap(mine, writable) for writable in self.pool.kept_writable())
 
     def tell_progress(self, on_progress: OnProgress | None, call_id: str, message: str, fraction: float | None) -> None:
         """Let the caller hear how far its call is; what it raises is its own affair."""

@@ -2,6 +2,7 @@
 
 import logging
 import os
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -30,7 +31,7 @@ from .backends.memory import SQLiteMemory
 from .backends.protocols import Channel, MemoryStore, WebClient
 from .backends.web import PublicWeb, Resolver, resolve_with_system
 from .config import Config
-from .dispatch.audit import record_findings
+from .dispatch.audit import audit_kept, record_findings
 from .dispatch.describe import describe
 from .dispatch.output import OutputSchema
 from .dispatch.overflow import Overflow
@@ -38,6 +39,7 @@ from .dispatch.policy import Policy, TierPolicy
 from .dispatch.validate import Validator
 from .errors import UsageError
 from .journal import Journal, RecentJournal, Record
+from .pool.cell import Cell
 from .pool.pool import Pool
 from .pool.reactor import Reactor, Waiter, current_reactor
 from .session import Session, new_session_id
@@ -133,6 +135,7 @@ class Supervisor:
         self._output_schemas: WeakKeyDictionary[Tool[..., Any], OutputSchema | None] = WeakKeyDictionary()
         self.gateway = Gateway(self.in_background, resolve=resolve, most=default_max_connections())
         self.protection = Protection(None if quarantine is None else os.path.abspath(quarantine))
+        self._kept_gone: deque[Cell] = deque()  # with their processes, and not audited yet
         self._pool: Pool | None = None
         self._left = False
         self._reactor: Reactor | None = None
@@ -171,6 +174,7 @@ class Supervisor:
             allow_missing=self._allow_missing,
             max_cells=self._max_cells or default_max_cells(),
             standby=self._standby,
+            on_kept_gone=self._on_kept_gone,
         )
         await pool.start()
         self._pool = pool
@@ -192,6 +196,7 @@ class Supervisor:
                 for session in list(self._sessions.values()):
                     await session.close()
                 await self._pool.close()
+                await self._audit_kept()
                 for watch in await self.protection.close():
                     record_findings(self.journal, watch)
                 if self._memory is not None:
@@ -339,6 +344,14 @@ class Supervisor:
         """Run something of a call beside it, until the supervisor ends."""
         assert self._tasks is not None
         self._tasks.start_soon(function, *args)
+
+    def _on_kept_gone(self, cell: Cell) -> None:
+        self._kept_gone.append(cell)
+        self.in_background(self._audit_kept)
+
+    async def _audit_kept(self) -> None:
+        while self._kept_gone:
+            await audit_kept(self.protection, self.journal, self._kept_gone.popleft(), self.pool.kept_writable())
 
     def _default_memory(self) -> SQLiteMemory:
         if self._memory is None:

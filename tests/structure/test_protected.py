@@ -263,6 +263,45 @@ async def test_a_supervisor_that_is_left_audits_what_still_ran(
     assert len(journal.of(kind="quarantined")) == 1
 
 
+@pytest.mark.parametrize("leaves", ["session", "supervisor"])
+async def test_what_a_kept_process_plants_after_its_last_call_is_found_when_it_ends(
+    supervise: Any, workspace: Path, quarantine: Path, leaves: str
+) -> None:
+    journal = RecentJournal()
+    async with supervise(TOOLS, quarantine=quarantine, journal=journal) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        result = await session.call("kept", {"path": ".envrc", "after_s": 0.1})
+        assert result.error is None
+        with anyio.fail_after(10):
+            while not (workspace / ".envrc").exists():
+                await anyio.sleep(0.01)
+        if leaves == "session":
+            await session.close()
+            with anyio.fail_after(10):
+                while not journal.of(kind="quarantined"):
+                    await anyio.sleep(0.01)
+            (workspace / ".envrc").write_text("the user's own")
+    assert content(quarantine) == {".envrc": "evil"}
+    assert listing(workspace) == ({".envrc": "the user's own"} if leaves == "session" else {})
+    (record,) = journal.of(kind="quarantined")
+    assert (record.data["tool"], record.call_id) == ("kept", result.call_id)
+
+
+async def test_a_file_of_the_users_own_is_left_alone_once_the_kept_process_is_gone(
+    supervisor: Supervisor, workspace: Path
+) -> None:
+    first = await supervisor.open_session("main", workspace=workspace)
+    (await first.call("kept")).unwrap()
+    await first.close()
+    with anyio.fail_after(10):
+        while supervisor.pool.cells:
+            await anyio.sleep(0.01)
+    (workspace / ".envrc").write_text("mine")
+    second = await supervisor.open_session("main", workspace=workspace)
+    assert (await second.call("write", {"path": "a.txt", "content": "x"})).error is None
+    assert (workspace / ".envrc").read_text() == "mine"
+
+
 async def test_what_the_user_makes_between_calls_is_left_alone_and_then_held(session: Session, workspace: Path) -> None:
     (await session.call("write", {"path": "a.txt", "content": "x"})).unwrap()
     (workspace / ".vscode").mkdir()

@@ -1,13 +1,15 @@
 """Protected names after a call: what it did to them, and what it is told."""
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from toolcell.journal import Journal, Record
+from toolcell.pool.cell import Cell
 from toolcell.pool.run import Run
-from toolcell.sessions.protection import Guarded, Watch
+from toolcell.sessions.protection import Guarded, Protection, Watch
 from toolcell_sandbox.audit import Finding
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.errors import PermissionDenied
@@ -36,8 +38,21 @@ def record_findings(journal: Journal, watch: Watch) -> None:
     """One record for all that the audit of a call has found."""
     run = watch.run
     assert run is not None
-    data = {"tool": run.tool, "found": len(watch.findings), "findings": findings_data(watch), "failure": watch.failure}
-    journal.write(Record("quarantined", run.spec.key.session_id, run.call_id, data))
+    _record(journal, watch, run.tool, run.spec.key.session_id, run.call_id)
+
+
+async def audit_kept(protection: Protection, journal: Journal, cell: Cell, living: Sequence[tuple[str, ...]]) -> None:
+    """When a process that was kept over calls is gone: see what it did to protected names after its last call."""
+    with anyio.CancelScope(shield=True):
+        watch = await protection.leave_kept(cell.spec.profile.writable, living)
+        if watch.findings or watch.failure:
+            key = cell.spec.key
+            _record(journal, watch, key.kept_tool, key.session_id, cell.last_call_id)
+
+
+def _record(journal: Journal, watch: Watch, tool: str, session_id: str, call_id: str) -> None:
+    data = {"tool": tool, "found": len(watch.findings), "findings": findings_data(watch), "failure": watch.failure}
+    journal.write(Record("quarantined", session_id, call_id, data))
 
 
 def trespass(declaration: ToolDeclaration, watch: Watch) -> PermissionDenied | None:

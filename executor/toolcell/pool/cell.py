@@ -237,6 +237,11 @@ class Cell:
         return self.state is CellState.READY
 
     @property
+    def last_call_id(self) -> str:
+        """Of the call that it served last, "" before the first."""
+        return self._last_run.call_id if self._last_run is not None else ""
+
+    @property
     def doomed(self) -> bool:
         """Whether it is ending, though its end has not been seen yet."""
         return self._doomed or self._retiring

@@ -47,6 +47,7 @@ class Pool:
         zygotes: int = 0,
         idle_s: float = 60.0,
         max_waiting: int = 1000,
+        on_kept_gone: Callable[[Cell], None] = lambda _cell: None,
     ) -> None:
         self.report = SandboxReport((), "rootless")
         self.cells: dict[int, Cell] = {}
@@ -58,6 +59,7 @@ class Pool:
         self._zygote_count = zygotes or max(1, min(4, os.cpu_count() or 1))
         self._idle_s = idle_s
         self._max_waiting = max_waiting
+        self._on_kept_gone = on_kept_gone
         self._deadlines = Deadlines(lambda when: reactor.set_alarm(when, self._ring))
         self._idle: dict[CellKey, list[Cell]] = {}
         self._exclusive: set[str] = set()
@@ -340,6 +342,8 @@ class Pool:
                 del self._idle[cell.spec.key]
         if failure is not None:
             self._on_start_failed(cell.spec, failure)
+        if cell.spec.key.kept_tool:
+            self._on_kept_gone(cell)
         self._check_empty()
         self._pump()
 
@@ -364,6 +368,10 @@ class Pool:
             if cell.cgroup is not None:
                 self._free_cgroups.append(cell.cgroup)
         self._check_empty()
+
+    def kept_writable(self) -> list[tuple[str, ...]]:
+        """The paths to which the processes that are kept over calls may write, of each."""
+        return [cell.spec.profile.writable for cell in self.cells.values() if cell.spec.key.kept_tool]
 
     def _check_empty(self) -> None:
         if not self._open and not self.cells and not self._vacating and self._on_empty is not None:

@@ -8,6 +8,7 @@ process that is kept over calls runs all the time.
 import hashlib
 import logging
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
@@ -17,7 +18,7 @@ from anyio.to_thread import run_sync
 from toolcell.pool.run import Run
 from toolcell_sandbox.audit import Finding, Found, ProtectedTrees
 from toolcell_sandbox.errors import SandboxError
-from toolcell_sandbox.profile import Profile
+from toolcell_sandbox.profile import Profile, is_below
 from toolcell_sandbox.quarantine import Quarantine
 from toolcell_sandbox.view import Bound
 
@@ -39,9 +40,11 @@ class Watch:
 class Guarded:
     """The writable paths of a kind of cell, and the calls that may write there now."""
 
-    def __init__(self, profile: Profile, quarantine: Quarantine) -> None:
+    def __init__(self, profile: Profile, quarantine: Quarantine, held: "set[Guarded]") -> None:
+        self.writable = profile.writable
         self._trees = ProtectedTrees(profile.writable, profile.protected)
         self._quarantine = quarantine
+        self._held = held  # those with a kept process; they outlive the sessions that made them
         self._lock = anyio.Lock(fast_acquire=True)
         self._watches: set[Watch] = set()
         self._before: tuple[Found, ...] | None = None
@@ -62,6 +65,8 @@ class Guarded:
             if self._before is None or not (self._watches or self._kept):
                 self._before = found
             self._kept = kept
+            if kept:
+                self._held.add(self)
             bound = self._trees.bound(found)
             if bound != self._digest[0]:
                 text = "\0".join(f"{os.fsencode(each.path)!r} {each.pin} {each.inode} {each.born_ns}" for each in bound)
@@ -84,6 +89,20 @@ class Guarded:
             finally:
                 self._watches.discard(watch)
             return True
+
+    async def leave_kept(self, watch: Watch, *, still: bool) -> None:
+        """Audit, after a process that was kept over calls, of which nothing is left: it may have written since the last
+        call. `still` says that another such process lives.
+        """
+        async with self._lock:
+            if self._kept:
+                try:
+                    watch.findings += await self._settle()
+                except (SandboxError, OSError) as error:
+                    watch.failure = str(error)
+                self._kept = still
+            if not still:
+                self._held.discard(self)
 
     async def _look(self) -> tuple[Found, ...]:
         if 0 < self._trees.directories < FEW_DIRECTORIES and not self._kept:
@@ -112,6 +131,7 @@ class Protection:
     def __init__(self, quarantine: str | None) -> None:
         self._quarantine = Quarantine(quarantine)
         self._guarded: WeakValueDictionary[tuple[tuple[str, ...], tuple[str, ...]], Guarded] = WeakValueDictionary()
+        self._kept: set[Guarded] = set()
 
     def of(self, profile: Profile) -> Guarded | None:
         """What guards the cells of this profile; None where there is nothing to guard."""
@@ -120,8 +140,15 @@ class Protection:
         key = (profile.writable, profile.protected)
         guarded = self._guarded.get(key)
         if guarded is None:
-            guarded = self._guarded[key] = Guarded(profile, self._quarantine)
+            guarded = self._guarded[key] = Guarded(profile, self._quarantine, self._kept)
         return guarded
+
+    async def leave_kept(self, writable: tuple[str, ...], living: Sequence[tuple[str, ...]]) -> Watch:
+        """A kept process that could write there is gone, and those that live may write to `living`: what it left."""
+        watch = Watch((), "")
+        for guarded in [each for each in self._kept if overlap(each.writable, writable)]:
+            await guarded.leave_kept(watch, still=any(overlap(guarded.writable, each) for each in living))
+        return watch
 
     async def close(self) -> list[Watch]:
         """Audit the calls that nobody has waited for. All their processes are gone. Returns those with findings."""
@@ -131,3 +158,8 @@ class Protection:
                 if await guarded.leave(watch) and (watch.findings or watch.failure):
                     left.append(watch)
         return left
+
+
+def overlap(some: tuple[str, ...], others: tuple[str, ...]) -> bool:
+    """Whether a path of the one is, holds or is below one of the other."""
+    return any(is_below(path, others) for path in some) or any(is_below(path, some) for path in others)
