@@ -200,6 +200,10 @@ def test_a_small_web_of_shared_lists_that_unfolds_without_end_is_refused() -> No
     value: list[Any] = [1]
     for _ in range(60):
         value = [value, value]
+    assert "more than 50,000 lists and objects" in refusal(value)
+    value = [1] * 100
+    for _ in range(60):
+        value = [value] * 100
     assert "more than 1,000,000 elements" in refusal(value)
 
 

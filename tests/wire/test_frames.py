@@ -20,7 +20,7 @@ from toolcell.wire.frames import (
     encode,
 )
 from toolcell.wire.messages import Call, Result, to_fields
-from toolcell_tools.encode import MAX_DEPTH, MAX_ELEMENTS, encode_json, encode_return
+from toolcell_tools.encode import MAX_CONTAINERS, MAX_DEPTH, MAX_ELEMENTS, encode_json, encode_return
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left_of_the_module")
 
@@ -409,6 +409,20 @@ def test_as_many_empty_containers_as_are_allowed_cost_no_more_than_their_own_mem
     body = b"\x91\xdc\x4e\x1f" + b"\x80" * 19_999
     with allocating_at_most(20_000 * 128):  # an empty dict has 64 bytes, and two lists point at each
         assert decoded(body, limits) == [[{}] * 19_999]
+
+
+@pytest.mark.parametrize("empty", [b"\x80", b"\x90"], ids=["maps", "arrays"])
+def test_containers_are_counted_while_they_are_built(empty: bytes) -> None:
+    limits = WireLimits(containers=1_001)
+    body = b"\x91\xdc\x03\xe7" + empty * 999
+    assert decoded(body, limits) == [[{} if empty == b"\x80" else []] * 999]
+    body = b"\x91\xdc\x03\xe9" + empty * 1_001
+    assert refused(body, limits).reason == "too many containers"
+
+
+def test_a_value_with_as_many_containers_as_a_tool_may_return_crosses() -> None:
+    payload = encode_json([[]] * (MAX_CONTAINERS - 1))
+    assert decoded(joined([16, 1, {"output": payload, "content": payload}])[4:])[1] == 1
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,12 @@ from .failures import Unencodable
 if TYPE_CHECKING:
     from .result import ToolResult
 
-__all__ = ["MAX_DEPTH", "MAX_ELEMENTS", "encode_json", "encode_return"]
+__all__ = ["MAX_CONTAINERS", "MAX_DEPTH", "MAX_ELEMENTS", "encode_json", "encode_return"]
 
 MAX_DEPTH = 64
 MAX_ITEMS = 10_000  # artifacts, or blocks of content: the supervisor looks at each one, on its event loop
 MAX_ELEMENTS = 1_000_000  # in all containers together: bounds what a small web of shared lists can unfold to
+MAX_CONTAINERS = 50_000  # lists and objects, each of which takes far longer to decode than what is in it
 DISPLAY_CHARS = 2_000
 DISPLAY_TEXT_CHARS = 64_000  # a str is its own display; past this nobody reads it, and it would cross the pipe twice
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1  # what msgpack can carry
@@ -44,7 +45,7 @@ def encode_return(value: object, recorded: Sequence[Artifact] = ()) -> dict[str,
 def encode_json(value: object, max_elements: int = MAX_ELEMENTS) -> Any:
     """`value` as plain JSON data: dicts with str keys, lists, str, 64-bit int, float, bool, None; or Unencodable."""
     try:
-        return _walk(value, MAX_DEPTH, [max_elements, max_elements])
+        return _walk(value, MAX_DEPTH, [max_elements, MAX_CONTAINERS, max_elements])
     except _Offender as offender:
         raise Unencodable(f"{_json_path(offender.trail)}: {offender.complaint}") from offender.__cause__
 
@@ -171,12 +172,17 @@ def _walk_dict(items: dict[object, object], room: int, budget: list[int]) -> dic
 
 
 def _enter(room: int, count: int, budget: list[int]) -> int:
-    """Go into a container of `count` elements: the room that is left below it."""
+    """Go into a container of `count` elements: the room that is left below it. `budget`: the elements and containers
+    that may still come, and the elements that might in the beginning.
+    """
     if room == 0:
         raise _Offender(f"nested more than {MAX_DEPTH} deep, or inside itself; send a flatter value")
     budget[0] -= count
+    budget[1] -= 1
     if budget[0] < 0:
-        raise _Offender(f"more than {budget[1]:,} elements in all; send fewer, or write them to a file")
+        raise _Offender(f"more than {budget[2]:,} elements in all; send fewer, or write them to a file")
+    if budget[1] < 0:
+        raise _Offender(f"more than {MAX_CONTAINERS:,} lists and objects in all; send fewer, or write them to a file")
     return room - 1
 
 

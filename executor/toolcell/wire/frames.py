@@ -27,14 +27,16 @@ Field = None | bool | int | float | str | bytes | list["Field"] | dict[str, "Fie
 
 @dataclass(frozen=True, slots=True)
 class WireLimits:
-    """What one frame may be at the most: bytes, nesting, elements over all containers, bytes of one string.
+    """What one frame may be at the most: bytes, nesting, containers, elements over all of them, bytes of one string.
 
-    The frame's own array is the first level. A value that a tool returns or is given may have 64 levels and 1,000,000
-    elements (`toolcell_tools.encode`); depth and elements leave room for the message around it.
+    The frame's own array is the first level. A value that a tool returns or is given may have 64 levels, 50,000
+    containers and 1,000,000 elements (`toolcell_tools.encode`); there is room for the message around it, which has
+    content and values beside the output. Decoding a container takes a microsecond, in which nothing else is served.
     """
 
     frame_bytes: int = 17 * 1024 * 1024
     depth: int = 72  # monty uses 48, msgpack's own stack ends near 1,000
+    containers: int = 250_000
     elements: int = 1_010_000
     string_bytes: int = 17 * 1024 * 1024
     result_bytes: int = 17 * 1024 * 1024  # of a Result, without its display
@@ -92,25 +94,35 @@ _STR = frozenset({str})
 
 
 class _Census:
-    """Counts containers while msgpack decodes, and refuses ext types, duplicate keys and keys that are not strings."""
+    """Counts containers while msgpack decodes, and refuses too many of them, ext types, duplicate keys and keys that
+    are not strings.
+    """
 
-    __slots__ = ("containers",)
+    __slots__ = ("containers", "most")
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
         self.containers = 0
+        self.most = most
 
     def array(self, items: list[Field]) -> list[Field]:
         self.containers += 1
+        if self.containers > self.most:
+            raise self._too_many()
         return items
 
     def mapping(self, pairs: list[tuple[str, Field]]) -> dict[str, Field]:
         self.containers += 1
+        if self.containers > self.most:
+            raise self._too_many()
         result = dict(pairs)
         if len(result) != len(pairs):
             raise _Broken("duplicate key", "a map names one key twice")
         if not _STR.issuperset(map(type, result)):  # strict_map_key lets bytes pass
             raise _Broken("map key", "a map has a key that is not a string")
         return result
+
+    def _too_many(self) -> _Broken:
+        return _Broken("too many containers", f"over {self.most:,} arrays and maps in one frame")
 
     @staticmethod
     def extension(code: int, data: bytes) -> object:
@@ -135,7 +147,7 @@ def decode(body: bytes | memoryview, limits: WireLimits) -> list[Field] | Violat
     """Decode one frame's body: a list of its fields, or what is wrong with it."""
     if more_elements_than(limits.elements, body):
         return Violation("too many elements", f"over {limits.elements:,} in one frame")
-    census = _Census()
+    census = _Census(limits.containers)
     try:
         value = msgpack.unpackb(
             body,
