@@ -10,6 +10,7 @@ import pytest
 
 from toolcell_sandbox import Cgroup, CgroupTree, Limits, Profile, SandboxError
 from toolcell_sandbox.mechanisms.cgroup_tree import group_prefix
+from toolcell_sandbox.mechanisms.cgroups import join
 
 
 @pytest.fixture
@@ -78,6 +79,18 @@ for _ in range(2):
     before = group.cpu_s()
     assert cell(code, cgroups=group.paths).status == 0
     assert 0.4 <= group.cpu_s() - before < 2
+
+
+def test_a_process_joins_a_v1_group_as_a_thread_which_waits_for_nobody(tmp_path: Path) -> None:
+    for version, names in {"v1": ("tasks", "cgroup.procs"), "v2": ("cgroup.procs", "cgroup.threads")}.items():
+        for name in names:
+            (tmp_path / version).mkdir(exist_ok=True)
+            (tmp_path / version / name).write_text("")
+    join([str(tmp_path / "v1"), str(tmp_path / "v2")])
+    written = sorted(
+        str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file() and path.read_text()
+    )
+    assert written == ["v1/tasks", "v2/cgroup.procs"]
 
 
 def test_limits_can_be_raised_and_lowered(group: Any) -> None:

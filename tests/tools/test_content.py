@@ -31,6 +31,7 @@ def test_a_mime_type_is_taken_as_it_is(mime_type: str) -> None:
     [
         {"type": "image", "data": PNG, "mime_type": "png"},
         {"type": "image", "data": PNG, "mime_type": "image/png\nX-Header: 1"},
+        {"type": "image", "data": PNG, "mime_type": "image/png\n"},
         {"type": "image", "data": PNG, "mime_type": "image/png; " + "a" * 300},
         {"type": "image", "data": PNG, "mime_type": "audio/wav"},
         {"type": "audio", "data": PNG, "mime_type": "image/png"},
@@ -43,6 +44,7 @@ def test_a_mime_type_is_taken_as_it_is(mime_type: str) -> None:
         {"type": "resource", "uri": "no address"},
         {"type": "resource", "uri": "file:///a\nb"},
         {"type": "resource", "uri": "file:///a", "mime_type": "text"},
+        {"type": "resource", "uri": "file:///a\n"},
         {"type": "program", "text": "t"},
         "text",
     ],

@@ -208,11 +208,14 @@ def _counter(name: str, text: bytes, key: bytes) -> int:
 
 
 def join(paths: Iterable[str]) -> None:
-    """Move this process into these groups."""
+    """Move this process into these groups. It must be single-threaded.
+
+    On v1 a thread moves itself (`tasks`): a process, even of one thread, waits for an RCU grace period of the whole
+    machine, 4 to 12 ms, for it must not fork meanwhile (kernel/cgroup/cgroup.c, cgroup_procs_write_start).
+    """
     for path in paths:
-        write_file(
-            f"{path}/cgroup.procs", "0", step=f"join {path}", mechanism="cgroup", cure="Is the cgroup still there?"
-        )
+        name = "tasks" if os.path.exists(f"{path}/tasks") else "cgroup.procs"
+        write_file(f"{path}/{name}", "0", step=f"join {path}", mechanism="cgroup", cure="Is the cgroup still there?")
 
 
 def limited_by(paths: Iterable[str]) -> frozenset[str]:
