@@ -2,10 +2,11 @@
 
 A forked process shares its pages until it writes to them, and Python writes wherever it counts a reference: the first
 call would pay for several hundred page faults. Here a made-up call goes the whole way (decode, context, bind, run,
-encode) with nothing sent, while nobody waits.
+encode) with nothing sent, while nobody waits; a real one that comes meanwhile ends the exercise.
 """
 
 import asyncio
+import select
 
 from toolcell.wire.frames import Field, WireLimits, encode
 from toolcell.wire.messages import Call, Error, Result, to_fields
@@ -13,7 +14,7 @@ from toolcell.wire.protocol import CellLink
 from toolcell_tools.definition import Tool
 from toolcell_tools.workspace import Protects
 
-from . import perform
+from . import fds, perform
 from .link import Link
 from .loading import Loaded, LoadError
 
@@ -52,14 +53,22 @@ def warm_up(loaded: Loaded, link: Link, limits: WireLimits, protects: Protects) 
     for tool in loaded.values():
         if not isinstance(tool, LoadError):
             _touch(tool)
+    if _a_call_waits():
+        return
     if any(tool.is_async for tool in loaded.values() if not isinstance(tool, LoadError)):
         asyncio.run(_nothing_async())
     for _ in range(_ROUNDS):
+        if _a_call_waits():
+            return
         link.take(_CALL)
         answer: Result | Error = perform.run(_TOOL, link.wait_for_call(), link, protects)
         perform.flush()
         link.protocol.send(answer)
         link.protocol = CellLink(limits)
+
+
+def _a_call_waits() -> bool:
+    return bool(select.select([fds.FRAMES_IN], [], [], 0)[0])
 
 
 def _touch(tool: Tool[..., object]) -> None:
