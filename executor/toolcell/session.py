@@ -319,12 +319,12 @@ class Session:
     def output_schema(self, tool: Tool[..., Any]) -> OutputSchema | None:
         return self._supervisor.output_schema(tool)
 
-    async def spilled(self, result: ToolResult) -> ToolResult:
+    async def spilled(self, result: ToolResult, *, received: int) -> ToolResult:
         """`result`, its output written out whole if it is too long for a model: where the session's `read` finds it, or
-        in the supervisor's store.
+        in the supervisor's store. `received` are the bytes of its frame, where it is as it came in one.
         """
         own = {Capability.READ, Capability.WRITE} <= self.grants
-        return await self._supervisor.overflow.spilled(result, self.workspace if own else None)
+        return await self._supervisor.overflow.spilled(result, self.workspace if own else None, received=received)
 
     def route(self, tool: Tool[..., Any]) -> Route:
         """Where calls of this tool go, worked out once, and again where another directory is the workspace now."""

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Approval",
+    "DynamicHostOptions",
     "DynamicOptions",
     "FailureMode",
     "Kind",
@@ -34,27 +35,37 @@ class _Words(TypedDict, total=False):
     parameters_schema: Mapping[str, Any] | None
 
 
-class _Bounds(TypedDict, total=False):
+class _Anywhere(TypedDict, total=False):
     version: str
     tier: PermissionTier | None
     annotations: "Annotations | None"
     timeout: float | None
-    limits: Mapping[str, float] | None
     requires_approval: Approval
     return_direct: bool
     metadata: Mapping[str, Any]
 
 
-class DynamicOptions(_Bounds, total=False):
-    """The options of every tool that are not said otherwise when it is dynamic. See ToolOptions."""
+class _Bounds(_Anywhere, total=False):
+    limits: Mapping[str, float] | None
 
+
+class _Behaviour(TypedDict, total=False):
     needs: Iterable[Capability | str]
-    uses: Iterable[Capability | str]
     failure: object
     failure_mode: FailureMode
     preview: Callable[..., object] | None
-    lifetime: Lifetime
     long_running: bool
+
+
+class DynamicHostOptions(_Anywhere, _Behaviour, total=False):
+    """The options of dynamic tools that hold outside of a cell too. See ToolOptions."""
+
+
+class DynamicOptions(_Bounds, _Behaviour, total=False):
+    """The options of every tool that are not said otherwise when it is dynamic. See ToolOptions."""
+
+    uses: Iterable[Capability | str]
+    lifetime: Lifetime
 
 
 class Variation(_Words, _Bounds, total=False):

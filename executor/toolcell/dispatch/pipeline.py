@@ -34,6 +34,7 @@ from . import approval, hooks, host
 from .audit import trespass
 from .permission import denial, of_provider, permit
 from .pool import in_pool
+from .present import NOTHING, fitting, left_by_hooks
 from .result import result_of
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 Repair = Callable[[ValidationError], Awaitable[dict[str, Any]]]
 TRACEBACK_CHARS = 20_000
 MAX_ATTEMPTS = 3  # ADR-0004: at most two retries of a call whose arguments do not validate
-_NOTHING: dict[str, Any] = {"output": None, "display": "", "artifacts": [], "content": [], "values": {}}
 _log = logging.getLogger("toolcell.tool")
 
 
@@ -108,7 +108,8 @@ async def attempt(session: "Session", call: ToolCall, *, timeout: float | None, 
     run: Run | None = None
     watch: Watch | None = None
     if tool.placement == "host":
-        outcome = await host.run(session, tool, call, wall_s, on_progress)
+        limit = route.limits.result_bytes
+        outcome = await host.run(session, tool, call, wall_s=wall_s, result_bytes=limit, on_progress=on_progress)
     else:
         if route.guarded is not None:
             try:
@@ -135,14 +136,21 @@ async def attempt(session: "Session", call: ToolCall, *, timeout: float | None, 
     elif watch is not None and outcome.ending in ("result", "error"):
         denied = trespass(tool.declaration, watch)
         if denied is not None:
-            result = result.model_copy(update={**_NOTHING, "error": denied})
+            result = result.model_copy(update={**NOTHING, "error": denied})
+    schema = session.output_schema(tool) if outcome.ending == "result" else None
     if result.error is None:
-        result = await _presented(session, tool, result)
+        result = fitting(result, schema)
     if result.values:
         result = _remembered(session, result)
     # after hooks
     if session.hooks:
-        result = await hooks.after(session.hooks, call, result)
+        returned = result
+        result = await hooks.after(session.hooks, call, returned)
+        if returned.error is not None or result.output is not returned.output:
+            schema = session.output_schema(tool)
+        result = left_by_hooks(result, tool, route.limits, schema)  # always: one may have changed it in place
+    if result.error is None:
+        result = await session.spilled(result, received=0 if session.hooks else outcome.received_bytes)
     _record(session, call, result, outcome)
     return result
 
@@ -156,15 +164,6 @@ def _replaced(session: "Session", tool: Tool[..., Any], call: ToolCall, who: str
     return call.with_arguments(arguments)
 
 
-async def _presented(session: "Session", tool: Tool[..., Any], result: ToolResult) -> ToolResult:
-    """A success, held against the tool's output schema, and written out where it is too long for a model."""
-    schema = session.output_schema(tool)
-    misfit = None if schema is None else schema.misfit(result.output)
-    if misfit is not None:
-        return result.model_copy(update={"error": misfit, "output": None, "display": "", "content": [], "values": {}})
-    return await session.spilled(result)
-
-
 def _remembered(session: "Session", result: ToolResult) -> ToolResult:
     """The result, its values entered into the session's, which stay as small as those of one call may be."""
     values = {**session.values, **result.values}
@@ -173,7 +172,7 @@ def _remembered(session: "Session", result: ToolResult) -> ToolResult:
             f"The session's values would be larger than {VALUES_BYTES:,} bytes with those that the call left in "
             "ctx.values; keep large data in a file."
         )
-        return result.model_copy(update={**_NOTHING, "error": ExecutionError(message=message)})
+        return result.model_copy(update={**NOTHING, "error": ExecutionError(message=message)})
     session.values.update(result.values)
     return result
 
