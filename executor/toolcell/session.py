@@ -20,7 +20,7 @@ from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.network import ProxyNetwork
 from toolcell_sandbox.profile import Profile, is_below
 from toolcell_tools.capability import Capability, SessionKind
-from toolcell_tools.declaration import ToolDeclaration
+from toolcell_tools.declaration import Declared, ToolDeclaration
 from toolcell_tools.definition import Tool
 from toolcell_tools.preview import printable
 from toolcell_tools.provider import ProviderTool
@@ -142,7 +142,7 @@ class Session:
 
     async def call(
         self,
-        name: str,
+        name: str | Declared,
         args: Mapping[str, Any] | None = None,
         *,
         call_id: str | None = None,
@@ -153,6 +153,8 @@ class Session:
     ) -> ToolResult:
         """Call a tool and wait for its result.
 
+        `name` is that of the tool, or the tool itself, so that a checker finds what is misspelt; what runs is what this
+        session has under that name.
         `timeout` in seconds is the call's whole time, waiting for a process included; without it the tool's own timeout
         or the profile's `wall_s` holds. `repair` is asked for better arguments after a validation error, twice at the
         most. Calls with one `idempotency_key` run once: the later ones get the first one's result, if it was no error;
@@ -165,6 +167,7 @@ class Session:
         if call_id is None:
             self._last_call += 1
             call_id = f"{self.id}-{self._last_call}"
+        name = name_of(name)
         call = ToolCall(call_id, name, {} if args is None else args, session=self.info)
         if idempotency_key is None:
             return await dispatch(self, call, timeout=timeout, repair=repair, on_progress=on_progress)
@@ -487,6 +490,15 @@ def _bound_to(watch: Watch, spec: CellSpec) -> CellSpec:
     """The spec of a cell in which the kernel holds what is protected now. A kept process stays in the cell it is in."""
     digest = "" if spec.key.kept_tool else watch.digest
     return replace(spec, key=replace(spec.key, protected=digest), protected=watch.bound)
+
+
+def name_of(tool: str | Declared) -> str:
+    """The name that is called: of an enum's member its value, of a tool its declared one."""
+    if isinstance(tool, str):
+        return str.__str__(tool)
+    if isinstance(tool, Declared):  # pyright: ignore[reportUnnecessaryIsInstance] - a function is passed by mistake
+        return tool.declaration.name
+    raise UsageError(f"{tool!r} is neither a tool nor the name of one. Pass the tool that tool(…) gave, or its name.")
 
 
 def limits_for(tool: Tool[..., Any], limits: Limits) -> Limits:

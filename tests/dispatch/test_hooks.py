@@ -86,6 +86,7 @@ async def test_hooks_run_in_order_and_see_what_the_one_before_made_of_it(supervi
     )
     two = Witness(log, "two")
     result = await called(supervise, workspace, [one, two], "add", {"a": 1})
+    assert result.arguments == {"a": 2}, "those that it ran with"
     assert result.output == 20 and result.call_id and result.usage.wall_s > 0 and result.tool == "add"
     assert log == ["one before {'a': 1}", "two before {'a': 2}", "one after 2", "two after 20"]
 

@@ -106,4 +106,4 @@ def _identified(answer: ToolResult, result: ToolResult) -> ToolResult:
     return answer.model_copy(update=kept)
 
 
-_FACTS = ("call_id", "tool", "version", "session_id", "usage", "sandbox")
+_FACTS = ("call_id", "tool", "version", "session_id", "arguments", "usage", "sandbox")

@@ -128,6 +128,7 @@ async def attempt(session: "Session", call: ToolCall, *, timeout: float | None, 
         route.limits,
         call_id=call.id,
         session_id=session.id,
+        arguments=call.arguments,
         sandbox=route.sandbox,
         attempts=call.attempt,
     )

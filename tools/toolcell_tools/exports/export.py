@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from operator import add
 from typing import Any, Protocol, cast, runtime_checkable
 
-from toolcell_tools.declaration import ToolDeclaration
+from toolcell_tools.declaration import Declared, ToolDeclaration
 from toolcell_tools.result import ToolResult
 
 from .calls import Call, parse_arguments
@@ -30,14 +30,6 @@ class ProviderTool(Protocol):
     def provider(self) -> str: ...
     @property
     def definition(self) -> Mapping[str, Any]: ...
-
-
-@runtime_checkable
-class Declared(Protocol):
-    """Anything with a declaration, such as a Tool."""
-
-    @property
-    def declaration(self) -> ToolDeclaration: ...
 
 
 @dataclass(frozen=True, slots=True)
