@@ -126,6 +126,7 @@ class Session:
         )
         self._toolbox = Toolbox(supervisor.registry, supervisor.toolsets, self.info)
         self._routes: dict[str, Route] = {}
+        self._unchanging: dict[str, Route] = {}  # of calls that are not to change anything
         self._previews: dict[str, Route] = {}
         self._inode = (0, 0, 0)  # of the workspace, as the routes have it
         self._last_call = 0
@@ -329,20 +330,24 @@ class Session:
         own = {Capability.READ, Capability.WRITE} <= self.grants
         return await self._supervisor.overflow.spilled(result, self.workspace if own else None, received=received)
 
-    def route(self, tool: Tool[..., Any]) -> Route:
-        """Where calls of this tool go, worked out once, and again where another directory is the workspace now."""
+    def route(self, tool: Tool[..., Any], *, mutates: bool = True) -> Route:
+        """Where calls of this tool go, worked out once, and again where another directory is the workspace now. Those
+        that are not to change anything (`mutates` is False) go to a cell that cannot, and wait for no other call.
+        """
         inode = _inode(self._workspace_path)
         if inode != self._inode:
             self._routes.clear()
+            self._unchanging.clear()
             self._previews.clear()
             self._inode = inode
-        route = self._routes.get(tool.name)
+        routes = self._routes if mutates else self._unchanging
+        route = routes.get(tool.name)
         if route is None or route.tool is not tool:
-            route = self._routes[tool.name] = self._new_route(tool)
+            route = routes[tool.name] = self._new_route(tool, mutates)
         return route
 
-    def _new_route(self, tool: Tool[..., Any]) -> Route:
-        grants = grants_for(self.grants, tool.needs, tool.uses)
+    def _new_route(self, tool: Tool[..., Any], mutates: bool) -> Route:
+        grants = grants_for(self.grants, tool.needs, tool.uses, mutates=mutates)
         limits = limits_for(tool, self.profile.limits)
         if tool.placement != "cell":
             return self._route_to(tool, grants, limits, ())
@@ -350,7 +355,9 @@ class Session:
             return self._route_to(tool, grants, limits, [tool], kept=tool.name)
         group = (frozenset(grants.given), limits)
         mates = [mate for mate in self._toolbox.mates(tool) if self._shares(mate, group)]
-        return self._route_to(tool, grants, limits, mates)
+        if mutates:
+            return self._route_to(tool, grants, limits, mates)
+        return replace(self._route_to(tool, grants, limits, [tool, *mates]), exclusive="")
 
     def _route_to(
         self, tool: Tool[..., Any], grants: Grants, limits: Limits, mates: Sequence[Tool[..., Any]], kept: str = ""

@@ -108,8 +108,8 @@ def dynamic_host_tool(
 ) -> DynamicHostTool:
     """A dynamic tool that runs in the supervisor's own process, outside any sandbox: what a client there forwards.
 
-    As `dynamic_tool`, but for what only a cell can promise: `uses`, `limits` and `lifetime`. The context, for a handler
-    that takes one, is a HostContext; the tier is SYSTEM unless it is given. Raises ToolDefinitionError.
+    As `dynamic_tool`, but for what only a cell can promise: `uses`, `mutates`, `limits` and `lifetime`. The context,
+    for a handler that takes one, is a HostContext; the tier is SYSTEM unless it is given. Raises ToolDefinitionError.
     """
     _check_handler(name, handler)
     return DynamicHostTool(

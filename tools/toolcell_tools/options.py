@@ -15,6 +15,7 @@ __all__ = [
     "FailureMode",
     "Kind",
     "Lifetime",
+    "Mutates",
     "Placement",
     "ToolOptions",
     "Variation",
@@ -27,6 +28,10 @@ Kind = Literal["function", "typed", "dynamic", "host", "provider"]
 Approval = bool | Callable[[Mapping[str, Any]], bool]
 """Whether a person is asked before a call runs: always, never, or as a function of the arguments says. The function
 runs in the supervisor's process, never in a cell."""
+
+
+Mutates = Callable[[Mapping[str, Any]], bool]
+"""Whether a call with these arguments may change anything. It runs where the function in `Approval` does."""
 
 
 class _Words(TypedDict, total=False):
@@ -65,6 +70,7 @@ class DynamicOptions(_Bounds, _Behaviour, total=False):
     """The options of every tool that are not said otherwise when it is dynamic. See ToolOptions."""
 
     uses: Iterable[Capability | str]
+    mutates: Mutates | None
     lifetime: Lifetime
 
 
@@ -81,8 +87,9 @@ class ToolOptions(_Words, DynamicOptions, total=False):
 
     `output_schema` and `failure` are JSON Schemas or types, for results and for the data of failures; a type also says
     how results are written. `failure_mode="return"` makes a ToolFailure a result that is marked as failed. `preview`
-    takes parameters of the tool, by name, and its context, and says what a call would do, without doing it. A
-    `long_running` tool returns a `Pending`. `return_direct` ends the agent's turn with the result.
+    takes parameters of the tool, by name, and its context, and says what a call would do, without doing it. A call of
+    which `mutates` says False is granted none of `uses` that changes anything. A `long_running` tool returns a
+    `Pending`. `return_direct` ends the agent's turn with the result.
     """
 
     output_schema: object

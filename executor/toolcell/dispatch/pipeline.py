@@ -32,7 +32,7 @@ from toolcell_tools.toolsets import ToolsetError
 
 from . import approval, hooks, host
 from .audit import trespass
-from .permission import denial, of_provider, permit
+from .permission import denial, mutates, of_provider, permit
 from .pool import in_pool
 from .present import NOTHING, fitting, left_by_hooks
 from .result import result_of
@@ -103,6 +103,12 @@ async def attempt(session: "Session", call: ToolCall, *, timeout: float | None, 
             if isinstance(replaced, ValidationError):
                 return _refused(session, call, tool, replaced)
             call = replaced
+    # grants
+    changes = mutates(call, tool)
+    if isinstance(changes, PermissionDenied):
+        return _refused(session, call, tool, changes)
+    if not changes:
+        route = session.route(tool, mutates=False)
     # run
     wall_s = timeout if timeout is not None else tool.timeout or route.limits.wall_s
     run: Run | None = None
