@@ -1,7 +1,7 @@
 """`Export`: tools as a provider wants them, their names, the report, and the way back for calls and results."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import add
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -34,11 +34,12 @@ class ProviderTool(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RawCall:
-    """A call as the provider's payload has it: the exported name, arguments unread, the id or ""."""
+    """A call as the provider's payload has it: the exported name, arguments unread, the id or "", whether free text."""
 
     name: str
     arguments: object
     call_id: str
+    is_text: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class Dialect:
         """The call in a payload, its name and arguments as the provider has them. Raises InvalidCall."""
         raw = self.parse(payload)
         arguments = parse_arguments(raw.arguments, raw.name, raw.call_id)
-        return Call(raw.name, arguments, raw.call_id, raw.name)
+        return Call(raw.name, arguments, raw.call_id, raw.name, raw.is_text)
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ class Export:
         """The call in a provider's payload, with the tool's own name and arguments. Raises InvalidCall."""
         call = self._dialect.parse_call(payload)
         name = self.names.original(call.name)
-        return Call(name, self.decode(call.name, call.arguments), call.call_id, call.exported_name)
+        return replace(call, name=name, arguments=self.decode(call.name, call.arguments))
 
     def result_for(self, call: Call, result: ToolResult) -> dict[str, Any]:
         """The result of `call` in the shape that the provider wants to be sent."""
