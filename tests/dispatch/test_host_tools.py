@@ -162,6 +162,27 @@ async def test_an_agent_as_a_tool_opens_a_session_of_its_own(supervise: Any, wor
         assert session.living_children == 0
 
 
+async def test_a_question_to_the_user_is_one_that_waits_for_them(supervise: Any, workspace: Path) -> None:
+    questions, answers = anyio.create_memory_object_stream[str](1), anyio.create_memory_object_stream[str](1)
+
+    @host_tool(tier=PermissionTier.READ_ONLY, timeout=300)
+    async def ask_user(question: str) -> str:
+        """Ask the user."""
+        await questions[0].send(question)
+        return await answers[1].receive()
+
+    async def user() -> None:
+        assert await questions[1].receive() == "which one?"
+        await answers[0].send("the blue one")
+
+    async with supervise([ask_user]) as supervisor, anyio.create_task_group() as tasks:
+        session = await supervisor.open_session("main", workspace=workspace)
+        tasks.start_soon(user)
+        assert (await session.call("ask_user", {"question": "which one?"})).output == "the blue one"
+    for stream in (*questions, *answers):
+        stream.close()
+
+
 async def test_what_it_raises_is_an_error_result(supervise: Any, workspace: Path) -> None:
     async with supervise(TOOLS) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
