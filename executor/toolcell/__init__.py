@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from toolcell_tools.context import HostContext, ToolContext, require
     from toolcell_tools.declaration import ToolDeclaration
     from toolcell_tools.definition import Tool
-    from toolcell_tools.dynamic import dynamic_tool, is_dynamic
+    from toolcell_tools.dynamic import dynamic_host_tool, dynamic_tool, is_dynamic
     from toolcell_tools.errors import (
         Cancelled,
         Crashed,
@@ -83,7 +83,7 @@ _HOMES = {
     "toolcell_tools.context": "HostContext ToolContext require",
     "toolcell_tools.declaration": "ToolDeclaration",
     "toolcell_tools.definition": "Tool",
-    "toolcell_tools.dynamic": "dynamic_tool is_dynamic",
+    "toolcell_tools.dynamic": "dynamic_host_tool dynamic_tool is_dynamic",
     "toolcell_tools.errors": (
         "Cancelled Crashed ExecutionError LimitExceeded Overloaded PermissionDenied ProtocolViolation "
         "SandboxUnavailable Timeout ToolError ToolFailed UnknownTool ValidationError"
@@ -198,6 +198,7 @@ __all__ = [
     "ValidationError",
     "WebClient",
     "base_tools",
+    "dynamic_host_tool",
     "dynamic_tool",
     "host_tool",
     "is_dynamic",

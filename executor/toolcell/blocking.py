@@ -20,7 +20,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from toolcell_sandbox.profile import Profile
 from toolcell_sandbox.report import SandboxReport
 from toolcell_tools.capability import Capability, SessionKind
-from toolcell_tools.declaration import ToolDeclaration
+from toolcell_tools.declaration import Declared, ToolDeclaration
 from toolcell_tools.definition import Tool
 from toolcell_tools.errors import ValidationError
 from toolcell_tools.provider import ProviderTool
@@ -76,7 +76,7 @@ class Session:
 
     def call(
         self,
-        name: str,
+        name: str | Declared,
         args: Mapping[str, Any] | None = None,
         *,
         call_id: str | None = None,

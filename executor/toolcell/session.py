@@ -18,7 +18,7 @@ from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.network import ProxyNetwork
 from toolcell_sandbox.profile import Profile
 from toolcell_tools.capability import Capability, SessionKind
-from toolcell_tools.declaration import ToolDeclaration
+from toolcell_tools.declaration import Declared, ToolDeclaration
 from toolcell_tools.definition import Tool
 from toolcell_tools.preview import printable
 from toolcell_tools.provider import ProviderTool
@@ -125,6 +125,7 @@ class Session:
         )
         self._toolbox = Toolbox(supervisor.registry, supervisor.toolsets, self.info)
         self._routes: dict[str, Route] = {}
+        self._unchanging: dict[str, Route] = {}  # of calls that are not to change anything
         self._previews: dict[str, Route] = {}
         self._place = Place()  # the workspace that the routes are to
         self._last_call = 0
@@ -141,7 +142,7 @@ class Session:
 
     async def call(
         self,
-        name: str,
+        name: str | Declared,
         args: Mapping[str, Any] | None = None,
         *,
         call_id: str | None = None,
@@ -152,6 +153,8 @@ class Session:
     ) -> ToolResult:
         """Call a tool and wait for its result.
 
+        `name` is that of the tool, or the tool itself, so that a checker finds what is misspelt; what runs is what this
+        session has under that name.
         `timeout` in seconds is the call's whole time, waiting for a process included; without it the tool's own timeout
         or the profile's `wall_s` holds. `repair` is asked for better arguments after a validation error, twice at the
         most. Calls with one `idempotency_key` run once: the later ones get the first one's result, if it was no error;
@@ -164,6 +167,7 @@ class Session:
         if call_id is None:
             self._last_call += 1
             call_id = f"{self.id}-{self._last_call}"
+        name = name_of(name)
         call = ToolCall(call_id, name, {} if args is None else args, session=self.info)
         if idempotency_key is None:
             return await dispatch(self, call, timeout=timeout, repair=repair, on_progress=on_progress)
@@ -318,28 +322,32 @@ class Session:
     def output_schema(self, tool: Tool[..., Any]) -> OutputSchema | None:
         return self._supervisor.output_schema(tool)
 
-    async def spilled(self, result: ToolResult) -> ToolResult:
+    async def spilled(self, result: ToolResult, *, received: int) -> ToolResult:
         """`result`, its output written out whole if it is too long for a model: where the session's `read` finds it, or
-        in the supervisor's store.
+        in the supervisor's store. `received` are the bytes of its frame, where it is as it came in one.
         """
         own = {Capability.READ, Capability.WRITE} <= self.grants
-        return await self._supervisor.overflow.spilled(result, self.workspace if own else None)
+        return await self._supervisor.overflow.spilled(result, self.workspace if own else None, received=received)
 
-    def route(self, tool: Tool[..., Any]) -> Route:
-        """Where calls of this tool go, worked out once, and again where another directory is the workspace now."""
+    def route(self, tool: Tool[..., Any], *, mutates: bool = True) -> Route:
+        """Where calls of this tool go, worked out once, and again where another directory is the workspace now. Those
+        that are not to change anything (`mutates` is False) go to a cell that cannot, and wait for no other call.
+        """
         place = self._place.now(self._workspace_path)
         if place is not self._place:
             if place.identity != self._place.identity:
                 self._routes.clear()
+                self._unchanging.clear()
                 self._previews.clear()
             self._place = place
-        route = self._routes.get(tool.name)
+        routes = self._routes if mutates else self._unchanging
+        route = routes.get(tool.name)
         if route is None or route.tool is not tool:
-            route = self._routes[tool.name] = self._new_route(tool)
+            route = routes[tool.name] = self._new_route(tool, mutates)
         return route
 
-    def _new_route(self, tool: Tool[..., Any]) -> Route:
-        grants = grants_for(self.grants, tool.needs, tool.uses)
+    def _new_route(self, tool: Tool[..., Any], mutates: bool) -> Route:
+        grants = grants_for(self.grants, tool.needs, tool.uses, mutates=mutates)
         limits = limits_for(tool, self.profile.limits)
         if tool.placement != "cell":
             return self._route_to(tool, grants, limits, ())
@@ -347,7 +355,9 @@ class Session:
             return self._route_to(tool, grants, limits, [tool], kept=tool.name)
         group = (frozenset(grants.given), limits)
         mates = [mate for mate in self._toolbox.mates(tool) if self._shares(mate, group)]
-        return self._route_to(tool, grants, limits, mates)
+        if mutates:
+            return self._route_to(tool, grants, limits, mates)
+        return replace(self._route_to(tool, grants, limits, [tool, *mates]), exclusive="")
 
     def _route_to(
         self, tool: Tool[..., Any], grants: Grants, limits: Limits, mates: Sequence[Tool[..., Any]], kept: str = ""
@@ -482,6 +492,15 @@ def _bound_to(watch: Watch, spec: CellSpec) -> CellSpec:
     """The spec of a cell in which the kernel holds what is protected now. A kept process stays in the cell it is in."""
     digest = "" if spec.key.kept_tool else watch.digest
     return replace(spec, key=replace(spec.key, protected=digest), protected=watch.bound)
+
+
+def name_of(tool: str | Declared) -> str:
+    """The name that is called: of an enum's member its value, of a tool its declared one."""
+    if isinstance(tool, str):
+        return str.__str__(tool)
+    if isinstance(tool, Declared):  # pyright: ignore[reportUnnecessaryIsInstance] - a function is passed by mistake
+        return tool.declaration.name
+    raise UsageError(f"{tool!r} is neither a tool nor the name of one. Pass the tool that tool(…) gave, or its name.")
 
 
 def limits_for(tool: Tool[..., Any], limits: Limits) -> Limits:

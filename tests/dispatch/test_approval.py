@@ -18,6 +18,7 @@ from toolcell import (
     PermissionTier,
     Preview,
     TierPolicy,
+    ToolContext,
     ToolResult,
     base_tools,
     dynamic_tool,
@@ -95,6 +96,25 @@ async def test_a_predicate_of_the_arguments_decides(supervise: Any, workspace: P
         assert person.asked == []
         assert (await session.call("pay", {"amount": 11})).output == "paid 11"
     assert [dict(request.arguments) for request in person.asked] == [{"amount": 11}]
+
+
+async def test_a_model_asks_for_wider_rights_by_a_tool_that_has_them_and_says_why(
+    supervise: Any, workspace: Path
+) -> None:
+    """No call is given more than its tool declares; the approver reads why the model wants this one."""
+
+    def run(ctx: ToolContext, command: str, justification: str = "") -> bool:
+        return ctx.shell is not None
+
+    narrow = tool(run, description="Run.", uses={"read"})
+    wide = tool(run, name="run_beyond", description="Run.", uses={"exec"}, requires_approval=True)
+    person = Person(lambda request: Approved() if request.arguments.get("justification") else Denied("say why"))
+    async with supervise([narrow, wide], approver=person) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        assert (await session.call("run", {"command": "x", "justification": "please"})).output is False
+        refused = (await session.call("run_beyond", {"command": "x"})).error
+        assert isinstance(refused, PermissionDenied) and refused.message == "say why"
+        assert (await session.call("run_beyond", {"command": "x", "justification": "to build"})).output is True
 
 
 async def test_each_call_is_asked_for_anew(supervise: Any, workspace: Path) -> None:

@@ -1,11 +1,26 @@
 """Hooks: the order, denial, explicit replacement, failing closed, and values shared with the tool."""
 
+import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from toolcell import Deny, ExecutionError, Hook, PermissionDenied, ToolCall, ToolContext, ToolFailure, ToolResult
+from toolcell import (
+    Artifact,
+    Deny,
+    ExecutionError,
+    Hook,
+    PermissionDenied,
+    ToolCall,
+    ToolContext,
+    ToolFailure,
+    ToolResult,
+    base_tools,
+    tool,
+)
+from toolcell_tools import TextBlock
 from toolcell_tools.errors import ErrorBase
 
 pytestmark = pytest.mark.anyio
@@ -45,7 +60,7 @@ class Witness(Hook):
         return answer(call) if callable(answer) else answer
 
     async def after_call(self, call: ToolCall, result: ToolResult) -> Any:
-        self.log.append(f"{self.name} after {result.output}")
+        self.log.append(f"{self.name} after {str(result.output)[:100]}")
         answer = self.answers.get("after")
         return answer(result) if callable(answer) else answer
 
@@ -71,6 +86,7 @@ async def test_hooks_run_in_order_and_see_what_the_one_before_made_of_it(supervi
     )
     two = Witness(log, "two")
     result = await called(supervise, workspace, [one, two], "add", {"a": 1})
+    assert result.arguments == {"a": 2}, "those that it ran with"
     assert result.output == 20 and result.call_id and result.usage.wall_s > 0 and result.tool == "add"
     assert log == ["one before {'a': 1}", "two before {'a': 2}", "one after 2", "two after 20"]
 
@@ -173,3 +189,98 @@ async def test_invalid_arguments_never_reach_a_hook(supervise: Any, workspace: P
     log: list[str] = []
     result = await called(supervise, workspace, [Witness(log, "one")], "add", {"a": "x"})
     assert result.error is not None and result.error.kind == "validation" and log == []
+
+
+@dataclass
+class Row:
+    n: int
+
+
+def row(n: int) -> Row:
+    """A row."""
+    if n < 0:
+        raise ToolFailure("below zero", {"n": n})
+    return Row(n)
+
+
+def long_text() -> str:
+    """A text that is too long for a model."""
+    return "secret " * 20_000
+
+
+ROWS = [tool(row, failure_mode="return"), long_text, fail, *base_tools()]
+
+
+async def left(supervise: Any, workspace: Path, name: str, args: dict[str, Any], **answers: Any) -> ToolResult:
+    async with supervise(ROWS, hooks=[Witness([], "one", **answers)]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        result: ToolResult = await session.call(name, args)
+        return result
+
+
+async def test_a_result_that_a_hook_puts_in_is_held_to_the_output_schema(supervise: Any, workspace: Path) -> None:
+    fits = await left(supervise, workspace, "row", {"n": 1}, after=ToolResult(output={"n": 5}))
+    assert fits.unwrap() == {"n": 5} and fits.display == '{"n":5}'
+
+    def in_place(result: ToolResult) -> None:
+        result.output["n"] = "five"
+
+    for answer in (ToolResult(output={"n": "five"}), in_place):
+        result = await left(supervise, workspace, "row", {"n": 1}, after=answer)
+        assert isinstance(result.error, ExecutionError) and result.error.data == {"path": "$.n"}
+        assert result.error.message.startswith("A hook put in what the output schema of the tool 'row' does not allow")
+        assert (result.output, result.display) == (None, "")
+
+
+async def test_what_on_error_puts_in_is_held_to_it_too(supervise: Any, workspace: Path) -> None:
+    result = await left(supervise, workspace, "row", {"n": -1})
+    assert result.unwrap() == {"failure": {"n": -1}}, "a failure that is a result is none of its outputs"
+    recovered = ToolResult(output="instead")
+    assert (await left(supervise, workspace, "fail", {"text": "x"}, error=recovered)).unwrap() == "instead"
+    changed = await left(supervise, workspace, "row", {"n": -1}, after=ToolResult(output="instead"))
+    assert isinstance(changed.error, ExecutionError) and changed.error.data == {"path": "$"}
+
+
+def deep(result: ToolResult) -> ToolResult:
+    value: list[Any] = []
+    for _ in range(70):
+        value = [value]
+    return result.model_copy(update={"output": value})
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (ToolResult(output=object()), "The result that a hook put in is none: $: an object cannot"),
+        (deep, "nested more than 64 deep"),
+        (ToolResult(content=[TextBlock(text="x")] * 10_001), "at most 10,000"),
+        (ToolResult(output="x" * 2 * 2**20), "exceeded its limit on result"),
+        (ToolResult(output="x", values={"much": "x" * 2 * 2**20}), "exceeded its limit on result"),
+        (ToolResult(error=ExecutionError(message="no", data="x" * 2 * 2**20)), "exceeded its limit on result"),
+        (lambda result: result.model_copy(update={"content": ["no block"]}), "its result is withheld"),
+    ],
+    ids=["no data", "deep", "blocks", "large", "values", "error", "malformed"],
+)
+async def test_a_result_that_a_hook_puts_in_is_bounded_as_any_other(
+    answer: Any, said: str, supervise: Any, workspace: Path
+) -> None:
+    result = await left(supervise, workspace, "fail", {"text": "x"}, after=answer)
+    assert result.error is not None and said in result.error.message
+    assert result.output is None and result.content == [] and result.values == {}
+
+
+async def test_only_what_hooks_leave_is_written_to_a_file(supervise: Any, workspace: Path) -> None:
+    whole = await left(supervise, workspace, "long_text", {})
+    assert (workspace / whole.artifacts[0].path).read_text() == whole.output
+    shutil.rmtree(workspace / ".toolcell")
+    redacted = await left(supervise, workspace, "long_text", {}, after=ToolResult(output="redacted"))
+    assert redacted.output == "redacted" and redacted.artifacts == [] and list(workspace.iterdir()) == []
+    longer = await left(supervise, workspace, "row", {"n": 1}, after=lambda result: ToolResult(output={"n": 10**17}))
+    assert longer.artifacts == []
+    assert longer.unwrap() == {"n": 10**17}
+    text = "x" * 200_000
+    put_in = await left(supervise, workspace, "fail", {"text": "x"}, after=ToolResult(output=text))
+    kept = Artifact("page", "stored", uri="file:///srv/page")
+    named = await left(supervise, workspace, "row", {"n": 1}, after=ToolResult(output={"n": 2}, artifacts=[kept]))
+    assert named.artifacts == [kept], "a hook may say where something is; a cell may not"
+    assert put_in.artifacts[0].read().decode() == text and "the rest is artifact" in put_in.for_model()

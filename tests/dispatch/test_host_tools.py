@@ -3,8 +3,9 @@
 import os
 import threading
 import time
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import anyio
 import pytest
@@ -15,6 +16,7 @@ from toolcell import (
     Crashed,
     ExecutionError,
     HostContext,
+    LimitExceeded,
     PermissionDenied,
     PermissionTier,
     SessionKind,
@@ -24,8 +26,10 @@ from toolcell import (
     ToolFailure,
     ToolResult,
     base_tools,
+    dynamic_host_tool,
     host_tool,
 )
+from toolcell_tools import TextBlock
 
 pytestmark = pytest.mark.anyio
 
@@ -84,6 +88,8 @@ async def fails(how: str) -> str:
         raise ToolFailure("no such user", {"known": 3})
     if how == "exit":
         raise SystemExit(3)
+    if how == "data":
+        raise ToolFailure("no such user", object())
     if how == "unencodable":
         return object()  # type: ignore[return-value]
     raise ValueError("broken")
@@ -156,12 +162,35 @@ async def test_an_agent_as_a_tool_opens_a_session_of_its_own(supervise: Any, wor
         assert session.living_children == 0
 
 
+async def test_a_question_to_the_user_is_one_that_waits_for_them(supervise: Any, workspace: Path) -> None:
+    questions, answers = anyio.create_memory_object_stream[str](1), anyio.create_memory_object_stream[str](1)
+
+    @host_tool(tier=PermissionTier.READ_ONLY, timeout=300)
+    async def ask_user(question: str) -> str:
+        """Ask the user."""
+        await questions[0].send(question)
+        return await answers[1].receive()
+
+    async def user() -> None:
+        assert await questions[1].receive() == "which one?"
+        await answers[0].send("the blue one")
+
+    async with supervise([ask_user]) as supervisor, anyio.create_task_group() as tasks:
+        session = await supervisor.open_session("main", workspace=workspace)
+        tasks.start_soon(user)
+        assert (await session.call("ask_user", {"question": "which one?"})).output == "the blue one"
+    for stream in (*questions, *answers):
+        stream.close()
+
+
 async def test_what_it_raises_is_an_error_result(supervise: Any, workspace: Path) -> None:
     async with supervise(TOOLS) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
         failure = (await session.call("fails", {"how": "failure"})).error
         assert isinstance(failure, ExecutionError)
         assert (failure.message, failure.data) == ("no such user", {"known": 3})
+        odd = (await session.call("fails", {"how": "data"})).error
+        assert isinstance(odd, ExecutionError) and "could not be sent" in odd.data
         broken = (await session.call("fails", {"how": "x"})).error
         assert isinstance(broken, ExecutionError) and broken.message == "ValueError: broken"
         assert "Traceback" not in broken.model_dump_json()
@@ -236,3 +265,103 @@ async def test_a_sequential_one_never_runs_beside_itself(supervise: Any, workspa
 def test_it_takes_no_handles() -> None:
     with pytest.raises(ToolDefinitionError, match="host"):
         host_tool(blocking.fn, uses={Capability.EXEC})
+
+
+class Client:
+    """What talks to a server of tools, as an MCP client does: it knows schemas, and forwards by name."""
+
+    TOOLS: ClassVar[dict[str, Any]] = {
+        "area": {"type": "object", "properties": {"r": {"type": "number", "minimum": 0}}, "required": ["r"]},
+        "wait": {"type": "object"},
+        "refuse": {"type": "object"},
+    }
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, dict[str, Any], int]] = []
+
+    async def call_tool(self, name: str, arguments: dict[str, Any]) -> Any:
+        self.calls.append((name, arguments, os.getpid()))
+        if name == "wait":
+            await anyio.sleep(60)
+        if name == "refuse":
+            raise ToolFailure("not today", {"code": 3})
+        return {"area": 3 * arguments["r"] ** 2} if arguments["r"] < 10 else "much"
+
+
+OUTPUT = {"type": "object", "properties": {"area": {"type": "number"}}, "required": ["area"]}
+
+
+def tools_of(client: Client) -> list[Any]:
+    return [
+        dynamic_host_tool(
+            name,
+            parameters=schema,
+            description="Of a server.",
+            handler=partial(client.call_tool, name),
+            success=OUTPUT,
+            failure={"type": "object", "required": ["code"]},
+            failure_mode="return",
+            timeout=0.2 if name == "wait" else None,
+        )
+        for name, schema in client.TOOLS.items()
+    ]
+
+
+async def test_the_tools_of_a_client_run_here_with_the_schemas_that_they_came_with(
+    supervise: Any, workspace: Path
+) -> None:
+    client = Client()
+    async with supervise(tools_of(client)) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        declared = {one.name: one for one in await session.tools()}
+        assert {name: one.parameters_schema for name, one in declared.items()} == client.TOOLS
+        assert {one.placement for one in declared.values()} == {"host"}
+        assert (await session.call("area", {"r": 2})).output == {"area": 12}
+        refused = (await session.call("area", {"r": -1})).error
+        assert refused is not None and refused.kind == "validation" and refused.field == "r"
+        assert client.calls == [("area", {"r": 2}, os.getpid())], "what does not fit is never forwarded"
+        misfit = (await session.call("area", {"r": 10})).error
+        assert isinstance(misfit, ExecutionError) and "what its output schema does not allow" in misfit.message
+        assert isinstance((await session.call("wait")).error, Timeout)
+        assert (await session.call("refuse")).unwrap() == {"failure": {"code": 3}}
+
+
+async def test_a_lambda_that_gives_a_coroutine_is_awaited(supervise: Any, workspace: Path) -> None:
+    client = Client()
+    area = dynamic_host_tool("area", handler=lambda arguments: client.call_tool("area", arguments))
+    async with supervise([area]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        assert (await session.call("area", {"r": 1})).output == {"area": 3}
+
+
+async def test_its_results_are_bounded_as_those_of_cells_are(supervise: Any, workspace: Path) -> None:
+    """1 MiB here; a million elements, 64 levels, 10,000 blocks; over `model_bytes`, a file."""
+    deep: list[Any] = []
+    for _ in range(70):
+        deep = [deep]
+    given = {
+        "large": "x" * 2 * 2**20,
+        "many": [0] * 1_000_001,
+        "deep": deep,
+        "blocks": ToolResult(content=[TextBlock(text="")] * 10_001),
+        "data": None,
+        "long": "x" * 200_000,
+    }
+
+    @host_tool
+    async def give(which: str) -> Any:
+        """Give."""
+        if which == "data":
+            raise ToolFailure("too much", "x" * 2 * 2**20)
+        return given[which]
+
+    async with supervise([give]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        for which in ("large", "data"):
+            error = (await session.call("give", {"which": which})).error
+            assert isinstance(error, LimitExceeded) and (error.resource, error.limit) == ("result", 2**20)
+        for which, said in (("many", "1,000,000 elements"), ("deep", "64 deep"), ("blocks", "at most 10,000")):
+            error = (await session.call("give", {"which": which})).error
+            assert isinstance(error, ExecutionError) and said in error.message
+        long = await session.call("give", {"which": "long"})
+        assert long.unwrap() == given["long"] and long.artifacts[0].read() == b"x" * 200_000

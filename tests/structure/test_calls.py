@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -201,6 +202,31 @@ async def test_only_arguments_are_repaired(main: Session) -> None:
 
 
 # -- names, keys and ids -----------------------------------------------------------------------------------------------
+
+
+class Name(StrEnum):
+    COUNT = "count"
+    ATTEMPTS = "attempts"
+
+
+async def test_a_tool_is_called_by_its_name_by_a_member_of_an_enum_or_by_itself(main: Session) -> None:
+    by_itself = next(one for one in TOOLS if isinstance(one, Tool) and one.name == "count")
+    for number, name in enumerate(("count", Name.COUNT, by_itself), 1):
+        result = await main.call(name)
+        assert (result.output, type(result.tool), result.tool) == (number, str, "count")
+    assert isinstance((await main.call(by_itself.replace(name="counts"))).error, UnknownTool), "by what it is called"
+    with pytest.raises(UsageError, match="Pass the tool that tool"):
+        await main.call(count)  # type: ignore[arg-type]
+
+
+async def test_a_result_has_the_arguments_that_the_call_ran_with(main: Session) -> None:
+    async def repair(error: ValidationError) -> dict[str, Any]:
+        return {"number": 3}
+
+    assert (await main.call("attempts", {"number": "three"}, repair=repair)).arguments == {"number": 3}
+    assert (await main.call("count", {"fail": True})).arguments == {"fail": True}
+    assert (await main.call("attempts", {"number": "three"})).arguments is None
+    assert (await main.call("attemps", {"number": 3})).arguments is None
 
 
 @pytest.mark.parametrize(

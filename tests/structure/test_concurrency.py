@@ -83,6 +83,7 @@ TOOLS = [
     tool(meet, needs=READ),
     tool(meet, name="meet_and_write", needs=WRITE),
     tool(meet, name="meet_and_write_at_once", needs=WRITE, annotations=Annotations(sequential=False)),
+    tool(meet, name="meet_and_maybe_write", uses={*READ, *WRITE}, mutates=lambda arguments: arguments["number"] > 8),
     tool(log_its_span, needs=WRITE),
     tool(log_its_span, name="log_its_span_too", needs={*READ, *WRITE}),
     tool(span, annotations=Annotations(sequential=True)),
@@ -123,7 +124,7 @@ async def test_twenty_calls_at_once_across_five_sessions_each_get_their_own_answ
         await session.close()
 
 
-@pytest.mark.parametrize("name", ["meet", "meet_and_write_at_once"])
+@pytest.mark.parametrize("name", ["meet", "meet_and_write_at_once", "meet_and_maybe_write"])
 async def test_calls_that_do_not_mutate_run_side_by_side(main: Session, name: str) -> None:
     """So do those that mutate and say that this is no harm."""
     met = Meeting(main)
@@ -138,6 +139,12 @@ async def test_calls_that_mutate_are_one_after_the_other_within_a_session(main: 
     numbers = [line.split()[1] for line in lines[::2]]
     assert lines == [f"{word} {number}" for number in numbers for word in ("begin", "end")]
     assert sorted(map(int, numbers)) == list(range(8))
+
+
+async def test_a_call_that_says_that_it_mutates_nothing_waits_for_none_that_does(main: Session) -> None:
+    met = Meeting(main)
+    results = await gather(*(lambda n=n: met.call("meet_and_maybe_write", n, of=3) for n in (7, 8, 9)))
+    assert [result.unwrap() for result in results] == [7, 8, 9]
 
 
 async def test_calls_that_only_say_so_are_one_after_the_other_too(main: Session) -> None:

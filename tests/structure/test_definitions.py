@@ -14,6 +14,7 @@ from pydantic import BaseModel, PlainSerializer
 from toolcell import (
     Capability,
     ExecutionError,
+    PermissionDenied,
     Session,
     SessionKind,
     Supervisor,
@@ -129,6 +130,9 @@ TOOLS: list[Any] = [
     AsyncCounter("async_counter", 20),
     tool(divide, failure=Trouble, failure_mode="return"),
     tool(divide, name="divide_or_fail", failure=Trouble),
+    dynamic_tool(
+        "ask_a_rule", handler=lambda arguments: arguments["text"], mutates=lambda arguments: arguments["text"] == "y"
+    ),
     dynamic_tool("held", parameters=SCHEMA, handler=lambda arguments: arguments["n"]),
     dynamic_tool("typed", parameters=Step, handler=lambda step: step.by),
     dynamic_tool("now", handler=lambda _: datetime.fromtimestamp(1, UTC), success=Millis),
@@ -243,6 +247,12 @@ async def test_by_default_a_failure_is_an_error(main: Session) -> None:
     result = await main.call("divide_or_fail", {"a": 1, "b": 0})
     assert isinstance(result.error, ExecutionError)
     assert result.error.data == {"code": 7, "message": "division by zero"}
+
+
+async def test_a_rule_of_what_mutates_that_fails_denies_the_call(main: Session) -> None:
+    assert (await main.call("ask_a_rule", {"text": "x"})).output == "x"
+    error = (await main.call("ask_a_rule", {})).error
+    assert isinstance(error, PermissionDenied) and "its own rule of what changes something failed" in error.message
 
 
 async def test_two_tools_of_one_name_are_refused_with_both_origins() -> None:

@@ -46,6 +46,7 @@ def tools() -> list[Tool[..., Any]]:
         made += [tool(function, name=f"{name}_with_read", needs={C.READ})]
         made += [tool(function, name=f"{name}_with_write", needs={C.WRITE})]
         made += [tool(function, name=f"{name}_with_exec", needs={C.EXEC})]
+        made.append(tool(function, name=f"{name}_unchanging", uses=ALL, mutates=lambda arguments: False))
     return made
 
 
@@ -128,6 +129,7 @@ async def test_a_main_session_gets_every_handle_that_the_tool_names(stage: Stage
         ("handles_with_read", {"workspace"}),
         ("handles_with_write", {"writer"}),
         ("handles_with_exec", {"shell"}),
+        ("handles_unchanging", {"workspace", "shell", "memory", "web"}),
     ],
 )
 async def test_a_main_session_gets_no_handle_that_the_tool_does_not_name(
@@ -207,6 +209,14 @@ async def test_a_forged_request_for_what_this_call_was_not_granted_is_refused_in
     assert_backends_saw_nothing(stage)
     denied = stage.journal.of(kind="denied", call_id=result.call_id)
     assert [record.data["operation"] for record in denied] == [operation]
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+async def test_so_is_one_of_a_call_that_said_that_it_changes_nothing(stage: Stage, operation: str) -> None:
+    capability, arguments = OPERATIONS[operation]
+    answer = (await stage.main.call("ask_unchanging", {"operation": operation, "arguments": arguments})).unwrap()
+    assert answer["ok"] is (capability in WORKER_HOLDS)
+    assert stage.channel.sent == [] and stage.memory.records == []
 
 
 @pytest.mark.parametrize("operation", NO_OPERATIONS)
@@ -318,6 +328,7 @@ async def test_a_cell_without_exec_cannot_execute_a_program_in_a_main_session(
 
 @pytest.mark.parametrize("name", EXECUTING)
 async def test_a_cell_with_exec_can(stage: Stage, name: str) -> None:
+    assert await stage.attempt(stage.main, name, "/usr/bin/true", "attempt_unchanging") == "done"
     assert await stage.attempt(stage.main, name, "/usr/bin/true", "attempt_with_exec") == "done"
 
 
@@ -430,9 +441,10 @@ async def test_no_session_can_look_into_its_init(stage: Stage, who: str, name: s
 # -- and within one session --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("cell", ["attempt_with_read", "attempt_unchanging"])
 @pytest.mark.parametrize(("name", "refusal"), READ_ONLY_FILE)
-async def test_a_main_call_that_only_reads_cannot_write(stage: Stage, name: str, refusal: str) -> None:
-    assert await stage.attempt(stage.main, name, str(stage.workspace / "file"), "attempt_with_read") == refusal
+async def test_a_main_call_that_only_reads_cannot_write(stage: Stage, name: str, refusal: str, cell: str) -> None:
+    assert await stage.attempt(stage.main, name, str(stage.workspace / "file"), cell) == refusal
     assert_untouched(stage)
 
 

@@ -21,8 +21,20 @@ from typing import Any
 
 import anyio
 import pytest
+from pydantic import BaseModel
 
-from toolcell import Capability, Crashed, Session, Supervisor, Timeout, Tool, UsageError, tool
+from toolcell import (
+    Capability,
+    Crashed,
+    Session,
+    Supervisor,
+    Timeout,
+    Tool,
+    ToolContext,
+    TypedTool,
+    UsageError,
+    tool,
+)
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 ANSWER = 42
@@ -68,6 +80,33 @@ def with_a_wrapper(function: Callable[[int], int]) -> Callable[[int], int]:
 def wrapped(value: int) -> int:
     """Triple the value; doubled by its wrapper."""
     return value * 3
+
+
+class Line(BaseModel):
+    text: str
+
+
+class Typist(TypedTool[Line]):
+    """Write a line to a program that stays, and read its answer."""
+
+    name = "write_stdin"
+    lifetime = "session"
+    needs = (Capability.EXEC,)
+
+    def setup(self, ctx: ToolContext) -> None:
+        counting = 'n=0; while read line; do n=$((n+1)); echo "$n: $line"; done'
+        self.program = subprocess.Popen(
+            ["/bin/sh", "-c", counting], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+
+    def call(self, ctx: ToolContext, input: Line) -> str:
+        assert self.program.stdin is not None and self.program.stdout is not None
+        self.program.stdin.write(input.text + "\n")
+        return self.program.stdout.readline()
+
+    def teardown(self) -> None:
+        self.program.kill()
+        self.program.wait()
 
 
 class Shelf:
@@ -154,6 +193,7 @@ TOOLS: list[Tool[..., Any]] = [
     tool(speak_and_crash),
     tool(tally, lifetime="session"),
     tool(tally, name="tally_anew"),
+    Typist(),
 ]
 
 # -- by value ----------------------------------------------------------------------------------------------------------
@@ -284,6 +324,11 @@ async def test_what_a_call_printed_before_it_crashed_is_not_lost_and_not_the_nex
 
 
 # -- kept over calls ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_tool_of_a_sessions_lifetime_may_keep_a_program_to_write_to(main: Session) -> None:
+    assert (await main.call("write_stdin", {"text": "one"})).unwrap() == "1: one\n"
+    assert (await main.call("write_stdin", {"text": "two"})).unwrap() == "2: two\n"
 
 
 async def test_a_tool_of_a_sessions_lifetime_keeps_its_state_and_one_of_a_calls_does_not(main: Session) -> None:

@@ -1,5 +1,6 @@
 """Dynamic tools: JSON Schema kept as it came, or a model; and what is one."""
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
@@ -8,11 +9,16 @@ import pytest
 from pydantic import BaseModel, Field, PlainSerializer
 
 from toolcell_tools import (
+    Capability,
+    HostContext,
+    HostTool,
+    PermissionTier,
     Tool,
     ToolContext,
     ToolDefinitionError,
     ToolResult,
     Unencodable,
+    dynamic_host_tool,
     dynamic_tool,
     is_dynamic,
     provider_tool,
@@ -53,6 +59,7 @@ def plain(a: int) -> int:
         (dynamic_tool("by_schema", parameters=SEARCH, handler=lambda arguments: None), True),
         (dynamic_tool("by_model", parameters=Search, handler=lambda arguments: None), True),
         (dynamic_tool("by_model", parameters=Search, handler=lambda arguments: None).declaration, True),
+        (dynamic_host_tool("by_schema", parameters=SEARCH, handler=lambda arguments: None), True),
         (plain, False),
         (plain.declaration, False),
         (provider_tool("web", provider="openai", definition={"type": "web_search"}), False),
@@ -223,3 +230,39 @@ def test_a_described_field_reaches_the_declaration() -> None:
 
     schema = dynamic_tool("weather", parameters=Described, handler=lambda input: None).declaration.parameters_schema
     assert schema["properties"]["city"]["description"] == "Where."
+
+
+def test_one_of_the_host_is_declared_as_it_came_and_says_where_it_runs() -> None:
+    def found(ctx: HostContext, arguments: dict[str, Any]) -> object:
+        return [ctx, arguments]
+
+    made = dynamic_host_tool("found", parameters=REFERRING, handler=found, success=list, needs={Capability.WEB})
+    declaration = made.declaration
+    assert declaration.parameters_schema == REFERRING and isinstance(made, HostTool)
+    assert (declaration.kind, declaration.placement, declaration.tier) == ("dynamic", "host", PermissionTier.SYSTEM)
+    assert made.bind({"way": 1}, None) == {"ctx": None, "arguments": {"way": 1}}
+    assert made.replace(name="lost").declaration.placement == "host"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"parameters": {"type": "string"}}, "'bad': parameters is a schema for \"string\", and arguments"),
+        ({"uses": {"web"}}, "host tool 'bad' takes no uses"),
+        ({"lifetime": "session"}, "host tool 'bad' takes no lifetime"),
+        ({"limits": {"wall_s": 1}}, "host tool 'bad' takes no limits"),
+        ({"handler": 3}, "'bad': handler=3 is not a function"),
+        ({"handler": lambda: None}, "write one parameter for all the arguments, and a HostContext"),
+        ({"validate": False, "parameters": Search}, "validate=False is for parameters in JSON Schema"),
+    ],
+)
+def test_a_wrong_definition_of_one_of_the_host_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ToolDefinitionError, match=f"(?i){re.escape(message)}"):
+        dynamic_host_tool("bad", **({"handler": lambda arguments: None} | options))
+
+
+def test_one_of_the_host_takes_the_context_of_the_host_only() -> None:
+    def found(ctx: ToolContext, arguments: dict[str, Any]) -> None: ...
+
+    with pytest.raises(ToolDefinitionError, match="runs in the supervisor's process, and there is no ToolContext"):
+        dynamic_host_tool("found", handler=found)

@@ -67,6 +67,7 @@ def test_a_host_tool_may_say_who_can_call_it_and_stays_one_as_a_variant() -> Non
     [
         ({"uses": {"web"}}, "host tool 'do' takes no uses: it has no handles"),
         ({"limits": {"wall_s": 1}}, "takes no limits: only a process of its own can be limited"),
+        ({"mutates": bool}, "takes no mutates: no sandbox holds a call to it"),
         ({"lifetime": "session"}, "takes no lifetime: it runs in the supervisor's process"),
         ({"name": "toolcell_x"}, "is reserved"),
     ],

@@ -75,9 +75,16 @@ def test_approval_may_depend_on_the_arguments() -> None:
     assert tool(send, requires_approval=True).requires_approval_for({}) is True
 
 
+def test_whether_a_call_mutates_may_depend_on_the_arguments() -> None:
+    made = tool(send, uses={"write"}, mutates=lambda arguments: arguments["to"] != "me")
+    assert [made.mutates_for({"to": to}) for to in ("me", "you")] == [False, True]
+    assert made.replace(name="post").mutates_for({"to": "me"}) is False
+    assert tool(send).mutates_for({}) is True
+
+
 def test_what_only_the_supervisor_asks_of_a_tool_does_not_travel() -> None:
-    made = tool(send, requires_approval=lambda arguments: True)
-    assert "requires_approval" not in made.__getstate__()["_options"]
+    made = tool(send, requires_approval=lambda arguments: True, mutates=lambda arguments: True)
+    assert not {"requires_approval", "mutates"} & made.__getstate__()["_options"].keys()
 
 
 def test_a_long_running_tool_says_so_to_the_model_and_returns_a_handle() -> None:
@@ -107,6 +114,9 @@ def test_the_note_counts_as_part_of_the_description() -> None:
         ({"metadata": {"at": object()}}, r"metadata is not JSON data: \$\.at"),
         ({"preview": "it sends"}, "preview='it sends' is not a function"),
         ({"description_": ""}, "has no option 'description_'. Did you mean 'description'"),
+        ({"mutates": False}, "mutates=False is no function"),
+        ({"mutates": bool, "needs": {"write", "read"}}, "needs write in each call, so mutates would hold none"),
+        ({"mutates": bool, "lifetime": "session"}, "keeps one process over its calls"),
         ({"validate": False}, "has no option 'validate'"),
     ],
 )

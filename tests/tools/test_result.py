@@ -1,15 +1,19 @@
 """Results and errors: round trips, what the model gets, what `unwrap` does."""
 
 import json
+import math
 import pickle
 import re
-from typing import Any, get_args
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Any, get_args
 
 import msgpack
 import pydantic
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import BeforeValidator, PlainSerializer
 
 from toolcell_tools import (
     Artifact,
@@ -75,6 +79,31 @@ def test_every_member_of_the_union_is_tested_and_frozen() -> None:
         ERRORS[0][0].message = "other"
 
 
+Millis = Annotated[
+    datetime,
+    PlainSerializer(lambda at: int(at.timestamp() * 1000), return_type=int),
+    BeforeValidator(lambda at: datetime.fromtimestamp(at / 1000, UTC)),
+]
+
+
+@dataclass
+class Sighting:
+    at: datetime
+    where: tuple[float, float] | None = None
+
+
+def test_an_output_is_read_back_as_the_type_that_wrote_it() -> None:
+    at = datetime.fromtimestamp(1, UTC)
+    assert ToolResult(output=1000).decoded(Millis) == at
+    written = {"at": "1970-01-01T00:00:01Z", "where": [1.5, math.inf]}
+    assert ToolResult(output=written).decoded(Sighting) == Sighting(at, (1.5, math.inf))
+    assert ToolResult(output=None).decoded(type(None)) is None
+    with pytest.raises(ValueError, match="at"):
+        ToolResult(output={"at": "soon"}).decoded(Sighting)
+    with pytest.raises(ToolFailed, match="no"):
+        ToolResult(error=ExecutionError(message="no")).decoded(Sighting)
+
+
 def test_at_most_three_suggestions() -> None:
     with pytest.raises(pydantic.ValidationError):
         UnknownTool(message="m", suggestions=("a", "b", "c", "d"))
@@ -97,6 +126,7 @@ def full_result() -> ToolResult:
         tool="t",
         version="1.0.0",
         session_id="s",
+        arguments={"n": 1},
         sandbox=SandboxSummary(on=("landlock",), allowed_missing=("cgroups",)),
         stdout=CapturedOutput(text="o", total_bytes=10, omitted_bytes=9),
         values={"k": "v"},

@@ -13,13 +13,14 @@ from toolcell import (
     ToolContext,
     ToolResult,
     TypedTool,
+    dynamic_host_tool,
     dynamic_tool,
     host_tool,
     is_dynamic,
     require,
     tool,
 )
-from toolcell_tools import DynamicTool, HostTool, Tool, TypedToolAdapter, WorkspaceWriter
+from toolcell_tools import DynamicHostTool, DynamicTool, HostTool, Tool, TypedToolAdapter, WorkspaceWriter
 
 
 @tool
@@ -95,6 +96,8 @@ async def a_host_tool_keeps_its_function(ctx: HostContext) -> None:
 
 
 def dynamic_tools_are_tools() -> None:
+    assert_type(dynamic_host_tool("found", handler=len), DynamicHostTool)
+    dynamic_host_tool("found", handler=len, uses={"web"})  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     made = dynamic_tool("found", parameters={"type": "object"}, handler=len)
     assert_type(made, DynamicTool)
     held: Tool[..., Any] = made
@@ -104,3 +107,6 @@ def dynamic_tools_are_tools() -> None:
 
 async def a_call_gives_a_result(session: Session) -> None:
     assert_type(await session.call("save", {"path": "a"}), ToolResult)
+    assert_type((await session.call(save, {"path": "a"})).decoded(int), int)
+    await session.call(WeatherTool(), {"city": "Rome"})
+    await session.call(3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .context import HostContext, Reporter, ToolContext, require
     from .declaration import ToolDeclaration
     from .definition import Tool
-    from .dynamic import DynamicTool, dynamic_tool, is_dynamic
+    from .dynamic import DynamicHostTool, DynamicTool, dynamic_host_tool, dynamic_tool, is_dynamic
     from .encode import encode_json, encode_return
     from .errors import (
         Cancelled,
@@ -67,6 +67,7 @@ __all__ = [
     "Content",
     "Crashed",
     "DeniedWorkspace",
+    "DynamicHostTool",
     "DynamicTool",
     "Entry",
     "ErrorBase",
@@ -119,6 +120,7 @@ __all__ = [
     "WorkspaceWriter",
     "as_tool",
     "base_tools",
+    "dynamic_host_tool",
     "dynamic_tool",
     "encode_json",
     "encode_return",
@@ -148,7 +150,9 @@ _HOMES = {
     "require": "context",
     "ToolDeclaration": "declaration",
     "Tool": "definition",
+    "DynamicHostTool": "dynamic",
     "DynamicTool": "dynamic",
+    "dynamic_host_tool": "dynamic",
     "dynamic_tool": "dynamic",
     "is_dynamic": "dynamic",
     "encode_json": "encode",

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
 
-__all__ = ["KIND_GRANTS", "Capability", "PermissionTier", "SessionKind"]
+__all__ = ["CHANGING", "KIND_GRANTS", "Capability", "PermissionTier", "SessionKind"]
 
 
 class Capability(StrEnum):
@@ -19,6 +19,10 @@ class Capability(StrEnum):
     WEB = "web"
     HTTP = "http"
     NET = "net"
+
+
+CHANGING = frozenset({Capability.WRITE, Capability.CHANNEL, Capability.MEMORY_WRITE, Capability.HTTP, Capability.NET})
+"""Those by which a call can change something that is there after it. EXEC alone changes nothing."""
 
 
 class SessionKind(StrEnum):

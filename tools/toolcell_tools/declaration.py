@@ -5,7 +5,7 @@ import inspect
 import json
 from collections.abc import Callable
 from types import CodeType
-from typing import Any, Literal, cast
+from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field, field_serializer
 
@@ -14,7 +14,15 @@ from .capability import Capability, PermissionTier
 from .options import FailureMode, Kind, Placement
 from .signature import underlying
 
-__all__ = ["ToolDeclaration", "fingerprint"]
+__all__ = ["Declared", "ToolDeclaration", "fingerprint"]
+
+
+@runtime_checkable
+class Declared(Protocol):
+    """Anything with a declaration, such as a Tool or a TypedTool."""
+
+    @property
+    def declaration(self) -> "ToolDeclaration": ...
 
 
 class ToolDeclaration(BaseModel):

@@ -5,7 +5,7 @@ from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, ParamSpec, Self, TypeVar, Unpack, cast
 
 from .binder import Binder
-from .capability import PermissionTier
+from .capability import CHANGING, PermissionTier
 from .context import HostContext, ToolContext
 from .failures import ToolDefinitionError
 from .options import FailureMode, Kind, Lifetime, Placement, ToolOptions, Variation
@@ -164,6 +164,11 @@ class Tool(Generic[P, R]):
         asked = self._options.get("requires_approval", False)
         return asked if isinstance(asked, bool) else bool(asked(arguments))
 
+    def mutates_for(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether a call with these arguments may change anything; one that may not is granted nothing to do it by."""
+        asked = self._options.get("mutates")
+        return asked is None or bool(asked(arguments))
+
     # -- one call of it ----------------------------------------------------------------------------------------------
 
     def prepare(self) -> None:
@@ -255,8 +260,28 @@ class Tool(Generic[P, R]):
         asked = options.get("requires_approval", False)
         if not callable(asked):
             check_flag(self.name, "requires_approval", asked)
+        self._check_mutates(options.get("mutates"))
         self.metadata: Mapping[str, Any] = check_metadata(self.name, options.get("metadata", {}))
         self._defaults = self._promised(options.get("parameters_schema"))
+
+    def _check_mutates(self, mutates: object) -> None:
+        if mutates is None:
+            return
+        if not callable(mutates):
+            raise ToolDefinitionError(
+                f"tool {self.name!r}: mutates={mutates!r} is no function. Pass one of the arguments, or leave it out."
+            )
+        always = ", ".join(sorted(self.needs & CHANGING))
+        if always:
+            raise ToolDefinitionError(
+                f"tool {self.name!r} needs {always} in each call, so mutates would hold none to its word. Name in uses "
+                "what only some calls need."
+            )
+        if self.lifetime == "session":
+            raise ToolDefinitionError(
+                f"tool {self.name!r} keeps one process over its calls, which has what any of them is granted. Leave "
+                'mutates out, or lifetime="session".'
+            )
 
     def _own_name(self) -> str:
         return _own_name(self.fn)
@@ -405,7 +430,7 @@ class Tool(Generic[P, R]):
 
     def __getstate__(self) -> dict[str, Any]:
         """What a cell needs: validators do not pickle, and what only the supervisor asks of a tool stays behind."""
-        options = {key: value for key, value in self._options.items() if key != "requires_approval"}
+        options = {key: value for key, value in self._options.items() if key not in ("requires_approval", "mutates")}
         rebuilt = ("_binder", "_declaration", "_derived", "_loop", "_original", "_output", "_previewer")
         return self.__dict__ | dict.fromkeys(rebuilt) | {"_options": options}
 

@@ -1,4 +1,4 @@
-"""`dynamic_tool`: a tool whose parameters are known at run time only: JSON Schema as it came, or a model."""
+"""Tools whose parameters are known at run time only: JSON Schema as it came, or a model."""
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack, cast
 
 from . import function
 from .failures import ToolDefinitionError
-from .options import DynamicOptions, Kind
+from .host import HostTool
+from .options import DynamicHostOptions, DynamicOptions, Kind
 from .rules import check_flag
 from .whole import WholeTool
 
 if TYPE_CHECKING:
     from .docstrings import Documented
 
-__all__ = ["DynamicTool", "dynamic_tool", "is_dynamic"]
+__all__ = ["DynamicHostTool", "DynamicTool", "dynamic_host_tool", "dynamic_tool", "is_dynamic"]
 
 _ANYTHING: dict[str, Any] = {"type": "object"}
 
@@ -59,6 +60,12 @@ class DynamicTool(WholeTool[..., Any]):
         return deepcopy(check_foreign_schema(self.name, "parameters", cast("Mapping[str, Any]", self._given)))
 
 
+class DynamicHostTool(HostTool[..., Any], DynamicTool):
+    """A dynamic tool whose handler runs in the supervisor's process. Made by `dynamic_host_tool`."""
+
+    kind: ClassVar[Kind] = "dynamic"
+
+
 def dynamic_tool(
     name: str,
     *,
@@ -76,8 +83,7 @@ def dynamic_tool(
     an instance; with `str`, one text, called `input`; with None, a dict of anything. `success` and `failure` are
     JSON Schemas or types; a type in `success` also writes the result. Raises ToolDefinitionError.
     """
-    if not callable(handler):
-        raise ToolDefinitionError(f"tool {name!r}: handler={handler!r} is not a function.")
+    _check_handler(name, handler)
     return DynamicTool(
         name,
         handler,
@@ -88,6 +94,39 @@ def dynamic_tool(
         derive=function.deriving,
         **options,
     )
+
+
+def dynamic_host_tool(
+    name: str,
+    *,
+    handler: Callable[..., Any],
+    parameters: object = None,
+    description: str = "",
+    success: object = None,
+    validate: bool = True,
+    **options: Unpack[DynamicHostOptions],
+) -> DynamicHostTool:
+    """A dynamic tool that runs in the supervisor's own process, outside any sandbox: what a client there forwards.
+
+    As `dynamic_tool`, but for what only a cell can promise: `uses`, `mutates`, `limits` and `lifetime`. The context,
+    for a handler that takes one, is a HostContext; the tier is SYSTEM unless it is given. Raises ToolDefinitionError.
+    """
+    _check_handler(name, handler)
+    return DynamicHostTool(
+        name,
+        handler,
+        parameters,
+        description=description,
+        output_schema=success,
+        validate=validate,
+        derive=function.deriving,
+        **options,
+    )
+
+
+def _check_handler(name: str, handler: object) -> None:
+    if not callable(handler):
+        raise ToolDefinitionError(f"tool {name!r}: handler={handler!r} is not a function.")
 
 
 def is_dynamic(obj: object) -> bool:

@@ -16,6 +16,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 _PROMISED_BY_CELLS: Mapping[str, str] = {
     "uses": "it has no handles to be given; reach what it uses by its own means",
+    "mutates": "no sandbox holds a call to it",
     "limits": "only a process of its own can be limited; timeout alone holds",
     "lifetime": "it runs in the supervisor's process, which lives on; keep state where the function can reach it",
 }
@@ -51,7 +52,8 @@ def host_tool(
 ) -> HostTool[P, R] | Callable[[Callable[P, R]], HostTool[P, R]]:
     """A HostTool of `fn`: `@host_tool`, `@host_tool(timeout=60)` or `host_tool(fn, …)`.
 
-    The options are those of `tool` but `uses`, `limits` and `lifetime`; the tier is SYSTEM unless it is given.
+    The options are those of `tool` but `uses`, `mutates`, `limits` and `lifetime`; the tier is SYSTEM unless
+    it is given.
     """
 
     def decorate(decorated: Callable[P, R]) -> HostTool[P, R]:

@@ -10,10 +10,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Approval",
+    "DynamicHostOptions",
     "DynamicOptions",
     "FailureMode",
     "Kind",
     "Lifetime",
+    "Mutates",
     "Placement",
     "ToolOptions",
     "Variation",
@@ -28,33 +30,48 @@ Approval = bool | Callable[[Mapping[str, Any]], bool]
 runs in the supervisor's process, never in a cell."""
 
 
+Mutates = Callable[[Mapping[str, Any]], bool]
+"""Whether a call with these arguments may change anything. It runs where the function in `Approval` does."""
+
+
 class _Words(TypedDict, total=False):
     name: str | None
     description: str | None
     parameters_schema: Mapping[str, Any] | None
 
 
-class _Bounds(TypedDict, total=False):
+class _Anywhere(TypedDict, total=False):
     version: str
     tier: PermissionTier | None
     annotations: "Annotations | None"
     timeout: float | None
-    limits: Mapping[str, float] | None
     requires_approval: Approval
     return_direct: bool
     metadata: Mapping[str, Any]
 
 
-class DynamicOptions(_Bounds, total=False):
-    """The options of every tool that are not said otherwise when it is dynamic. See ToolOptions."""
+class _Bounds(_Anywhere, total=False):
+    limits: Mapping[str, float] | None
 
+
+class _Behaviour(TypedDict, total=False):
     needs: Iterable[Capability | str]
-    uses: Iterable[Capability | str]
     failure: object
     failure_mode: FailureMode
     preview: Callable[..., object] | None
-    lifetime: Lifetime
     long_running: bool
+
+
+class DynamicHostOptions(_Anywhere, _Behaviour, total=False):
+    """The options of dynamic tools that hold outside of a cell too. See ToolOptions."""
+
+
+class DynamicOptions(_Bounds, _Behaviour, total=False):
+    """The options of every tool that are not said otherwise when it is dynamic. See ToolOptions."""
+
+    uses: Iterable[Capability | str]
+    mutates: Mutates | None
+    lifetime: Lifetime
 
 
 class Variation(_Words, _Bounds, total=False):
@@ -70,8 +87,9 @@ class ToolOptions(_Words, DynamicOptions, total=False):
 
     `output_schema` and `failure` are JSON Schemas or types, for results and for the data of failures; a type also says
     how results are written. `failure_mode="return"` makes a ToolFailure a result that is marked as failed. `preview`
-    takes parameters of the tool, by name, and its context, and says what a call would do, without doing it. A
-    `long_running` tool returns a `Pending`. `return_direct` ends the agent's turn with the result.
+    takes parameters of the tool, by name, and its context, and says what a call would do, without doing it. A call of
+    which `mutates` says False is granted none of `uses` that changes anything. A `long_running` tool returns a
+    `Pending`. `return_direct` ends the agent's turn with the result.
     """
 
     output_schema: object

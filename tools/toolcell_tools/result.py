@@ -21,6 +21,7 @@ class _Frozen(BaseModel):
 
 
 M = TypeVar("M", bound=BaseModel)
+T = TypeVar("T")
 
 
 def constructed(model: type[M], /, **fields: Any) -> M:
@@ -98,6 +99,8 @@ class ToolResult(_Frozen):
     tool: str = ""
     version: str = ""
     session_id: str = ""
+    arguments: dict[str, Any] | None = None
+    """What the call ran with, after repairs, hooks and approval; None for one that never ran."""
     sandbox: SandboxSummary = _NO_SANDBOX
     stdout: CapturedOutput = _NO_CAPTURE
     stderr: CapturedOutput = _NO_CAPTURE
@@ -121,6 +124,7 @@ class ToolResult(_Frozen):
         tool: str = "",
         version: str = "",
         session_id: str = "",
+        arguments: dict[str, Any] | None = None,
         sandbox: SandboxSummary = _NO_SANDBOX,
         stdout: CapturedOutput = _NO_CAPTURE,
         stderr: CapturedOutput = _NO_CAPTURE,
@@ -143,6 +147,7 @@ class ToolResult(_Frozen):
             tool=tool,
             version=version,
             session_id=session_id,
+            arguments=arguments,
             sandbox=sandbox,
             stdout=stdout,
             stderr=stderr,
@@ -191,6 +196,14 @@ class ToolResult(_Frozen):
         if self.error is not None:
             raise ToolFailed(self.error)
         return self.output
+
+    def decoded(self, kind: type[T]) -> T:
+        """The output as a value of `kind`, such as the type in the tool's `output_schema` or `success`.
+
+        Raises ToolFailed where there is an error, and pydantic's ValidationError, a ValueError, for what is no `kind`.
+        """
+        output = to_json(self.unwrap(), inf_nan_mode="constants")
+        return TypeAdapter(kind).validate_json(output)  # as JSON: strict models take a date from a string
 
 
 def _json(value: object) -> bytes:

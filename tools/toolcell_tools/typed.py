@@ -31,7 +31,7 @@ class TypedTool(ABC, Generic[In]):
 
     The options of `tool` are attributes of the class, or of the instance before it is used: `name` (else the class's,
     in small letters), `description` (else the docstring of the class, then of `call`), `needs`, `lifetime` and so on;
-    `requires_approval` may be a method of the arguments. Instances are passed where tools are taken.
+    `requires_approval` and `mutates` may be methods of the arguments. Instances are passed where tools are taken.
     The instance is sent to cells with its attributes, so make connections in `setup`, not in `__init__`.
     """
 
@@ -52,7 +52,7 @@ class TypedTool(ABC, Generic[In]):
     long_running: bool
     return_direct: bool
     metadata: Mapping[str, Any]
-    # requires_approval, a bool or a method, has no annotation: as a method it would be one of another kind
+    # requires_approval and mutates have no annotation: as methods they would be of another kind
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -67,7 +67,7 @@ class WholeTool(Tool[P, R]):
 
     def _context_of(self, fn: Callable[..., object]) -> str | None:
         annotated = super()._context_of(fn)
-        context, argument = _roles(self.name, fn, annotated)
+        context, argument = _roles(self.name, fn, annotated, self.context_type.__name__)
         if fn is self.fn:
             self._argument = argument
         return context
@@ -116,7 +116,7 @@ def without_none(kind: Any) -> Any:
     return members[0] if NoneType in get_args(kind) and len(members) == 1 else kind
 
 
-def _roles(name: str, fn: Callable[..., object], context: str | None) -> tuple[str | None, str]:
+def _roles(name: str, fn: Callable[..., object], context: str | None, context_type: str) -> tuple[str | None, str]:
     """The parameters of `fn` that take the context, if any, and the arguments."""
     found = list(inspect.signature(fn).parameters.values())
     others = [one for one in found if one.name != context]
@@ -127,6 +127,6 @@ def _roles(name: str, fn: Callable[..., object], context: str | None) -> tuple[s
         return context, taken[0].name
     has = ", ".join(str(one) for one in found) or "nothing"
     raise ToolDefinitionError(
-        f"tool {name!r}: its function takes ({has}). Write one parameter for all the arguments, and a ToolContext "
-        "before it if you need one: def handler(ctx: ToolContext, arguments)."
+        f"tool {name!r}: its function takes ({has}). Write one parameter for all the arguments, and a "
+        f"{context_type} before it if you need one: def handler(ctx: {context_type}, arguments)."
     )

@@ -36,7 +36,11 @@ class Hook:
         again, arguments that were changed in place as well."""
 
     async def after_call(self, call: ToolCall, result: ToolResult) -> ToolResult | None:
-        """Sees every result of a call that ran, errors too; a returned one takes its place."""
+        """Sees every result of a call that ran, errors too; a returned one takes its place.
+
+        What all hooks leave is held to what any result is held to, the tool's output schema included; only then is an
+        output that is too long for a model written to a file.
+        """
 
     async def on_error(self, call: ToolCall, error: ErrorBase) -> ToolResult | None:
         """Sees the error of a call that ran and failed; a returned result takes its place."""
@@ -77,6 +81,8 @@ async def after(hooks: Sequence[object], call: ToolCall, result: ToolResult) -> 
                 answer = await method(call, result.error if name == "on_error" else result)
                 if not (answer is None or isinstance(answer, ToolResult)):
                     raise TypeError(f"{name} returned {answer!r}; it returns a ToolResult or None")
+                if answer is not None:  # again, since model_copy validates nothing
+                    answer = ToolResult.model_validate({key: getattr(answer, key) for key in answer.model_fields_set})
             except Exception:
                 _log.exception("hook %r failed after call %s of %s", hook, call.id, call.tool)
                 message = f"The call has run, but its result is withheld, because the hook {_name(hook)} failed."
@@ -100,4 +106,4 @@ def _identified(answer: ToolResult, result: ToolResult) -> ToolResult:
     return answer.model_copy(update=kept)
 
 
-_FACTS = ("call_id", "tool", "version", "session_id", "usage", "sandbox")
+_FACTS = ("call_id", "tool", "version", "session_id", "arguments", "usage", "sandbox")

@@ -1,9 +1,11 @@
 """Running a host tool: in the supervisor's own process, outside any sandbox, within its deadline.
 
 It is the user's own code, and its declaration says where it runs. What it raises is an error result all the same. A
-synchronous one runs in a thread, which nobody can end: after the deadline its result is dropped.
+synchronous one runs in a thread, which nobody can end: after the deadline its result is dropped. What it returns is
+held to what a cell's result is held to: depth, elements, encoded size.
 """
 
+import inspect
 import logging
 import time
 import traceback
@@ -19,6 +21,7 @@ from toolcell.call import ToolCall
 from toolcell.pool.run import Outcome
 from toolcell.wire.frames import Field, encoded_bytes
 from toolcell.wire.messages import VALUES_BYTES
+from toolcell.wire.protocol import result_fits
 from toolcell_tools.context import HostContext
 from toolcell_tools.definition import Tool
 from toolcell_tools.encode import encode_json, encode_return
@@ -32,7 +35,13 @@ _log = logging.getLogger("toolcell.tool")
 
 
 async def run(
-    session: "Session", tool: Tool[..., Any], call: ToolCall, wall_s: float, on_progress: "OnProgress | None"
+    session: "Session",
+    tool: Tool[..., Any],
+    call: ToolCall,
+    *,
+    wall_s: float,
+    result_bytes: int,
+    on_progress: "OnProgress | None",
 ) -> Outcome:
     """How the call ended; raises only what cancels the caller's own task."""
     started = time.monotonic()
@@ -54,6 +63,8 @@ async def run(
                 outcome = await _attempt(tool, call, context, session.host_threads)
     finally:
         reporter.ended = True
+    if not result_fits(dict(outcome.payload), result_bytes):
+        outcome = Outcome(ending="error", reason="result")
     outcome.wall_s = time.monotonic() - started
     return outcome
 
@@ -72,22 +83,31 @@ async def _attempt(
         if tool.is_async:
             value = await tool.fn(**arguments)
         else:
-            value = await anyio.to_thread.run_sync(
-                lambda: tool.fn(**arguments), abandon_on_cancel=True, limiter=threads
+            (value,) = await anyio.to_thread.run_sync(  # in a tuple, for trio takes no bare coroutine from a thread
+                lambda: (tool.fn(**arguments),), abandon_on_cancel=True, limiter=threads
             )
+            if inspect.isawaitable(value):  # a lambda that calls a client's async method
+                value = await value
         encoded = encode_return(tool.encoded(value), ())
         encoded["values"] = values = cast("dict[str, Field]", encode_json(context.values))
         if encoded_bytes(values) > VALUES_BYTES:
             raise Unencodable(f"ctx.values is larger than {VALUES_BYTES:,} bytes; keep large data in a file")
         return Outcome(ending="result", payload=cast("Mapping[str, Field]", encoded))
     except ToolFailure as failure:
-        return _failed("failure", str(failure.message), failure, encode_json(failure.data))
+        return _failed("failure", str(failure.message), failure, _data_of(failure))
     except Unencodable as failure:
         return _failed("unencodable", str(failure), failure, None)
     except (Exception, SystemExit) as error:  # a tool does not end the supervisor
         said = str(error)
         name = type(error).__name__
         return _failed("exception", f"{name}: {said}" if said else name, error, None)
+
+
+def _data_of(failure: ToolFailure) -> Any:
+    try:
+        return encode_json(failure.data)
+    except Unencodable as refusal:
+        return f"(the data of the failure could not be sent: {refusal})"
 
 
 def _failed(reason: str, message: str, error: BaseException, data: Any) -> Outcome:

@@ -19,11 +19,18 @@ class OutputSchema:
         self._tool = tool
         self._validator = Validator(tool, schema)
 
-    def misfit(self, output: object) -> ExecutionError | None:
-        """None for an output that fits; else what is wrong, with `data["path"]` as a JSON path such as `$.rows[3]`."""
+    def misfit(self, output: object, who: str = "") -> ExecutionError | None:
+        """None for an output that fits; else what is wrong, with `data["path"]` as a JSON path such as `$.rows[3]`.
+
+        `who` returned it, in words, if it was not the tool itself.
+        """
         found = self._validator.problems(output)
         if not found:
             return None
         path = "$" + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in found[0].path)
-        message = f"The tool {self._tool!r} returned what its output schema does not allow: {explained(found)}"
+        name = f"the tool {self._tool!r}"
+        said = (
+            f"{who} put in what the output schema of {name}" if who else f"T{name[1:]} returned what its output schema"
+        )
+        message = f"{said} does not allow: {explained(found)}"
         return ExecutionError(message=message[:MAX_MESSAGE_CHARS], data={"path": path[:MAX_MESSAGE_CHARS]})

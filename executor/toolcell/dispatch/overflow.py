@@ -41,13 +41,13 @@ class Overflow:
         self._kept: deque[tuple[Path, int]] = deque()
         self._store: Path | None = None
 
-    async def spilled(self, result: ToolResult, workspace: Path | None) -> ToolResult:
-        """`result`, with an artifact of its whole output if that is too long for a model.
+    async def spilled(self, result: ToolResult, workspace: Path | None, *, received: int = 0) -> ToolResult:
+        """`result`, with an artifact of its whole output if that is too long for a model. `received` are the bytes of
+        its frame, where it is as it came in one.
 
         `workspace` is None where the session may not both read and write it. What cannot be written there (a tool put a
         link or a file in the way) goes to the store. Where no file can be written at all, `result` is as it was.
         """
-        received = result.usage.received_bytes
         if result.error is not None or 0 < received * MOST_JSON <= self._model_bytes:
             return result
         if len(result.encoded()) <= self._model_bytes:

@@ -59,6 +59,15 @@ def permit(policy: Policy, call: ToolCall, tool: Tool[..., Any], session: Sessio
     return f"the tool {tool.name!r} asks for approval" if needs_approval else ""
 
 
+def mutates(call: ToolCall, tool: Tool[..., Any]) -> bool | PermissionDenied:
+    """Whether the call may change anything, by the tool's own rule. A rule that raises denies."""
+    try:
+        return tool.mutates_for(call.arguments)
+    except Exception:
+        _log.exception("mutates of %s failed on call %s", call.tool, call.id)
+        return _forbidden(tool.declaration, "its own rule of what changes something failed")
+
+
 def _forbidden(declaration: ToolDeclaration, reason: str) -> PermissionDenied:
     message = f"The tool {declaration.name!r} may not be used here: {reason}. Do without it."
     return PermissionDenied(message=message, tier=declaration.tier, reason=reason)

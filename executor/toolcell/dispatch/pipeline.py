@@ -32,8 +32,9 @@ from toolcell_tools.toolsets import ToolsetError
 
 from . import approval, hooks, host
 from .audit import trespass
-from .permission import denial, of_provider, permit
+from .permission import denial, mutates, of_provider, permit
 from .pool import in_pool
+from .present import NOTHING, fitting, left_by_hooks
 from .result import result_of
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 Repair = Callable[[ValidationError], Awaitable[dict[str, Any]]]
 TRACEBACK_CHARS = 20_000
 MAX_ATTEMPTS = 3  # ADR-0004: at most two retries of a call whose arguments do not validate
-_NOTHING: dict[str, Any] = {"output": None, "display": "", "artifacts": [], "content": [], "values": {}}
 _log = logging.getLogger("toolcell.tool")
 
 
@@ -103,12 +103,19 @@ async def attempt(session: "Session", call: ToolCall, *, timeout: float | None, 
             if isinstance(replaced, ValidationError):
                 return _refused(session, call, tool, replaced)
             call = replaced
+    # grants
+    changes = mutates(call, tool)
+    if isinstance(changes, PermissionDenied):
+        return _refused(session, call, tool, changes)
+    if not changes:
+        route = session.route(tool, mutates=False)
     # run
     wall_s = timeout if timeout is not None else tool.timeout or route.limits.wall_s
     run: Run | None = None
     watch: Watch | None = None
     if tool.placement == "host":
-        outcome = await host.run(session, tool, call, wall_s, on_progress)
+        limit = route.limits.result_bytes
+        outcome = await host.run(session, tool, call, wall_s=wall_s, result_bytes=limit, on_progress=on_progress)
     else:
         if route.guarded is not None:
             try:
@@ -127,6 +134,7 @@ async def attempt(session: "Session", call: ToolCall, *, timeout: float | None, 
         route.limits,
         call_id=call.id,
         session_id=session.id,
+        arguments=call.arguments,
         sandbox=route.sandbox,
         attempts=call.attempt,
     )
@@ -135,14 +143,21 @@ async def attempt(session: "Session", call: ToolCall, *, timeout: float | None, 
     elif watch is not None and outcome.ending in ("result", "error"):
         denied = trespass(tool.declaration, watch)
         if denied is not None:
-            result = result.model_copy(update={**_NOTHING, "error": denied})
+            result = result.model_copy(update={**NOTHING, "error": denied})
+    schema = session.output_schema(tool) if outcome.ending == "result" else None
     if result.error is None:
-        result = await _presented(session, tool, result)
+        result = fitting(result, schema)
     if result.values:
         result = _remembered(session, result)
     # after hooks
     if session.hooks:
-        result = await hooks.after(session.hooks, call, result)
+        returned = result
+        result = await hooks.after(session.hooks, call, returned)
+        if returned.error is not None or result.output is not returned.output:
+            schema = session.output_schema(tool)
+        result = left_by_hooks(result, tool, route.limits, schema)  # always: one may have changed it in place
+    if result.error is None:
+        result = await session.spilled(result, received=0 if session.hooks else outcome.received_bytes)
     _record(session, call, result, outcome)
     return result
 
@@ -156,15 +171,6 @@ def _replaced(session: "Session", tool: Tool[..., Any], call: ToolCall, who: str
     return call.with_arguments(arguments)
 
 
-async def _presented(session: "Session", tool: Tool[..., Any], result: ToolResult) -> ToolResult:
-    """A success, held against the tool's output schema, and written out where it is too long for a model."""
-    schema = session.output_schema(tool)
-    misfit = None if schema is None else schema.misfit(result.output)
-    if misfit is not None:
-        return result.model_copy(update={"error": misfit, "output": None, "display": "", "content": [], "values": {}})
-    return await session.spilled(result)
-
-
 def _remembered(session: "Session", result: ToolResult) -> ToolResult:
     """The result, its values entered into the session's, which stay as small as those of one call may be."""
     values = {**session.values, **result.values}
@@ -173,7 +179,7 @@ def _remembered(session: "Session", result: ToolResult) -> ToolResult:
             f"The session's values would be larger than {VALUES_BYTES:,} bytes with those that the call left in "
             "ctx.values; keep large data in a file."
         )
-        return result.model_copy(update={**_NOTHING, "error": ExecutionError(message=message)})
+        return result.model_copy(update={**NOTHING, "error": ExecutionError(message=message)})
     session.values.update(result.values)
     return result
 

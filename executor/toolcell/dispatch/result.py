@@ -54,6 +54,7 @@ def result_of(
     *,
     call_id: str,
     session_id: str,
+    arguments: Mapping[str, Any],
     sandbox: SandboxSummary,
     attempts: int,
 ) -> ToolResult:
@@ -76,6 +77,7 @@ def result_of(
         "tool": declaration.name,
         "version": declaration.version,
         "session_id": session_id,
+        "arguments": arguments,
         "sandbox": sandbox,
         "stdout": _captured(outcome.stdout),
         "stderr": _captured(outcome.stderr),

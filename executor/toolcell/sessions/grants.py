@@ -3,7 +3,7 @@
 from collections.abc import Set
 from dataclasses import dataclass
 
-from toolcell_tools.capability import Capability
+from toolcell_tools.capability import CHANGING, Capability
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +16,15 @@ class Grants:
     missing: frozenset[Capability]
 
 
-def grants_for(session: Set[Capability], needs: Set[Capability], uses: Set[Capability]) -> Grants:
-    """The session's grants ∩ what the tool needs and uses. A need that the session lacks is missing; a use is not."""
+def grants_for(
+    session: Set[Capability], needs: Set[Capability], uses: Set[Capability], *, mutates: bool = True
+) -> Grants:
+    """The session's grants ∩ what the tool needs and uses. A need that the session lacks is missing; a use is not.
+
+    A call that is not to change anything has none of the uses that could.
+    """
+    if not mutates:
+        uses -= CHANGING
     return Grants(
         given=frozenset(session & (needs | uses)),
         missing=frozenset(needs - session),

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from .frames import FrameDecoder, TooLarge, Violation, WireLimits, encode
+from .frames import Field, FrameDecoder, TooLarge, Violation, WireLimits, encode, encoded_bytes
 from .messages import (
     REASONS,
     VERSION,
@@ -221,6 +221,13 @@ def _oversized(result: Result, size: int, limits: WireLimits) -> bool:
     display = result.payload.get("display")
     beside = len(display.encode("utf-8", "replace")) if isinstance(display, str) else 0
     return size - beside > limits.result_bytes + ENVELOPE_BYTES
+
+
+def result_fits(payload: dict[str, Field], result_bytes: int) -> bool:
+    """Whether a cell that is limited to `result_bytes` could send this payload as a result."""
+    limits = WireLimits.for_results(result_bytes)
+    size = encoded_bytes(payload)
+    return size <= limits.frame_bytes and not _oversized(Result(0, payload), size, limits)
 
 
 def _judged(decoder: FrameDecoder, data: bytes, judge: Callable[[Message], Event]) -> list[Event]:

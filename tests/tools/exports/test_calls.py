@@ -2,9 +2,10 @@
 
 import json
 import time
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import Field
 
 from toolcell_tools import (
     AudioBlock,
@@ -14,9 +15,12 @@ from toolcell_tools import (
     TextBlock,
     ToolResult,
     ValidationError,
+    base_tools,
+    dynamic_tool,
     exports,
+    tool,
 )
-from toolcell_tools.exports import Call, DialectName, InvalidCall
+from toolcell_tools.exports import Call, DialectName, Grammar, InvalidCall
 
 from .kit import MODES, declared
 
@@ -134,6 +138,59 @@ def test_many_keys_are_read_in_one_go() -> None:
 def test_a_payload_that_is_no_call_is_refused(dialect: DialectName, payload: dict[str, Any]) -> None:
     with pytest.raises(InvalidCall):
         exports.parse_call(dialect, payload)
+
+
+# -- free text ---------------------------------------------------------------------------------------------------------
+
+GRAMMAR = Grammar("lark", 'start: "*** Begin Patch" /.+/ "*** End Patch"')
+PATCH = dynamic_tool("apply_patch", parameters=str, description="Apply a patch.", handler=lambda text: text)
+
+
+def say(text: Annotated[str, Field(max_length=5)]) -> str:
+    """Say it."""
+    return text
+
+
+def test_a_tool_of_one_text_goes_out_as_free_text_with_a_grammar_and_the_text_comes_back_as_its_argument() -> None:
+    export = exports.openai_responses([PATCH, tool(say)], strict=True, freeform={"apply_patch": GRAMMAR, "say": None})
+    assert export.tools == [
+        {
+            "type": "custom",
+            "name": "apply_patch",
+            "description": "Apply a patch.",
+            "format": {"type": "grammar", "syntax": "lark", "definition": GRAMMAR.definition},
+        },
+        {"type": "custom", "name": "say", "description": "Say it."},
+    ]
+    item = {"type": "custom_tool_call", "id": "ctc", "call_id": "c1", "name": "say", "input": '{"not": json'}
+    call = export.parse_call(item)
+    assert call == Call("say", {"text": '{"not": json'}, "c1", "say", is_text=True)
+    assert export.encode("say", {"text": "x"}) == {"input": "x"}
+    sent = {"type": "custom_tool_call_output", "call_id": "c1", "output": "7"}
+    assert export.result_for(call, ToolResult(output=7)) == sent
+    assert (
+        exports.result_for("openai_responses", exports.parse_call("openai_responses", item), MIXED)["type"]
+        == sent["type"]
+    )
+
+
+def test_the_report_says_what_free_text_loses() -> None:
+    export = exports.openai_responses([PATCH, tool(say)], freeform={"apply_patch": GRAMMAR, "say": None})
+    assert export.report.tightens("apply_patch") and not export.report.loosens("apply_patch")
+    (lost,) = [one for one in export.report.of("say") if one.loosens]
+    assert (lost.pointer, lost.keyword, lost.action) == ("/properties/text", "maxLength", "dropped")
+
+
+@pytest.mark.parametrize("payload", [{}, {"input": 3}, {"input": "\ud800"}])
+def test_free_text_that_is_none_is_refused(payload: dict[str, Any]) -> None:
+    with pytest.raises(InvalidCall):
+        exports.parse_call("openai_responses", {"type": "custom_tool_call", "name": "say", "call_id": "c", **payload})
+
+
+@pytest.mark.parametrize("name", ["read", "memory_store", "sey"])
+def test_what_is_no_tool_of_one_text_cannot_be_free_text(name: str) -> None:
+    with pytest.raises(ValueError, match="cannot go out as free text" if name != "sey" else "no tool here is called"):
+        exports.openai_responses([tool(say), *base_tools()], freeform={name: None})
 
 
 # -- results -----------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from .for_anthropic import MESSAGES, anthropic
 from .for_gemini import FUNCTIONS, gemini
 from .for_mcp import TOOLS, mcp
 from .for_openai import CHAT, RESPONSES, openai_chat, openai_responses
+from .freeform import Grammar
 from .names import NameMap
 from .report import Finding, Report
 
@@ -30,6 +31,7 @@ __all__ = [
     "DialectName",
     "Export",
     "Finding",
+    "Grammar",
     "InvalidCall",
     "NameMap",
     "ProviderTool",

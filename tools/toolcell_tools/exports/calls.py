@@ -20,12 +20,15 @@ _STRUCTURE = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[\]{}]', re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a model asks for. `exported_name` is what the provider calls the tool; `call_id` may be ""."""
+    """What a model asks for. `exported_name` is what the provider calls the tool; `call_id` may be ""; `is_text` says
+    that the argument came as free text, so that the result goes back in the same way.
+    """
 
     name: str
     arguments: dict[str, Any]
     call_id: str = ""
     exported_name: str = ""
+    is_text: bool = False
 
 
 class InvalidCall(ValueError):

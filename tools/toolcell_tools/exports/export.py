@@ -1,11 +1,11 @@
 """`Export`: tools as a provider wants them, their names, the report, and the way back for calls and results."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import add
 from typing import Any, Protocol, cast, runtime_checkable
 
-from toolcell_tools.declaration import ToolDeclaration
+from toolcell_tools.declaration import Declared, ToolDeclaration
 from toolcell_tools.result import ToolResult
 
 from .calls import Call, parse_arguments
@@ -32,21 +32,14 @@ class ProviderTool(Protocol):
     def definition(self) -> Mapping[str, Any]: ...
 
 
-@runtime_checkable
-class Declared(Protocol):
-    """Anything with a declaration, such as a Tool."""
-
-    @property
-    def declaration(self) -> ToolDeclaration: ...
-
-
 @dataclass(frozen=True, slots=True)
 class RawCall:
-    """A call as the provider's payload has it: the exported name, arguments unread, the id or ""."""
+    """A call as the provider's payload has it: the exported name, arguments unread, the id or "", whether free text."""
 
     name: str
     arguments: object
     call_id: str
+    is_text: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +58,7 @@ class Dialect:
         """The call in a payload, its name and arguments as the provider has them. Raises InvalidCall."""
         raw = self.parse(payload)
         arguments = parse_arguments(raw.arguments, raw.name, raw.call_id)
-        return Call(raw.name, arguments, raw.call_id, raw.name)
+        return Call(raw.name, arguments, raw.call_id, raw.name, raw.is_text)
 
 
 @dataclass(frozen=True)
@@ -119,7 +112,7 @@ class Export:
         """The call in a provider's payload, with the tool's own name and arguments. Raises InvalidCall."""
         call = self._dialect.parse_call(payload)
         name = self.names.original(call.name)
-        return Call(name, self.decode(call.name, call.arguments), call.call_id, call.exported_name)
+        return replace(call, name=name, arguments=self.decode(call.name, call.arguments))
 
     def result_for(self, call: Call, result: ToolResult) -> dict[str, Any]:
         """The result of `call` in the shape that the provider wants to be sent."""

@@ -26,6 +26,7 @@ from .export import (
     fallback,
     plain,
 )
+from .freeform import Grammar, custom_tool
 from .merge import types_of
 from .names import NameRule
 from .report import Finding, Inexpressible
@@ -66,10 +67,22 @@ def openai_chat(tools: Iterable[ToolDeclaration | Declared | ProviderTool], stri
     return assemble(CHAT, tools, write)
 
 
-def openai_responses(tools: Iterable[ToolDeclaration | Declared | ProviderTool], strict: bool = False) -> Export:
-    """Tools for the Responses API, where `strict` is always said, for its default there is true."""
+def openai_responses(
+    tools: Iterable[ToolDeclaration | Declared | ProviderTool],
+    strict: bool = False,
+    *,
+    freeform: Mapping[str, Grammar | None] | None = None,
+) -> Export:
+    """Tools for the Responses API, where `strict` is always said, for its default there is true.
+
+    Those that `freeform` names go out as custom tools: their one argument, a text, is written as it is and not as JSON,
+    and by the grammar, if there is one. Raises ValueError for a name that is not among them, and for other arguments.
+    """
+    as_text = dict(freeform or {})
 
     def write(declaration: ToolDeclaration, name: str) -> Entry:
+        if declaration.name in as_text:
+            return custom_tool(declaration, name, as_text.pop(declaration.name))
         parameters, is_strict = _parameters(declaration, RESPONSES, strict)
         tool: dict[str, Any] = {
             "type": "function",
@@ -80,7 +93,12 @@ def openai_responses(tools: Iterable[ToolDeclaration | Declared | ProviderTool],
         }
         return Entry(tool, parameters)
 
-    return assemble(RESPONSES, tools, write)
+    export = assemble(RESPONSES, tools, write)
+    if as_text:
+        raise ValueError(
+            f"freeform names {', '.join(map(repr, as_text))}, which no tool here is called. Mend the name."
+        )
+    return export
 
 
 def _parameters(declaration: ToolDeclaration, dialect: Dialect, strict: bool) -> tuple[Parameters, bool]:
@@ -188,7 +206,10 @@ def _parse_chat(payload: Mapping[str, Any]) -> RawCall:
 
 
 def _parse_response(payload: Mapping[str, Any]) -> RawCall:
-    return RawCall(text_of(payload, "name"), payload.get("arguments"), text_of(payload, "call_id"))
+    name, call_id = text_of(payload, "name"), text_of(payload, "call_id")
+    if payload.get("type") == "custom_tool_call":
+        return RawCall(name, {"input": text_of(payload, "input")}, call_id, is_text=True)
+    return RawCall(name, payload.get("arguments"), call_id)
 
 
 def _render_chat(call: Call, result: ToolResult, wrapped: bool) -> dict[str, Any]:
@@ -198,7 +219,7 @@ def _render_chat(call: Call, result: ToolResult, wrapped: bool) -> dict[str, Any
 
 
 def _render_response(call: Call, result: ToolResult, wrapped: bool) -> dict[str, Any]:
-    """A function_call_output item: text, or parts where there are pictures."""
+    """A function_call_output item, or that of a custom tool: text, or parts where there are pictures."""
     parts: list[dict[str, Any]] = []
     text = output_text(result)
     if text:
@@ -209,7 +230,8 @@ def _render_response(call: Call, result: ToolResult, wrapped: bool) -> dict[str,
         else:
             parts.append({"type": "input_text", "text": in_text(block)})
     output: object = text if len(parts) <= 1 and text else parts
-    return {"type": "function_call_output", "call_id": call.call_id, "output": output}
+    kind = "custom_tool_call_output" if call.is_text else "function_call_output"
+    return {"type": kind, "call_id": call.call_id, "output": output}
 
 
 CHAT = Dialect("openai_chat", frozenset({"openai"}), _NAMES, _parse_chat, _render_chat, None, description_chars=1_024)

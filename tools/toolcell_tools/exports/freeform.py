@@ -1,0 +1,57 @@
+"""Tools whose one argument goes out as free text: OpenAI's custom tools, with a grammar or without.
+
+Source: "Custom tools" and "Context-free grammars" of OpenAI's guide to function calling, as of 2026-02.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from toolcell_tools.declaration import ToolDeclaration
+
+from .canonical import canonical
+from .export import Entry, Parameters
+from .report import Finding
+
+__all__ = ["Grammar", "custom_tool"]
+
+_SAYS_NOTHING = frozenset({"type", "title", "description", "default", "examples"})
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """What a model may write: a context-free grammar in Lark's syntax, or a regular expression in Rust's.
+
+    The provider holds the model to it. Here the text is an argument like any other, held to the tool's own schema.
+    """
+
+    syntax: Literal["lark", "regex"]
+    definition: str
+
+
+def custom_tool(declaration: ToolDeclaration, name: str, grammar: Grammar | None) -> Entry:
+    """The tool as one of free text, which comes back as its argument. ValueError for one with other arguments."""
+    tool: dict[str, Any] = {"type": "custom", "name": name, "description": declaration.description}
+    parameter, schema = _text_of(declaration)
+    findings = [Finding(declaration.name, "", "parameters", "rewritten", f"free text for {parameter!r}")]
+    for keyword in schema.keys() - _SAYS_NOTHING:
+        detail = "free text has no schema"
+        findings.append(Finding(declaration.name, f"/properties/{parameter}", keyword, "dropped", detail, loosens=True))
+    if grammar is not None:
+        tool["format"] = {"type": "grammar", "syntax": grammar.syntax, "definition": grammar.definition}
+        detail = "the grammar of the export"
+        findings.append(Finding(declaration.name, "", "format", "narrowed", detail, tightens=True))
+    taken = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+    return Entry(tool, Parameters(taken, findings, {parameter: "input"}))
+
+
+def _text_of(declaration: ToolDeclaration) -> tuple[str, dict[str, Any]]:
+    """The one parameter, a text, and its schema."""
+    schema = canonical(declaration.parameters_schema)
+    properties = cast("dict[str, dict[str, Any]]", schema.get("properties", {}))
+    ((parameter, text),) = properties.items() if len(properties) == 1 else [("", {})]
+    if text.get("type") != "string" or set(schema.get("required", [])) - {parameter}:
+        raise ValueError(
+            f"the tool {declaration.name!r} cannot go out as free text: it does not take one text and nothing else. "
+            "Make it one of a single str parameter, or dynamic_tool(…, parameters=str)."
+        )
+    return parameter, text
