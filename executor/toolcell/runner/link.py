@@ -1,18 +1,20 @@
 """The call process's side of the pipes: blocking for sync tools, through the running loop for async ones."""
 
-import asyncio
 import ctypes
 import os
 import select
 import signal
 import threading
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from toolcell.wire.frames import Field, Violation, WireLimits
 from toolcell.wire.messages import Call, Cancel, Error, Log, Progress, Reply, Request, Result
 from toolcell.wire.protocol import CellLink, Event, State
 
 from . import fds
+
+if TYPE_CHECKING:
+    import asyncio
 
 IN_FLIGHT = 200  # of the 256 of wire.protocol.CallLimits
 _libc = ctypes.CDLL(None)
@@ -36,7 +38,7 @@ class Link:
         self._last_request = 0
         self._replies: dict[int, Reply] = {}
         self._futures: dict[int, asyncio.Future[Reply]] = {}
-        self._room = asyncio.Semaphore(IN_FLIGHT)
+        self._room: asyncio.Semaphore | None = None
         self._calls: list[Call] = []
         self.cancelled = False
 
@@ -86,7 +88,11 @@ class Link:
 
     async def arequest(self, operation: str, arguments: dict[str, Field]) -> Field:
         """The same for an async tool: the loop goes on while the broker works."""
+        import asyncio  # 30 ms and 4 MB that a cell without async tools never needs
+
         loop = asyncio.get_running_loop()
+        if self._room is None:
+            self._room = asyncio.Semaphore(IN_FLIGHT)
         async with self._room:  # the supervisor takes no more at once
             with self._lock:
                 number = self._send_request(operation, arguments)

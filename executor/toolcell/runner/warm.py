@@ -5,8 +5,6 @@ call would pay for several hundred page faults. Here a made-up call goes the who
 encode) with nothing sent, while nobody waits.
 """
 
-import asyncio
-
 from toolcell.wire.frames import Field, WireLimits, encode
 from toolcell.wire.messages import Call, Error, Result, to_fields
 from toolcell.wire.protocol import CellLink
@@ -53,6 +51,8 @@ def warm_up(loaded: Loaded, link: Link, limits: WireLimits, protects: Protects) 
         if not isinstance(tool, LoadError):
             _touch(tool)
     if any(tool.is_async for tool in loaded.values() if not isinstance(tool, LoadError)):
+        import asyncio
+
         asyncio.run(_nothing_async())
     for _ in range(_ROUNDS):
         link.take(_CALL)
