@@ -171,6 +171,7 @@ class Supervisor:
             allow_missing=self._allow_missing,
             max_cells=self._max_cells or default_max_cells(),
             standby=self._standby,
+            tools=[self.shipment(tool) for tool in self.registry.values() if tool.placement == "cell"],
         )
         await pool.start()
         self._pool = pool
