@@ -42,6 +42,10 @@ class Link:
         self._calls: list[Call] = []
         self.cancelled = False
 
+    def is_called(self) -> bool:
+        """Whether something has come from the supervisor already: a call, or the end of the pipe."""
+        return bool(select.select([fds.FRAMES_IN], [], [], 0)[0])
+
     def wait_for_call(self) -> Call:
         """Block until the supervisor sends a call; raises EOFError once it has closed the pipe, for none will come."""
         self.cancelled = False

@@ -2,7 +2,7 @@
 
 A forked process shares its pages until it writes to them, and Python writes wherever it counts a reference: the first
 call would pay for several hundred page faults. Here a made-up call goes the whole way (decode, context, bind, run,
-encode) with nothing sent, while nobody waits.
+encode) with nothing sent, while nobody waits. Where the call is there already, it is its own warm-up.
 """
 
 from toolcell.wire.frames import Field, WireLimits, encode
@@ -46,7 +46,9 @@ async def _nothing_async() -> None:
 
 
 def warm_up(loaded: Loaded, link: Link, limits: WireLimits, protects: Protects) -> None:
-    """Go through a call's motions on `link`, and leave it as it was."""
+    """Go through a call's motions on `link`, and leave it as it was; stop when a real one has come."""
+    if link.is_called():
+        return
     for tool in loaded.values():
         if not isinstance(tool, LoadError):
             _touch(tool)
@@ -55,6 +57,8 @@ def warm_up(loaded: Loaded, link: Link, limits: WireLimits, protects: Protects) 
 
         asyncio.run(_nothing_async())
     for _ in range(_ROUNDS):
+        if link.is_called():
+            return
         link.take(_CALL)
         answer: Result | Error = perform.run(_TOOL, link.wait_for_call(), link, protects)
         perform.flush()
