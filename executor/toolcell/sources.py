@@ -1,6 +1,5 @@
 """A module's source and its digest: the supervisor notes it, and a cell holds what it imports against it."""
 
-import hashlib
 import os
 import stat
 from collections.abc import Iterable
@@ -22,6 +21,8 @@ def source_files(module: str) -> list[str]:
 
 def source_digest(files: Iterable[str]) -> str:
     """Of the source, so that another text is another tool. ValueError for what is no source or too much of it."""
+    import hashlib  # 5 ms of OpenSSL that most cells never need
+
     digest, total = hashlib.sha256(), 0
     for file in files:
         with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as source:

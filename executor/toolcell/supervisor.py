@@ -175,6 +175,7 @@ class Supervisor:
             max_cells=self._max_cells or default_max_cells(),
             standby=self._standby,
             on_kept_gone=self._on_kept_gone,
+            tools=[self.shipment(tool) for tool in self.registry.values() if tool.placement == "cell"],
         )
         await pool.start()
         self._pool = pool

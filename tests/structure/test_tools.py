@@ -179,7 +179,7 @@ def tally(name: str, amount: int = 1, then: str = "") -> int:
 
 
 pair = tool(lambda: [ANSWER, ANSWER], name="pair", description="The answer, twice.")
-TOOLS: list[Tool[..., Any]] = [
+TOOLS: list[Tool[..., Any] | TypedTool[Any]] = [
     tool(uses_its_module),
     tool(takes_types_of_its_module),
     tool(wrapped),

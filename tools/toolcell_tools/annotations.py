@@ -1,21 +1,27 @@
 """Hints about a tool, for policies, schedulers and user interfaces; never a permission."""
 
-from pydantic import BaseModel, ConfigDict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
 
 from .capability import Capability, PermissionTier
+
+if TYPE_CHECKING:
+    from pydantic import ConfigDict
 
 __all__ = ["Annotations"]
 
 _MUTATES_WORKSPACE = frozenset({Capability.WRITE, Capability.EXEC})
 
 
-class Annotations(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Annotations:
     """What a tool says about itself. `None` means "as its tier and needs imply", and is filled in when it is declared.
 
     `sequential` tools of one session never run side by side. `edit` marks changes that a UI can show as a diff.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # A declaration, which is pydantic's, checks what stands here; a cell never declares, and goes without pydantic.
+    __pydantic_config__: ClassVar["ConfigDict"] = {"extra": "forbid", "revalidate_instances": "always"}
 
     title: str | None = None
     read_only: bool | None = None
@@ -27,9 +33,8 @@ class Annotations(BaseModel):
 
     def resolved(self, tier: PermissionTier, needs: frozenset[Capability]) -> "Annotations":
         """The same with no None left in `read_only` and `sequential`."""
-        return self.model_copy(
-            update={
-                "read_only": tier is PermissionTier.READ_ONLY if self.read_only is None else self.read_only,
-                "sequential": bool(needs & _MUTATES_WORKSPACE) if self.sequential is None else self.sequential,
-            }
+        return replace(
+            self,
+            read_only=tier is PermissionTier.READ_ONLY if self.read_only is None else self.read_only,
+            sequential=bool(needs & _MUTATES_WORKSPACE) if self.sequential is None else self.sequential,
         )

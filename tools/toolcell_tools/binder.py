@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, cast, get_args, get_origin
 
+from .lazy import LazyField
 from .signature import Parameter
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def _union_plainness(kinds: list[Plainness]) -> Plainness:
 
 def _only_restricts(extra: object) -> bool:
     """Whether metadata says nothing that the JSON schema, checked before, did not say too."""
-    if isinstance(extra, str):
+    if isinstance(extra, (str, LazyField)):
         return True
     module, name = type(extra).__module__, type(extra).__name__
     if module == "annotated_types":

@@ -119,6 +119,12 @@ class Tool(Generic[P, R]):
         return self._parameters
 
     @property
+    def writes_output(self) -> bool:
+        """Whether a type says how results are written, so that a cell needs it to encode them."""
+        given = self._options.get("output_schema")
+        return given is not None and not isinstance(given, Mapping)
+
+    @property
     def origin(self) -> str:
         """Where it was written: `module:qualname`, with file and line where that names nothing."""
         function = underlying(self.fn)
@@ -217,11 +223,10 @@ class Tool(Generic[P, R]):
         return written(kind, value)
 
     def _output_adapter(self) -> "TypeAdapter[Any] | None":
-        given = self._options.get("output_schema")
-        if self._output is None and given is not None and not isinstance(given, Mapping):
+        if self._output is None and self.writes_output:
             from .output import adapter
 
-            self._output = adapter(given)
+            self._output = adapter(self._options.get("output_schema"))
         return self._output
 
     def preview(self, context: object, arguments: Mapping[str, Any]) -> "Preview":

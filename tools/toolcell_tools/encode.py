@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from .artifact import Artifact, merged
 from .convert import converted
 from .failures import Unencodable
+from .lazy import Answer
 
 if TYPE_CHECKING:
     from .result import ToolResult
@@ -35,6 +36,10 @@ def encode_return(value: object, recorded: Sequence[Artifact] = ()) -> dict[str,
         text = _checked(value)
         display = text if len(text) <= DISPLAY_TEXT_CHARS else _cut(text, DISPLAY_TEXT_CHARS)
         return {"output": text, "display": display, "artifacts": _artifacts((), recorded), "content": []}
+    if type(value) is Answer:
+        output = encode_json(value.output)
+        artifacts = _artifacts(value.artifacts, recorded)
+        return {"output": output, "display": _checked(value.display), "artifacts": artifacts, "content": []}
     result_module = sys.modules.get("toolcell_tools.result")
     if result_module is not None and isinstance(value, result_module.ToolResult):
         return _encode_result(cast("ToolResult", value), recorded)

@@ -4,8 +4,9 @@ import logging
 import os
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from typing import cast
 
 from toolcell.errors import SandboxUnavailableError
 from toolcell.wire.frames import Unpackable
@@ -48,7 +49,9 @@ class Pool:
         idle_s: float = 60.0,
         max_waiting: int = 1000,
         on_kept_gone: Callable[[Cell], None] = lambda _cell: None,
+        tools: Iterable[Mapping[str, object]] = (),
     ) -> None:
+        """`tools` are what most cells are going to load, as in `CellSpec`: zygotes prepare for them."""
         self.report = SandboxReport((), "rootless")
         self.cells: dict[int, Cell] = {}
         self.waiting: dict[Run, None] = {}  # in the order of their arrival
@@ -60,6 +63,7 @@ class Pool:
         self._idle_s = idle_s
         self._max_waiting = max_waiting
         self._on_kept_gone = on_kept_gone
+        self._preload = _preload(tools)
         self._deadlines = Deadlines(lambda when: reactor.set_alarm(when, self._ring))
         self._idle: dict[CellKey, list[Cell]] = {}
         self._exclusive: set[str] = set()
@@ -140,7 +144,7 @@ class Pool:
 
     def _new_zygote(self, report: Mapping[str, object] | None) -> Zygote:
         zygote = Zygote(self._reactor, self._on_spawned, self._on_not_spawned, self._on_zygote_lost)
-        zygote.start(report, self._allow_missing)
+        zygote.start(report, self._allow_missing, self._preload)
         self._zygotes.append(zygote)
         return zygote
 
@@ -257,6 +261,7 @@ class Pool:
             "profile": spec.profile.to_wire(),
             "identity": {"mode": identity.mode, "uid": identity.uid, "gid": identity.gid, "slot": identity.slot},
             "cgroups": list(cgroup.paths) if cgroup else [],
+            "preload": _preload(spec.tools),
             "protected": [[os.fsencode(each.path), each.pin, *each.inode] for each in spec.protected],
         }
         zygote = self._zygote_of[id] = self._least_busy_zygote()
@@ -441,6 +446,14 @@ class Pool:
 
 _CANNOT_SPAWN = (OSError, SandboxError, Unpackable)
 """No descriptors are left, the cgroups are gone, or the profile has what cannot be sent."""
+
+
+def _preload(tools: Iterable[Mapping[str, object]]) -> list[str] | None:
+    """What a zygote loads before it makes cells with these tools: None, all that it knows, where one does not say."""
+    names = [tool.get("preload") for tool in tools]
+    if None in names:
+        return None
+    return sorted({name for each in cast("list[Sequence[str]]", names) for name in each})
 
 
 def _not_made(error: Exception) -> Failed:

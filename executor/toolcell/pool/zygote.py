@@ -124,8 +124,12 @@ class Zygote:
     def pid(self) -> int:
         return self._process.pid if self._process else 0
 
-    def start(self, report: Mapping[str, object] | None, allow_missing: frozenset[str]) -> None:
-        """Exec the interpreter and send the first request; `started()` waits for the answer."""
+    def start(
+        self, report: Mapping[str, object] | None, allow_missing: frozenset[str], preload: Sequence[str] | None
+    ) -> None:
+        """Exec the interpreter and send the first request; `started()` waits for the answer. `preload` are the
+        libraries that its cells are going to need, None for all that it knows.
+        """
         try:
             ours = self._exec()
         except OSError as error:
@@ -135,7 +139,8 @@ class Zygote:
             cure = _CURES.get(error.errno or 0, "")
             what = f"No zygote process could be started: {error}. {cure}".strip()
             raise SandboxUnavailableError(what, "", cure) from error
-        self._send({"op": "start", "report": report, "allow_missing": sorted(allow_missing)}, ())
+        first = {"op": "start", "report": report, "allow_missing": sorted(allow_missing), "preload": preload}
+        self._send(first, ())
         self._reactor.watch(ours.fileno(), self._on_readable)
 
     def _exec(self) -> socket.socket:

@@ -1,18 +1,20 @@
 """The call process's side of the pipes: blocking for sync tools, through the running loop for async ones."""
 
-import asyncio
 import ctypes
 import os
 import select
 import signal
 import threading
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from toolcell.wire.frames import Field, Violation, WireLimits
 from toolcell.wire.messages import Call, Cancel, Error, Log, Progress, Reply, Request, Result
 from toolcell.wire.protocol import CellLink, Event, State
 
 from . import fds
+
+if TYPE_CHECKING:
+    import asyncio
 
 IN_FLIGHT = 200  # of the 256 of wire.protocol.CallLimits
 _libc = ctypes.CDLL(None)
@@ -36,9 +38,13 @@ class Link:
         self._last_request = 0
         self._replies: dict[int, Reply] = {}
         self._futures: dict[int, asyncio.Future[Reply]] = {}
-        self._room = asyncio.Semaphore(IN_FLIGHT)
+        self._room: asyncio.Semaphore | None = None
         self._calls: list[Call] = []
         self.cancelled = False
+
+    def is_called(self) -> bool:
+        """Whether something has come from the supervisor already: a call, or the end of the pipe."""
+        return bool(select.select([fds.FRAMES_IN], [], [], 0)[0])
 
     def wait_for_call(self) -> Call:
         """Block until the supervisor sends a call; raises EOFError once it has closed the pipe, for none will come."""
@@ -86,7 +92,11 @@ class Link:
 
     async def arequest(self, operation: str, arguments: dict[str, Field]) -> Field:
         """The same for an async tool: the loop goes on while the broker works."""
+        import asyncio  # 30 ms and 4 MB that a cell without async tools never needs
+
         loop = asyncio.get_running_loop()
+        if self._room is None:
+            self._room = asyncio.Semaphore(IN_FLIGHT)
         async with self._room:  # the supervisor takes no more at once
             with self._lock:
                 number = self._send_request(operation, arguments)

@@ -7,9 +7,7 @@ import sys
 import traceback
 from collections import deque
 from types import TracebackType
-from typing import Any, NoReturn, cast
-
-import pydantic
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from toolcell.wire.frames import Field, encoded_bytes
 from toolcell.wire.messages import VALUES_BYTES, Call, Error, Result
@@ -22,6 +20,9 @@ from toolcell_tools.workspace import Protects
 from . import context
 from .link import Link
 from .loading import AnyTool, LoadError
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 MESSAGE_CHARS = 4_000
 TRACEBACK_CHARS = 20_000
@@ -45,8 +46,11 @@ def run(tool: AnyTool | LoadError | None, call: Call, link: Link, protects: Prot
             return _previewed(tool, call, ctx)
         try:
             arguments = tool.bind(call.arguments, ctx)
-        except pydantic.ValidationError as error:
-            return _arguments(call.seq, error)
+        except ValueError as error:
+            pydantic = sys.modules.get("pydantic_core")  # not imported: then no argument is made by it
+            if pydantic is None or not isinstance(error, pydantic.ValidationError):
+                raise
+            return _arguments(call.seq, cast("ValidationError", error))
         payload = encode_return(tool.run(arguments, ctx), ctx.writer.artifacts if ctx.writer is not None else ())
         payload["values"] = _values(ctx.values)
         return Result(call.seq, payload)
@@ -95,7 +99,7 @@ def _leave(leaving: SystemExit) -> NoReturn:
     os._exit(code & 0xFF)
 
 
-def _arguments(seq: int, error: pydantic.ValidationError) -> Error:
+def _arguments(seq: int, error: "ValidationError") -> Error:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     field = ".".join(str(part) for part in first["loc"])
     return Error(seq, "arguments", f"{field}: {first['msg']}"[:MESSAGE_CHARS], {"field": field})

@@ -7,6 +7,7 @@ import random
 import signal
 import sys
 import traceback
+from collections.abc import Iterable
 from importlib import import_module
 from typing import NoReturn
 
@@ -15,22 +16,44 @@ from toolcell.wire.messages import Error, Result
 from toolcell_sandbox.mechanisms.landlock import scope_call
 from toolcell_sandbox.mechanisms.rlimits import limit_cpu, raise_oom_score
 from toolcell_tools import function
+from toolcell_tools.definition import Tool
 from toolcell_tools.workspace import Protects
 
 from . import perform, warm
 from .link import Link
 from .loading import Loaded, LoadError
 
+LIBRARIES = ("asyncio", "cloudpickle", "pydantic", "toolcell_tools.result")
+"""What a zygote loads ahead where tools need it, each some milliseconds and megabytes; never a user's module."""
+
+_BASE = "toolcell_tools.base."
+_loaded: set[str] = set()
+
 
 def preload() -> None:
-    """In the zygote: import and touch what every call needs, and have tools imported later not derive schemas."""
+    """In the zygote: set up what every call needs, and have tools imported later not derive schemas."""
     function.deriving = False
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's handler would raise KeyboardInterrupt in an init that polls
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)  # what a call printed before it crashed is there to be read
-    for name in ("encodings.idna", "toolcell_tools.base", "toolcell_tools.result", "pydantic", "cloudpickle"):
-        import_module(name)  # what a first use would import in each process anew
+
+
+def preload_for(names: Iterable[str] | None) -> bool:
+    """In the zygote: load what each cell would load for itself, and hold alone; whether there was anything to load.
+
+    Of `names`, only what is in `LIBRARIES` or a base tool is loaded; None stands for all of `LIBRARIES`.
+    """
+    wanted = set(LIBRARIES if names is None else names) - _loaded
+    for name in sorted(name for name in wanted if name in LIBRARIES or name.startswith(_BASE)):
+        module = import_module(name)
+        if name == "pydantic":
+            module.TypeAdapter(module.create_model("Anything"))  # the package is lazy: this loads the rest of it
+        for found in vars(module).values():
+            if isinstance(found, Tool):
+                found.prepare()
+    _loaded.update(wanted)
+    return bool(wanted)
 
 
 def serve(loaded: Loaded, cpu_s: float, result_bytes: int, protects: Protects, *, kept: bool) -> NoReturn:

@@ -2,11 +2,8 @@
 
 A forked process shares its pages until it writes to them, and Python writes wherever it counts a reference: the first
 call would pay for several hundred page faults. Here a made-up call goes the whole way (decode, context, bind, run,
-encode) with nothing sent, while nobody waits; a real one that comes meanwhile ends the exercise.
+encode) with nothing sent, while nobody waits. Where the call is there already, it is its own warm-up.
 """
-
-import asyncio
-import select
 
 from toolcell.wire.frames import Field, WireLimits, encode
 from toolcell.wire.messages import Call, Error, Result, to_fields
@@ -14,7 +11,7 @@ from toolcell.wire.protocol import CellLink
 from toolcell_tools.definition import Tool
 from toolcell_tools.workspace import Protects
 
-from . import fds, perform
+from . import perform
 from .link import Link
 from .loading import Loaded, LoadError
 
@@ -49,26 +46,24 @@ async def _nothing_async() -> None:
 
 
 def warm_up(loaded: Loaded, link: Link, limits: WireLimits, protects: Protects) -> None:
-    """Go through a call's motions on `link`, and leave it as it was."""
+    """Go through a call's motions on `link`, and leave it as it was; stop when a real one has come."""
+    if link.is_called():
+        return
     for tool in loaded.values():
         if not isinstance(tool, LoadError):
             _touch(tool)
-    if _a_call_waits():
-        return
     if any(tool.is_async for tool in loaded.values() if not isinstance(tool, LoadError)):
+        import asyncio
+
         asyncio.run(_nothing_async())
     for _ in range(_ROUNDS):
-        if _a_call_waits():
+        if link.is_called():
             return
         link.take(_CALL)
         answer: Result | Error = perform.run(_TOOL, link.wait_for_call(), link, protects)
         perform.flush()
         link.protocol.send(answer)
         link.protocol = CellLink(limits)
-
-
-def _a_call_waits() -> bool:
-    return bool(select.select([fds.FRAMES_IN], [], [], 0)[0])
 
 
 def _touch(tool: Tool[..., object]) -> None:

@@ -1,4 +1,4 @@
-"""The zygote: a clean, single-threaded, exec'd interpreter with the heavy imports done, which forks cells on request.
+"""The zygote: a clean, single-threaded, exec'd interpreter with what its tools need loaded, which forks cells.
 
 It holds nothing worth stealing and trusts its supervisor. One request at a time: a cell's first milliseconds
 (namespaces, two forks) run here, the rest runs in the cell. When the supervisor's end of the socket closes, the
@@ -19,7 +19,7 @@ from toolcell.wire.frames import WireLimits, encode
 from toolcell.wire.messages import Failed, to_fields
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.identity import Identity
-from toolcell_sandbox.kernel.probe import probe
+from toolcell_sandbox.kernel.probe import start_probe
 from toolcell_sandbox.mechanisms import lifetime
 from toolcell_sandbox.profile import Profile
 from toolcell_sandbox.report import SandboxReport
@@ -55,6 +55,14 @@ def _bound(rows: list[list[object]]) -> list[Bound]:
     return found
 
 
+def freeze() -> None:
+    """Take what is there out of the collector's sight: it would write to pages that cells share. Never between two
+    forks, where nothing new is there: a cycle around every fork would leak (apache/airflow#60505).
+    """
+    gc.collect()
+    gc.freeze()
+
+
 class Zygote:
     """The request loop. `cells` maps the pidfd of each living cell to its pid, to reap it when it ends."""
 
@@ -72,9 +80,8 @@ class Zygote:
     def run(self) -> NoReturn:
         poll = select.poll()
         poll.register(self.connection, select.POLLIN)
-        gc.collect()
         gc.disable()
-        gc.freeze()  # once, right before the fork loop: a cycle around every fork would leak (apache/airflow#60505)
+        freeze()
         while True:
             events = poll.poll()
             for fd, _event in sorted(events, key=lambda event: event[0] == self.connection.fileno()):
@@ -115,11 +122,13 @@ class Zygote:
                 os.close(fd)
 
     def on_start(self, request: dict[str, object]) -> None:
-        """The first request: take over the probe's report, or make it."""
+        """The first request: take over the probe's report, or make it, and load what the supervisor's tools need."""
         known = request["report"]
         self.allow_missing = frozenset(cast("list[str]", request["allow_missing"]))
         try:
-            self.report = SandboxReport.from_wire(cast("dict[str, object]", known)) if known is not None else probe()
+            report = start_probe() if known is None else None
+            self.preload(request)  # while the probe's child is at work
+            self.report = report() if report else SandboxReport.from_wire(cast("dict[str, object]", known))
             if "pid_namespace" in {mechanism.name for mechanism in self.report.missing}:
                 self.children_fd = lifetime.adopt_descendants()
         except SandboxError as error:
@@ -127,8 +136,14 @@ class Zygote:
             return
         self.answer({"op": "started", "report": self.report.to_wire(), "code": running_code()})
 
+    def preload(self, request: dict[str, object]) -> None:
+        """Load what the request's tools need and no other has needed yet."""
+        if serve.preload_for(cast("list[str] | None", request["preload"])):
+            freeze()
+
     def on_cell(self, request: dict[str, object], received: list[int]) -> int | None:
         """Fork a cell onto the five descriptors that came with the request: control, in, out, stdout, stderr."""
+        self.preload(request)
         for source, target in zip(received, (fds.CONTROL, fds.FRAMES_IN, fds.FRAMES_OUT, 1, 2), strict=True):
             os.dup2(source, target, inheritable=target in (1, 2))  # a program that a tool starts has the two streams
         try:

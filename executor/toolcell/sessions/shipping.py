@@ -21,17 +21,20 @@ from toolcell_tools.definition import Tool
 
 from .modules import ModuleTool
 from .policy import code_roots
+from .preloading import libraries_of
 
 MAX_PICKLE_BYTES = 8 * 1024 * 1024
 
 
 def ship(tool: Tool[..., Any]) -> Mapping[str, object]:
-    """What the cell needs to load the tool: `{"name", "how": "import" | "pickle", "where": path | bytes}`."""
+    """What the cell needs to load the tool: `{"name", "how": "import" | "pickle", "where": path | bytes}`; and, as
+    "preload", what its zygote may have loaded before (without it, all that a zygote ever loads)."""
     if isinstance(tool, ModuleTool):
         return tool.shipment
     path = _import_path(tool)
     if path is not None:
-        return {"name": tool.name, "how": "import", "where": path}
+        preload = libraries_of(tool, pickled=False)
+        return {"name": tool.name, "how": "import", "where": path, "preload": preload}
     try:
         with _by_value(_unreachable_modules()):
             pickled = _pickled(tool)
@@ -46,7 +49,7 @@ def ship(tool: Tool[..., Any]) -> Mapping[str, object]:
             f"The tool {tool.name!r} has {len(pickled):,} bytes with all it refers to; at most {MAX_PICKLE_BYTES:,} "
             "can be sent by value. Put its data into a file of the workspace, or the tool into an installed module."
         )
-    return {"name": tool.name, "how": "pickle", "where": pickled}
+    return {"name": tool.name, "how": "pickle", "where": pickled, "preload": libraries_of(tool, pickled=True)}
 
 
 def content_of(shipments: Iterable[Mapping[str, object]]) -> str:

@@ -49,6 +49,11 @@ def probe(mode: "Mode | None" = None) -> SandboxReport:
     The caller must be single-threaded: it forks, and a user namespace needs a single thread. Takes about 10 ms.
     Raises SandboxError where there is no /proc, without which nothing can be tried.
     """
+    return start_probe(mode)()
+
+
+def start_probe(mode: "Mode | None" = None) -> Callable[[], SandboxReport]:
+    """Have a child try every mechanism; what is returned waits for it and gives the report. As `probe` otherwise."""
     mode = mode or detect_mode()
     lifetime.collect_children()
     id_map: int | SandboxError | None = None
@@ -57,7 +62,12 @@ def probe(mode: "Mode | None" = None) -> SandboxReport:
             id_map = idmap_fd(0, 0, FIRST_UID, FIRST_UID)
         except SandboxError as error:
             id_map = error
-    found = {name: (number, detail) for name, number, detail in _in_child(mode, id_map)}
+    findings = _in_child(mode, id_map)
+    return lambda: _reported(mode, id_map, findings())
+
+
+def _reported(mode: "Mode", id_map: "int | SandboxError | None", findings: "list[Finding]") -> SandboxReport:
+    found = {name: (number, detail) for name, number, detail in findings}
     cures = {**_CURES, "user_namespace": user_namespace_cure()}
     if mode != "root" and (known := restriction()):
         cures.update(dict.fromkeys(namespaces.FLAGS, known))
@@ -93,7 +103,8 @@ def _cgroup(mode: "Mode") -> Mechanism:
 Finding = tuple[str, int, str]
 
 
-def _in_child(mode: "Mode", id_map: "int | SandboxError | None") -> list[Finding]:
+def _in_child(mode: "Mode", id_map: "int | SandboxError | None") -> Callable[[], list[Finding]]:
+    """Start the child that tries; what is returned waits for its findings."""
     read_end, write_end = os.pipe2(os.O_CLOEXEC)
     child = fork("fork the probe")
     if child == 0:
@@ -107,6 +118,10 @@ def _in_child(mode: "Mode", id_map: "int | SandboxError | None") -> list[Finding
         finally:
             os._exit(1)
     os.close(write_end)
+    return lambda: _findings_of(child, read_end)
+
+
+def _findings_of(child: int, read_end: int) -> list[Finding]:
     with open(read_end) as pipe:
         text = pipe.read()
     _pid, status = os.waitpid(child, 0)

@@ -4,15 +4,13 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import Annotated, NamedTuple
 
-from pydantic import Field
-
 from toolcell_tools.annotations import Annotations
 from toolcell_tools.capability import Capability
 from toolcell_tools.context import ToolContext, require
 from toolcell_tools.failures import ToolFailure
 from toolcell_tools.function import tool
+from toolcell_tools.lazy import Answer, LazyField
 from toolcell_tools.preview import Preview
-from toolcell_tools.result import ToolResult
 
 from .diffs import diff_of_replacements, line_number
 
@@ -48,11 +46,11 @@ def preview_edit(ctx: ToolContext, path: str, old_text: str, new_text: str, repl
 )
 def edit(
     ctx: ToolContext,
-    path: Annotated[str, Field(description="The file, relative to the workspace.")],
-    old_text: Annotated[str, Field(min_length=1, description="The text to replace, exactly, whitespace included.")],
-    new_text: Annotated[str, Field(description="What to put in its place.")],
-    replace_all: Annotated[bool, Field(description="Replace every occurrence rather than the only one.")] = False,
-) -> ToolResult:
+    path: Annotated[str, LazyField("The file, relative to the workspace.")],
+    old_text: Annotated[str, LazyField("The text to replace, exactly, whitespace included.", min_length=1)],
+    new_text: Annotated[str, LazyField("What to put in its place.")],
+    replace_all: Annotated[bool, LazyField("Replace every occurrence rather than the only one.")] = False,
+) -> Answer:
     """Replace a piece of a text file. The old text must occur exactly once, unless replace_all is set."""
     writer = require(ctx.writer, Capability.WRITE)
     writer.check(path)
@@ -60,7 +58,7 @@ def edit(
     artifact = writer.write_text(path, text.replace(old, new))
     diff = diff_of_replacements(artifact.path, text, places, old, new)
     output = {"path": artifact.path, "replacements": len(places), "diff": diff}
-    return ToolResult(output=output, display=f"Edited {artifact.path} in {_count(places)}", artifacts=[artifact])
+    return Answer(output=output, display=f"Edited {artifact.path} in {_count(places)}", artifacts=[artifact])
 
 
 def _change(ctx: ToolContext, path: str, old: str, new: str, replace_all: bool) -> _Change:

@@ -2,15 +2,13 @@
 
 from typing import Annotated
 
-from pydantic import Field
-
 from toolcell_tools.annotations import Annotations
 from toolcell_tools.artifact import Artifact
 from toolcell_tools.capability import Capability
 from toolcell_tools.context import ToolContext, require
 from toolcell_tools.function import tool
+from toolcell_tools.lazy import Answer, LazyField
 from toolcell_tools.preview import DETAILS_CHARS, Preview, shortened
-from toolcell_tools.result import ToolResult
 
 __all__ = ["memory_store"]
 
@@ -28,12 +26,12 @@ def preview_memory_store(text: str, kind: str, tags: list[str] | None) -> Previe
 )
 def memory_store(
     ctx: ToolContext,
-    text: Annotated[str, Field(min_length=1, description="What to remember, complete in itself.")],
-    kind: Annotated[str, Field(min_length=1, description="What it is: decision, fact, identity, preference.")] = "fact",
-    tags: Annotated[list[str] | None, Field(description="Words to find it by.")] = None,
-) -> ToolResult:
+    text: Annotated[str, LazyField("What to remember, complete in itself.", min_length=1)],
+    kind: Annotated[str, LazyField("What it is: decision, fact, identity, preference.", min_length=1)] = "fact",
+    tags: Annotated[list[str] | None, LazyField("Words to find it by.")] = None,
+) -> Answer:
     """Store a record in the agent's memory, for later sessions too."""
     identifier = require(ctx.memory_writer, Capability.MEMORY_WRITE).store(text, kind, tags or [])
     brief = text if len(text) <= 200 else text[:199] + "…"
     artifact = Artifact(identifier, "memory", size=len(text.encode()))
-    return ToolResult(output={"id": identifier, "kind": kind}, display=f"Remembered: {brief}", artifacts=[artifact])
+    return Answer(output={"id": identifier, "kind": kind}, display=f"Remembered: {brief}", artifacts=[artifact])

@@ -2,14 +2,12 @@
 
 from typing import Annotated
 
-from pydantic import Field
-
 from toolcell_tools.annotations import Annotations
 from toolcell_tools.capability import Capability
 from toolcell_tools.context import ToolContext, require
 from toolcell_tools.function import tool
+from toolcell_tools.lazy import Answer, LazyField
 from toolcell_tools.preview import DETAILS_CHARS, Preview, shortened
-from toolcell_tools.result import ToolResult
 
 __all__ = ["message"]
 
@@ -24,7 +22,7 @@ def preview_message(text: str) -> Preview:
     preview=preview_message,
     annotations=Annotations(title="Send a message", open_world=True, sequential=True),
 )
-def message(ctx: ToolContext, text: Annotated[str, Field(min_length=1, description="What to say.")]) -> ToolResult:
+def message(ctx: ToolContext, text: Annotated[str, LazyField("What to say.", min_length=1)]) -> Answer:
     """Send a message to the people this session talks with."""
     require(ctx.channel, Capability.CHANNEL).send(text)
-    return ToolResult(output={"sent": True, "characters": len(text)}, display=text)
+    return Answer(output={"sent": True, "characters": len(text)}, display=text)

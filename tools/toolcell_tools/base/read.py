@@ -3,14 +3,12 @@
 from collections.abc import Iterator
 from typing import Annotated, BinaryIO
 
-from pydantic import Field
-
 from toolcell_tools.annotations import Annotations
 from toolcell_tools.capability import Capability
 from toolcell_tools.context import ToolContext
 from toolcell_tools.failures import ToolFailure
 from toolcell_tools.function import tool
-from toolcell_tools.result import ToolResult
+from toolcell_tools.lazy import Answer, LazyField
 
 __all__ = ["read"]
 
@@ -24,10 +22,10 @@ _SNIFF = 8_192
 @tool(needs={Capability.READ}, annotations=Annotations(title="Read a file", idempotent=True))
 def read(
     ctx: ToolContext,
-    path: Annotated[str, Field(description="The file, relative to the workspace.")],
-    offset: Annotated[int, Field(ge=1, description="The first line to show, counted from 1.")] = 1,
-    limit: Annotated[int, Field(ge=1, description="How many lines to show at most.")] = LINE_LIMIT,
-) -> ToolResult:
+    path: Annotated[str, LazyField("The file, relative to the workspace.")],
+    offset: Annotated[int, LazyField("The first line to show, counted from 1.", ge=1)] = 1,
+    limit: Annotated[int, LazyField("How many lines to show at most.", ge=1)] = LINE_LIMIT,
+) -> Answer:
     """Read a text file. Shows a window of its lines, each after its number and a tab, and says what is left."""
     _refuse_directory(ctx, path)
     with ctx.workspace.open(path) as file:
@@ -46,7 +44,7 @@ def read(
     if last < total:
         output["more"] = f"{total - last:,} lines are left; read on with offset={last + 1}"
     lines = f"lines {offset:,} to {last:,} of {total:,}" if shown else "it is empty"
-    return ToolResult(output=output, display=f"Read {path}: {lines}")
+    return Answer(output=output, display=f"Read {path}: {lines}")
 
 
 def _refuse_directory(ctx: ToolContext, path: str) -> None:

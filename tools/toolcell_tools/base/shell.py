@@ -2,14 +2,12 @@
 
 from typing import Annotated
 
-from pydantic import Field
-
 from toolcell_tools.annotations import Annotations
 from toolcell_tools.capability import Capability
 from toolcell_tools.context import ToolContext, require
 from toolcell_tools.function import tool
+from toolcell_tools.lazy import Answer, LazyField
 from toolcell_tools.preview import DETAILS_CHARS, Preview, shortened
-from toolcell_tools.result import ToolResult
 
 __all__ = ["shell"]
 
@@ -30,10 +28,10 @@ def preview_shell(command: str, cwd: str | None, timeout_s: float | None) -> Pre
 )
 def shell(
     ctx: ToolContext,
-    command: Annotated[str, Field(min_length=1, description="The command, for /bin/sh.")],
-    cwd: Annotated[str | None, Field(description="Where to run it, relative to the workspace.")] = None,
-    timeout_s: Annotated[float | None, Field(gt=0, description="Stop it after so many seconds.")] = None,
-) -> ToolResult:
+    command: Annotated[str, LazyField("The command, for /bin/sh.", min_length=1)],
+    cwd: Annotated[str | None, LazyField("Where to run it, relative to the workspace.")] = None,
+    timeout_s: Annotated[float | None, LazyField("Stop it after so many seconds.", gt=0)] = None,
+) -> Answer:
     """Run a shell command in the workspace, without input. Gives its exit code and the start and end of its output.
 
     Nothing it starts in the background outlives it.
@@ -51,4 +49,4 @@ def shell(
         output["stderr_omitted_bytes"] = done.stderr_omitted_bytes
     how = f"timed out after {done.elapsed_s:.1f} s" if done.timed_out else f"exit code {done.exit_code}"
     brief = command if len(command) <= 200 else command[:199] + "…"
-    return ToolResult(output=output, display=f"$ {brief}\n{how}")
+    return Answer(output=output, display=f"$ {brief}\n{how}")

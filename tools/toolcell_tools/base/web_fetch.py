@@ -3,16 +3,14 @@
 import re
 from typing import Annotated
 
-from pydantic import Field
-
 from toolcell_tools.annotations import Annotations
 from toolcell_tools.capability import Capability
 from toolcell_tools.context import ToolContext, require
 from toolcell_tools.failures import ToolFailure
 from toolcell_tools.function import tool
 from toolcell_tools.handles import FetchedPage
+from toolcell_tools.lazy import Answer, LazyField
 from toolcell_tools.preview import DETAILS_CHARS, Preview, shortened
-from toolcell_tools.result import ToolResult
 
 from .html import page_text
 
@@ -31,9 +29,9 @@ def preview_web_fetch(url: str, max_bytes: int) -> Preview:
 @tool(needs={Capability.WEB}, preview=preview_web_fetch, annotations=Annotations(title="Fetch a page", open_world=True))
 def web_fetch(
     ctx: ToolContext,
-    url: Annotated[str, Field(min_length=1, description="The page's address, http or https.")],
-    max_bytes: Annotated[int, Field(ge=1, description="How much of the page to load at most.")] = FETCH_BYTES,
-) -> ToolResult:
+    url: Annotated[str, LazyField("The page's address, http or https.", min_length=1)],
+    max_bytes: Annotated[int, LazyField("How much of the page to load at most.", ge=1)] = FETCH_BYTES,
+) -> Answer:
     """Fetch a page from the web with GET and give its text, without markup, scripts and navigation."""
     page = require(ctx.web, Capability.WEB).fetch(url, max_bytes)
     kind = page.content_type.partition(";")[0].strip().lower()
@@ -50,7 +48,7 @@ def web_fetch(
         output["truncated_page"] = f"loaded {len(page.body):,} of {total:,} bytes"
     if len(text) > TEXT_CHARS:
         output["truncated_text"] = f"kept {TEXT_CHARS:,} of {len(text):,} characters"
-    return ToolResult(output=output, display=f"Fetched {title or page.url} ({page.status}, {len(text):,} characters)")
+    return Answer(output=output, display=f"Fetched {title or page.url} ({page.status}, {len(text):,} characters)")
 
 
 def _decoded(page: FetchedPage, kind: str) -> str:

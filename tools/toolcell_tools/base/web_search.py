@@ -2,13 +2,11 @@
 
 from typing import Annotated
 
-from pydantic import Field
-
 from toolcell_tools.annotations import Annotations
 from toolcell_tools.capability import Capability
 from toolcell_tools.context import ToolContext, require
 from toolcell_tools.function import tool
-from toolcell_tools.result import ToolResult
+from toolcell_tools.lazy import Answer, LazyField
 
 __all__ = ["web_search"]
 
@@ -16,10 +14,10 @@ __all__ = ["web_search"]
 @tool(needs={Capability.WEB}, annotations=Annotations(title="Search the web", open_world=True))
 def web_search(
     ctx: ToolContext,
-    query: Annotated[str, Field(min_length=1, description="Words to search for.")],
-    limit: Annotated[int, Field(ge=1, le=50, description="How many hits to give at most.")] = 5,
-) -> ToolResult:
+    query: Annotated[str, LazyField("Words to search for.", min_length=1)],
+    limit: Annotated[int, LazyField("How many hits to give at most.", ge=1, le=50)] = 5,
+) -> Answer:
     """Search the web. Gives title, address and a snippet of each hit; read a page with web_fetch."""
     hits = require(ctx.web, Capability.WEB).search(query, limit)
     count = "1 hit" if len(hits) == 1 else f"{len(hits)} hits"
-    return ToolResult(output={"hits": [hit.to_dict() for hit in hits]}, display=f"Found {count} for {query!r}")
+    return Answer(output={"hits": [hit.to_dict() for hit in hits]}, display=f"Found {count} for {query!r}")

@@ -2,15 +2,13 @@
 
 from typing import Annotated
 
-from pydantic import Field
-
 from toolcell_tools.annotations import Annotations
 from toolcell_tools.capability import Capability
 from toolcell_tools.context import ToolContext, require
 from toolcell_tools.failures import MissingCapability, ToolFailure
 from toolcell_tools.function import tool
+from toolcell_tools.lazy import Answer, LazyField
 from toolcell_tools.preview import DETAILS_CHARS, Preview, shortened
-from toolcell_tools.result import ToolResult
 
 from .diffs import diff_of_texts
 
@@ -37,15 +35,15 @@ def preview_write(ctx: ToolContext, path: str, content: str) -> Preview:
 )
 def write(
     ctx: ToolContext,
-    path: Annotated[str, Field(description="The file, relative to the workspace. Missing directories are made.")],
-    content: Annotated[str, Field(description="All that the file shall contain.")],
-) -> ToolResult:
+    path: Annotated[str, LazyField("The file, relative to the workspace. Missing directories are made.")],
+    content: Annotated[str, LazyField("All that the file shall contain.")],
+) -> Answer:
     """Write a text file, replacing it if it exists. To change a part of a file, use edit."""
     artifact = require(ctx.writer, Capability.WRITE).write_text(path, content)
     lines = lines_of(content)
     output = {"path": artifact.path, "action": artifact.kind, "bytes": artifact.size, "lines": lines}
     verb = "Created" if artifact.kind == "created" else "Replaced"
-    return ToolResult(output=output, display=f"{verb} {artifact.path} ({lines:,} lines)", artifacts=[artifact])
+    return Answer(output=output, display=f"{verb} {artifact.path} ({lines:,} lines)", artifacts=[artifact])
 
 
 def lines_of(text: str) -> int:

@@ -1,0 +1,54 @@
+"""What a zygote is worth loading before it forks cells for a tool: each cell would load it anew, and hold it alone.
+
+Only libraries of toolcell's own and the base tools (`runner.serve` has the list and keeps to it); a user's modules are
+for locked-down cells. What is missed here costs time, and nothing else: the cell loads it itself.
+"""
+
+import sys
+from collections.abc import Mapping
+from types import FunctionType, ModuleType
+from typing import Any, cast
+
+from toolcell_tools.binder import plainness
+from toolcell_tools.definition import Tool
+from toolcell_tools.signature import underlying
+from toolcell_tools.whole import WholeTool
+
+_RESULTS = ("toolcell_tools.result", "toolcell_tools.content", "toolcell_tools.errors")
+
+
+def libraries_of(tool: Tool[..., Any], *, pickled: bool) -> list[str]:
+    """The libraries that a cell with this tool loads, sorted."""
+    function = underlying(tool.fn)
+    module = str(getattr(function, "__module__", ""))
+    if module.startswith("toolcell_tools.base.") and not pickled:
+        return [module]
+    found: set[str] = set()
+    if pickled:
+        found.add("cloudpickle")
+    if tool.is_async:
+        found.add("asyncio")
+    namespace = vars(sys.modules[module]) if module in sys.modules else getattr(function, "__globals__", {})
+    mentioned = {_home(value) for value in list(cast("Mapping[str, object]", namespace).values())}
+    if {home.partition(".")[0] for home in mentioned} & {"pydantic", "pydantic_core"} or _converts(tool):
+        found.add("pydantic")
+    if mentioned.intersection(_RESULTS) or tool.writes_output:
+        found |= {"pydantic", "toolcell_tools.result"}
+    return sorted(found)
+
+
+def _converts(tool: Tool[..., Any]) -> bool:
+    """Whether pydantic makes any of its arguments."""
+    if isinstance(tool, WholeTool):
+        return tool.parameters_type not in (None, str)
+    return any(plainness(parameter.annotation) is None for parameter in tool.parameters)
+
+
+def _home(value: object) -> str:
+    """The module that an object of a namespace is, or comes from. Of an instance only the type is asked: a proxy may do
+    anything when it is looked at."""
+    kind = type(value)
+    if kind is ModuleType:
+        return str(cast("ModuleType", value).__name__)
+    named = value if kind is FunctionType or issubclass(kind, type) else kind
+    return str(getattr(named, "__module__", ""))

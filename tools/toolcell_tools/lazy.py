@@ -1,0 +1,37 @@
+"""What a tool's module writes in place of pydantic's own, so that a cell that imports it need not import pydantic."""
+
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pydantic import GetCoreSchemaHandler
+    from pydantic_core import CoreSchema
+
+    from .artifact import Artifact
+
+__all__ = ["Answer", "LazyField"]
+
+
+class LazyField:
+    """`pydantic.Field(description=…, **restrictions)`, made when a schema is derived, which a cell never does."""
+
+    __slots__ = ("description", "restrictions")
+
+    def __init__(self, description: str, **restrictions: float) -> None:
+        self.description = description
+        self.restrictions = restrictions
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: "GetCoreSchemaHandler") -> "CoreSchema":
+        from pydantic import Field
+
+        restrictions: dict[str, Any] = self.restrictions
+        return handler.generate_schema(Annotated[source, Field(description=self.description, **restrictions)])
+
+
+class Answer(NamedTuple):
+    """`ToolResult(output=…, display=…, artifacts=…)` of a tool whose parts are known to be right."""
+
+    output: object
+    display: str
+    artifacts: "Sequence[Artifact]" = ()
