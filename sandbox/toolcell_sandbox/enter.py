@@ -19,7 +19,8 @@ class Order:
     """Everything that entering needs, worked out beforehand by the caller (`spawn.prepare`).
 
     `off` are the mechanisms that are missing and were allowed to be; `id_maps` the user namespace of each owner;
-    `limited` what the cgroups limit, of "memory" and "pids"; `parent_fd` a pidfd of the caller.
+    `limited` what the cgroups limit, of "memory" and "pids"; `parent_fd` a pidfd of the caller. `first`: the caller
+    forks the cell as the first process of its pid namespace, so that no other process stands between.
     """
 
     profile: Profile
@@ -33,6 +34,7 @@ class Order:
     keep_fds: tuple[int, ...]
     parent_pid: int
     parent_fd: int
+    first: bool
     landlock_abi: int
     filter: bytes
 
@@ -62,8 +64,9 @@ def enter(
     """Confine this process for good. Single-threaded; starts in a child of the caller, returns in the cell's init.
 
     `fork_init(listener)` forks and returns only in the init; the process that called `enter` hands on the listening
-    socket of the cell's proxy (-1 where it has none), which the init does not get, and exits. `await_adoption` returns
-    once it is gone and the init is the caller's child. `note` hears the name of each finished step.
+    socket of the cell's proxy (-1 where it has none), which the init does not get, and exits. Where `order.first`, the
+    init has called `enter`, and nothing is forked. `await_adoption` returns once the init is the caller's child and the
+    caller knows it. `note` hears the name of each finished step.
     Raises SandboxError at the first step that fails; nothing may run after that.
     """
     profile, identity, off = order.profile, order.identity, order.off
@@ -71,7 +74,7 @@ def enter(
     own_root = not off & {"mount_namespace", "pivot_root", "mount_setattr"}
     own_proc = profile.proc and not off & {"proc", "pid_namespace"}
 
-    # In a plain child of the caller.
+    # In a child of the caller: a plain one, or the init already.
     lifetime.start_session()
     rlimits.set_oom_score(rlimits.CELL_OOM_SCORE)
     in_use = rlimits.address_space_in_use()
@@ -84,7 +87,8 @@ def enter(
         enter_user_namespace(identity)
         note("user namespace")
     shared = {"net_namespace"} if isinstance(profile.reach, HostNetwork) else set[str]()
-    namespaces.unshare(namespaces.FLAGS.keys() - off - shared)  # cgroup after joining, or it shows the path
+    made = {"pid_namespace"} if order.first else set[str]()
+    namespaces.unshare(namespaces.FLAGS.keys() - off - shared - made)  # cgroup after joining, or it shows the path
     note("namespaces")
     listener = _listen_for_proxy() if isinstance(profile.reach, ProxyNetwork) else -1
     fork_init(listener)

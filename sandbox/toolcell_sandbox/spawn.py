@@ -11,7 +11,7 @@ from .errors import SandboxError
 from .identity import Identity, idmap_fd
 from .kernel.numbers import MACHINE
 from .kernel.syscalls import fork
-from .mechanisms import landlock, lifetime, seccomp
+from .mechanisms import landlock, lifetime, namespaces, seccomp
 from .mechanisms.cgroups import limited_by
 from .network import HostNetwork, ProxyNetwork
 from .profile import Profile
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Main = Callable[[Entered], "NoReturn"]
 Failed = Callable[[SandboxError], None]
+_FIRST = b"first"  # what a cell tells that is the init itself
 _MAX_MESSAGE = 4096  # PIPE_BUF: written and read in one piece
 _subreaper_pid = 0
 _own_pidfd = (0, -1)
@@ -75,7 +76,7 @@ def spawn(
     tell_read, tell_write = _pair() if proxied else os.pipe2(os.O_CLOEXEC)
     gate_read, gate_write = os.pipe2(os.O_CLOEXEC)
     try:
-        outer = fork("fork the cell")
+        outer = namespaces.fork_first("fork the cell") if order.first else fork("fork the cell")
     except SandboxError:
         for fd in (tell_read, tell_write, gate_read, gate_write):
             os.close(fd)
@@ -88,10 +89,11 @@ def spawn(
     os.close(gate_read)
     try:
         told, listener = _receive(tell_read) if proxied else (os.read(tell_read, _MAX_MESSAGE), -1)
-        os.waitpid(outer, 0)  # the init now has this process as its parent, and its pid cannot be reused
-        if not told.startswith(b"pid "):
+        if told != _FIRST:
+            os.waitpid(outer, 0)  # the init now has this process as its parent, and its pid cannot be reused
+        if told != _FIRST and not told.startswith(b"pid "):
             raise _failure(told)
-        pid = int(told[4:])
+        pid = outer if told == _FIRST else int(told[4:])
         pidfd = -1 if "pidfd" in order.off else os.pidfd_open(pid)
         try:
             os.write(gate_write, b"1")
@@ -140,9 +142,17 @@ def prepare(
         keep_fds=tuple(sorted(set(keep_fds))),
         parent_pid=os.getpid(),
         parent_fd=-1 if "pidfd" in off else _pidfd_of_self(),
+        first="pid_namespace" not in off and _forks_first(profile, identity),
         landlock_abi=0 if "landlock" in off else landlock.abi(),
         filter=b"" if "seccomp" in off else _filter(profile),
     )
+
+
+def _forks_first(profile: Profile, identity: Identity) -> bool:
+    """Whether the caller itself makes the pid namespace. Only the root path can; and the listening socket of a proxy is
+    made by a process that is never in the cell.
+    """
+    return identity.mode == "root" and not isinstance(profile.reach, ProxyNetwork) and namespaces.can_come_back()
 
 
 def _filter(profile: Profile) -> bytes:
@@ -177,6 +187,10 @@ def _run_cell(order: Order, main: Main, failed: Failed, tell: int, gate: int) ->
     open_tell = [tell]
 
     def fork_init(listener: int) -> None:
+        if order.first:
+            os.write(open_tell.pop(), _FIRST)
+            os.close(tell)
+            return
         init = fork("fork the cell's init")
         if init:
             if listener >= 0:

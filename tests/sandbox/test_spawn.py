@@ -157,6 +157,56 @@ say(ends)
     assert _run(code) == [1, "The cell's main returned", 1, "The cell's main raised: RuntimeError('oops')"]
 
 
+FORKS = """
+forks = []
+there = lambda: os.path.exists("/proc/self/ns/pid_for_children")  # a namespace without a first process is not shown
+os.register_at_fork(before=lambda: forks.append(there()))
+"""
+
+
+@pytest.mark.root
+def test_as_root_a_cell_takes_one_fork_and_the_makers_next_child_is_in_the_makers_namespace() -> None:
+    code = """
+own = os.readlink("/proc/self/ns/pid")
+child = make()
+after = os.readlink("/proc/self/ns/pid_for_children")
+mine = os.fork()
+if mine == 0:
+    os._exit(0 if os.readlink("/proc/self/ns/pid") == own else 1)
+status = os.waitstatus_to_exitcode(os.waitpid(mine, 0)[1])
+terminate(child)
+say([forks, after == own, status])
+"""
+    assert _run(FORKS + code) == [[False, True], True, 0], "one for the cell, one of our own"
+
+
+@pytest.mark.root
+def test_a_maker_that_cannot_come_back_from_a_pid_namespace_forks_twice() -> None:
+    code = """
+module = sys.modules["toolcell_sandbox.mechanisms.namespaces"]
+module.can_come_back = lambda: False
+child = make()
+say([forks, os.readlink("/proc/self/ns/pid_for_children") == os.readlink("/proc/self/ns/pid")])
+terminate(child)
+"""
+    assert _run(FORKS + code) == [[True], True], "the second is in the process between"
+
+
+@pytest.mark.root
+def test_a_fork_that_is_refused_leaves_the_maker_in_its_namespace() -> None:
+    code = """
+module = sys.modules["toolcell_sandbox.mechanisms.namespaces"]
+def refuse(step):
+    raise SandboxError("no room", step=step)
+module.fork = refuse
+try:
+    make()
+except SandboxError as error:
+    say([error.step, os.readlink("/proc/self/ns/pid_for_children") == os.readlink("/proc/self/ns/pid")])
+"""
+    assert _run(code) == ["fork the cell", True]
+
+
 def test_every_descendant_dies_with_the_init() -> None:
     code = """
 read, write = os.pipe()

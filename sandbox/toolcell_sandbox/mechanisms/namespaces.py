@@ -1,9 +1,11 @@
 """The cell's own mounts, processes, network, IPC, host name and cgroup root."""
 
+import os
+import signal
 from collections.abc import Collection
 
 from toolcell_sandbox.errors import SandboxError
-from toolcell_sandbox.kernel.syscalls import attempt, syscall
+from toolcell_sandbox.kernel.syscalls import attempt, fork, syscall
 
 FLAGS = {
     "mount_namespace": 0x00020000,
@@ -27,6 +29,49 @@ def unshare(names: Collection[str]) -> None:
     for name in wanted:  # find the one that is refused, to name it
         syscall("unshare", FLAGS[name], step=f"unshare {name}", mechanism=name, cure=CURE)
     raise SandboxError(f"Namespaces could not be made together: {wanted}", step="unshare", cure=CURE)
+
+
+def fork_first(step: str) -> int:
+    """Fork the first process of a new pid namespace; the caller's next children are in its own again.
+
+    Only where `can_come_back`. Raises SandboxError, with no child left, where a namespace or a child is refused.
+    """
+    own = _own_pid_namespace()
+    child = -1
+    try:
+        unshare(("pid_namespace",))
+        try:
+            child = fork(step)
+        finally:
+            if child:
+                flag = FLAGS["pid_namespace"]
+                syscall("setns", own, flag, step="come back from the pid namespace", mechanism="pid_namespace")
+        return child
+    except SandboxError:
+        if (
+            child > 0
+        ):  # without its first process the namespace takes no other: the caller's forks fail, and do not stray
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        raise
+    finally:
+        os.close(own)
+
+
+def can_come_back() -> bool:
+    """Whether this process may have its children in its own pid namespace again, once it has made another for them.
+
+    That takes CAP_SYS_ADMIN in the user namespace that owns it (setns(2)), and a container's filter may forbid it.
+    """
+    own = _own_pid_namespace()
+    try:
+        return attempt("setns", own, FLAGS["pid_namespace"]) == 0  # it is there: this changes nothing
+    finally:
+        os.close(own)
+
+
+def _own_pid_namespace() -> int:
+    return os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def name_host(name: str) -> None:
