@@ -16,15 +16,19 @@ if TYPE_CHECKING:
     from toolcell_tools.annotations import Annotations
     from toolcell_tools.artifact import Artifact
     from toolcell_tools.base import base_tools
-    from toolcell_tools.capability import Capability, PermissionTier, SessionKind
-    from toolcell_tools.context import HostContext, ToolContext, require
-    from toolcell_tools.declaration import ToolDeclaration
+    from toolcell_tools.capability import CHANGING, KIND_GRANTS, Capability, PermissionTier, SessionKind
+    from toolcell_tools.content import AudioBlock, Content, ImageBlock, ResourceBlock, TextBlock
+    from toolcell_tools.context import HostContext, Reporter, ToolContext, require
+    from toolcell_tools.declaration import Declared, ToolDeclaration
     from toolcell_tools.definition import Tool
-    from toolcell_tools.dynamic import dynamic_host_tool, dynamic_tool, is_dynamic
+    from toolcell_tools.dynamic import DynamicHostTool, DynamicTool, dynamic_host_tool, dynamic_tool, is_dynamic
+    from toolcell_tools.encode import encode_json, encode_return
     from toolcell_tools.errors import (
         Cancelled,
         Crashed,
+        ErrorBase,
         ExecutionError,
+        LimitedResource,
         LimitExceeded,
         Overloaded,
         PermissionDenied,
@@ -35,25 +39,61 @@ if TYPE_CHECKING:
         ToolFailed,
         UnknownTool,
         ValidationError,
+        parse_error,
     )
-    from toolcell_tools.failures import MissingCapability, ProtectedName, ToolDefinitionError, ToolFailure
-    from toolcell_tools.function import tool
-    from toolcell_tools.handles import FetchedPage, MemoryRecord, SearchHit
-    from toolcell_tools.host import host_tool
+    from toolcell_tools.failures import MissingCapability, ProtectedName, ToolDefinitionError, ToolFailure, Unencodable
+    from toolcell_tools.foreign import check_foreign_schema
+    from toolcell_tools.function import as_tool, tool
+    from toolcell_tools.handles import (
+        ChannelHandle,
+        FetchedPage,
+        HttpHandle,
+        HttpResponse,
+        MemoryReader,
+        MemoryRecord,
+        MemoryWriter,
+        SearchHit,
+        WebHandle,
+    )
+    from toolcell_tools.host import HostTool, host_tool
+    from toolcell_tools.options import (
+        Approval,
+        DynamicHostOptions,
+        DynamicOptions,
+        FailureMode,
+        Kind,
+        Lifetime,
+        Mutates,
+        Placement,
+        ToolOptions,
+        Variation,
+    )
     from toolcell_tools.pending import Pending
     from toolcell_tools.preview import Preview
     from toolcell_tools.provider import ProviderTool, provider_tool
     from toolcell_tools.result import CapturedOutput, SandboxSummary, ToolResult, Usage
     from toolcell_tools.session_info import SessionInfo
+    from toolcell_tools.shell import Completed, Shell
     from toolcell_tools.toolsets import (
+        AnyTool,
+        ApprovalRequired,
+        Cached,
         Combined,
+        Filtered,
         FunctionToolset,
+        Prefixed,
+        Prepared,
+        Renamed,
         StaticToolset,
         Toolset,
         ToolsetError,
+        WithMetadata,
+        Wrapper,
+        as_tools,
         toolset,
     )
-    from toolcell_tools.typed import TypedTool
+    from toolcell_tools.typed import TypedTool, TypedToolAdapter
+    from toolcell_tools.workspace import DeniedWorkspace, Entry, WorkspaceReader, WorkspaceWriter
 
     from .approvals import ApprovalQueue, ApprovalRequest, Approved, Approver, Denied
     from .backends.channel import LogChannel
@@ -79,27 +119,41 @@ _HOMES = {
     "toolcell_tools.annotations": "Annotations",
     "toolcell_tools.artifact": "Artifact",
     "toolcell_tools.base": "base_tools",
-    "toolcell_tools.capability": "Capability PermissionTier SessionKind",
-    "toolcell_tools.context": "HostContext ToolContext require",
-    "toolcell_tools.declaration": "ToolDeclaration",
+    "toolcell_tools.capability": "CHANGING Capability KIND_GRANTS PermissionTier SessionKind",
+    "toolcell_tools.content": "AudioBlock Content ImageBlock ResourceBlock TextBlock",
+    "toolcell_tools.context": "HostContext Reporter ToolContext require",
+    "toolcell_tools.declaration": "Declared ToolDeclaration",
     "toolcell_tools.definition": "Tool",
-    "toolcell_tools.dynamic": "dynamic_host_tool dynamic_tool is_dynamic",
+    "toolcell_tools.dynamic": "DynamicHostTool DynamicTool dynamic_host_tool dynamic_tool is_dynamic",
+    "toolcell_tools.encode": "encode_json encode_return",
     "toolcell_tools.errors": (
-        "Cancelled Crashed ExecutionError LimitExceeded Overloaded PermissionDenied ProtocolViolation "
-        "SandboxUnavailable Timeout ToolError ToolFailed UnknownTool ValidationError"
+        "Cancelled Crashed ErrorBase ExecutionError LimitExceeded LimitedResource Overloaded "
+        "PermissionDenied ProtocolViolation SandboxUnavailable Timeout ToolError ToolFailed UnknownTool "
+        "ValidationError parse_error"
     ),
-    "toolcell_tools.failures": "MissingCapability ProtectedName ToolDefinitionError ToolFailure",
-    "toolcell_tools.function": "tool",
-    "toolcell_tools.handles": "FetchedPage MemoryRecord SearchHit",
-    "toolcell_tools.host": "host_tool",
+    "toolcell_tools.failures": "MissingCapability ProtectedName ToolDefinitionError ToolFailure Unencodable",
+    "toolcell_tools.foreign": "check_foreign_schema",
+    "toolcell_tools.function": "as_tool tool",
+    "toolcell_tools.handles": (
+        "ChannelHandle FetchedPage HttpHandle HttpResponse MemoryReader MemoryRecord MemoryWriter SearchHit WebHandle"
+    ),
+    "toolcell_tools.host": "HostTool host_tool",
+    "toolcell_tools.options": (
+        "Approval DynamicHostOptions DynamicOptions FailureMode Kind Lifetime Mutates Placement ToolOptions Variation"
+    ),
     "toolcell_tools.pending": "Pending",
     "toolcell_tools.preview": "Preview",
     "toolcell_tools.provider": "ProviderTool provider_tool",
     "toolcell_tools.result": "CapturedOutput SandboxSummary ToolResult Usage",
     "toolcell_tools.session_info": "SessionInfo",
-    "toolcell_tools.toolsets": "Combined FunctionToolset StaticToolset Toolset ToolsetError toolset",
+    "toolcell_tools.shell": "Completed Shell",
+    "toolcell_tools.toolsets": (
+        "AnyTool ApprovalRequired Cached Combined Filtered FunctionToolset Prefixed Prepared Renamed "
+        "StaticToolset Toolset ToolsetError WithMetadata Wrapper as_tools toolset"
+    ),
+    "toolcell_tools.typed": "TypedTool TypedToolAdapter",
+    "toolcell_tools.workspace": "DeniedWorkspace Entry WorkspaceReader WorkspaceWriter",
     "toolcell.approvals": "ApprovalQueue ApprovalRequest Approved Approver Denied",
-    "toolcell_tools.typed": "TypedTool",
     "toolcell.backends.channel": "LogChannel",
     "toolcell.backends.errors": "BackendError",
     "toolcell.backends.memory": "SQLiteMemory",
@@ -118,45 +172,78 @@ _HOMES = {
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
+    "CHANGING",
+    "KIND_GRANTS",
     "Annotations",
+    "AnyTool",
+    "Approval",
     "ApprovalQueue",
     "ApprovalRequest",
+    "ApprovalRequired",
     "Approved",
     "Approver",
     "Artifact",
+    "AudioBlock",
     "BackendError",
+    "Cached",
     "Cancelled",
     "Capability",
     "CapturedOutput",
     "Channel",
+    "ChannelHandle",
     "Combined",
+    "Completed",
     "Config",
     "ConfigError",
     "ConfigProblem",
+    "Content",
     "Crashed",
+    "Declared",
     "Denied",
+    "DeniedWorkspace",
     "Deny",
+    "DynamicHostOptions",
+    "DynamicHostTool",
+    "DynamicOptions",
+    "DynamicTool",
+    "Entry",
+    "ErrorBase",
     "ExecutionError",
+    "FailureMode",
     "FetchedPage",
+    "Filtered",
     "FunctionToolset",
     "Hook",
     "HostContext",
     "HostNetwork",
+    "HostTool",
+    "HttpHandle",
+    "HttpResponse",
+    "ImageBlock",
     "Journal",
+    "Kind",
+    "Lifetime",
     "LimitExceeded",
+    "LimitedResource",
     "Limits",
     "LogChannel",
     "Mechanism",
+    "MemoryReader",
     "MemoryRecord",
     "MemoryStore",
+    "MemoryWriter",
     "MissingCapability",
     "ModuleToolset",
+    "Mutates",
     "NoNetwork",
     "Overloaded",
     "Pending",
     "PermissionDenied",
     "PermissionTier",
+    "Placement",
     "Policy",
+    "Prefixed",
+    "Prepared",
     "Preview",
     "Profile",
     "ProtectedName",
@@ -166,6 +253,9 @@ __all__ = [
     "PublicWeb",
     "RecentJournal",
     "Record",
+    "Renamed",
+    "Reporter",
+    "ResourceBlock",
     "SQLiteMemory",
     "SandboxReport",
     "SandboxSummary",
@@ -175,8 +265,10 @@ __all__ = [
     "Session",
     "SessionInfo",
     "SessionKind",
+    "Shell",
     "StaticToolset",
     "Supervisor",
+    "TextBlock",
     "TierPolicy",
     "Timeout",
     "Tool",
@@ -187,23 +279,38 @@ __all__ = [
     "ToolError",
     "ToolFailed",
     "ToolFailure",
+    "ToolOptions",
     "ToolResult",
     "ToolcellError",
     "Toolset",
     "ToolsetError",
     "TypedTool",
+    "TypedToolAdapter",
+    "Unencodable",
     "UnknownTool",
     "Usage",
     "UsageError",
     "ValidationError",
+    "Variation",
     "WebClient",
+    "WebHandle",
+    "WithMetadata",
+    "WorkspaceReader",
+    "WorkspaceWriter",
+    "Wrapper",
+    "as_tool",
+    "as_tools",
     "base_tools",
+    "check_foreign_schema",
     "dynamic_host_tool",
     "dynamic_tool",
+    "encode_json",
+    "encode_return",
     "host_tool",
     "is_dynamic",
     "load_config",
     "module_toolset",
+    "parse_error",
     "provider_tool",
     "require",
     "tool",

@@ -123,7 +123,8 @@ class Session:
             config=self.config,
             values=self.values,
         )
-        self._toolbox = Toolbox(supervisor.registry, supervisor.toolsets, self.info)
+        named = supervisor.registry, supervisor.provider_tools
+        self._toolbox = Toolbox(*named, supervisor.toolsets, self.info, self._on_refused)
         self._routes: dict[str, Route] = {}
         self._unchanging: dict[str, Route] = {}  # of calls that are not to change anything
         self._previews: dict[str, Route] = {}
@@ -232,7 +233,8 @@ class Session:
         """The declarations of the tools that this session may use: the supervisor's, then each toolset's, in order.
 
         Toolsets are asked anew: call this before each request to a model. Raises ToolsetError, which names the one that
-        failed, and then the tools of the last time can still be called.
+        failed, and then the tools of the last time can still be called. A module that only cells import and that claims
+        the name of another tool is left out, with an incident in the journal that names both origins.
         """
         self._check_open()
         routes = [self.route(tool) for tool in (await self._toolbox.refresh()).values()]
@@ -482,6 +484,10 @@ class Session:
 
     def in_background(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
         self._supervisor.in_background(function, *args)
+
+    def _on_refused(self, stranger: str, why: str) -> None:
+        _log.warning("%s", printable(why))
+        self.journal.write(Record("incident", self.id, data={"toolset": stranger, "what": why}))
 
     def _check_open(self) -> None:
         if self.closed:

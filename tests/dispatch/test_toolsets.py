@@ -16,6 +16,7 @@ from toolcell import (
     ToolsetError,
     UnknownTool,
     UsageError,
+    provider_tool,
     tool,
 )
 from toolcell_tools.toolsets import FunctionToolset
@@ -140,6 +141,14 @@ async def test_two_tools_of_one_name_are_an_error_that_names_both_origins(superv
     async with supervise([GREET], toolsets=[StaticToolset("other", [other])]) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
         with pytest.raises(ToolsetError, match=r"'greet': .*test_toolsets:greet and .*:part of toolset 'other'"):
+            await session.tools()
+
+
+async def test_a_name_of_a_providers_tool_is_taken_too(supervise: Any, workspace: Path) -> None:
+    search = provider_tool("greet", provider="openai", definition={"type": "web_search"})
+    async with supervise([search], toolsets=[StaticToolset("other", [GREET])]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        with pytest.raises(ToolsetError, match=r"'greet': the provider openai and .*:greet of toolset 'other'"):
             await session.tools()
 
 

@@ -193,7 +193,7 @@ TOOLS: list[Tool[..., Any] | TypedTool[Any]] = [
     tool(speak_and_crash),
     tool(tally, lifetime="session"),
     tool(tally, name="tally_anew"),
-    Typist(),
+    Typist().tool,
 ]
 
 # -- by value ----------------------------------------------------------------------------------------------------------

@@ -5,13 +5,26 @@ import sys
 
 import pytest
 
+import toolcell
 import toolcell_tools
+from toolcell_tools import options, toolsets
 
 
 @pytest.mark.parametrize("name", toolcell_tools.__all__)
 def test_every_public_name_is_there(name: str) -> None:
     assert getattr(toolcell_tools, name) is not None
     assert name in dir(toolcell_tools)
+
+
+@pytest.mark.parametrize("name", toolcell.__all__)
+def test_every_public_name_of_the_runtime_is_there(name: str) -> None:
+    assert getattr(toolcell, name) is getattr(toolcell_tools, name, getattr(toolcell, name))
+
+
+def test_the_runtime_has_every_name_for_authors_of_tools_and_toolsets() -> None:
+    assert set(toolcell_tools.__all__) <= set(toolcell.__all__)
+    assert set(toolsets.__all__) - {"resolve"} <= set(toolcell_tools.__all__)
+    assert set(options.__all__) <= set(toolcell_tools.__all__)
 
 
 def test_importing_the_package_imports_nothing_else() -> None:

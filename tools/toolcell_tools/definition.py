@@ -135,6 +135,11 @@ class Tool(Generic[P, R]):
         return f"{module}:{qualname}"
 
     @property
+    def stranger(self) -> str:
+        """Whose code it is, where nobody here answers for that: such a tool takes no name from any other. Else ""."""
+        return ""
+
+    @property
     def original(self) -> "Tool[P, R]":
         """The tool that this one is a variant of, or itself. A cell that has it runs any of its variants."""
         return self._original or self

@@ -7,6 +7,7 @@ that load nothing but this module, with the grants that it asks for and the user
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -86,6 +87,10 @@ class ModuleTool(DynamicTool):
     @property
     def origin(self) -> str:
         return f"{self.source.module}:{self.attribute}"
+
+    @property
+    def stranger(self) -> str:
+        return f"module {self.source.module!r} in {self.source.directory}"
 
     @property
     def shipment(self) -> Mapping[str, object]:
@@ -190,7 +195,11 @@ class ModuleToolset(Toolset):
             raise ToolsetError(what, self.name) from None
         if len(claims) > MAX_TOOLS:
             raise ToolsetError(f"it has {len(claims):,} tools; at most {MAX_TOOLS} are taken.", self.name)
-        return [ModuleTool(self.source, digest, claim, self._allow) for claim in claims]
+        tools = [ModuleTool(self.source, digest, claim, self._allow) for claim in claims]
+        twice = [name for name, times in Counter(tool.name for tool in tools).items() if times > 1]
+        if twice:
+            raise ToolsetError(f"two of its tools are named {twice[0]!r}. Rename one.", self.name)
+        return tools
 
 
 def module_toolset(

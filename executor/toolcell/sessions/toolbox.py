@@ -1,9 +1,10 @@
 """Which tools a session has: those of the supervisor, and what its toolsets offer to this session."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from toolcell_tools.definition import Tool
+from toolcell_tools.provider import ProviderTool
 from toolcell_tools.session_info import SessionInfo
 from toolcell_tools.toolsets import Toolset, resolve
 
@@ -14,13 +15,24 @@ AnyTool = Tool[..., Any]
 
 class Toolbox:
     """The static tools are always there. Toolsets are asked by `refresh`, before each request to a model; a call finds
-    what the last answer was, and asks once more before a name counts as unknown."""
+    what the last answer was, and asks once more before a name counts as unknown. A stranger's module that claims a name
+    of others is left out, and `on_refused(stranger, why)` hears of it."""
 
-    def __init__(self, static: Mapping[str, AnyTool], toolsets: Sequence[Toolset], session: SessionInfo) -> None:
+    def __init__(
+        self,
+        static: Mapping[str, AnyTool],
+        of_providers: Mapping[str, ProviderTool],
+        toolsets: Sequence[Toolset],
+        session: SessionInfo,
+        on_refused: Callable[[str, str], None],
+    ) -> None:
         self._static = static
+        self._of_providers = of_providers
         self._toolsets = toolsets
         self._session = session
+        self._on_refused = on_refused
         self._offered: dict[str, AnyTool] = {}
+        self._refused: dict[str, str] = {}
 
     @property
     def known(self) -> Mapping[str, AnyTool]:
@@ -30,7 +42,12 @@ class Toolbox:
     async def refresh(self) -> Mapping[str, AnyTool]:
         """Ask every toolset. Raises ToolsetError, and then the last answer stands."""
         if self._toolsets:
-            found = await resolve(self._static.values(), self._toolsets, self._session)
+            refused: dict[str, str] = {}
+            named: list[AnyTool | ProviderTool] = [*self._static.values(), *self._of_providers.values()]
+            found = await resolve(named, self._toolsets, self._session, refused.__setitem__)
+            for stranger, why in refused.items() - self._refused.items():  # once, and not at every request
+                self._on_refused(stranger, why)
+            self._refused = refused
             self._offered = {name: tool for name, tool in found.items() if name not in self._static}
         return self.known
 

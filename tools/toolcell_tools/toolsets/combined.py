@@ -5,13 +5,14 @@ from collections.abc import Iterable, Sequence
 from toolcell_tools.session_info import SessionInfo
 
 from .base import AnyTool, Toolset
-from .resolve import close_all, resolve
+from .resolve import close_all, names_of, offers_of
 
 __all__ = ["Combined"]
 
 
 class Combined(Toolset):
-    """The tools of each toolset, in order; two tools of one name are an error that names both origins."""
+    """The tools of each toolset, in order; two tools of one name are an error that names both origins, but for those of
+    strangers, who lose their tools where the session's are put together."""
 
     def __init__(self, name: str, toolsets: Iterable[Toolset]) -> None:
         self._name = name
@@ -25,7 +26,9 @@ class Combined(Toolset):
         return self._name
 
     async def tools(self, session: SessionInfo) -> Sequence[AnyTool]:
-        return list((await resolve((), self.toolsets, session)).values())
+        offers = await offers_of(self.toolsets, session)
+        names_of(offers, {})
+        return [tool for tool, _origin in offers]
 
     def attach(self, runtime: object) -> None:
         for each in self.toolsets:

@@ -1,6 +1,7 @@
-"""Which tools a session has: the static ones, then each toolset's, in order."""
+"""Which tools a session has: the static ones, then each toolset's, in order; and who holds a name that two claim."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, NoReturn, Protocol
 
 from toolcell_tools.definition import Tool
 from toolcell_tools.failures import ToolDefinitionError
@@ -8,29 +9,87 @@ from toolcell_tools.session_info import SessionInfo
 
 from .base import AnyTool, Toolset, ToolsetError
 
-__all__ = ["close_all", "resolve"]
+__all__ = ["Offer", "close_all", "names_of", "offers_of", "resolve"]
 
 
-async def resolve(static: Iterable[AnyTool], toolsets: Iterable[Toolset], session: SessionInfo) -> dict[str, AnyTool]:
-    """Every tool by its name. ToolsetError names the toolset that failed, or the origins of two tools of one name."""
-    found: dict[str, AnyTool] = {}
-    origins: dict[str, str] = {}
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def origin(self) -> str: ...
 
-    def add(tool: AnyTool, origin: str) -> None:
-        if tool.name in found:
-            raise ToolsetError(
-                f"Two tools are named {tool.name!r}: {origins[tool.name]} and {origin}. Rename one, or wrap its "
-                "toolset: toolset.prefixed('…')."
-            )
-        found[tool.name] = tool
+
+class Offer(NamedTuple):
+    """A tool, and where it comes from, in words."""
+
+    tool: AnyTool
+    origin: str
+
+
+def _raise(_stranger: str, message: str) -> NoReturn:
+    raise ToolsetError(message)
+
+
+async def resolve(
+    static: Iterable[_Named],
+    toolsets: Iterable[Toolset],
+    session: SessionInfo,
+    refuse: Callable[[str, str], None] = _raise,
+) -> dict[str, AnyTool]:
+    """Every tool by its name. ToolsetError names the toolset that failed, or the origins of two tools of one name.
+
+    Where one of the two is a stranger's (`Tool.stranger`), that stranger loses all its tools, whatever the order, and
+    `refuse(stranger, message)` hears why; nobody else does. `static` may hold more than Tools: names that are taken.
+    """
+    known = list(static)
+    offers = [Offer(tool, tool.origin) for tool in known if isinstance(tool, Tool)]
+    offers += await offers_of(toolsets, session)
+    origins = names_of(offers, {each.name: each.origin for each in known if not isinstance(each, Tool)})
+    refused: set[str] = set()
+    strangers: dict[str, list[Offer]] = {}
+    for offer in offers:
+        if offer.tool.stranger:
+            strangers.setdefault(offer.tool.stranger, []).append(offer)
+    for stranger, theirs in strangers.items():
+        claimed = dict(origins)
+        for tool, origin in theirs:
+            if tool.name in claimed:
+                refuse(
+                    stranger, f"All tools of {stranger} are refused. {_clash(tool.name, claimed[tool.name], origin)}"
+                )
+                refused.add(stranger)
+                break
+            claimed[tool.name] = origin
+        else:
+            origins = claimed
+    return {tool.name: tool for tool, _origin in offers if tool.stranger not in refused}
+
+
+async def offers_of(toolsets: Iterable[Toolset], session: SessionInfo) -> list[Offer]:
+    """What each toolset offers, in order."""
+    return [
+        Offer(tool, f"{tool.origin} of toolset {each.name!r}")
+        for each in toolsets
+        for tool in await _asked(each, session)
+    ]
+
+
+def names_of(offers: Iterable[Offer], taken: dict[str, str]) -> dict[str, str]:
+    """The origin of each name that is taken, or that a tool of nobody strange claims. ToolsetError for two of those."""
+    origins = dict(taken)
+    for tool, origin in offers:
+        if tool.stranger:
+            continue
+        if tool.name in origins:
+            raise ToolsetError(_clash(tool.name, origins[tool.name], origin))
         origins[tool.name] = origin
+    return origins
 
-    for tool in static:
-        add(tool, tool.origin)
-    for each in toolsets:
-        for tool in await _asked(each, session):
-            add(tool, f"{tool.origin} of toolset {each.name!r}")
-    return found
+
+def _clash(name: str, first: str, second: str) -> str:
+    return (
+        f"Two tools are named {name!r}: {first} and {second}. Rename one, or wrap its toolset: toolset.prefixed('…')."
+    )
 
 
 async def _asked(toolset: Toolset, session: SessionInfo) -> list[AnyTool]:
