@@ -24,6 +24,12 @@ _LOAD = pytest.StashKey[float]()
 _TAKEN = pytest.StashKey[list[tuple[Figure, Facts]]]()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("toolcell")
+    group.addoption("--rollout-sessions", default=40, type=int, help="Agents of the simulated rollout.")
+    group.addoption("--rollout-turns", default=12, type=int, help="Turns of each of them.")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """The project's addopts disable benchmarks, for the tests' sake; here, only the command line does."""

@@ -22,7 +22,7 @@ from .processes import memory_of
 from .workload import caller, check_whole, echo
 
 PAUSE_S = 0.02
-CALLS = 10  # in a block
+CALLS = 15  # in a block
 
 
 class Forgetful:

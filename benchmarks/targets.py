@@ -20,7 +20,7 @@ class Target:
     """One case of ours, against another case of its figure or by itself.
 
     `times`: ours ÷ the other. `faster`: the other ÷ ours. `over`: ours minus the other, in the figure's unit.
-    `median` and `p99`: ours alone, in the figure's unit. It must be at most `must`; with `faster` and `at_least`, at least.
+    `median`, `p99`: ours alone, in the figure's unit. At most `must`; with `faster` and `at_least`, at least.
     """
 
     figure: str

@@ -3,6 +3,8 @@
 import os
 import select
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import anyio
@@ -12,7 +14,7 @@ import pytest
 from toolcell import Session, Supervisor, ToolResult
 
 from .conftest import Publish
-from .interleave import Block, Case, interleave
+from .interleave import Block, Case, Measured, interleave
 from .peers import NotHere, pebble_timeout
 from .processes import descendants
 from .replay import recorded_time
@@ -21,10 +23,11 @@ from .workload import check_whole, linger
 
 pytestmark = pytest.mark.benchmark(timer=recorded_time)
 
-DEADLINE_S = 0.05
+DEADLINE_S = 0.1
 CHILDREN = 3
 PROCESSES = 1 + 2 * CHILDREN  # of the call: its own, its children, and a child of each
 SAMPLES = 5
+GONE, TOLD = "deadline → every process gone", "deadline → the caller has Timeout"
 PEER = "pebble, schedule(…, timeout=…)"
 
 
@@ -34,26 +37,27 @@ def test_a_deadline_that_passes(publish: Publish) -> None:
 
 async def deadline(rounds: int, workspace: Path) -> Figure:
     absent: dict[str, str] = {}
-    async with Supervisor(tools=[linger]) as supervisor:
-        check_whole(supervisor)
-        session = await supervisor.open_session("main", workspace=workspace)
-        cases = [
-            Case("deadline → every process gone", "ours", ends(session, supervisor, wait_for_all=True)),
-            Case("deadline → the caller has Timeout", "ours", ends(session, supervisor, wait_for_all=False)),
-            Case("a timer of the event loop", "floor", timer),
-        ]
-        try:
-            with pebble_timeout(DEADLINE_S) as sample:
-
-                async def peer() -> list[float]:
-                    return [sample()]
-
-                measured = await interleave([*cases, Case(PEER, "peer", peer)], rounds)
-        except NotHere as reason:
-            absent[PEER] = str(reason)
+    told: list[list[float]] = []
+    with ExitStack() as stack:
+        async with Supervisor(tools=[linger]) as supervisor:
+            check_whole(supervisor)
+            session = await supervisor.open_session("main", workspace=workspace)
+            cases = [Case(GONE, "ours", ends(session, supervisor, told)), Case("a timer of the loop", "floor", timer)]
+            try:
+                cases.append(Case(PEER, "peer", timed_out(stack.enter_context(pebble_timeout(DEADLINE_S)))))
+            except NotHere as reason:
+                absent[PEER] = str(reason)
             measured = await interleave(cases, rounds)
+    measured.insert(1, Measured(TOLD, "ours", told[1:]))  # the first block was for warming up
     title = f"A deadline passes: a tool with {PROCESSES} processes, deaf to SIGTERM"
     return Figure("deadline", title, measured, absent)
+
+
+def timed_out(sample: Callable[[], float]) -> Block:
+    async def block() -> list[float]:
+        return [sample()]
+
+    return block
 
 
 async def timer() -> list[float]:
@@ -65,17 +69,18 @@ async def timer() -> list[float]:
     return taken
 
 
-def ends(session: Session, supervisor: Supervisor, *, wait_for_all: bool) -> Block:
+def ends(session: Session, supervisor: Supervisor, told: list[list[float]]) -> Block:
     async def block() -> list[float]:
-        return [await one(session, supervisor, wait_for_all=wait_for_all) for _ in range(SAMPLES)]
+        both = [await one(session, supervisor) for _ in range(SAMPLES)]
+        told.append([heard for heard, _gone in both])
+        return [gone for _heard, gone in both]
 
     return block
 
 
-async def one(session: Session, supervisor: Supervisor, *, wait_for_all: bool) -> float:
-    """Seconds from the deadline of a call to the end of it, seen by its caller or in its processes."""
+async def one(session: Session, supervisor: Supervisor) -> tuple[float, float]:
+    """Seconds from the deadline of a call until its caller has heard of it, and until its last process has ended."""
     ended: list[float] = []
-    gone: list[float] = []
 
     async def call() -> None:
         result: ToolResult = await session.call("linger", {"children": CHILDREN}, timeout=DEADLINE_S)
@@ -90,12 +95,10 @@ async def one(session: Session, supervisor: Supervisor, *, wait_for_all: bool) -
             await anyio.sleep(0.002)
             pids = processes_of_calls(supervisor)
             assert not ended, "the deadline came before the processes did"
-        if wait_for_all:
-            # In a thread: the loop has the deadline to look after.
-            gone.append(await anyio.to_thread.run_sync(when_ended, pids))
+        gone = await anyio.to_thread.run_sync(when_ended, pids)  # the loop has the deadline to look after
     while any(not cell.free for cell in supervisor.pool.cells.values()):
         await anyio.sleep(0.005)  # swept, and the next standby is there
-    return (gone if wait_for_all else ended)[0] - start - DEADLINE_S
+    return ended[0] - start - DEADLINE_S, gone - start - DEADLINE_S
 
 
 def processes_of_calls(supervisor: Supervisor) -> list[int]:
