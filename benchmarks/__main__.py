@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from .plots import draw
+from .publish import publish as fill
 from .report import Figure
 
 HERE = Path(__file__).parent
@@ -59,6 +60,14 @@ def budget(file: Path) -> None:
 def plots(file: Path, directory: Path) -> None:
     """Draw the plots of a run that was written to FILE."""
     _draw(file, directory)
+
+
+@main.command()
+@click.argument("file", type=click.Path(exists=True, path_type=Path))
+def publish(file: Path) -> None:
+    """Put the verdicts and budgets of a run that was written to FILE into benchmarks/README.md, and draw its plots."""
+    click.echo(f"filled in README.md: {', '.join(fill(json.loads(file.read_text())))}")
+    _draw(file, PLOTS)
 
 
 def _measure(file: Path, options: list[str]) -> int:

@@ -124,20 +124,22 @@ def _verdict(target: Target, figure: Figure, disturbed: Mapping[str, str]) -> Ve
     return Verdict(target, figure.unit, value, word)
 
 
+HEADERS = ("ours", "against", "found", "p10–p90", "must", "moonshot", "verdict")
+
+
 def verdicts(figures: Sequence[Figure], disturbed: Mapping[str, str]) -> str:
     """All verdicts, as a table."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for header in ("ours", "against"):
-        table.add_column(header)
-    for header in ("found", "p10–p90", "must", "moonshot"):
-        table.add_column(header, justify="right", no_wrap=True)
-    table.add_column("verdict")
+    for header in HEADERS:
+        number = header not in ("ours", "against", "verdict")
+        table.add_column(header, justify="right" if number else "left", no_wrap=number)
     for verdict in judge(figures, disturbed):
-        table.add_row(*_row(verdict))
+        table.add_row(*row(verdict))
     return text_of(table)
 
 
-def _row(verdict: Verdict) -> tuple[str, ...]:
+def row(verdict: Verdict) -> tuple[str, ...]:
+    """A verdict as the cells of a row."""
     target = verdict.target
     against = {"faster": f"{target.against}, ÷ ours", "over": f"over {target.against}"}.get(
         target.kind, f"÷ {target.against}" if target.against else target.kind

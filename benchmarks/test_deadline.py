@@ -27,6 +27,7 @@ DEADLINE_S = 0.1
 CHILDREN = 3
 PROCESSES = 1 + 2 * CHILDREN  # of the call: its own, its children, and a child of each
 SAMPLES = 5
+TRIES = 20
 GONE, TOLD = "deadline → every process gone", "deadline → the caller has Timeout"
 PEER = "pebble, schedule(…, timeout=…)"
 
@@ -71,14 +72,23 @@ async def timer() -> list[float]:
 
 def ends(session: Session, supervisor: Supervisor, told: list[list[float]]) -> Block:
     async def block() -> list[float]:
-        both = [await one(session, supervisor) for _ in range(SAMPLES)]
+        both = [await sample(session, supervisor) for _ in range(SAMPLES)]
         told.append([heard for heard, _gone in both])
         return [gone for _heard, gone in both]
 
     return block
 
 
-async def one(session: Session, supervisor: Supervisor) -> tuple[float, float]:
+async def sample(session: Session, supervisor: Supervisor) -> tuple[float, float]:
+    """One call. Where the machine is so busy that the deadline comes before all processes are there, another one."""
+    for _ in range(TRIES):
+        found = await one(session, supervisor)
+        if found is not None:
+            return found
+    raise AssertionError(f"{PROCESSES} processes are not forked within {DEADLINE_S} s here")
+
+
+async def one(session: Session, supervisor: Supervisor) -> tuple[float, float] | None:
     """Seconds from the deadline of a call until its caller has heard of it, and until its last process has ended."""
     ended: list[float] = []
 
@@ -91,14 +101,14 @@ async def one(session: Session, supervisor: Supervisor) -> tuple[float, float]:
         start = time.perf_counter()
         group.start_soon(call)
         pids: list[int] = []
-        while len(pids) < PROCESSES:
+        while len(pids) < PROCESSES and not ended:
             await anyio.sleep(0.002)
             pids = processes_of_calls(supervisor)
-            assert not ended, "the deadline came before the processes did"
-        gone = await anyio.to_thread.run_sync(when_ended, pids)  # the loop has the deadline to look after
+        # In a thread, for the loop has the deadline to look after.
+        gone = 0.0 if ended else await anyio.to_thread.run_sync(when_ended, pids)
     while any(not cell.free for cell in supervisor.pool.cells.values()):
         await anyio.sleep(0.005)  # swept, and the next standby is there
-    return ended[0] - start - DEADLINE_S, gone - start - DEADLINE_S
+    return (ended[0] - start - DEADLINE_S, gone - start - DEADLINE_S) if gone else None
 
 
 def processes_of_calls(supervisor: Supervisor) -> list[int]:
