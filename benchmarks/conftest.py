@@ -1,5 +1,7 @@
-"""Turns benchmarking on for this directory, and prints the figures when the run is over."""
+"""Turns benchmarking on for this directory, and prints the figures and the verdict when the run is over."""
 
+import json
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from functools import partial
@@ -8,24 +10,31 @@ from pathlib import Path
 import anyio
 import pytest
 
-from .machine import Watch
+from .machine import Facts, Watch, load1, machine
 from .replay import Benchmark, play
 from .report import Figure
+from .targets import verdicts
 
 SMOKE_ROUNDS = 2  # with --benchmark-disable: does it still run?
 
 Measure = Callable[[int, Path], Awaitable[Figure]]
 Publish = Callable[[Measure, int], None]
 
-_WATCH = pytest.StashKey[Watch]()
-_FIGURES = pytest.StashKey[list[Figure]]()
+_LOAD = pytest.StashKey[float]()
+_TAKEN = pytest.StashKey[list[tuple[Figure, Facts]]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("toolcell")
+    group.addoption("--rollout-sessions", default=40, type=int, help="Agents of the simulated rollout.")
+    group.addoption("--rollout-turns", default=12, type=int, help="Turns of each of them.")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """The project's addopts disable benchmarks, for the tests' sake; here, only the command line does."""
-    config.stash[_WATCH] = Watch()
-    config.stash[_FIGURES] = []
+    config.stash[_LOAD] = load1()
+    config.stash[_TAKEN] = []
     if "--benchmark-disable" not in config.invocation_params.args:
         config.option.benchmark_disable = False
     config.option.benchmark_quiet = True  # its table compares the figures with each other, which means nothing
@@ -38,27 +47,43 @@ def publish(benchmark: Benchmark, request: pytest.FixtureRequest, tmp_path: Path
 
     def measure_and_publish(measure: Measure, rounds: int) -> None:
         rounds = SMOKE_ROUNDS if benchmark.disabled else rounds
+        watch = None if benchmark.disabled else Watch(request.config.stash[_LOAD])
+        start = time.perf_counter()
         figure = anyio.run(partial(measure, rounds, tmp_path))
-        request.config.stash[_FIGURES].append(figure)
+        taken = time.perf_counter() - start
+        if watch is None:
+            assert str(Figure.from_json(json.loads(json.dumps(figure.to_json()))))
+            return
+        facts = watch.facts()
+        request.config.stash[_TAKEN].append((figure, facts))
         benchmark.extra_info["figure"] = figure.to_json()
-        benchmark.extra_info["machine"] = asdict(request.config.stash[_WATCH].facts())
-        play(benchmark, figure.ours[0].samples)
+        benchmark.extra_info["machine"] = asdict(machine())
+        benchmark.extra_info["beside"] = {**asdict(facts), "disturbed": facts.disturbed}
+        in_seconds = figure.unit == "s" and figure.ours
+        play(benchmark, figure.ours[0].samples if in_seconds else [taken])
 
     return measure_and_publish
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    figures = config.stash[_FIGURES]
-    if not figures:
+    taken = config.stash[_TAKEN]
+    if not taken:
         return
-    facts = config.stash[_WATCH].facts()
-    terminalreporter.section("toolcell benchmarks: times, and how many times as long ours takes")
-    for figure in figures:
+    terminalreporter.section("toolcell benchmarks: what it takes, and how many times as much ours takes")
+    for figure, facts in taken:
         terminalreporter.write_line(f"\n{figure}")
-    terminalreporter.write_line(str(facts))
-    if facts.disturbed:
-        terminalreporter.write_line(
-            f"disturbed: {facts.disturbed}. No verdict: do not quote these numbers.", red=True, bold=True
-        )
+        if facts.disturbed:
+            terminalreporter.write_line(f"disturbed: {facts.disturbed}. No verdict: do not quote this.", red=True)
+    terminalreporter.section("targets")
+    terminalreporter.write_line(verdicts([figure for figure, _facts in taken], _disturbances(taken)))
+    terminalreporter.write_line(str(machine()))
+    terminalreporter.write_line(f"load1 {config.stash[_LOAD]:.2f} before the run")
+    disturbed = sum(bool(facts.disturbed) for _figure, facts in taken)
+    if disturbed:
+        terminalreporter.write_line(f"{disturbed} of {len(taken)} figures are disturbed.", red=True, bold=True)
     else:
         terminalreporter.write_line("undisturbed: the ratios stand, for this machine.")
+
+
+def _disturbances(taken: list[tuple[Figure, Facts]]) -> dict[str, str]:
+    return {figure.key: facts.disturbed for figure, facts in taken if facts.disturbed}

@@ -7,11 +7,12 @@ script of (`python -I floors.py …`): the harness around it, pytest and an even
 import fcntl
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat, starmap
 from types import TracebackType
 from typing import Self
@@ -51,13 +52,29 @@ class Floor:
 
 
 def ping_pong(samples: int, payload_bytes: int, placement: str, pause_s: float = 0.0) -> Floor:
-    """A message to another process and back, over pipes. `placement`: "free", or pinned to "one core", "two cores"."""
+    """A message to another process and back, over a socket pair. `placement`: "free", or pinned: "one core", "two
+    cores"."""
     return Floor(samples, "ping-pong", str(payload_bytes), placement, pause_s=pause_s)
+
+
+def copy_and_back(samples: int, payload_bytes: int) -> Floor:
+    """So many bytes to another process, which has all of them before it sends them back, over a socket pair."""
+    return Floor(samples, "copy", str(payload_bytes))
 
 
 def fork_exit_wait(samples: int, pause_s: float = 0.0) -> Floor:
     """fork, _exit and waitpid of an interpreter that holds what a zygote holds."""
     return Floor(samples, "fork", pause_s=pause_s)
+
+
+def fork_rate(cores: Sequence[int], seconds: float) -> Floor:
+    """How often all these cores together fork, _exit and waitpid such an interpreter in a second."""
+    return Floor(1, "fork rate", ",".join(map(str, cores)), str(seconds))
+
+
+def start_python(samples: int, *program: str) -> Floor:
+    """From the start of `python -I …` to its end."""
+    return Floor(samples, "start", *program)
 
 
 def fork_unshare(samples: int) -> Floor:
@@ -77,16 +94,15 @@ def _start_ping_pong(payload_bytes: int, placement: str) -> Sample:
     cores = sorted(os.sched_getaffinity(0))
     if placement != "free":
         os.sched_setaffinity(0, {cores[-1]})
-    there, here = os.pipe(), os.pipe()
+    near, far = (end.detach() for end in socket.socketpair())
     if os.fork() == 0:
         if placement == "two cores":
             os.sched_setaffinity(0, {cores[0]})  # the same one, where there is no other
-        os.close(there[1])
-        while data := os.read(there[0], 65536):
-            os.write(here[1], data)
+        os.close(near)
+        while data := os.read(far, 65536):
+            os.write(far, data)
         os._exit(0)
-    os.close(there[0])
-    os.close(here[1])
+    os.close(far)
     serial = 0
 
     def sample() -> float:
@@ -94,13 +110,48 @@ def _start_ping_pong(payload_bytes: int, placement: str) -> Sample:
         serial += 1
         payload = b"%0*d" % (payload_bytes, serial)
         start = time.perf_counter()
-        os.write(there[1], payload)
-        reply = os.read(here[0], 65536)
+        os.write(near, payload)
+        reply = os.read(near, 65536)
         taken = time.perf_counter() - start
         assert reply == payload, (reply, payload)
         return taken
 
     return sample
+
+
+def _start_copy(payload_bytes: int) -> Sample:
+    near, far = socket.socketpair()
+    if os.fork() == 0:
+        near.close()
+        buffer = bytearray(payload_bytes)
+        while _receive(far, buffer):
+            far.sendall(buffer)
+        os._exit(0)
+    far.close()
+    payload = os.urandom(1024) * (payload_bytes // 1024)
+    buffer = bytearray(payload_bytes)
+
+    def sample() -> float:
+        buffer[-1:] = b"\0"
+        start = time.perf_counter()
+        near.sendall(payload)
+        whole = _receive(near, buffer)
+        taken = time.perf_counter() - start
+        assert whole and buffer == payload
+        return taken
+
+    return sample
+
+
+def _receive(connection: socket.socket, buffer: bytearray) -> bool:
+    """Fill the buffer; False where the other end was closed."""
+    rest = memoryview(buffer)
+    while rest:
+        got = connection.recv_into(rest)
+        if got == 0:
+            return False
+        rest = rest[got:]
+    return True
 
 
 def _become_like_a_zygote() -> None:
@@ -123,6 +174,44 @@ def _fork() -> float:
     status = os.waitpid(pid, 0)[1]
     taken = time.perf_counter() - start
     assert os.waitstatus_to_exitcode(status) == _FORKED, status
+    return taken
+
+
+def _start_fork_rate(cores: Sequence[int], seconds: float) -> Sample:
+    """A process for each core forks as fast as it can."""
+    pairs = [socket.socketpair() for _ in cores]
+    for core, (near, far) in zip(cores, pairs, strict=True):
+        if os.fork() == 0:
+            near.close()
+            os.sched_setaffinity(0, {core})
+            while far.recv(1):
+                end = time.perf_counter() + seconds
+                count = 0
+                while time.perf_counter() < end:
+                    _fork()
+                    count += 1
+                far.send(b"%d" % count)
+            os._exit(0)
+    for _near, far in pairs:
+        far.close()
+
+    def sample() -> float:
+        start = time.perf_counter()
+        for near, _far in pairs:
+            near.send(b"x")
+        counts = [int(near.recv(20)) for near, _far in pairs]
+        return sum(counts) / (time.perf_counter() - start)
+
+    return sample
+
+
+def _start(program: list[str]) -> float:
+    command = [sys.executable, "-I", *program]
+    start = time.perf_counter()
+    pid = os.posix_spawn(command[0], command, os.environ)
+    status = os.waitpid(pid, 0)[1]
+    taken = time.perf_counter() - start
+    assert status == 0, (command, status)
     return taken
 
 
@@ -175,8 +264,6 @@ def _start_system_calls(name: str, how: str) -> Sample:
 
 
 def _is_refused() -> bool:
-    import socket
-
     try:
         socket.socket().close()
     except OSError:
@@ -189,7 +276,13 @@ def _sampler(kind: str, arguments: list[str]) -> Sample:
         return _start_system_calls(*arguments)
     if kind == "ping-pong":
         return _start_ping_pong(int(arguments[0]), arguments[1])
+    if kind == "copy":
+        return _start_copy(int(arguments[0]))
+    if kind == "start":
+        return lambda: _start(arguments)
     _become_like_a_zygote()
+    if kind == "fork rate":
+        return _start_fork_rate([int(core) for core in arguments[0].split(",")], float(arguments[1]))
     return {"fork": _fork, "unshare": _unshare}[kind]
 
 

@@ -6,6 +6,7 @@ and the median and the spread are those of the rounds' ratios.
 """
 
 import itertools
+import math
 import random
 import statistics
 import time
@@ -26,7 +27,7 @@ _serial = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One thing to measure. `block` gives the seconds of a few samples, after it has checked each reply."""
+    """One thing to measure. `block` gives a few samples, mostly seconds, after it has checked each reply."""
 
     name: str
     role: Role
@@ -35,7 +36,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The raw samples of one case, in seconds, block by block."""
+    """The raw samples of one case, in the unit of its figure, block by block."""
 
     name: str
     role: Role
@@ -82,6 +83,21 @@ def calls(call: Callable[[str], Awaitable[str]], samples: int, pause_s: float = 
     return block
 
 
+def timed(action: Callable[[], object], samples: int = 1, loops: int = 1) -> Block:
+    """A block of timed calls of a function that checks its own work; each sample is the average of `loops`."""
+
+    async def block() -> list[float]:
+        taken: list[float] = []
+        for _ in range(samples):
+            start = time.perf_counter()
+            for _ in range(loops):
+                action()
+            taken.append((time.perf_counter() - start) / loops)
+        return taken
+
+    return block
+
+
 async def interleave(cases: Sequence[Case], rounds: int) -> list[Measured]:
     """Measure every case once to warm it up, then `rounds` times in turns."""
     for case in cases:
@@ -101,6 +117,11 @@ def spread(values: Sequence[float]) -> Spread:
         return Spread(values[0], values[0], values[0])
     tenths = statistics.quantiles(values, n=10, method="inclusive")
     return Spread(statistics.median(values), tenths[0], tenths[-1])
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The smallest value that so many percent of all do not exceed."""
+    return sorted(values)[max(0, math.ceil(len(values) * percent / 100) - 1)]
 
 
 def ratio(ours: Measured, other: Measured) -> Ratio:

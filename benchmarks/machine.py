@@ -2,26 +2,46 @@
 
 import os
 import platform
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 MAX_STEAL_PERCENT = 1.0
+MAX_OTHERS_PERCENT = 6.0  # of all cores; a desktop at rest and the kernel's own threads stay below 3
+SETTLE_S = 0.2  # what the kernel still has to clear away behind a figure: namespaces, cgroups
+LOOK_S = 0.5
 _CPU_STATS = ("/sys/fs/cgroup/cpu.stat", "/sys/fs/cgroup/cpu/cpu.stat")  # cgroup v2, v1
 
 
-def cores() -> int:
+def core_list() -> list[int]:
     """The cores that this process may use."""
-    return len(os.sched_getaffinity(0))
+    return sorted(os.sched_getaffinity(0))
 
 
-def _load1() -> float:
+def cores() -> int:
+    """How many those are."""
+    return len(core_list())
+
+
+def load1() -> float:
+    """The load of the last minute."""
     return os.getloadavg()[0]
 
 
-def _ticks() -> tuple[int, int]:
-    """Clock ticks of all cores since boot: stolen by the hypervisor, and all (proc(5))."""
+def _ticks() -> tuple[int, int, int]:
+    """Clock ticks of all cores since boot: stolen by the hypervisor, at work, and all (proc(5))."""
     fields = [int(ticks) for ticks in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
-    return fields[7], sum(fields)
+    idle, waiting, stolen, every = fields[3], fields[4], fields[7], sum(fields)
+    return stolen, every - idle - waiting - stolen, every
+
+
+def busy_percent() -> float:
+    """How busy all cores are while this process sleeps: the work of others, and of what it has left behind."""
+    time.sleep(SETTLE_S)
+    _stolen, busy_before, before = _ticks()
+    time.sleep(LOOK_S)
+    _stolen, busy, every = _ticks()
+    return 100 * (busy - busy_before) / max(1, every - before)
 
 
 def _throttled() -> int:
@@ -48,30 +68,52 @@ def _model() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """The machine, and what it was busy with between the start and now."""
+class Machine:
+    """What does not change during a run."""
 
     kernel: str
     python: str
     cores: int
     cpu: str
     governor: str
-    load_before: float
-    load_after: float
+
+    def __str__(self) -> str:
+        return (
+            f"Linux {self.kernel} · Python {self.python} · {self.cores} cores of {self.cpu} · governor {self.governor}"
+        )
+
+
+def machine() -> Machine:
+    """This machine."""
+    return Machine(
+        kernel=platform.release(),
+        python=platform.python_version(),
+        cores=cores(),
+        cpu=_model(),
+        governor=_first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "unknown"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What else the machine did while a figure was taken. Percentages are of the time of all cores."""
+
+    load_before_run: float
+    others_before: float
+    others_after: float
     steal_percent: float
     throttled: int
+    cores: int
 
     @property
     def disturbed(self) -> str:
-        """Why nothing can be concluded from this run, or an empty string.
-
-        The load before is others' alone. The one after has our own work in it, about one process that runs at a time.
-        """
+        """Why nothing can be concluded from the figure, or an empty string."""
         reasons: list[str] = []
-        if self.load_before > self.cores / 2:
-            reasons.append(f"load {self.load_before:.2f} before > {self.cores / 2:g}")
-        if self.load_after > self.cores / 2 + 1:
-            reasons.append(f"load {self.load_after:.2f} after > {self.cores / 2 + 1:g}, our own 1 included")
+        if self.load_before_run > self.cores / 2:
+            reasons.append(f"load {self.load_before_run:.2f} before the run > {self.cores / 2:g}")
+        for when, percent in (("before", self.others_before), ("after", self.others_after)):
+            if percent > MAX_OTHERS_PERCENT:
+                reasons.append(f"others used {percent:.0f} % of the cores {when} > {MAX_OTHERS_PERCENT:g} %")
         if self.steal_percent > MAX_STEAL_PERCENT:
             reasons.append(f"steal {self.steal_percent:.1f} % > {MAX_STEAL_PERCENT:g} %")
         if self.throttled:
@@ -80,31 +122,29 @@ class Facts:
 
     def __str__(self) -> str:
         return (
-            f"Linux {self.kernel} · Python {self.python} · {self.cores} cores of {self.cpu} · governor {self.governor}"
-            f"\nload1 {self.load_before:.2f} before, {self.load_after:.2f} after · steal {self.steal_percent:.2f} %"
-            f" · throttled {self.throttled} times"
+            f"load1 {self.load_before_run:.2f} before the run · others {self.others_before:.1f} % before,"
+            f" {self.others_after:.1f} % after · steal {self.steal_percent:.2f} % · throttled {self.throttled} times"
         )
 
 
 @dataclass(slots=True)
 class Watch:
-    """Starts watching the machine when it is made."""
+    """Starts watching the machine when it is made: before a figure. `load_before_run` is for the caller to know, as
+    the figures before this one are in the load of the last minute."""
 
-    load_before: float = field(default_factory=_load1)
-    _ticks_before: tuple[int, int] = field(default_factory=_ticks)
+    load_before_run: float = field(default_factory=load1)
+    _others_before: float = field(default_factory=busy_percent)
+    _ticks_before: tuple[int, int, int] = field(default_factory=_ticks)
     _throttled_before: int = field(default_factory=_throttled)
 
     def facts(self) -> Facts:
         """What there is to say until now."""
-        stolen, every = (now - before for now, before in zip(_ticks(), self._ticks_before, strict=True))
+        stolen, _busy, every = (now - before for now, before in zip(_ticks(), self._ticks_before, strict=True))
         return Facts(
-            kernel=platform.release(),
-            python=platform.python_version(),
-            cores=cores(),
-            cpu=_model(),
-            governor=_first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "unknown"),
-            load_before=self.load_before,
-            load_after=_load1(),
+            load_before_run=self.load_before_run,
+            others_before=self._others_before,
+            others_after=busy_percent(),
             steal_percent=100 * stolen / max(1, every),
             throttled=_throttled() - self._throttled_before,
+            cores=cores(),
         )

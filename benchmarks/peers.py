@@ -1,36 +1,125 @@
 """What one would use instead, each in the best mode that its documentation describes, and checked to do the work."""
 
+import asyncio
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from importlib import import_module
 from multiprocessing import get_context
+from typing import Any
 
 import anyio.to_process
 
 Echo = Callable[[str], Awaitable[str]]
 
-# str gives a str back as it is. Both peers pickle it by name, so that the worker imports nothing for it.
+# str gives a str back as it is. The pools pickle it by name, so that the worker imports nothing for it.
 _ECHO = str
 
 
-@contextmanager
-def process_pool() -> Iterator[Echo]:
-    """`ProcessPoolExecutor.submit(…).result()`: one worker, kept.
+class NotHere(Exception):
+    """The peer cannot be measured on this machine; the message says why."""
 
-    Workers come from a fork server, which is safe beside an event loop; once they run, a call costs the same.
-    """
-    with ProcessPoolExecutor(max_workers=1, mp_context=get_context("forkserver")) as pool:
+
+def _module(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError:
+        raise NotHere(f"{name} is not installed; the extra [bench] has it") from None
+
+
+@contextmanager
+def process_pool(workers: int = 1) -> Iterator[ProcessPoolExecutor]:
+    """A `ProcessPoolExecutor` whose workers have started. They come from a fork server, which is safe beside an event
+    loop; once they run, a call costs the same."""
+    with ProcessPoolExecutor(max_workers=workers, mp_context=get_context("forkserver")) as pool:
+        # Long enough that no worker takes the work of another, which then would not be started.
+        wait([pool.submit(time.sleep, 0.05) for _ in range(2 * workers)])
         assert pool.submit(os.getpid).result() != os.getpid()
+        yield pool
+
+
+@contextmanager
+def awaited_executor(workers: int) -> Iterator[Echo]:
+    """`loop.run_in_executor`, for many calls at once."""
+    with process_pool(workers) as pool:
+
+        async def call(text: str) -> str:
+            return await asyncio.get_running_loop().run_in_executor(pool, _ECHO, text)
+
+        yield call
+
+
+@contextmanager
+def executor() -> Iterator[Echo]:
+    """`ProcessPoolExecutor.submit(…).result()`: one worker, kept."""
+    with process_pool() as pool:
 
         async def call(text: str) -> str:
             return pool.submit(_ECHO, text).result()
 
         yield call
+
+
+@contextmanager
+def multiprocessing_pool() -> Iterator[Echo]:
+    """`multiprocessing.Pool.apply`: one worker, kept."""
+    with get_context("forkserver").Pool(1) as pool:
+
+        async def call(text: str) -> str:
+            return str(pool.apply(_ECHO, (text,)))
+
+        yield call
+
+
+@contextmanager
+def pebble_pool() -> Iterator[Echo]:
+    """`pebble.ProcessPool.schedule(…).result()`: one worker, kept; it can end one that takes too long."""
+    pebble = _module("pebble")
+    with pebble.ProcessPool(max_workers=1, context=get_context("forkserver")) as pool:
+
+        async def call(text: str) -> str:
+            return str(pool.schedule(_ECHO, args=[text]).result())
+
+        yield call
+
+
+@contextmanager
+def loky_executor() -> Iterator[Echo]:
+    """`loky.ProcessPoolExecutor`: one worker, kept; it starts another one where one has crashed."""
+    loky = _module("loky")
+    with loky.ProcessPoolExecutor(max_workers=1) as pool:
+
+        async def call(text: str) -> str:
+            return str(pool.submit(_ECHO, text).result())
+
+        yield call
+
+
+POOLS: Mapping[str, Callable[[], AbstractContextManager[Echo]]] = {
+    "ProcessPoolExecutor": executor,
+    "mp.Pool": multiprocessing_pool,
+    "pebble": pebble_pool,
+    "loky": loky_executor,
+}
+
+
+def enter_pools(stack: ExitStack) -> tuple[dict[str, Echo], dict[str, str]]:
+    """The pools that are here, entered, and why the others are not."""
+    here: dict[str, Echo] = {}
+    absent: dict[str, str] = {}
+    for name, pool in POOLS.items():
+        try:
+            here[name] = stack.enter_context(pool())
+        except NotHere as reason:
+            absent[name] = str(reason)
+    return here, absent
 
 
 async def anyio_process(text: str) -> str:
@@ -46,8 +135,36 @@ def manager_proxy(texts: dict[str, list[str]]) -> Iterator[Callable[[str], list[
         yield proxy.get
 
 
-class NotHere(Exception):
-    """The peer cannot be measured on this machine; the message says why."""
+PRINT = "import sys; sys.stdout.write(sys.argv[1])"
+
+
+async def subprocess_python(text: str) -> str:
+    """`subprocess.run` of a Python that imports nothing and prints the text."""
+    return subprocess.run([sys.executable, "-I", "-c", PRINT, text], capture_output=True, text=True, check=True).stdout
+
+
+@contextmanager
+def sandlock_python() -> Iterator[Echo]:
+    """What `subprocess_python` does, in a sandlock sandbox: Landlock and seccomp, no namespaces."""
+    sandlock = _module("sandlock")
+    python = _base_python()
+    readable = ["/usr", "/lib", "/lib64", "/bin", "/etc", sys.base_prefix]
+    sandbox = sandlock.Sandbox(fs_readable=[path for path in readable if os.path.exists(path)])
+    try:
+        if not sandbox.run([python, "-I", "-c", "pass"]).success:
+            raise NotHere("sandlock does not work here")
+    except sandlock.SandlockError as error:
+        raise NotHere(f"sandlock does not work here: {error}") from error
+
+    async def call(text: str) -> str:
+        return bytes(sandbox.run([python, "-I", "-c", PRINT, text]).stdout).decode()
+
+    yield call
+
+
+def _base_python() -> str:
+    """The base interpreter: no virtual environment to look through, nor one that has a copy of it."""
+    return os.path.join(sys.base_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
 
 
 class Bubblewrap:
@@ -60,7 +177,7 @@ class Bubblewrap:
         path = shutil.which("bwrap")
         if path is None:
             raise NotHere("bwrap is not installed")
-        self.python = os.path.realpath(sys.executable)  # the base interpreter: no virtual environment to look through
+        self.python = _base_python()
         self._command = [path, "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
         self._command += [*_view(), "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--"]
         self._check()
@@ -72,6 +189,11 @@ class Bubblewrap:
         if ended.returncode:
             raise NotHere(f"bwrap does not work here: {ended.stderr.strip()[-80:]}")
         assert ended.stdout.strip() != os.readlink("/proc/self/ns/pid"), "bwrap made no pid namespace"
+
+    async def echo(self, text: str) -> str:
+        """What `subprocess_python` does, inside."""
+        command = [*self._command, self.python, "-I", "-c", PRINT, text]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
     def sample(self, *program: str) -> float:
         """Seconds from the start of bwrap to its end. posix_spawn: `subprocess` would add a millisecond of its own."""
@@ -94,3 +216,39 @@ def _view() -> Sequence[str]:
     if not sys.base_prefix.startswith("/usr"):
         options += ["--ro-bind", sys.base_prefix, sys.base_prefix]
     return options
+
+
+@contextmanager
+def pebble_timeout(seconds: float) -> Iterator[Callable[[], float]]:
+    """How many seconds after its deadline a `pebble` future is over; pebble ends its one process."""
+    pebble = _module("pebble")
+    with pebble.ProcessPool(max_workers=1, context=get_context("forkserver")) as pool:
+        pool.schedule(str).result()
+
+        def sample() -> float:
+            start = time.perf_counter()
+            try:
+                pool.schedule(time.sleep, args=[60], timeout=seconds).result()
+            except TimeoutError:
+                return time.perf_counter() - start - seconds
+            raise AssertionError("pebble let a call go on after its deadline")
+
+        yield sample
+
+
+def executor_crash() -> float:
+    """Seconds from the signal to a worker until a new `ProcessPoolExecutor` has answered: one cannot go on."""
+    context = get_context("forkserver")
+    pool = ProcessPoolExecutor(max_workers=1, mp_context=context)
+    pid = pool.submit(os.getpid).result()
+    future = pool.submit(time.sleep, 60)
+    time.sleep(0.01)
+    start = time.perf_counter()
+    os.kill(pid, signal.SIGSEGV)
+    try:
+        future.result()
+    except BrokenProcessPool:
+        pool.shutdown(wait=False)
+    with ProcessPoolExecutor(max_workers=1, mp_context=context) as pool:
+        assert pool.submit(_ECHO, "after").result() == "after"
+        return time.perf_counter() - start

@@ -2,7 +2,6 @@
 
 import shutil
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from toolcell_sandbox.audit import RACY_NS, ProtectedTree
 from toolcell_sandbox.protected import DEFAULT_PROTECTED
 
 from .conftest import Publish
-from .interleave import Block, Case, interleave
+from .interleave import Case, interleave, timed
 from .replay import recorded_time
 from .report import Figure
 
@@ -41,7 +40,8 @@ async def look(directories: int, rounds: int, workspace: Path) -> Figure:
             Case("the first look", "ours", timed(afresh)),
             Case("rglob", "floor", timed(lambda: sum(1 for _ in root.rglob("*")))),
         ]
-        return Figure(f"6. A look at {directories:,} directories of {FILES} files", await interleave(cases, rounds))
+        title = f"A look for protected names, in {directories:,} directories of {FILES} files"
+        return Figure(f"audit-{directories}", title, await interleave(cases, rounds))
     finally:
         shutil.rmtree(root)
 
@@ -56,12 +56,3 @@ def grow(root: Path, directories: int) -> None:
         for file in range(FILES):
             (inner / f"file_{file}.py").touch()
     time.sleep(2 * RACY_NS / 1e9)
-
-
-def timed(action: Callable[[], object]) -> Block:
-    async def block() -> list[float]:
-        start = time.perf_counter()
-        action()
-        return [time.perf_counter() - start]
-
-    return block

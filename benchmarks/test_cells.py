@@ -47,7 +47,7 @@ async def new_cell(rounds: int, workspace: Path) -> Figure:
                 Case("fork + unshare + fork", "floor", floor.block),
                 *peers,
             ]
-            return Figure("3. A new cell", await interleave(cases, rounds), absent)
+            return Figure("cell", "A new cell", await interleave(cases, rounds), absent)
 
 
 def first_calls(supervisor: Supervisor, workspace: Path) -> Block:

@@ -35,4 +35,6 @@ async def filtered_call(name: str, rounds: int, workspace: Path) -> Figure:
             Case(f"{name}, filtered", "ours", filtered.block),
             Case(f"{name}, without a filter", "floor", free.block),
         ]
-        return Figure(f"5. A filtered system call: {name} ({CALLS[name]})", await interleave(cases, rounds))
+        return Figure(
+            f"filter-{name}", f"A filtered system call: {name} ({CALLS[name]})", await interleave(cases, rounds)
+        )

@@ -45,7 +45,7 @@ async def handle_operation(rounds: int, workspace: Path) -> Figure:
                 Case("ping-pong, free", "floor", free.block),
                 Case("mp.Manager().dict().get", "peer", lookups(get, texts)),
             ]
-            return Figure("4. A handle operation", await interleave(cases, rounds))
+            return Figure("handle", "A handle operation", await interleave(cases, rounds))
 
 
 def searches(session: Session, memory: OneRecord) -> Block:

@@ -4,6 +4,7 @@ Not in the test modules, for pytest rewrites the asserts of those into code that
 """
 
 import os
+import signal
 import time
 from collections.abc import Awaitable, Callable
 from typing import cast
@@ -12,6 +13,7 @@ from toolcell import Capability, MemoryRecord, Session, Supervisor, Tool, ToolCo
 from toolcell_sandbox.mechanisms.namespaces import FLAGS
 
 WHO = "who"  # asks `echo` and `kept` for their pid instead
+HANG = "hang"  # makes them never come back
 
 
 @tool
@@ -21,10 +23,28 @@ def echo(text: str) -> str:
     Args:
         text: What to give back.
     """
+    if text == HANG:
+        time.sleep(3600)
     return str(os.getpid()) if text == WHO else text
 
 
 kept: Tool[..., str] = tool(echo.fn, name="kept", lifetime="session")
+
+
+@tool
+def linger(children: int) -> None:
+    """Fork children that fork in turn, and never come back.
+
+    Args:
+        children: How many.
+    """
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for _ in range(children):
+        if os.fork() == 0:
+            os.fork()
+            break
+    while True:
+        time.sleep(60)
 
 
 @tool(needs={Capability.MEMORY_READ})

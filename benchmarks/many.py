@@ -1,0 +1,120 @@
+"""Ten thousand sessions, a hundred of them active: `python -m benchmarks.many OPEN ACTIVE PARKED ROUNDS DIRECTORY`.
+
+A program of its own, so that what the supervisor's memory grows by is not what another figure has left free. Prints
+JSON: seconds of each opening, seconds of second calls with few and with many sessions open, and bytes.
+"""
+
+import gc
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from toolcell import Session, Supervisor
+
+from .processes import memory_of
+from .workload import caller, check_whole, echo
+
+PAUSE_S = 0.02
+CALLS = 15  # in a block
+
+
+class Forgetful:
+    """A journal that keeps nothing: the one by default fills up to a bound of its own."""
+
+    def write(self, record: object) -> None:
+        pass
+
+
+def _bytes() -> int:
+    gc.collect()
+    return memory_of(os.getpid()).uss
+
+
+class Crowd:
+    def __init__(self, supervisor: Supervisor, directory: Path) -> None:
+        self.supervisor = supervisor
+        self.directory = directory
+        self.number = 0
+        self.opened: list[float] = []
+
+    async def open(self, number: int) -> list[Session]:
+        """So many sessions, each on a workspace of its own that is there already."""
+        directories = [self.directory / str(self.number + each) for each in range(number)]
+        for each in directories:
+            each.mkdir()
+        self.number += number
+        sessions: list[Session] = []
+        for each in directories:
+            start = time.perf_counter()
+            sessions.append(await self.supervisor.open_session("main", workspace=each))
+            self.opened.append(time.perf_counter() - start)
+        return sessions
+
+
+async def second_calls(sessions: Sequence[Session]) -> list[float]:
+    """Of some of these sessions, whose cells are there, each to a standby."""
+    taken: list[float] = []
+    for session in sessions[:CALLS]:
+        await anyio.sleep(PAUSE_S)
+        start = time.perf_counter()
+        assert await caller(session, "echo")("again") == "again"
+        taken.append(time.perf_counter() - start)
+    return taken
+
+
+async def main(open_: int, active: int, parked: int, rounds: int, directory: Path) -> dict[str, Any]:
+    _soft, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a cell takes thirteen
+    async with Supervisor(tools=[echo], max_cells=active, journal=Forgetful()) as supervisor:
+        check_whole(supervisor)
+        crowd = Crowd(supervisor, directory)
+        working = await crowd.open(active)
+        first: list[float] = []
+        for session in working:
+            start = time.perf_counter()
+            assert await caller(session, "echo")("first") == "first"
+            first.append(time.perf_counter() - start)
+        assert len(supervisor.pool.cells) == active
+        few: list[list[float]] = []
+        many: list[list[float]] = []
+        crowd.opened.clear()
+        points = [(float(active), _bytes() / 1024**2)]
+        before, waiting = _bytes(), list[Session]()
+        for step in range(1, 11):
+            waiting += await crowd.open((open_ - active) * step // 10 - len(waiting))
+            points.append((float(active + len(waiting)), _bytes() / 1024**2))
+        never_called = (_bytes() - before) / len(waiting)
+        for number in range(rounds):  # with all open, and with few, in turns
+            many.append(await second_calls(working[number % 10 :]))
+            for session in waiting:
+                await session.close()
+            few.append(await second_calls(working[number % 10 :]))
+            if number < rounds - 1:
+                waiting = await crowd.open(open_ - active)
+        called = await crowd.open(2 * parked)
+        for session in called[:parked]:  # fills what is allocated once
+            assert await caller(session, "echo")("once") == "once"
+        before = _bytes()
+        for session in called[parked:]:
+            assert await caller(session, "echo")("once") == "once"
+        return {
+            "opened": crowd.opened,
+            "first": first,
+            "few": few,
+            "many": many,
+            "never_called": never_called,
+            "called": (_bytes() - before) / parked,
+            "points": points,
+        }
+
+
+if __name__ == "__main__":
+    open_, active, parked, rounds = map(int, sys.argv[1:5])
+    print(json.dumps(anyio.run(main, open_, active, parked, rounds, Path(sys.argv[5]))))

@@ -1,0 +1,82 @@
+"""Fresh calls in a second, on one core and on all, against as many forks as the cores can do."""
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from .conftest import Publish
+from .crowd import Call, only_cores, sessions, throughput
+from .floors import fork_rate
+from .interleave import Block, Case, Measured, interleave, spread
+from .machine import core_list
+from .peers import awaited_executor
+from .replay import recorded_time
+from .report import Curve, Figure
+from .workload import caller, echo, kept
+
+pytestmark = pytest.mark.benchmark(timer=recorded_time)
+
+WINDOW_S = 0.4
+CALLERS = (1, 2, 4, 8)
+
+
+def test_fresh_calls_in_a_second(publish: Publish) -> None:
+    publish(sustained, 10)
+
+
+def test_throughput_over_cores_and_callers(publish: Publish) -> None:
+    publish(scaling, 5)
+
+
+def window(callers: list[Call]) -> Block:
+    async def block() -> list[float]:
+        return [await throughput(callers, WINDOW_S)]
+
+    return block
+
+
+async def sustained(rounds: int, workspace: Path) -> Figure:
+    cores = core_list()
+    number = 2 * len(cores)
+    async with (
+        sessions(echo, number, workspace) as ahead,
+        sessions(echo, number, workspace, standby=0) as demanded,
+    ):
+        with fork_rate(cores, WINDOW_S) as floor:
+            cases = [
+                Case("fresh, forked on demand", "ours", window([caller(each, "echo") for each in demanded])),
+                Case("fresh, standby", "ours", window([caller(each, "echo") for each in ahead])),
+                Case("fork + exit + wait, all cores", "floor", floor.block),
+            ]
+            measured = await interleave(cases, rounds)
+    title = f"Fresh calls in a second: {number} sessions, each with one call under way, on {len(cores)} cores"
+    notes = ["Zygo publishes 981 /s (2 vCPU, Linux 6.8: another machine, so no ratio)."]
+    return Figure("sustained", title, measured, unit="/s", notes=notes)
+
+
+async def scaling(rounds: int, workspace: Path) -> Figure:
+    """Curves of calls in a second over callers, for each number of cores that everything is kept on."""
+    curves: list[Curve] = []
+    measured: list[Measured] = []
+    for cores in ([core_list()[0]], core_list()):
+        where = f"{len(cores)} core{'s' if len(cores) > 1 else ''}"
+        with only_cores(cores), ExitStack() as stack:
+            found: dict[str, list[tuple[float, float]]] = {}
+            for name, tool in (("fresh", echo), ("kept", kept)):
+                async with sessions(tool, max(CALLERS), workspace) as opened:
+                    calls = [caller(each, tool.name) for each in opened]
+                    cases = [Case(f"{name}, {n} callers, {where}", "ours", window(calls[:n])) for n in CALLERS]
+                    taken = await interleave(cases, rounds)
+                found[name] = [(n, spread(each.samples).median) for n, each in zip(CALLERS, taken, strict=True)]
+                measured.append(taken[-1])
+            pool = stack.enter_context(awaited_executor(len(cores)))
+            cases = [Case(f"executor, {n} callers", "peer", window([pool] * n)) for n in CALLERS]
+            taken = await interleave(cases, rounds)
+            found["ProcessPoolExecutor"] = [
+                (n, spread(each.samples).median) for n, each in zip(CALLERS, taken, strict=True)
+            ]
+        for name, points in found.items():
+            role = "peer" if name == "ProcessPoolExecutor" else "ours"
+            curves.append(Curve(f"{name}, {where}", role, "callers", "calls/s", points))
+    return Figure("scaling", "Calls in a second, over cores and callers", measured, unit="/s", curves=curves)

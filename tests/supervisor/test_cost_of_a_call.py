@@ -1,0 +1,117 @@
+"""What a warm call costs, in counts: they are the same on every machine, where times are not. A call may not become
+dearer unnoticed; one that has to raises the number here, and says why. Times are in benchmarks/.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import BuiltinFunctionType, FrameType
+from typing import Any, cast
+
+import anyio
+import pytest
+
+from toolcell import Supervisor, Tool, tool
+
+# 10 % above what was counted on CPython 3.11 with cgroups v1, the most of all kinds of hosts. A timer of the pool that
+# rings within a call adds some thirty function calls, so the cheapest of several calls is what counts.
+SUPERVISOR_CALLS = {"kept": 415, "fresh": 435}
+SUPERVISOR_SYSTEM_CALLS = {"kept": 14, "fresh": 15}
+CELL_CALLS = 175
+CELL_SYSTEM_CALLS = 5
+SYSTEM_CALLS = frozenset(
+    {
+        *("clock_gettime", "close", "fcntl", "fstat", "fstatvfs", "getrlimit", "getrusage", "lseek", "lstat", "open"),
+        *("pidfd_open", "pidfd_send_signal", "pipe2", "poll", "pread", "pwrite", "read", "readlink", "recv", "select"),
+        *("send", "setrlimit", "stat", "statvfs", "write", "writev"),
+    }
+)
+
+
+def fresh(text: str) -> str:
+    """Give the text back.
+
+    Args:
+        text: What to give back.
+    """
+    return text
+
+
+def count_here(text: str) -> list[int]:
+    """Give how many functions this process has called since the last call, and how many system calls were among them.
+
+    Args:
+        text: Not used.
+    """
+    counts: Counter[str] = sys.__dict__.setdefault("counted_calls", Counter())
+    sys.setprofile(None)
+    numbers = [counts.total(), system_calls(counts)]
+    counts.clear()
+    sys.setprofile(counted(counts))
+    return numbers
+
+
+kept: Tool[..., str] = tool(fresh, name="kept", lifetime="session")
+counting: Tool[..., list[int]] = tool(count_here, name="counting", lifetime="session")
+
+
+def counted(counts: Counter[str]) -> Callable[[FrameType, str, Any], None]:
+    def count(frame: FrameType, event: str, called: Any) -> None:
+        if event == "call":
+            counts["(Python)"] += 1
+        elif event == "c_call":
+            counts[cast("BuiltinFunctionType", called).__name__] += 1
+
+    return count
+
+
+async def in_this_process(call: Callable[[], Awaitable[object]]) -> list[Counter[str]]:
+    """What this thread calls for each of several calls, a while apart, so that nothing is left over from the last."""
+    for _ in range(5):
+        await call()
+    found: list[Counter[str]] = []
+    for _ in range(10):
+        await anyio.sleep(0.03)
+        counts: Counter[str] = Counter()
+        sys.setprofile(counted(counts))
+        try:
+            await call()
+        finally:
+            sys.setprofile(None)
+        found.append(counts)
+    return found
+
+
+def system_calls(counts: Counter[str]) -> int:
+    return sum(number for name, number in counts.items() if name in SYSTEM_CALLS)
+
+
+@pytest.mark.parametrize("name", ["kept", "fresh"])
+def test_a_warm_call_takes_no_more_function_and_system_calls_in_the_supervisor(tmp_path: Path, name: str) -> None:
+    async def main() -> list[Counter[str]]:
+        async with Supervisor(tools=[fresh, kept]) as supervisor:
+            session = await supervisor.open_session("main", workspace=tmp_path)
+
+            async def call() -> None:
+                assert (await session.call(name, {"text": "x"})).unwrap() == "x"
+
+            return await in_this_process(call)
+
+    found = anyio.run(main)
+    cheapest = min(found, key=lambda counts: counts.total())
+    assert 0 < cheapest.total() <= SUPERVISOR_CALLS[name], cheapest.most_common(30)
+    fewest = min(found, key=system_calls)
+    assert 0 < system_calls(fewest) <= SUPERVISOR_SYSTEM_CALLS[name], fewest
+
+
+def test_a_warm_call_takes_no_more_function_and_system_calls_in_its_process(tmp_path: Path) -> None:
+    async def main() -> list[list[int]]:
+        async with Supervisor(tools=[counting]) as supervisor:
+            session = await supervisor.open_session("main", workspace=tmp_path)
+            results = [await session.call("counting", {"text": "x"}) for _ in range(10)]
+            return [cast("list[int]", result.unwrap()) for result in results[2:]]
+
+    functions, system = min(anyio.run(main))
+    assert 0 < functions <= CELL_CALLS
+    assert 0 < system <= CELL_SYSTEM_CALLS
