@@ -36,9 +36,15 @@ if TYPE_CHECKING:
         UnknownTool,
         ValidationError,
     )
-    from toolcell_tools.failures import MissingCapability, ProtectedName, ToolDefinitionError, ToolFailure
+    from toolcell_tools.failures import (
+        MissingCapability,
+        ProtectedName,
+        RequestDenied,
+        ToolDefinitionError,
+        ToolFailure,
+    )
     from toolcell_tools.function import tool
-    from toolcell_tools.handles import FetchedPage, MemoryRecord, SearchHit
+    from toolcell_tools.handles import FetchedPage, HttpResponse, MemoryRecord, SearchHit
     from toolcell_tools.host import host_tool
     from toolcell_tools.pending import Pending
     from toolcell_tools.preview import Preview
@@ -58,11 +64,13 @@ if TYPE_CHECKING:
     from .approvals import ApprovalQueue, ApprovalRequest, Approved, Approver, Denied
     from .backends.channel import LogChannel
     from .backends.errors import BackendError
+    from .backends.http.client import BrokeredHttp
     from .backends.memory import SQLiteMemory
-    from .backends.protocols import Channel, MemoryStore, WebClient
+    from .backends.protocols import Channel, HttpClient, HttpReply, HttpRequest, MemoryStore, WebClient
     from .backends.web import PublicWeb
     from .call import ToolCall
     from .config.load import Config, load_config
+    from .credentials import Credential
     from .dispatch.hooks import Deny, Hook
     from .dispatch.policy import Policy, TierPolicy
     from .errors import ConfigError, ConfigProblem, SandboxUnavailableError, ToolcellError, UsageError
@@ -88,9 +96,9 @@ _HOMES = {
         "Cancelled Crashed ExecutionError LimitExceeded Overloaded PermissionDenied ProtocolViolation "
         "SandboxUnavailable Timeout ToolError ToolFailed UnknownTool ValidationError"
     ),
-    "toolcell_tools.failures": "MissingCapability ProtectedName ToolDefinitionError ToolFailure",
+    "toolcell_tools.failures": "MissingCapability ProtectedName RequestDenied ToolDefinitionError ToolFailure",
     "toolcell_tools.function": "tool",
-    "toolcell_tools.handles": "FetchedPage MemoryRecord SearchHit",
+    "toolcell_tools.handles": "FetchedPage HttpResponse MemoryRecord SearchHit",
     "toolcell_tools.host": "host_tool",
     "toolcell_tools.pending": "Pending",
     "toolcell_tools.preview": "Preview",
@@ -102,11 +110,13 @@ _HOMES = {
     "toolcell_tools.typed": "TypedTool",
     "toolcell.backends.channel": "LogChannel",
     "toolcell.backends.errors": "BackendError",
+    "toolcell.backends.http.client": "BrokeredHttp",
     "toolcell.backends.memory": "SQLiteMemory",
-    "toolcell.backends.protocols": "Channel MemoryStore WebClient",
+    "toolcell.backends.protocols": "Channel HttpClient HttpReply HttpRequest MemoryStore WebClient",
     "toolcell.backends.web": "PublicWeb",
     "toolcell.call": "ToolCall",
     "toolcell.config.load": "Config load_config",
+    "toolcell.credentials": "Credential",
     "toolcell.dispatch.hooks": "Deny Hook",
     "toolcell.dispatch.policy": "Policy TierPolicy",
     "toolcell.errors": "ConfigError ConfigProblem SandboxUnavailableError ToolcellError UsageError",
@@ -125,6 +135,7 @@ __all__ = [
     "Approver",
     "Artifact",
     "BackendError",
+    "BrokeredHttp",
     "Cancelled",
     "Capability",
     "CapturedOutput",
@@ -134,6 +145,7 @@ __all__ = [
     "ConfigError",
     "ConfigProblem",
     "Crashed",
+    "Credential",
     "Denied",
     "Deny",
     "ExecutionError",
@@ -142,6 +154,10 @@ __all__ = [
     "Hook",
     "HostContext",
     "HostNetwork",
+    "HttpClient",
+    "HttpReply",
+    "HttpRequest",
+    "HttpResponse",
     "Journal",
     "LimitExceeded",
     "Limits",
@@ -166,6 +182,7 @@ __all__ = [
     "PublicWeb",
     "RecentJournal",
     "Record",
+    "RequestDenied",
     "SQLiteMemory",
     "SandboxReport",
     "SandboxSummary",

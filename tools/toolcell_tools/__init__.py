@@ -31,7 +31,14 @@ if TYPE_CHECKING:
         ValidationError,
         parse_error,
     )
-    from .failures import MissingCapability, ProtectedName, ToolDefinitionError, ToolFailure, Unencodable
+    from .failures import (
+        MissingCapability,
+        ProtectedName,
+        RequestDenied,
+        ToolDefinitionError,
+        ToolFailure,
+        Unencodable,
+    )
     from .function import as_tool, tool
     from .handles import (
         ChannelHandle,
@@ -91,6 +98,7 @@ __all__ = [
     "ProtocolViolation",
     "ProviderTool",
     "Reporter",
+    "RequestDenied",
     "ResourceBlock",
     "SandboxSummary",
     "SandboxUnavailable",
@@ -170,6 +178,7 @@ _HOMES = {
     "parse_error": "errors",
     "MissingCapability": "failures",
     "ProtectedName": "failures",
+    "RequestDenied": "failures",
     "ToolDefinitionError": "failures",
     "ToolFailure": "failures",
     "Unencodable": "failures",
