@@ -41,7 +41,14 @@ if TYPE_CHECKING:
         ValidationError,
         parse_error,
     )
-    from toolcell_tools.failures import MissingCapability, ProtectedName, ToolDefinitionError, ToolFailure, Unencodable
+    from toolcell_tools.failures import (
+        MissingCapability,
+        ProtectedName,
+        RequestDenied,
+        ToolDefinitionError,
+        ToolFailure,
+        Unencodable,
+    )
     from toolcell_tools.foreign import check_foreign_schema
     from toolcell_tools.function import as_tool, tool
     from toolcell_tools.handles import (
@@ -98,11 +105,13 @@ if TYPE_CHECKING:
     from .approvals import ApprovalQueue, ApprovalRequest, Approved, Approver, Denied
     from .backends.channel import LogChannel
     from .backends.errors import BackendError
+    from .backends.http.client import BrokeredHttp
     from .backends.memory import SQLiteMemory
-    from .backends.protocols import Channel, MemoryStore, WebClient
+    from .backends.protocols import Channel, HttpClient, HttpReply, HttpRequest, MemoryStore, WebClient
     from .backends.web import PublicWeb
     from .call import ToolCall
     from .config.load import Config, load_config
+    from .credentials import Credential
     from .dispatch.hooks import Deny, Hook
     from .dispatch.policy import Policy, TierPolicy
     from .errors import ConfigError, ConfigProblem, SandboxUnavailableError, ToolcellError, UsageError
@@ -131,7 +140,9 @@ _HOMES = {
         "PermissionDenied ProtocolViolation SandboxUnavailable Timeout ToolError ToolFailed UnknownTool "
         "ValidationError parse_error"
     ),
-    "toolcell_tools.failures": "MissingCapability ProtectedName ToolDefinitionError ToolFailure Unencodable",
+    "toolcell_tools.failures": (
+        "MissingCapability ProtectedName RequestDenied ToolDefinitionError ToolFailure Unencodable"
+    ),
     "toolcell_tools.foreign": "check_foreign_schema",
     "toolcell_tools.function": "as_tool tool",
     "toolcell_tools.handles": (
@@ -156,11 +167,13 @@ _HOMES = {
     "toolcell.approvals": "ApprovalQueue ApprovalRequest Approved Approver Denied",
     "toolcell.backends.channel": "LogChannel",
     "toolcell.backends.errors": "BackendError",
+    "toolcell.backends.http.client": "BrokeredHttp",
     "toolcell.backends.memory": "SQLiteMemory",
-    "toolcell.backends.protocols": "Channel MemoryStore WebClient",
+    "toolcell.backends.protocols": "Channel HttpClient HttpReply HttpRequest MemoryStore WebClient",
     "toolcell.backends.web": "PublicWeb",
     "toolcell.call": "ToolCall",
     "toolcell.config.load": "Config load_config",
+    "toolcell.credentials": "Credential",
     "toolcell.dispatch.hooks": "Deny Hook",
     "toolcell.dispatch.policy": "Policy TierPolicy",
     "toolcell.errors": "ConfigError ConfigProblem SandboxUnavailableError ToolcellError UsageError",
@@ -185,6 +198,7 @@ __all__ = [
     "Artifact",
     "AudioBlock",
     "BackendError",
+    "BrokeredHttp",
     "Cached",
     "Cancelled",
     "Capability",
@@ -198,6 +212,7 @@ __all__ = [
     "ConfigProblem",
     "Content",
     "Crashed",
+    "Credential",
     "Declared",
     "Denied",
     "DeniedWorkspace",
@@ -217,7 +232,10 @@ __all__ = [
     "HostContext",
     "HostNetwork",
     "HostTool",
+    "HttpClient",
     "HttpHandle",
+    "HttpReply",
+    "HttpRequest",
     "HttpResponse",
     "ImageBlock",
     "Journal",
@@ -255,6 +273,7 @@ __all__ = [
     "Record",
     "Renamed",
     "Reporter",
+    "RequestDenied",
     "ResourceBlock",
     "SQLiteMemory",
     "SandboxReport",

@@ -31,7 +31,7 @@ from toolcell_tools.typed import TypedTool
 from . import session as _session
 from . import supervisor as _supervisor
 from .approvals import Approver
-from .backends.protocols import Channel, MemoryStore, WebClient
+from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from .backends.web import Resolver, resolve_with_system
 from .config import Config
 from .dispatch.policy import Policy
@@ -113,6 +113,7 @@ class Session:
         channel: Channel | None = None,
         memory: MemoryStore | None = None,
         web: WebClient | None = None,
+        http: HttpClient | None = None,
         config: Mapping[str, Any] | None = None,
         profile: Profile | None = None,
     ) -> "Session":
@@ -126,6 +127,7 @@ class Session:
             channel=channel,
             memory=memory,
             web=web,
+            http=http,
             config=config,
             profile=profile,
         )
@@ -158,6 +160,7 @@ class Supervisor:
         max_cells: int | None = None,
         standby: int | None = None,
         config: Config | None = None,
+        http: HttpClient | None = None,
         resolve: Resolver = resolve_with_system,
         quarantine: str | Path | None = None,
         model_bytes: int = FOR_MODEL_BYTES,
@@ -175,6 +178,7 @@ class Supervisor:
             max_cells=max_cells,
             standby=standby,
             config=config,
+            http=http,
             resolve=resolve,
             quarantine=quarantine,
             model_bytes=model_bytes,
@@ -217,6 +221,7 @@ class Supervisor:
         channel: Channel | None = None,
         memory: MemoryStore | None = None,
         web: WebClient | None = None,
+        http: HttpClient | None = None,
         config: Mapping[str, Any] | None = None,
         profile: Profile | None = None,
     ) -> Session:
@@ -232,6 +237,7 @@ class Supervisor:
             channel=channel,
             memory=memory,
             web=web,
+            http=http,
             config=config,
             profile=profile,
         )

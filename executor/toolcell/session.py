@@ -27,7 +27,8 @@ from toolcell_tools.session_info import SessionInfo
 
 from .approvals import Approver
 from .backends.egress import Egress, Gateway
-from .backends.protocols import Channel, MemoryStore, WebClient
+from .backends.http import Requester, Trail
+from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from .call import ToolCall
 from .dispatch.output import OutputSchema
 from .dispatch.pipeline import Repair, dispatch
@@ -46,7 +47,7 @@ from .sessions.protection import Guarded, Watch, overlap
 from .sessions.shipping import content_of
 from .sessions.toolbox import Toolbox
 from .telemetry import Metrics
-from .wire.frames import Field
+from .wire.frames import Field, TooLarge
 from .wire.messages import Log, Progress, Request
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ class Session:
         owns_channel: bool,
         memory: MemoryStore,
         web: WebClient,
+        http: HttpClient,
         config: Mapping[str, Any],
     ) -> None:
         self.id = id
@@ -106,6 +108,7 @@ class Session:
         self.owns_channel = owns_channel
         self.memory = memory
         self.web = web
+        self.http = http
         self.config = dict(config)
         self.values: dict[str, Any] = {}
         self.depth: int = 0 if parent is None else parent.depth + 1
@@ -205,6 +208,7 @@ class Session:
         channel: Channel | None = None,
         memory: MemoryStore | None = None,
         web: WebClient | None = None,
+        http: HttpClient | None = None,
         config: Mapping[str, Any] | None = None,
         profile: Profile | None = None,
     ) -> "Session":
@@ -222,6 +226,7 @@ class Session:
             channel=channel,
             memory=memory or self.memory,
             web=web or self.web,
+            http=http or self.http,
             config=self.config if config is None else config,
             profile=profile,
             parent=self,
@@ -519,7 +524,7 @@ def limits_for(tool: Tool[..., Any], limits: Limits) -> Limits:
 class _Listener:
     """Hears what one call says while it runs."""
 
-    __slots__ = ("_egress", "_on_progress", "_operations", "_route", "_session")
+    __slots__ = ("_egress", "_on_progress", "_operations", "_principal", "_route", "_session", "_trail")
 
     def __init__(self, session: Session, route: Route, on_progress: OnProgress | None) -> None:
         self._session = session
@@ -527,6 +532,8 @@ class _Listener:
         self._on_progress = on_progress
         self._operations: set[anyio.CancelScope] = set()  # handle operations that are under way
         self._egress: Egress | None = None  # made when the call connects to its proxy for the first time
+        self._principal: broker.Principal | None = None  # made when the call asks for something for the first time
+        self._trail: Trail | None = None
 
     def on_progress(self, run: Run, progress: Progress) -> None:
         self._session.tell_progress(self._on_progress, run.call_id, progress.message, progress.fraction)
@@ -546,12 +553,18 @@ class _Listener:
                 ok, value = await self._answer(run, request)
             finally:
                 self._operations.discard(scope)
-            if run.cell is not None:
+            if run.cell is None:
+                return
+            try:
                 run.cell.reply(run, request.request, ok, value)
+            except TooLarge as error:
+                refusal = broker.Refusal("execution", f"The answer is too large for this call: {error}. Ask for less.")
+                run.cell.reply(run, request.request, False, refusal.to_wire())
 
     async def _answer(self, run: Run, request: Request) -> tuple[bool, Field]:
         try:
-            return True, await broker.serve(self._route.table, self._session, request.operation, request.arguments)
+            principal = self._principal or self._new_principal(run)
+            return True, await broker.serve(self._route.table, principal, request.operation, request.arguments)
         except broker.Refusal as refusal:
             if refusal.kind == "permission_denied":
                 data = {"tool": run.tool, "operation": request.operation[:64], "by": "broker"}
@@ -562,21 +575,33 @@ class _Listener:
             failure = broker.Refusal("execution", f"The supervisor could not carry out {request.operation!r}.")
             return False, failure.to_wire()
 
+    def _new_principal(self, run: Run) -> broker.Principal:
+        session = self._session
+        self._trail = Trail(partial(self._record, "http", run))
+        rules = session.profile.http if Capability.HTTP in self._route.grants.given else ()
+        requester = Requester(rules, session.http, self._trail)
+        self._principal = broker.Principal(
+            session.id, session.agent_id, session.channel, session.memory, session.web, requester
+        )
+        return self._principal
+
     def on_connection(self, run: Run, connection: socket) -> bool:
         if self._egress is None:
             policy = self._route.spec.profile.reach
             assert isinstance(policy, ProxyNetwork)  # no other cell has a socket to connect to
-            self._egress = self._session.gateway.egress(policy, partial(self._on_egress, run))
+            self._egress = self._session.gateway.egress(policy, partial(self._record, "egress", run))
         return self._egress.take(connection)
 
-    def _on_egress(self, run: Run, data: dict[str, Any]) -> None:
-        self._session.journal.write(Record("egress", self._session.id, run.call_id, {"tool": run.tool, **data}))
+    def _record(self, kind: str, run: Run, data: dict[str, Any]) -> None:
+        self._session.journal.write(Record(kind, self._session.id, run.call_id, {"tool": run.tool, **data}))
 
     def on_ended(self, run: Run) -> None:
         for scope in self._operations:  # nobody waits for them any more
             scope.cancel()
         if self._egress is not None:
             self._egress.close()
+        if self._trail is not None:
+            self._trail.close()
 
     def on_incident(self, run: Run, what: str) -> None:
         _log.warning("call %s of %s: %s", run.call_id, run.tool, what)

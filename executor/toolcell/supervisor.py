@@ -27,8 +27,9 @@ from toolcell_tools.typed import TypedTool
 from .approvals import Approver
 from .backends.channel import LogChannel
 from .backends.egress import Gateway
+from .backends.http import BrokeredHttp
 from .backends.memory import SQLiteMemory
-from .backends.protocols import Channel, MemoryStore, WebClient
+from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from .backends.web import PublicWeb, Resolver, resolve_with_system
 from .config import Config
 from .dispatch.audit import audit_kept, record_findings
@@ -67,6 +68,8 @@ class Supervisor:
     - `max_cells` bounds the cells at any time; `standby` is how many call processes wait ready in each, 0 or 1 (the
       default).
     - `config`, from `load_config`, gives what is left out of these; what is given here replaces it.
+    - `http` makes the requests of `ctx.http` that the profile's rules allow, with credentials of its own: by default a
+      `BrokeredHttp` with those of `config`.
     - `resolve(host, port)` looks names up for `ProxyNetwork`: blocking, returns addresses.
     - `quarantine` is the directory for protected names that calls have made; by default a new one among the temporary
       files, at the first need.
@@ -91,6 +94,7 @@ class Supervisor:
         max_cells: int | None = None,
         standby: int | None = None,
         config: Config | None = None,
+        http: HttpClient | None = None,
         resolve: Resolver = resolve_with_system,
         quarantine: str | Path | None = None,
         model_bytes: int = FOR_MODEL_BYTES,
@@ -133,6 +137,7 @@ class Supervisor:
         self._validators: WeakKeyDictionary[Tool[..., Any], Validator] = WeakKeyDictionary()
         self._shipments: WeakKeyDictionary[Tool[..., Any], Mapping[str, object]] = WeakKeyDictionary()
         self._output_schemas: WeakKeyDictionary[Tool[..., Any], OutputSchema | None] = WeakKeyDictionary()
+        self._http: HttpClient = _http_of(config) if http is None else http
         self.gateway = Gateway(self.in_background, resolve=resolve, most=default_max_connections())
         self.protection = Protection(None if quarantine is None else os.path.abspath(quarantine))
         self._kept_gone: deque[Cell] = deque()  # with their processes, and not audited yet
@@ -222,13 +227,15 @@ class Supervisor:
         channel: Channel | None = None,
         memory: MemoryStore | None = None,
         web: WebClient | None = None,
+        http: HttpClient | None = None,
         config: Mapping[str, Any] | None = None,
         profile: Profile | None = None,
     ) -> Session:
         """Open a session on a workspace: a directory, which is made if only its parent exists.
 
         Without `channel`, messages go to the log; without `memory`, they are kept in this supervisor's own store, in
-        memory, by agent; without `web`, GET on the public web. `profile` replaces the kind's, for this session only.
+        memory, by agent; without `web`, GET on the public web; without `http`, the supervisor's client makes requests.
+        `profile` replaces the kind's, for this session only.
         """
         return self.new_session(
             SessionKind(kind),
@@ -238,6 +245,7 @@ class Supervisor:
             channel=channel,
             memory=memory,
             web=web,
+            http=http,
             config=config or {},
             profile=profile,
             parent=None,
@@ -265,6 +273,7 @@ class Supervisor:
         channel: Channel | None,
         memory: MemoryStore | None,
         web: WebClient | None,
+        http: HttpClient | None,
         config: Mapping[str, Any],
         profile: Profile | None,
         parent: Session | None,
@@ -300,6 +309,7 @@ class Supervisor:
             owns_channel=channel is not None,
             memory=memory or self._default_memory(),
             web=web or PublicWeb(),
+            http=http or self._http,
             config=config,
         )
         self._sessions[id] = session
@@ -358,6 +368,13 @@ class Supervisor:
         if self._memory is None:
             self._memory = SQLiteMemory()
         return self._memory
+
+
+def _http_of(config: Config | None) -> BrokeredHttp:
+    try:
+        return BrokeredHttp(credentials=None if config is None else config.credentials)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 def _workspace(path: str | Path) -> Path:

@@ -4,6 +4,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
 
+from . import http_rules
 from .limits import Limits
 from .network import HostNetwork, ProxyNetwork
 from .profile import Profile
@@ -13,7 +14,7 @@ BROKERED = {
     "memory.read": "search the memory",
     "memory.write": "store in the memory",
     "web": "GET pages of the public web",
-    "http": "make requests to the hosts that the supervisor lists",
+    "http": "make the HTTP requests that its rules allow",
 }
 """Capabilities that the supervisor carries out for the cell, one request at a time."""
 
@@ -59,6 +60,7 @@ def _lines(profile: Profile) -> Iterator[str]:
     yield from _entry("runs", ["any program that it can read"] if "exec" in grants else ["no program: no execve"])
     yield from _entry("network", [network(profile)])
     yield from _entry("asks for", [text for name, text in BROKERED.items() if name in grants] or ["nothing"])
+    yield from _entry("requests", requests(profile))
     yield from _entry("environment", environment(profile))
     yield from _entry("processes", ["only its own in /proc" if profile.proc else "no /proc"])
     for index, field in enumerate(fields(Limits)):
@@ -88,6 +90,21 @@ def network(profile: Profile) -> str:
         )
     unused = "" if profile.network == reach else "; its network policy counts for nothing without the grant 'net'"
     return f"none: no interface, and no socket can be made{unused}"
+
+
+def requests(profile: Profile) -> list[str]:
+    """Which HTTP requests the supervisor makes for the cell."""
+    if not profile.requests:
+        unused = "; its rules count for nothing without the grant 'http'" if profile.http else ""
+        return [f"none: no host is listed{unused}"]
+    return [_request(rule) for rule in http_rules.rules_of(profile.requests)]
+
+
+def _request(rule: http_rules.HttpRule) -> str:
+    place = str(rule).removesuffix(" private").rpartition(" ")[2]
+    below = " and below" if rule.path else ""
+    methods = " ".join(method for method in http_rules.METHODS if method in rule.methods)
+    return f"{methods} {place}{below}{' (may be a private address)' if rule.private else ''}"
 
 
 def environment(profile: Profile) -> list[str]:

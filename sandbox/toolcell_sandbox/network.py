@@ -85,18 +85,18 @@ class ProxyNetwork:
 
     def patterns(self) -> tuple[Pattern, ...]:
         """Both lists, read."""
-        private = [_read(entry, "allow_private") for entry in self.allow_private]
+        private = [read_pattern(entry, "ProxyNetwork.allow_private") for entry in self.allow_private]
         for entry, pattern in zip(self.allow_private, private, strict=True):
             if pattern.subdomains or pattern.port is None:
                 raise ValueError(
                     f"ProxyNetwork.allow_private has an entry that is not one host and one port: {entry!r}. "
                     "Write each exception out, like '127.0.0.1:8080' or 'packages.internal:443'."
                 )
-        return (*(_read(entry, "allow") for entry in self.allow), *private)
+        return (*(read_pattern(entry, "ProxyNetwork.allow") for entry in self.allow), *private)
 
     def private_pairs(self) -> frozenset[tuple[str, int]]:
         """The (host, port) pairs whose addresses need not be public."""
-        read = (_read(entry, "allow_private") for entry in self.allow_private)
+        read = (read_pattern(entry, "ProxyNetwork.allow_private") for entry in self.allow_private)
         return frozenset((pattern.host, pattern.port) for pattern in read if pattern.port is not None)
 
 
@@ -172,13 +172,13 @@ def from_wire(wire: object) -> Network:
     return HostNetwork() if kind == "host" else NoNetwork()
 
 
-def _read(entry: object, where: str) -> Pattern:
-    """One entry, or ValueError."""
+def read_pattern(entry: object, where: str, examples: str = _EXAMPLES) -> Pattern:
+    """One host of a list, with a port or without, or ValueError, which names the list by `where`."""
     if not isinstance(entry, str):
-        raise ValueError(f"ProxyNetwork.{where} has an entry that is not a string: {entry!r}. {_EXAMPLES}")
+        raise ValueError(f"{where} has an entry that is not a string: {entry!r}. {examples}")
 
     def refused(why: str) -> ValueError:
-        return ValueError(f"ProxyNetwork.{where} has an entry that {why}: {entry!r}. {_EXAMPLES}")
+        return ValueError(f"{where} has an entry that {why}: {entry!r}. {examples}")
 
     if "://" in entry:
         raise refused("is a URL")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from dataclasses import replace as _replace
 from types import MappingProxyType
 
+from . import http_rules
 from .limits import MIB, Limits
 from .network import HostNetwork, Network, NoNetwork, ProxyNetwork, is_narrower, proxy_environment
 from .network import from_wire as network_from_wire
@@ -44,6 +45,9 @@ class Profile:
 
     `grants` are capability values; this package itself reads only "exec" (execve is allowed) and "net", without which
     `network` counts for nothing.
+    `http` are the requests that the supervisor makes for tools with the grant "http", as rules like
+    "GET,POST https://api.example.com/v1" (`toolcell_sandbox.http_rules`); none is made without a rule. No credential is
+    here, for a profile travels to cells.
     `readable` and `writable` are absolute paths bound into the cell at the same place; whatever is not bound is absent.
     `/tmp` is always private to the cell and gone with it.
     `protected` are names that nothing may create or change in a writable path, at any depth, for they run later
@@ -60,6 +64,7 @@ class Profile:
     env: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
     pass_env: tuple[str, ...] = ()
     network: Network = field(default_factory=NoNetwork)
+    http: tuple[str, ...] = ()
     proc: bool = True
     cwd: str = "/tmp"
     follow_links: bool = True
@@ -83,6 +88,9 @@ class Profile:
         if not isinstance(self.network, (NoNetwork, ProxyNetwork, HostNetwork)):  # pyright: ignore[reportUnnecessaryIsInstance]
             wanted = "Pass NoNetwork(), ProxyNetwork(allow=[…]) or HostNetwork()."
             raise ValueError(f"Profile.network is not a network policy: {self.network!r}. {wanted}")
+        if isinstance(self.http, str):
+            raise ValueError(f"Profile.http is not a list of rules: {self.http!r}. Put the one rule in a list.")
+        object.__setattr__(self, "http", tuple(map(str, http_rules.rules_of(self.http))))
         if not self.hostname or len(self.hostname.encode()) > 64:
             raise ValueError(f"Profile.hostname is not of 1 to 64 bytes: {self.hostname!r}. Shorten it.")
         try:
@@ -130,6 +138,7 @@ class Profile:
         writable: Iterable[str] | None = None,
         limits: Limits | None = None,
         network: Network | None = None,
+        http: Iterable[str] | None = None,
         protected: Iterable[str] = (),
     ) -> "Profile":
         """A copy that allows no more: grants are intersected, limits minimised, paths must be covered already, and
@@ -141,10 +150,12 @@ class Profile:
             writable=self.writable if writable is None else tuple(writable),
             limits=self.limits if limits is None else self.limits.narrow(limits),
             network=self.network if network is None else network,
+            http=self.http if http is None else tuple(http),
             protected=(*self.protected, *protected),
         )
         if not narrower.is_narrower_than(self):
             what = "path" if is_narrower(narrower.network, self.network) else "network"
+            what = what if http_rules.is_narrower(narrower.http, self.http) else "rule for HTTP requests"
             raise ValueError(f"Profile.narrow was given a {what} that the profile does not cover. Leave it out.")
         return narrower
 
@@ -159,6 +170,7 @@ class Profile:
             and set(self.pass_env) <= set(other.pass_env)
             and (other.proc or not self.proc)
             and is_narrower(self.reach, other.reach)
+            and http_rules.is_narrower(self.requests, other.requests)
             and set(self.protected) >= set(other.protected)
         )
 
@@ -166,6 +178,11 @@ class Profile:
     def reach(self) -> Network:
         """The network policy that holds: `network` where "net" is granted, else `NoNetwork()`."""
         return self.network if "net" in self.grants else NoNetwork()
+
+    @property
+    def requests(self) -> tuple[str, ...]:
+        """The rules for HTTP requests that hold: `http` where "http" is granted, else none."""
+        return self.http if "http" in self.grants else ()
 
     def environment(self, host: Mapping[str, str]) -> dict[str, str]:
         """The whole environment of a cell: a fixed base, `env`, and those of `host` that `pass_env` names."""
@@ -215,7 +232,7 @@ class Profile:
         values["network"] = network_from_wire(values.get("network", {"kind": "none"}))
         values["limits"] = Limits.from_wire(values["limits"])
         values["grants"] = frozenset(values["grants"])
-        for name in ("readable", "writable", "system", "pass_env", "protected"):
+        for name in ("readable", "writable", "system", "pass_env", "http", "protected"):
             values[name] = tuple(values[name])
         return cls(**values)
 

@@ -190,7 +190,7 @@ async def test_a_gzip_bomb_costs_its_cap_and_no_more(site: Site) -> None:
         (reply(b"x", Content_Encoding="br"), "compressed as 'br'"),
         (reply(b"x", Content_Encoding="gzip, gzip"), "compressed as"),
         (reply(b"\x1f\x8bnot gzip at all", Content_Encoding="gzip"), "damaged"),
-        (raw(b""), "could not be fetched"),
+        (raw(b""), "could not be asked"),
         (raw(b"SSH-2.0-OpenSSH_9\r\n"), "BadStatusLine"),
         (raw(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 200 + b"\r\n"), "HTTPException"),
         (raw(b"HTTP/1.1 200 OK\r\nX: " + b"y" * 70_000 + b"\r\n\r\n"), "LineTooLong"),

@@ -135,6 +135,34 @@ def test_it_explains_the_profiles_that_the_settings_give(
     assert "sesame" not in done.stdout + json.dumps(found)
 
 
+def test_it_says_which_requests_are_made_and_where_their_credentials_are_and_shows_none(
+    cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "key").write_text("sesame-open")
+    settings = tmp_path / "settings.toml"
+    settings.write_text(
+        """
+        [profiles.main]
+        http = ["GET,POST api.example.com/v1"]
+        [supervisor.credentials]
+        "api.example.com" = { value_file = "key", prefix = "Bearer " }
+        "other.example.com" = { header = "X-Key", value_env = "TOOLCELL_TEST_NO_SUCH_KEY" }
+        """
+    )
+    said = cli("doctor", "--config", str(settings)).stdout
+    assert "requests     GET POST https://api.example.com/v1 and below\n" in said
+    assert "requests     none: no host is listed\n" in said
+    assert f"\nRequests to api.example.com carry Authorization, from the file {tmp_path}/key\n" in said
+    missing = "X-Key, from the environment variable TOOLCELL_TEST_NO_SUCH_KEY"
+    assert f"Requests to other.example.com carry {missing}: the environment variable" in said and "is not set" in said
+    found = json.loads(cli("doctor", "--json", "--config", str(settings)).stdout)
+    assert found["profiles"]["main"]["http"] == ["GET,POST https://api.example.com/v1"]
+    assert found["credentials"]["api.example.com"] == [f"Authorization, from the file {tmp_path}/key"]
+    assert "sesame" not in said + json.dumps(found)
+
+
 def test_wrong_settings_are_told_after_what_the_machine_offers_with_status_2(
     cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,7 +26,9 @@ from typing import Any
 import anyio
 
 from toolcell import (
+    BrokeredHttp,
     Capability,
+    Credential,
     Limits,
     Profile,
     RecentJournal,
@@ -436,10 +438,14 @@ async def main(order: dict[str, Any]) -> None:
         os.mkdir(tempfile.tempdir)
         before = Residue.now()
         limits = LIMITS.replace(processes=order["processes"])
-        profiles = {kind: Profile.for_kind(kind.value).replace(limits=limits) for kind in SessionKind}
+        rules = ("GET http://rebind.test",)
+        profiles = {kind: Profile.for_kind(kind.value).replace(limits=limits, http=rules) for kind in SessionKind}
+        key = Credential(value=host.token)
+        http = BrokeredHttp(credentials={"http://rebind.test": key}, resolve=lambda host, port: ["127.0.0.1"])
         async with Supervisor(
             tools.tools.values(),
             profiles=profiles,
+            http=http,
             allow_missing=order["allow"],
             journal=RecentJournal(),
             quarantine=host.stage / "quarantine",

@@ -28,7 +28,7 @@ from toolcell import (
     tool,
 )
 from toolcell.testing import probes
-from toolcell.testing.backends import DictWeb, ListChannel, ListMemory
+from toolcell.testing.backends import DictHttp, DictWeb, ListChannel, ListMemory
 
 pytestmark = pytest.mark.anyio
 C = Capability
@@ -62,6 +62,7 @@ class Stage:
     channel: ListChannel
     memory: ListMemory
     web: DictWeb
+    http: DictHttp
 
     async def attempt(self, session: Session, name: str, target: Any = None, cell: str = "attempt") -> str:
         arguments = {"name": name} if target is None else {"name": name, "target": target}
@@ -80,10 +81,18 @@ async def stage(
     journal = RecentJournal()
     workspace = tmp_path_factory.mktemp("workspace")
     channel, memory, web = ListChannel(), ListMemory(), DictWeb({"https://page.test/": b"a page"})
-    async with Supervisor(tools=tools(), journal=journal) as supervisor:
-        main = await supervisor.open_session("main", workspace=workspace, channel=channel, memory=memory, web=web)
+    http, profile = DictHttp({"GET https://api.test/": b"an answer"}), Profile.for_kind("main")
+    async with Supervisor(tools=tools(), journal=journal, http=http) as supervisor:
+        main = await supervisor.open_session(
+            "main",
+            workspace=workspace,
+            channel=channel,
+            memory=memory,
+            web=web,
+            profile=profile.replace(http=("GET api.test",)),
+        )
         worker = await main.open_child("worker")
-        yield Stage(supervisor, journal, main, worker, workspace, channel, memory, web)
+        yield Stage(supervisor, journal, main, worker, workspace, channel, memory, web, http)
 
 
 @pytest.fixture(autouse=True)
@@ -98,6 +107,7 @@ def files(stage: Stage) -> Iterator[None]:
     stage.memory.records.clear()
     stage.memory.searched.clear()
     stage.web.asked.clear()
+    stage.http.asked.clear()
     yield
 
 
@@ -119,7 +129,7 @@ async def test_a_worker_gets_no_handle_beyond_its_three_capabilities_whatever_a_
 async def test_a_main_session_gets_every_handle_that_the_tool_names(stage: Stage) -> None:
     found = (await stage.main.call("handles")).unwrap()
     there = {name for name, present in found.items() if present}
-    assert there | {"http"} == {"workspace", "writer", "shell", "channel", "memory", "memory_writer", "web", "http"}
+    assert there == {"workspace", "writer", "shell", "channel", "memory", "memory_writer", "web", "http"}
 
 
 @pytest.mark.parametrize(
@@ -154,6 +164,7 @@ OPERATIONS: dict[str, tuple[Capability, dict[str, Any]]] = {
     "memory.store": (C.MEMORY_WRITE, {"text": "forged", "kind": "fact", "tags": []}),
     "web.search": (C.WEB, {"query": "page", "limit": 5}),
     "web.fetch": (C.WEB, {"url": "https://page.test/", "max_bytes": 100}),
+    "http.request": (C.HTTP, {"method": "GET", "url": "https://api.test/"}),
 }
 NO_OPERATIONS = [
     "channel.approve",
@@ -171,6 +182,7 @@ def assert_backends_saw_nothing(stage: Stage) -> None:
     assert stage.channel.sent == []
     assert stage.memory.records == [] and stage.memory.searched == []
     assert stage.web.asked == []
+    assert stage.http.asked == []
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)

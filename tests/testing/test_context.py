@@ -10,18 +10,20 @@ import pytest
 import toolcell.testing
 from toolcell import (
     Capability,
+    HttpReply,
     MemoryRecord,
     MissingCapability,
+    RequestDenied,
     SQLiteMemory,
     ToolContext,
     ToolFailure,
     UsageError,
     tool,
 )
-from toolcell.testing import DictWeb, ListChannel, ListMemory, context
+from toolcell.testing import DictHttp, DictWeb, ListChannel, ListMemory, context
 from toolcell_tools import base_tools
 
-HANDLES = ("writer", "shell", "channel", "memory", "memory_writer", "web")
+HANDLES = ("writer", "shell", "channel", "memory", "memory_writer", "web", "http")
 
 
 @tool(needs={Capability.WRITE})
@@ -96,6 +98,21 @@ def test_backends_remember_what_reached_them() -> None:
     assert ctx.web.fetch("https://example.com/").body == b"a page"
     assert channel.sent == [("hello", "agent/session-1")]
     assert memory.records[0][1].tags == ("colour",) and web.asked == ["https://example.com/"]
+
+
+def test_requests_go_by_the_rules_that_are_given() -> None:
+    http = DictHttp({"GET https://api.example.com/users?n=1": b"[]", "GET https://api.example.com/v1": HttpReply(404)})
+    ctx = context(http=http, http_rules=["GET api.example.com"])
+    assert ctx.http
+    assert ctx.http.request("get", "https://api.example.com/users?n=1", headers={"Accept": "a/b"}).body == b"[]"
+    assert ctx.http.request("GET", "https://api.example.com/v1").status == 404
+    assert http.asked[0].headers == {"accept": "a/b"} and http.asked[0].authorize
+    for method, url in (("POST", "https://api.example.com/"), ("GET", "https://evil.test/")):
+        with pytest.raises(RequestDenied, match="not among the requests"):
+            ctx.http.request(method, url)
+    with pytest.raises(ToolFailure, match="There is no answer"):
+        ctx.http.request("GET", "https://api.example.com/none")
+    assert context("worker").http is None and len(http.asked) == 3
 
 
 def test_the_broker_refuses_as_in_a_call() -> None:

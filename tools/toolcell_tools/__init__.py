@@ -32,7 +32,14 @@ if TYPE_CHECKING:
         ValidationError,
         parse_error,
     )
-    from .failures import MissingCapability, ProtectedName, ToolDefinitionError, ToolFailure, Unencodable
+    from .failures import (
+        MissingCapability,
+        ProtectedName,
+        RequestDenied,
+        ToolDefinitionError,
+        ToolFailure,
+        Unencodable,
+    )
     from .foreign import check_foreign_schema
     from .function import as_tool, tool
     from .handles import (
@@ -144,6 +151,7 @@ __all__ = [
     "ProviderTool",
     "Renamed",
     "Reporter",
+    "RequestDenied",
     "ResourceBlock",
     "SandboxSummary",
     "SandboxUnavailable",
@@ -239,6 +247,7 @@ _HOMES = {
     "parse_error": "errors",
     "MissingCapability": "failures",
     "ProtectedName": "failures",
+    "RequestDenied": "failures",
     "ToolDefinitionError": "failures",
     "ToolFailure": "failures",
     "Unencodable": "failures",

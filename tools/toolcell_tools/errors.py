@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from .capability import Capability, PermissionTier
-from .failures import MissingCapability, ProtectedName, ToolDefinitionError, ToolFailure, Unencodable
+from .failures import MissingCapability, ProtectedName, RequestDenied, ToolDefinitionError, ToolFailure, Unencodable
 
 __all__ = [
     "Cancelled",
@@ -19,6 +19,7 @@ __all__ = [
     "PermissionDenied",
     "ProtectedName",
     "ProtocolViolation",
+    "RequestDenied",
     "SandboxUnavailable",
     "Timeout",
     "ToolDefinitionError",
@@ -60,7 +61,9 @@ class ExecutionError(ErrorBase):
 
 
 class PermissionDenied(ErrorBase):
-    """The call was not allowed: by tier, a missing capability, a protected name, a hook or by whoever approves."""
+    """The call was not allowed: by tier, a missing capability, a protected name, a rule for requests, a hook or by
+    whoever approves.
+    """
 
     kind: Literal["permission_denied"] = "permission_denied"
     tier: PermissionTier | None = None

@@ -2,7 +2,7 @@
 
 from .capability import Capability
 
-__all__ = ["MissingCapability", "ProtectedName", "ToolDefinitionError", "ToolFailure", "Unencodable"]
+__all__ = ["MissingCapability", "ProtectedName", "RequestDenied", "ToolDefinitionError", "ToolFailure", "Unencodable"]
 
 
 class ToolFailure(Exception):
@@ -51,6 +51,12 @@ class ProtectedName(Exception):
 
     def __reduce__(self) -> tuple[type["ProtectedName"], tuple[str, str]]:
         return type(self), (self.path, self.name)
+
+
+class RequestDenied(Exception):
+    """Raised by the HTTP handle for a request that the profile's rules do not allow, or that no tool may make; it
+    becomes PermissionDenied. Nothing was sent, unless the message speaks of a redirect.
+    """
 
 
 class ToolDefinitionError(ValueError):

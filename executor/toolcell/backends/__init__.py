@@ -1,4 +1,4 @@
-"""The outside world as the broker sees it: protocols to implement, and one real default for memory and web.
+"""The outside world as the broker sees it: protocols to implement, and one real default for memory, web and HTTP.
 
 These run in the supervisor's process and are trusted; what they are handed comes from a tool and is not.
 Importing this package loads nothing; each name loads its module on first use.
@@ -9,14 +9,29 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from toolcell.backends.errors import BackendError, NotConfigured, Refused, Unreachable
+    from toolcell.backends.http.client import BrokeredHttp
     from toolcell.backends.memory import SQLiteMemory
-    from toolcell.backends.protocols import Channel, FetchedPage, MemoryRecord, MemoryStore, SearchHit, WebClient
+    from toolcell.backends.protocols import (
+        Channel,
+        FetchedPage,
+        HttpClient,
+        HttpReply,
+        HttpRequest,
+        MemoryRecord,
+        MemoryStore,
+        SearchHit,
+        WebClient,
+    )
     from toolcell.backends.web import PublicWeb
 
 __all__ = [
     "BackendError",
+    "BrokeredHttp",
     "Channel",
     "FetchedPage",
+    "HttpClient",
+    "HttpReply",
+    "HttpRequest",
     "MemoryRecord",
     "MemoryStore",
     "NotConfigured",
@@ -28,9 +43,11 @@ __all__ = [
     "WebClient",
 ]
 
-_MODULES = {"PublicWeb": "web", "SQLiteMemory": "memory"} | dict.fromkeys(
-    ("BackendError", "NotConfigured", "Refused", "Unreachable"), "errors"
-)
+_MODULES = {
+    "BrokeredHttp": "http.client",
+    "PublicWeb": "web",
+    "SQLiteMemory": "memory",
+} | dict.fromkeys(("BackendError", "NotConfigured", "Refused", "Unreachable"), "errors")
 
 
 def __getattr__(name: str) -> object:

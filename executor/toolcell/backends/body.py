@@ -97,4 +97,4 @@ def _decoder(encoding: str | None) -> _Decoder:
         return _Plain()
     if name in {"gzip", "x-gzip", "deflate"}:
         return _Inflate()
-    raise Unreachable(f"The page is compressed as {name[:20]!r}, which is not supported. Use another source.")
+    raise Unreachable(f"The answer is compressed as {name[:20]!r}, which is not supported. Use another source.")

@@ -1,4 +1,4 @@
-"""One GET over one checked address: blocking, with a deadline over all of it and a cap on every byte that is kept."""
+"""One request over one checked address: blocking, with a deadline over all of it and a cap on every byte kept."""
 
 import io
 import socket
@@ -6,7 +6,7 @@ import ssl
 import threading
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from typing import TYPE_CHECKING, cast
@@ -18,26 +18,36 @@ from toolcell.backends.guard import Address, Target
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-__all__ = ["Exchange", "Reply"]
+__all__ = ["REDIRECTS", "Exchange", "Reply"]
 
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _ATTEMPTS = 4  # addresses of one name to try; the deadline is shared out between them
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """`body` is decoded and at most `max_bytes` long; `total_bytes` is its full decoded length where that is known."""
+    """`body` is decoded and at most `max_bytes` long; `total_bytes` is its full decoded length where that is known.
+
+    `location` is where a redirect leads; its body is not read. `headers` are as they came, in order.
+    """
 
     status: int
-    content_type: str
+    headers: tuple[tuple[str, str], ...]
     location: str | None
     body: bytes
     truncated: bool
     total_bytes: int | None
 
+    def header(self, name: str) -> str:
+        """The first header of this name, in lower case; "" where there is none."""
+        return next((value for each, value in self.headers if each.lower() == name), "")
+
 
 class Exchange:
-    """GET `target` from one of `addresses` before `deadline`, a time of `time.monotonic`.
+    """Ask one of `addresses` for `target` before `deadline`, a time of `time.monotonic`; by GET unless `method` says
+    so.
 
+    `headers` go out as they are, beside Host and Connection. `address` is the one that was connected to, once it is.
     For one `run`, in a worker thread; `abort` ends it early from any other. `tls` is called there, for https only.
     """
 
@@ -48,13 +58,18 @@ class Exchange:
         *,
         deadline: float,
         tls: Callable[[], ssl.SSLContext],
-        user_agent: str,
+        headers: Mapping[str, str],
+        method: str = "GET",
+        body: bytes = b"",
     ) -> None:
+        self.address: Address | None = None
         self._target = target
         self._addresses = addresses[:_ATTEMPTS]
         self._deadline = deadline
         self._tls = tls
-        self._user_agent = user_agent
+        self._headers = headers
+        self._method = method
+        self._body = body
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
         self._aborted = False
@@ -77,16 +92,16 @@ class Exchange:
             self._connect()
             if self._target.scheme == "https":
                 self._handshake()
-            return self._get(max_bytes)
+            return self._ask(max_bytes)
         except TimeoutError:
             raise
         except ssl.SSLCertVerificationError as error:
             why = f"The certificate of {host} is not valid: {error.verify_message}. Use another source."
         except zlib.error:
-            why = f"The page from {host} is compressed and damaged. Try again later or use another source."
+            why = f"The answer of {host} is compressed and damaged. Try again later or use another source."
         except (OSError, HTTPException, ValueError) as error:
             reason = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
-            why = f"{host} could not be fetched: {reason[:120]}. Try again later or use another source."
+            why = f"{host} could not be asked: {reason[:120]}. Try again later or use another source."
         finally:
             with self._lock:
                 if self._socket is not None:
@@ -109,6 +124,7 @@ class Exchange:
             sock.settimeout(share)
             try:
                 sock.connect((str(address), self._target.port))
+                self.address = address
                 return
             except OSError:
                 if last:
@@ -125,26 +141,22 @@ class Exchange:
         sock.settimeout(_left(self._deadline))
         sock.do_handshake()
 
-    def _get(self, max_bytes: int) -> Reply:
+    def _ask(self, max_bytes: int) -> Reply:
         assert self._socket is not None
         connection = HTTPConnection(self._target.host, self._target.port)
         connection.sock = cast(socket.socket, _TimedSocket(self._socket, self._deadline))
-        headers = {
-            "Host": self._target.authority,
-            "User-Agent": self._user_agent,
-            "Accept": "*/*",
-            "Accept-Encoding": "gzip, deflate",
-            "Connection": "close",
-        }
-        connection.request("GET", self._target.path, headers=headers)
+        headers = {"Host": self._target.authority, **self._headers, "Connection": "close"}
+        connection.request(self._method, self._target.path, self._body or None, headers)
         with connection.getresponse() as response:
-            location = response.getheader("location") if response.status in {301, 302, 303, 307, 308} else None
+            if response.status < 200:  # 100 is skipped; 101 would be another protocol
+                raise HTTPException
+            got = tuple(response.getheaders())
+            location = response.getheader("location") if response.status in REDIRECTS else None
             if location is not None:
                 location = location.encode("latin-1").decode("utf-8", "replace")  # raw UTF-8 is common
-                return Reply(response.status, "", location, b"", False, None)
+                return Reply(response.status, got, location, b"", False, None)
             body, truncated, total = read_body(response, max_bytes)
-            kind = (response.getheader("content-type") or "")[:256]
-            return Reply(response.status, kind, None, body, truncated, total)
+            return Reply(response.status, got, None, body, truncated, total)
 
 
 def _left(deadline: float) -> float:

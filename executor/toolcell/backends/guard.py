@@ -81,11 +81,13 @@ def parse_url(url: str, *, allowed: Collection[tuple[str, int]] = (), any_port: 
     return Target(parts.scheme, host, port, path + query, literal)
 
 
-def parse_redirect(origin: Target, location: str, *, allowed: Collection[tuple[str, int]] = ()) -> Target:
+def parse_redirect(
+    origin: Target, location: str, *, allowed: Collection[tuple[str, int]] = (), any_port: bool = False
+) -> Target:
     """Read the Location that `origin` answered with, under the same rules as any URL."""
     _check_text(location)  # before `urljoin`, which silently drops tabs and line ends
     try:
-        return parse_url(urljoin(origin.url, location), allowed=allowed)
+        return parse_url(urljoin(origin.url, location), allowed=allowed, any_port=any_port)
     except ValueError:
         raise Refused("The redirect cannot be read. Use another URL.") from None
 

@@ -1,15 +1,27 @@
-"""What a user implements to plug in a channel, a memory or a web client of their own.
+"""What a user implements to plug in a channel, a memory, a web or an HTTP client of their own.
 
 The broker calls these in the supervisor's process, on its event loop: block in a thread, never in the method.
 What they raise as `BackendError` reaches the model as its message; anything else is reported as an internal failure.
 Arguments come from a tool and so from a model: treat every string as hostile.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from toolcell_tools.handles import FetchedPage, MemoryRecord, SearchHit
 
-__all__ = ["Channel", "FetchedPage", "MemoryRecord", "MemoryStore", "SearchHit", "WebClient"]
+__all__ = [
+    "Channel",
+    "FetchedPage",
+    "HttpClient",
+    "HttpReply",
+    "HttpRequest",
+    "MemoryRecord",
+    "MemoryStore",
+    "SearchHit",
+    "WebClient",
+]
 
 
 @runtime_checkable
@@ -44,4 +56,45 @@ class WebClient(Protocol):
 
     async def fetch(self, url: str, *, max_bytes: int) -> FetchedPage:
         """Return the page at `url` after redirects, whatever its status, with at most `max_bytes` of its body."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """One request that the rules of a profile allow. `headers` are the tool's, names in lower case, none of them one
+    that is not a tool's to set.
+
+    Credentials are added if `authorize`: not where a redirect has led to another origin. Without `private`, every
+    address of the host must be public. An answer with a body of more than `max_bytes` is an error.
+    """
+
+    method: str
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    body: bytes = b""
+    private: bool = False
+    authorize: bool = True
+    max_bytes: int = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class HttpReply:
+    """The answer to one request, without a credential in it. `location` is where a redirect leads (301, 302, 303, 307
+    or 308). `address` and `credentials`, the names of the headers that were added, are for the journal.
+    """
+
+    status: int
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
+    location: str | None = None
+    address: str = ""
+    credentials: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class HttpClient(Protocol):
+    """Sends what the broker has checked, with credentials of its own."""
+
+    async def send(self, request: HttpRequest) -> HttpReply:
+        """Send one request and return its answer, a redirect included: whoever asks follows it, or does not."""
         ...

@@ -73,7 +73,7 @@ class PublicWeb:
         self._search_url = search_url
         self._timeout_s = timeout_s
         self._max_redirects = max_redirects
-        self._user_agent = user_agent
+        self._headers = {"User-Agent": user_agent, "Accept": "*/*", "Accept-Encoding": "gzip, deflate"}
         self._resolve = resolve
         self._tls = tls
         self._threads = Threads(_THREADS)
@@ -129,7 +129,7 @@ class PublicWeb:
         else:
             answers = [str(target.literal)]
         addresses = checked_addresses(target, answers, self._allowed)
-        exchange = Exchange(target, addresses, deadline=deadline, tls=self._context, user_agent=self._user_agent)
+        exchange = Exchange(target, addresses, deadline=deadline, tls=self._context, headers=self._headers)
         try:
             return await self._threads.run(partial(exchange.run, max_bytes), abandon=True)
         finally:
@@ -152,7 +152,7 @@ class PublicWeb:
 
 def _page(target: Target, reply: Reply) -> FetchedPage:
     omitted = 0 if not reply.truncated else None if reply.total_bytes is None else reply.total_bytes - len(reply.body)
-    return FetchedPage(target.url, reply.status, reply.content_type, reply.body, omitted)
+    return FetchedPage(target.url, reply.status, reply.header("content-type")[:256], reply.body, omitted)
 
 
 def _hits(body: bytes, limit: int) -> list[SearchHit]:

@@ -11,6 +11,7 @@ from typing import Any, cast
 import click
 
 from toolcell.config import Config, load_config
+from toolcell.credentials import Credential
 from toolcell.errors import ConfigError
 from toolcell_sandbox.network import HostNetwork, NoNetwork
 from toolcell_sandbox.profile import Profile
@@ -77,6 +78,7 @@ def _findings(report: SandboxReport, config: Config | None, kind: str | None) ->
     found["protected_names"] = promises.PROTECTED_NAMES.to_json(report)
     if config is not None:
         found["settings"] = [str(path) for path in config.files]
+        found["credentials"] = {place: [_credential(one) for one in all] for place, all in config.credentials.items()}
         found["profiles"] = {each.value: _shown(config.profiles[each]) for each in _kinds(kind)}
     return found
 
@@ -84,6 +86,16 @@ def _findings(report: SandboxReport, config: Config | None, kind: str | None) ->
 def _shown(profile: Profile) -> dict[str, object]:
     """A profile without the values of its environment, which may be secrets: this goes into bug reports."""
     return {**profile.to_wire(), "env": sorted(profile.env), "explained": profile.explain().splitlines()}
+
+
+def _credential(credential: Credential) -> str:
+    """Which header, from where, and whether it is there; never the secret."""
+    try:
+        credential.read()
+        state = ""
+    except ValueError as error:
+        state = f": {error}"
+    return f"{credential.header}, from {credential.source}{state}"
 
 
 def _kinds(kind: str | None) -> list[SessionKind]:
@@ -124,6 +136,8 @@ def _profile_lines(config: Config, kind: str | None) -> Iterator[str]:
         if profile.reach != NoNetwork():
             what = "is not kept" if isinstance(profile.reach, HostNetwork) else "is kept but for those hosts"
             yield f"  Its profile grants a network: promise 3 {what}."
+    for place, credentials in config.credentials.items():
+        yield f"\nRequests to {place} carry {'; and '.join(map(_credential, credentials))}"
 
 
 def disassembly(*, allow_exec: bool) -> str:

@@ -6,11 +6,12 @@ project's file can be held against the layers below. (pydantic-settings merges f
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
+from toolcell.credentials import Credential
 from toolcell.errors import ConfigError, ConfigProblem
 from toolcell_sandbox.profile import Profile
 from toolcell_sandbox.protected import lifted
@@ -27,13 +28,19 @@ Table = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Settings for a Supervisor: `Supervisor(config=…)`. `files` are those that were read, the lowest first."""
+    """Settings for a Supervisor: `Supervisor(config=…)`. `files` are those that were read, the lowest first.
+
+    `credentials` are by host, for `BrokeredHttp`; they say where a secret is, and never what.
+    """
 
     profiles: Mapping[SessionKind, Profile]
     max_cells: int | None = None
     standby: int = 1
     allow_missing: frozenset[str] = frozenset()
     files: tuple[Path, ...] = ()
+    credentials: Mapping[str, tuple[Credential, ...]] = field(
+        default_factory=lambda: MappingProxyType[str, tuple[Credential, ...]]({})
+    )
 
 
 def load_config(
@@ -107,6 +114,7 @@ def _overlaid(below: Config, source: Source) -> tuple[Config, list[ConfigProblem
         settings.get("standby", below.standby),
         frozenset(settings.get("allow_missing", below.allow_missing)),
         below.files,
+        MappingProxyType({**below.credentials, **_credentials(settings.get("credentials", {}), source)}),
     )
     return config, problems
 
@@ -142,7 +150,7 @@ def _field(profile: Profile, name: str, value: Any, source: Source) -> object:
             return tuple(source.path(path) for path in value)
         case "env":
             return {**profile.env, **value}
-        case "pass_env":
+        case "pass_env" | "http":
             return tuple(value)
         case "protected":
             return _protected(profile.protected, value)
@@ -150,6 +158,22 @@ def _field(profile: Profile, name: str, value: Any, source: Source) -> object:
             return network_of(value)
         case _:
             return value
+
+
+def _credentials(table: Table, source: Source) -> dict[str, tuple[Credential, ...]]:
+    """The credentials of each host; a file with a secret is relative to where the settings stand."""
+    found: dict[str, tuple[Credential, ...]] = {}
+    for place, given in table.items():
+        listed = cast("list[Table]", given if isinstance(given, (list, tuple)) else [given])
+        found[place] = tuple(_credential(each, source) for each in listed)
+    return found
+
+
+def _credential(table: Table, source: Source) -> Credential:
+    values: dict[str, Any] = dict(table)
+    if "value_file" in values:
+        values["value_file"] = source.path(values["value_file"])
+    return Credential(**values)
 
 
 def _protected(below: tuple[str, ...], names: list[str]) -> tuple[str, ...]:

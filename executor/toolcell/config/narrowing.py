@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
 
+from toolcell_sandbox import http_rules
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.network import is_narrower
 from toolcell_sandbox.profile import Profile, is_below
@@ -68,6 +69,13 @@ def _network(old: Profile, new: Profile) -> Iterator[Complaint]:
         yield (), "reaches hosts, or moves more, than the settings below it allow"
 
 
+def _http(old: Profile, new: Profile) -> Iterator[Complaint]:
+    allowed = http_rules.rules_of(old.http)
+    for index, rule in enumerate(http_rules.rules_of(new.http)):
+        if not rule.is_within(allowed):
+            yield (index,), f"allows requests that the settings below it do not: {str(rule)!r}"
+
+
 def _protected(old: Profile, new: Profile) -> Iterator[Complaint]:
     missing = [name for name in old.protected if name not in new.protected]
     if missing:
@@ -92,6 +100,7 @@ _RULES: Mapping[str, Rule] = {
     "system": _system,
     "pass_env": _pass_env,
     "network": _network,
+    "http": _http,
     "protected": _protected,
     "proc": _proc,
 }

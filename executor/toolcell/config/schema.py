@@ -9,6 +9,8 @@ from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any, TypeGuard, cast
 
+from toolcell.credentials import Credential, parse_origin
+from toolcell_sandbox.http_rules import HttpRule
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.network import Network, NoNetwork, ProxyNetwork
 from toolcell_sandbox.network import from_wire as network_from_wire
@@ -190,6 +192,48 @@ def network_of(table: Mapping[str, object]) -> Network:
     return network_from_wire(table)
 
 
+def http_rules(value: object) -> Iterator[Complaint]:
+    """A list of rules, each judged by itself."""
+    wrong = list(texts(value))
+    yield from wrong
+    for index, rule in enumerate(() if wrong else strings(value)):
+        try:
+            HttpRule.parse(rule)
+        except ValueError as error:
+            yield (index,), str(error).removeprefix("Profile.http ")
+
+
+def credentials(value: object) -> Iterator[Complaint]:
+    """By host, one table or a list of them; a secret itself never stands in a settings file."""
+    if not is_table(value):
+        yield (), not_a('a table such as { "api.example.com" = { value_env = "API_TOKEN" } }', value)
+        return
+    for place, given in value.items():
+        try:
+            parse_origin(place)
+        except ValueError as error:
+            yield (place,), str(error)
+        for each in cast("Sequence[object]", given) if isinstance(given, (list, tuple)) else [given]:
+            if not is_table(each):
+                yield (place,), not_a('a table such as { value_env = "API_TOKEN", prefix = "Bearer " }', each)
+                continue
+            wrong = list(_credential(each))
+            yield from (((place, *key), message) for key, message in wrong)
+
+
+def _credential(table: Mapping[str, object]) -> Iterator[Complaint]:
+    if "value" in table:
+        yield ("value",), "is a secret in a file of settings. Name where it is, with value_env or value_file."
+        return
+    wrong = list(complaints(table, dict.fromkeys(CREDENTIAL, text)))
+    yield from wrong
+    if not wrong:
+        try:
+            Credential(**cast("dict[str, Any]", table))
+        except ValueError as error:
+            yield (), str(error)
+
+
 def _anything(value: object) -> Iterator[Complaint]:
     yield from ()
 
@@ -223,16 +267,20 @@ PROFILE: Schema = {
     "env": environment,
     "pass_env": variable_names,
     "network": network,
+    "http": http_rules,
     "proc": flag,
     "hostname": of_profile("hostname", text),
     "protected": names,
 }
 """The fields of Profile but `cwd`, which each call sets."""
 
+CREDENTIAL = ("header", "value_env", "value_file", "prefix", "scheme")
+
 SUPERVISOR: Schema = {
     "max_cells": whole(1),
     "standby": whole(0, 1),
     "allow_missing": one_of("mechanism", frozenset(NAMES)),
+    "credentials": credentials,
 }
 
 FILE: Schema = {"profiles": {kind.value: PROFILE for kind in SessionKind}, "supervisor": SUPERVISOR}
@@ -246,6 +294,8 @@ def wider_than_a_worker(table: Mapping[str, object]) -> Iterator[Complaint]:
             yield ("grants", index), f"a Worker cannot be granted {name!r}. {remedy}"
     if strings(table.get("writable", ())):
         yield ("writable",), f"a Worker writes nowhere. {remedy}"
+    if strings(table.get("http", ())):
+        yield ("http",), f"no requests are made for a Worker. {remedy}"
     policy = table.get("network")
     if is_table(policy) and network_of(policy) != NoNetwork():
         yield ("network",), f"a Worker reaches no network. {remedy}"

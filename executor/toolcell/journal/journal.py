@@ -14,8 +14,10 @@ class Record:
     """One event. `kind` is "call" (a call ended), "denied" (the broker or the dispatcher refused), "quarantined" (what
     a call made of protected names, and where that is now), "incident" (a cell broke the protocol, or a module claimed
     the name of another tool), "egress" (a call's connection through its proxy has ended, or was refused: host, port,
-    allowed, reason, bytes_in, bytes_out), "log" (a tool's own word) or "session" (opened, closed). `data` are its
-    facts, JSON data; a traceback, if there is one, is only here and never in what a model sees. `at` is Unix seconds.
+    allowed, reason, bytes_in, bytes_out), "http" (a request of `ctx.http`, or a redirect that it followed, is over, or
+    was refused: method, scheme, host, port, path, rule, allowed, reason, status, credentials by name, bytes_in,
+    bytes_out), "log" (a tool's own word) or "session" (opened, closed). `data` are its facts, JSON data; a traceback,
+    if there is one, is only here and never in what a model sees. `at` is Unix seconds.
     """
 
     kind: str

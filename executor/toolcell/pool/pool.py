@@ -256,7 +256,7 @@ class Pool:
             raise
         self.cells[id] = cell
         in_userns = spec.key.session_id in self._userns_sessions
-        identity = Identity.for_slot(slot, "userns-root" if in_userns else self.report.mode)
+        identity = Identity.for_slot(slot, "userns-root" if in_userns else None)
         request = {
             "profile": spec.profile.to_wire(),
             "identity": {"mode": identity.mode, "uid": identity.uid, "gid": identity.gid, "slot": identity.slot},

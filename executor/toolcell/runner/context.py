@@ -20,7 +20,7 @@ from .link import Link
 LOG_CHARS = 16_000
 # As the call carries them: plain strings, whose hash costs nothing.
 _READ, _WRITE, _EXEC = Capability.READ.value, Capability.WRITE.value, Capability.EXEC.value
-_CHANNEL, _WEB = Capability.CHANNEL.value, Capability.WEB.value
+_CHANNEL, _WEB, _HTTP = Capability.CHANNEL.value, Capability.WEB.value, Capability.HTTP.value
 _MEMORY_READ, _MEMORY_WRITE = Capability.MEMORY_READ.value, Capability.MEMORY_WRITE.value
 
 
@@ -81,4 +81,5 @@ def build(call: Call, link: Link, protects: Protects) -> ToolContext:
         memory=handles.MemoryReader(link) if _MEMORY_READ in grants else None,
         memory_writer=handles.MemoryWriter(link) if _MEMORY_WRITE in grants else None,
         web=handles.Web(link) if _WEB in grants else None,
+        http=handles.Http(link) if _HTTP in grants else None,
     )

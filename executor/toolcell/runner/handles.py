@@ -4,13 +4,13 @@ There is no secret here and no check that matters: what a forged request may do 
 supervisor.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toolcell.wire.frames import Field
 from toolcell_tools.capability import Capability
-from toolcell_tools.failures import MissingCapability, ToolFailure
-from toolcell_tools.handles import FetchedPage, MemoryRecord, SearchHit
+from toolcell_tools.failures import MissingCapability, RequestDenied, ToolFailure
+from toolcell_tools.handles import FetchedPage, HttpResponse, MemoryRecord, SearchHit
 
 from .link import Link, Refused
 
@@ -38,12 +38,15 @@ _CAPABILITY = {
     "memory.store": Capability.MEMORY_WRITE,
     "web.search": Capability.WEB,
     "web.fetch": Capability.WEB,
+    "http.request": Capability.HTTP,
 }
 
 
 def _raisable(refusal: Refused, operation: str) -> Exception:
     if refusal.kind == "permission_denied":
         return MissingCapability(_CAPABILITY[operation])
+    if refusal.kind == "request_denied":
+        return RequestDenied(str(refusal))
     return ToolFailure(str(refusal), refusal.data or None)
 
 
@@ -93,3 +96,21 @@ class Web(_Brokered):
 
     async def afetch(self, url: str, max_bytes: int = 1_000_000) -> FetchedPage:
         return FetchedPage.from_dict(await self._aask("web.fetch", {"url": url, "max_bytes": max_bytes}))
+
+
+class Http(_Brokered):
+    """`ctx.http`: requests that the session's rules allow, made by the supervisor."""
+
+    def request(
+        self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> HttpResponse:
+        return HttpResponse.from_dict(self._ask("http.request", _request(method, url, headers, body)))
+
+    async def arequest(
+        self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> HttpResponse:
+        return HttpResponse.from_dict(await self._aask("http.request", _request(method, url, headers, body)))
+
+
+def _request(method: str, url: str, headers: Mapping[str, str] | None, body: bytes) -> dict[str, Field]:
+    return {"method": method, "url": url, "headers": dict(headers or {}), "body": body}

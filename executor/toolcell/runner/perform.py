@@ -14,7 +14,7 @@ from toolcell.wire.messages import VALUES_BYTES, Call, Error, Result
 from toolcell_tools.capability import Capability
 from toolcell_tools.context import ToolContext
 from toolcell_tools.encode import encode_json, encode_return
-from toolcell_tools.failures import MissingCapability, ProtectedName, ToolFailure, Unencodable
+from toolcell_tools.failures import MissingCapability, ProtectedName, RequestDenied, ToolFailure, Unencodable
 from toolcell_tools.workspace import Protects
 
 from . import context
@@ -118,7 +118,7 @@ def _failure(seq: int, error: BaseException) -> Error:
     if isinstance(error, MissingCapability):
         capability: Capability = error.capability
         return Error(seq, "permission", _text(str(error)), data | {"capability": str(capability.value)})
-    if isinstance(error, ProtectedName):
+    if isinstance(error, (ProtectedName, RequestDenied)):
         return Error(seq, "permission", _text(str(error)), data)
     said = _text(error)
     message = f"{type(error).__name__}: {said}"[:MESSAGE_CHARS] if said else type(error).__name__

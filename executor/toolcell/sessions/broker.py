@@ -6,9 +6,11 @@ record.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
-from toolcell.backends.errors import BackendError
+from toolcell.backends.errors import BackendError, Refused
+from toolcell.backends.http import Requester
 from toolcell.backends.protocols import Channel, MemoryStore, WebClient
 from toolcell.wire.frames import Field
 from toolcell_tools.capability import Capability
@@ -19,19 +21,18 @@ MAX_HITS = 100
 MAX_FETCH_BYTES = 8 * 1024 * 1024
 
 
-class Principal(Protocol):
-    """The session on whose behalf an operation runs: its backends, and who it is."""
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """On whose behalf the operations of one call run: the session's id and its agent's, its backends, and what makes
+    HTTP requests by its rules.
+    """
 
-    @property
-    def id(self) -> str: ...
-    @property
-    def agent_id(self) -> str: ...
-    @property
-    def channel(self) -> Channel: ...
-    @property
-    def memory(self) -> MemoryStore: ...
-    @property
-    def web(self) -> WebClient: ...
+    id: str
+    agent_id: str
+    channel: Channel
+    memory: MemoryStore
+    web: WebClient
+    http: Requester
 
 
 Arguments = Mapping[str, Field]
@@ -85,12 +86,29 @@ async def _web_fetch(principal: Principal, arguments: Arguments) -> Field:
     return _plain((await principal.web.fetch(url, max_bytes=max_bytes)).to_dict())
 
 
+async def _http_request(principal: Principal, arguments: Arguments) -> Field:
+    headers, body = arguments.get("headers", {}), arguments.get("body", b"")
+    if not isinstance(headers, dict):
+        raise Refusal("execution", "headers must be a mapping of names to strings.")
+    said = {name: value for name, value in headers.items() if isinstance(value, str)}
+    if len(said) != len(headers):
+        raise Refusal("execution", "headers must be a mapping of names to strings.")
+    if not isinstance(body, bytes):
+        raise Refusal("execution", "body must be bytes.")
+    try:
+        answer = await principal.http.request(_text(arguments, "method"), _text(arguments, "url"), said, body)
+    except Refused as error:  # by the rules of the profile: no failure of the tool, and no missing capability
+        raise Refusal("request_denied", str(error)) from error
+    return _plain(answer.to_dict())
+
+
 OPERATIONS: Mapping[str, tuple[Capability, Operation]] = {
     "channel.send": (Capability.CHANNEL, _channel_send),
     "memory.search": (Capability.MEMORY_READ, _memory_search),
     "memory.store": (Capability.MEMORY_WRITE, _memory_store),
     "web.search": (Capability.WEB, _web_search),
     "web.fetch": (Capability.WEB, _web_fetch),
+    "http.request": (Capability.HTTP, _http_request),
 }
 """Every operation there is, and the capability that puts it into a call's table."""
 

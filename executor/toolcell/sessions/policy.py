@@ -10,6 +10,7 @@ from pathlib import Path
 import toolcell
 import toolcell_sandbox
 import toolcell_tools
+from toolcell_sandbox import http_rules
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.network import HostNetwork, Network, NoNetwork, ProxyNetwork, common
 from toolcell_sandbox.profile import Profile, is_below
@@ -54,8 +55,8 @@ def resolved(profile: Profile) -> Profile:
 
 
 def within(profile: Profile, parent: Profile) -> Profile:
-    """A child session's profile: no path, limit, grant, variable or host that its parent's does not have, and each name
-    that is protected there.
+    """A child session's profile: no path, limit, grant, variable, host or rule for requests that its parent's does not
+    have, and each name that is protected there.
     """
     readable = (*parent.readable, *parent.writable, *parent.system)
     return profile.replace(
@@ -66,6 +67,7 @@ def within(profile: Profile, parent: Profile) -> Profile:
         system=tuple(path for path in profile.system if is_below(path, readable)),
         pass_env=tuple(name for name in profile.pass_env if name in parent.pass_env),
         network=common(profile.network, parent.network),
+        http=http_rules.common(profile.http, parent.http),
         proc=profile.proc and parent.proc,
         protected=tuple(dict.fromkeys((*parent.protected, *profile.protected))),
     )
@@ -75,7 +77,8 @@ def confine(profile: Profile, given: Set[Capability], workspace: Path, limits: L
     """The profile of one cell: the session's, with the workspace as far as the grants go, and nothing more.
 
     READ binds the workspace read-only at its real path, WRITE read-write; without either it is not there. The network
-    policy holds where NET is given, and there alone.
+    policy holds where NET is given, and there alone. Rules for requests are not the cell's to know: the supervisor,
+    which makes them, goes by the session's.
     """
     here = str(workspace)
     readable = [*profile.readable, *code_roots()]
@@ -88,6 +91,7 @@ def confine(profile: Profile, given: Set[Capability], workspace: Path, limits: L
     sees_workspace = bool({Capability.READ, Capability.WRITE} & given)
     return profile.replace(
         network=profile.network if Capability.NET in given else NoNetwork(),
+        http=(),
         grants=frozenset(str(capability.value) for capability in given),
         readable=tuple(readable),
         writable=tuple(writable),

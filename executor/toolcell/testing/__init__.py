@@ -11,12 +11,13 @@ from importlib import import_module
 
 TYPE_CHECKING = False  # checkers know this name; a cell that imports a module of probes must not pay for the rest
 if TYPE_CHECKING:
-    from .backends import DictWeb, ListChannel, ListMemory
+    from .backends import DictHttp, DictWeb, ListChannel, ListMemory
     from .contexts import RecordedContext, Recorder, context
     from .residue import Residue
     from .running import run_tool, run_tool_blocking
 
 _HOMES = {
+    "DictHttp": "backends",
     "DictWeb": "backends",
     "ListChannel": "backends",
     "ListMemory": "backends",
@@ -29,6 +30,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "DictHttp",
     "DictWeb",
     "ListChannel",
     "ListMemory",

@@ -1,8 +1,11 @@
-"""A channel, a memory and a web that remember what reached them. For tests of the runtime and of tools alike."""
+"""A channel, a memory, a web and an HTTP client that remember what reached them. For tests of the runtime and of tools
+alike.
+"""
 
 from collections.abc import Callable, Mapping
 
 from toolcell.backends.errors import Unreachable
+from toolcell.backends.protocols import HttpReply, HttpRequest
 from toolcell_tools.handles import FetchedPage, MemoryRecord, SearchHit
 
 
@@ -57,3 +60,21 @@ class DictWeb:
         if body is None:
             raise Unreachable(f"There is no page at {url}.")
         return FetchedPage(url, 200, "text/plain", body[:max_bytes], max(0, len(body) - max_bytes))
+
+
+class DictHttp:
+    """An HttpClient with a few answers, by "METHOD URL"; `asked` holds every request, as the rules let it through.
+
+    An answer is a body, with status 200, or an HttpReply.
+    """
+
+    def __init__(self, answers: Mapping[str, bytes | HttpReply] | None = None) -> None:
+        self.answers = dict(answers or {})
+        self.asked: list[HttpRequest] = []
+
+    async def send(self, request: HttpRequest) -> HttpReply:
+        self.asked.append(request)
+        answer = self.answers.get(f"{request.method} {request.url}")
+        if answer is None:
+            raise Unreachable(f"There is no answer to {request.method} {request.url}.")
+        return HttpReply(200, body=answer) if isinstance(answer, bytes) else answer

@@ -1,6 +1,6 @@
 """A ToolContext for unit tests: no process, no sandbox, and everything else as in a call.
 
-Files and commands are real, below a directory. Channel, memory and web go through the supervisor's own broker to
+Files and commands are real, below a directory. Channel, memory, web and HTTP go through the supervisor's own broker to
 backends that remember. What a session of the kind does not hold is None here too.
 """
 
@@ -17,7 +17,8 @@ from typing import Any, cast
 
 import anyio
 
-from toolcell.backends.protocols import Channel, MemoryStore, WebClient
+from toolcell.backends.http import Requester, Trail
+from toolcell.backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from toolcell.errors import UsageError
 from toolcell.runner import handles
 from toolcell.runner.link import Link, Refused
@@ -30,7 +31,7 @@ from toolcell_tools.definition import Tool
 from toolcell_tools.shell import Shell
 from toolcell_tools.workspace import DeniedWorkspace, WorkspaceReader, WorkspaceWriter
 
-from .backends import DictWeb, ListChannel, ListMemory
+from .backends import DictHttp, DictWeb, ListChannel, ListMemory
 
 __all__ = ["RecordedContext", "Recorder", "context"]
 
@@ -80,6 +81,8 @@ def context(
     channel: Channel | None = None,
     memory: MemoryStore | None = None,
     web: WebClient | None = None,
+    http: HttpClient | None = None,
+    http_rules: Iterable[str] = (),
     config: dict[str, Any] | None = None,
     values: dict[str, Any] | None = None,
     deadline_s: float = 30.0,
@@ -89,9 +92,10 @@ def context(
 
     `tool` narrows the handles to what that tool needs and uses, as a real call does; without it every handle that the
     kind can hold is there. `grants` are the session's, if fewer. Without `workspace` there is an empty directory, which
-    goes with the context. Without backends there are a ListChannel, a ListMemory and an empty DictWeb; pass your own to
-    look into them afterwards. `deadline_s` is in seconds from now.
-    Raises UsageError for a grant that the kind cannot hold, and for a need of `tool` that the session does not.
+    goes with the context. Without backends there are a ListChannel, a ListMemory, an empty DictWeb and an empty
+    DictHttp; pass your own to look into them afterwards. `http_rules` are what a profile has in `http`. `deadline_s` is
+    in seconds from now. Raises UsageError for a grant that the kind cannot hold, and for a need of `tool` that the
+    session does not.
     """
     kind = SessionKind(kind)
     given = _grants(kind, grants, tool)
@@ -100,7 +104,9 @@ def context(
         workspace = tempfile.mkdtemp(prefix="toolcell-test-")
         weakref.finalize(recorder, shutil.rmtree, workspace, ignore_errors=True)
     root = Path(workspace).resolve(strict=True)
-    session = _Session(channel or ListChannel(), memory or ListMemory(), web or DictWeb())
+    session = _Session(
+        channel or ListChannel(), memory or ListMemory(), web or DictWeb(), http or DictHttp(), tuple(http_rules)
+    )
     link = cast("Link", _InProcess(session, broker.table_for(given)))
     return RecordedContext(
         recorder,
@@ -120,6 +126,7 @@ def context(
         memory=handles.MemoryReader(link) if Capability.MEMORY_READ in given else None,
         memory_writer=handles.MemoryWriter(link) if Capability.MEMORY_WRITE in given else None,
         web=handles.Web(link) if Capability.WEB in given else None,
+        http=handles.Http(link) if Capability.HTTP in given else None,
     )
 
 
@@ -149,8 +156,19 @@ class _Session:
     channel: Channel
     memory: MemoryStore
     web: WebClient
+    http: HttpClient
+    http_rules: tuple[str, ...]
     id: str = "session-1"
     agent_id: str = "agent"
+
+    def principal(self) -> broker.Principal:
+        """For one request, in whichever event loop it runs."""
+        requester = Requester(self.http_rules, self.http, Trail(_unrecorded))
+        return broker.Principal(self.id, self.agent_id, self.channel, self.memory, self.web, requester)
+
+
+def _unrecorded(record: dict[str, Any]) -> None:
+    """There is no journal."""
 
 
 class _InProcess:
@@ -167,6 +185,6 @@ class _InProcess:
 
     async def arequest(self, operation: str, arguments: dict[str, Field]) -> Field:
         try:
-            return await broker.serve(self._table, self._session, operation, arguments)
+            return await broker.serve(self._table, self._session.principal(), operation, arguments)
         except broker.Refusal as refusal:
             raise Refused(refusal.kind, str(refusal), refusal.data) from None

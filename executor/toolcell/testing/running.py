@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from toolcell import blocking
-from toolcell.backends.protocols import Channel, MemoryStore, WebClient
+from toolcell.backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from toolcell.session import OnProgress
 from toolcell.supervisor import Supervisor
 from toolcell_sandbox.profile import Profile
@@ -16,7 +16,7 @@ from toolcell_tools.definition import Tool
 from toolcell_tools.function import as_tool
 from toolcell_tools.result import ToolResult
 
-from .backends import DictWeb, ListChannel, ListMemory
+from .backends import DictHttp, DictWeb, ListChannel, ListMemory
 
 __all__ = ["run_tool", "run_tool_blocking"]
 
@@ -32,6 +32,7 @@ async def run_tool(
     channel: Channel | None = None,
     memory: MemoryStore | None = None,
     web: WebClient | None = None,
+    http: HttpClient | None = None,
     config: Mapping[str, Any] | None = None,
     allow_missing: Iterable[str] = (),
     on_progress: OnProgress | None = None,
@@ -39,8 +40,9 @@ async def run_tool(
     """Call one tool, or plain function, once, in a supervisor, a session and a cell of its own; on asyncio and trio.
 
     Nothing of them is left afterwards, nor of the workspace where none is given. Backends are in memory if left out:
-    the web is empty. `timeout` is in seconds. Whatever the tool does is in the result; SandboxUnavailableError is
-    raised where this machine cannot run cells, and says what is missing and how to mend it.
+    the web and HTTP are empty, and `profile` says which requests may be made. `timeout` is in seconds. Whatever the
+    tool does is in the result; SandboxUnavailableError is raised where this machine cannot run cells, and says what is
+    missing and how to mend it.
     """
     tool = as_tool(tool)
     with _directory(workspace) as root:
@@ -51,6 +53,7 @@ async def run_tool(
                 channel=channel or ListChannel(),
                 memory=memory or ListMemory(),
                 web=web or DictWeb(),
+                http=http or DictHttp(),
                 config=config,
                 profile=profile,
             )
@@ -68,6 +71,7 @@ def run_tool_blocking(
     channel: Channel | None = None,
     memory: MemoryStore | None = None,
     web: WebClient | None = None,
+    http: HttpClient | None = None,
     config: Mapping[str, Any] | None = None,
     allow_missing: Iterable[str] = (),
     on_progress: Callable[[str, float | None], None] | None = None,
@@ -84,6 +88,7 @@ def run_tool_blocking(
             channel=channel or ListChannel(),
             memory=memory or ListMemory(),
             web=web or DictWeb(),
+            http=http or DictHttp(),
             config=config,
             profile=profile,
         )

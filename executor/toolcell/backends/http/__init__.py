@@ -1,0 +1,11 @@
+"""HTTP requests for tools: checked against the rules of the session's profile, sent with credentials that no cell sees.
+
+`requester` decides what is sent and follows redirects; `client` sends one request to one host; `redaction` takes what
+it added out of the answer.
+"""
+
+from toolcell.backends.http.client import BrokeredHttp
+from toolcell.backends.http.requester import Requester
+from toolcell.backends.http.trail import Trail
+
+__all__ = ["BrokeredHttp", "Requester", "Trail"]

@@ -1,0 +1,153 @@
+"""The default HTTP client: one request to one host, with the credentials that the supervisor holds for it."""
+
+import ssl
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import anyio
+
+from toolcell.backends.errors import Refused, Unreachable
+from toolcell.backends.exchange import Exchange, Reply
+from toolcell.backends.guard import Address, Target, checked_addresses, parse_url
+from toolcell.backends.http.redaction import Redaction, headers_for
+from toolcell.backends.http.rules import ANSWER_HEADER_BYTES
+from toolcell.backends.protocols import HttpReply, HttpRequest
+from toolcell.backends.threads import Threads
+from toolcell.backends.web import Resolver, resolve_with_system
+from toolcell.credentials import Credential, Origin, parse_origin
+
+__all__ = ["BrokeredHttp"]
+
+_THREADS = 64
+
+
+class BrokeredHttp:
+    """Sends requests and adds credentials; implements `HttpClient`. Safe to share between tasks and sessions.
+
+    `credentials` has for each host what goes with every request to it: one Credential, or several. A host is written
+    "api.example.com", "api.example.com:8443" or "http://127.0.0.1:8080"; it is https if it does not say, and no
+    credential goes to another scheme, host or port. Which requests are made at all is for the rules of the profile.
+    `timeout_s` covers one request, from name lookup to last byte; the end of the call ends it sooner.
+    `resolve(host, port)` is blocking and returns addresses; `tls` is for a private authority.
+    ValueError for a host that is not one, and for a credential that is not there.
+    """
+
+    def __init__(
+        self,
+        *,
+        credentials: Mapping[str, Credential | Sequence[Credential]] | None = None,
+        timeout_s: float = 30.0,
+        user_agent: str = "toolcell/0.1",
+        resolve: Resolver = resolve_with_system,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        if not timeout_s > 0:
+            raise ValueError("timeout_s must be above zero.")
+        if not (user_agent.isascii() and user_agent.isprintable()):
+            raise ValueError("user_agent goes into a header as it is: use printable ASCII only.")
+        self._credentials: dict[Origin, tuple[Credential, ...]] = {}
+        for place, given in (credentials or {}).items():
+            listed = (given,) if isinstance(given, Credential) else tuple(given)
+            names = [credential.header.lower() for credential in listed]
+            if len(set(names)) != len(names):
+                raise ValueError(f"Two credentials for {place!r} are in one header. A header is sent once.")
+            for credential in listed:
+                try:
+                    credential.read()
+                except ValueError as error:
+                    raise ValueError(f"The credential for {place!r} is not there: {error}") from None
+            self._credentials[parse_origin(place)] = listed
+        self._timeout_s = timeout_s
+        self._headers = {"user-agent": user_agent, "accept": "*/*"}
+        self._resolve = resolve
+        self._tls = tls
+        self._threads = Threads(_THREADS)
+
+    def __repr__(self) -> str:
+        places = ", ".join(f"{scheme}://{host}:{port}" for scheme, host, port in self._credentials)
+        return f"<BrokeredHttp credentials for: {places or 'no host'}>"
+
+    async def send(self, request: HttpRequest) -> HttpReply:
+        """Send one request and return its answer, a redirect included. Raise `Refused` for an address that is not
+        allowed, `NotConfigured` for a credential that has gone, `Unreachable` for the rest: an answer that is too
+        large, breaks off or comes too late is none.
+        """
+        deadline = time.monotonic() + self._timeout_s
+        target = parse_url(request.url, any_port=True)
+        credentials = self._credentials.get((target.scheme, target.host, target.port), ()) if request.authorize else ()
+        own, redaction = await self._threads.run(partial(headers_for, credentials, target.host))
+        taken = next((name for name in request.headers if name.replace("_", "-") in own), None)
+        if taken is not None:
+            raise Refused(f"The header {taken!r} is not a tool's to set: the supervisor sets it. Leave it out.")
+        headers = {**self._headers, **request.headers, "accept-encoding": "gzip, deflate", **own}
+        try:
+            with anyio.fail_after(self._timeout_s):
+                addresses = _checked(request, target, await self._addresses(target))
+                exchange = Exchange(
+                    target,
+                    addresses,
+                    deadline=deadline,
+                    tls=self._context,
+                    headers=headers,
+                    method=request.method,
+                    body=request.body,
+                )
+                try:
+                    reply = await self._threads.run(partial(exchange.run, request.max_bytes), abandon=True)
+                finally:
+                    exchange.abort()  # where the caller was cancelled, the thread is still in there
+        except TimeoutError:
+            raise Unreachable(
+                f"{target.host} did not answer within {self._timeout_s:g} s. It may have done what it was asked: try "
+                "again later if twice does no harm."
+            ) from None
+        _require_whole(target, reply, request.max_bytes)
+        return _redacted(reply, redaction, str(exchange.address), tuple(own))
+
+    def _context(self) -> ssl.SSLContext:
+        if self._tls is None:
+            self._tls = ssl.create_default_context()  # reads every authority of the system: once, in a thread
+        return self._tls
+
+    async def _addresses(self, target: Target) -> list[str]:
+        if target.literal is not None:
+            return [str(target.literal)]
+        try:
+            return await self._threads.run(partial(self._lookup, target), abandon=True)
+        except (OSError, UnicodeError):
+            raise Unreachable(f"The host {target.host} was not found. Check its spelling.") from None
+
+    def _lookup(self, target: Target) -> list[str]:
+        return list(self._resolve(target.host, target.port))
+
+
+def _checked(request: HttpRequest, target: Target, answers: list[str]) -> list[Address]:
+    if request.private:
+        return checked_addresses(target, answers, {(target.host, target.port)})
+    try:
+        return checked_addresses(target, answers, ())
+    except Refused:
+        place = f"{request.method} {target.scheme}://{target.authority}"
+        raise Refused(
+            f"{target.host} has no address, or one that is not public. "
+            f"Whoever runs the agent can make an exception: Profile(http=[..., '{place} private'])."
+        ) from None
+
+
+def _require_whole(target: Target, reply: Reply, max_bytes: int) -> None:
+    """Half an answer would be taken for all of it."""
+    if len(reply.body) >= max_bytes and reply.truncated:
+        raise Unreachable(f"The answer of {target.host} is larger than {max_bytes:,} bytes. Ask for less at a time.")
+    if reply.truncated:
+        raise Unreachable(f"The answer of {target.host} breaks off. Try again later.")
+    if sum(len(name) + len(value) for name, value in reply.headers) > ANSWER_HEADER_BYTES:
+        raise Unreachable(f"The headers that {target.host} answered with are too large. Use another URL.")
+
+
+def _redacted(reply: Reply, redaction: Redaction, address: str, credentials: tuple[str, ...]) -> HttpReply:
+    body = redaction.body(reply.body)
+    kept = (header for header in reply.headers if body == reply.body or header[0].lower() != "content-length")
+    headers = tuple((redaction.text(name), redaction.text(value)) for name, value in kept)
+    location = None if reply.location is None else redaction.text(reply.location)
+    return HttpReply(reply.status, headers, body, location, address, credentials)

@@ -1,0 +1,64 @@
+"""Credentials as headers of a request, and out of its answer again."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from urllib.parse import quote, quote_plus
+
+from toolcell.backends.errors import NotConfigured
+from toolcell.credentials import SHORTEST, Credential, base64
+
+__all__ = ["REDACTED", "Redaction", "headers_for"]
+
+REDACTED = "[credential]"
+_HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"})
+
+
+def headers_for(credentials: Iterable[Credential], host: str) -> tuple[Mapping[str, str], "Redaction"]:
+    """The headers that these credentials are, and what takes them out of an answer. NotConfigured without a secret."""
+    headers: dict[str, str] = {}
+    secrets: list[str] = []
+    for credential in credentials:
+        try:
+            secret = credential.read()
+        except ValueError:
+            raise NotConfigured(
+                f"The credential for {host} cannot be read. Whoever runs the agent can mend it: {credential.header}."
+            ) from None
+        headers[credential.header.lower()] = credential.line(secret)
+        secrets.append(secret)
+        if credential.scheme == "basic":
+            secrets += [base64(secret), *(part for part in [secret.partition(":")[2]] if len(part) >= SHORTEST)]
+    return headers, Redaction(secrets)
+
+
+class Redaction:
+    """Takes secrets out of what a server says: as they are, and as JSON, HTML, URLs and base64 write them.
+
+    A safety net for a server that repeats what it was sent. One that means to tell finds another way to write it.
+    """
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        forms = {form for secret in secrets for form in _forms(secret)}
+        texts = sorted(forms, key=len, reverse=True)  # a secret may be part of a longer one
+        self._text = re.compile("|".join(map(re.escape, texts))) if texts else None
+        self._bytes = re.compile(b"|".join(re.escape(text.encode()) for text in texts)) if texts else None
+
+    def text(self, text: str) -> str:
+        return text if self._text is None else self._text.sub(REDACTED, text)
+
+    def body(self, body: bytes) -> bytes:
+        return body if self._bytes is None else self._bytes.sub(REDACTED.encode(), body)
+
+
+def _forms(secret: str) -> set[str]:
+    quoted = json.dumps(secret)[1:-1]
+    forms = {secret, quoted, quoted.replace("/", "\\/"), quote(secret, safe=""), quote_plus(secret)}
+    forms |= {secret.translate(_HTML), secret.translate(_HTML).replace("&quot;", "&#34;").replace("&#x27;", "&#39;")}
+    encoded = base64(secret)
+    return forms | {
+        quote(secret),
+        encoded,
+        encoded.rstrip("="),
+        encoded.replace("+", "-").replace("/", "_").rstrip("="),
+    }

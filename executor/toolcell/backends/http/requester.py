@@ -1,0 +1,100 @@
+"""What one call may ask for over HTTP: each request and each redirect is held against the rules before it is sent."""
+
+from collections.abc import Iterable, Mapping
+
+import anyio
+
+from toolcell.backends.errors import Refused, Unreachable
+from toolcell.backends.guard import Target, parse_redirect, parse_url
+from toolcell.backends.http.rules import answer_headers, checked_headers, checked_method, rule_for
+from toolcell.backends.http.trail import HttpOutcome, Trail
+from toolcell.backends.protocols import HttpClient, HttpReply, HttpRequest
+from toolcell_sandbox.http_rules import rules_of
+from toolcell_tools.handles import HttpResponse
+
+__all__ = ["MAX_REQUEST", "MAX_RESPONSE", "Requester"]
+
+MAX_REQUEST = 4 * 1024 * 1024
+MAX_RESPONSE = 8 * 1024 * 1024
+MAX_REDIRECTS = 5
+AT_ONCE = 16  # of one call; more wait for their turn
+_KEPT_ELSEWHERE = frozenset({"accept", "accept-language", "content-type", "user-agent"})  # on the way to another origin
+_OF_A_BODY = frozenset({"content-type", "content-language", "content-location"})
+
+
+class Requester:
+    """Makes the requests of one call, by the rules of its session's profile. `trail` has a record of each."""
+
+    def __init__(self, rules: Iterable[str], client: HttpClient, trail: Trail) -> None:
+        self._rules = rules_of(rules)
+        self._client = client
+        self._trail = trail
+        self._room = anyio.Semaphore(AT_ONCE)
+
+    async def request(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> HttpResponse:
+        """The answer, after redirects, whatever its status. Raise `Refused` for what is not allowed, and what the
+        client raises for the rest.
+
+        A redirect to another origin (scheme, host or port) takes no credentials along, and of the tool's headers only
+        those that say what the body is and who asks.
+        """
+        async with self._room:
+            with self._trail.outcome() as outcome:
+                target = self._read(outcome, method, url)
+                said = checked_headers(headers)
+                if len(body) > MAX_REQUEST:
+                    raise Refused(f"The body has {len(body):,} bytes, over the limit of {MAX_REQUEST:,}. Send less.")
+                method, authorize = outcome.method, True
+                reply = await self._send(outcome, target, said, body, authorize)
+            for _ in range(MAX_REDIRECTS):
+                if reply.location is None:
+                    return HttpResponse(reply.status, answer_headers(reply.headers), reply.body)
+                with self._trail.outcome() as outcome:
+                    following = self._redirected(outcome, method, target, reply)
+                    method = outcome.method
+                    if reply.status not in (307, 308) and method in ("GET", "HEAD"):
+                        body, said = b"", {name: value for name, value in said.items() if name not in _OF_A_BODY}
+                    if _origin(following) != _origin(target):
+                        authorize, said = False, {n: v for n, v in said.items() if n in _KEPT_ELSEWHERE}
+                    target = following
+                    reply = await self._send(outcome, target, said, body, authorize)
+            if reply.location is None:
+                return HttpResponse(reply.status, answer_headers(reply.headers), reply.body)
+            raise Unreachable(
+                f"There were more than {MAX_REDIRECTS} redirects, the last from {target.host}. Use another URL."
+            )
+
+    def _read(self, outcome: HttpOutcome, method: str, url: str) -> Target:
+        outcome.method = checked_method(method)
+        return _noted(outcome, parse_url(url, any_port=True))
+
+    def _redirected(self, outcome: HttpOutcome, method: str, origin: Target, reply: HttpReply) -> Target:
+        """Where an answer leads, and by which method (WHATWG Fetch, HTTP-redirect fetch)."""
+        assert reply.location is not None
+        to_get = (reply.status == 303 and method != "HEAD") or (reply.status in (301, 302) and method == "POST")
+        outcome.method = "GET" if to_get else method
+        try:
+            return _noted(outcome, parse_redirect(origin, reply.location, any_port=True))
+        except Refused as error:
+            raise Refused(f"{origin.host} answered with a redirect that is refused. {error}") from None
+
+    async def _send(
+        self, outcome: HttpOutcome, target: Target, headers: Mapping[str, str], body: bytes, authorize: bool
+    ) -> HttpReply:
+        rule = rule_for(self._rules, outcome.method, target)
+        outcome.allowed, outcome.rule, outcome.bytes_out = True, str(rule), len(body)
+        request = HttpRequest(outcome.method, target.url, headers, body, rule.private, authorize, MAX_RESPONSE)
+        reply = await self._client.send(request)
+        outcome.status, outcome.bytes_in = reply.status, len(reply.body)
+        outcome.address, outcome.credentials = reply.address, reply.credentials
+        return reply
+
+
+def _noted(outcome: HttpOutcome, target: Target) -> Target:
+    outcome.scheme, outcome.host, outcome.port = target.scheme, target.host, target.port
+    outcome.path = target.path.partition("?")[0]
+    return target
+
+
+def _origin(target: Target) -> tuple[str, str, int]:
+    return target.scheme, target.host, target.port

@@ -1,0 +1,148 @@
+"""Whether a request falls under the rules of a profile, and what of it a tool may say. Pure: no socket, no clock.
+
+What two servers could read differently (a header with an underscore, a path with dots in disguise) is refused.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from urllib.parse import unquote
+
+from toolcell.backends.errors import Refused
+from toolcell.backends.guard import Target
+from toolcell_sandbox.http_rules import METHODS, HttpRule
+
+__all__ = ["answer_headers", "checked_headers", "checked_method", "rule_for"]
+
+MAX_HEADERS = 64
+HEADER_BYTES = 16 * 1024  # nginx and Apache take 8 KiB a line
+ANSWER_HEADER_BYTES = 64 * 1024
+DECODED = 4  # times; a path that is not plain by then has no good reason
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")  # RFC 9110, 5.6.2
+_VALUE = re.compile(r"[\t\x20-\x7e]*")
+
+# The connection's and the supervisor's own; credentials; what makes another request of this one behind a proxy or in a
+# framework (method and path overrides), or claims another client.
+_NOT_A_TOOLS = frozenset(
+    [
+        "host",
+        "connection",
+        "keep-alive",
+        "content-length",
+        "transfer-encoding",
+        "te",
+        "trailer",
+        "upgrade",
+        "expect",
+        "http2-settings",
+        "accept-encoding",
+        "authorization",
+        "cookie",
+        "cookie2",
+        "forwarded",
+        "via",
+        "x-real-ip",
+        "true-client-ip",
+        "x-client-ip",
+        "x-http-method",
+        "x-http-method-override",
+        "x-method-override",
+        "x-original-url",
+        "x-rewrite-url",
+        "x-original-host",
+        "x-host",
+    ]
+)
+_NOT_A_TOOLS_PREFIXES = ("proxy-", "x-forwarded-")
+
+# What belongs to the connection, or is a credential itself: a session in a cookie, a challenge's proof.
+_NOT_FOR_A_TOOL = frozenset(
+    [
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authentication-info",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "content-encoding",
+        "set-cookie",
+        "set-cookie2",
+        "authentication-info",
+    ]
+)
+
+
+def checked_method(method: str) -> str:
+    """The method in capitals."""
+    name = method.upper() if method.isascii() else method
+    if name not in METHODS:
+        raise Refused(f"The method {method[:20]!r} is not one that is sent. Use one of {', '.join(METHODS)}.")
+    return name
+
+
+def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """What a tool may say in headers, with names in lower case."""
+    if len(headers) > MAX_HEADERS or sum(len(name) + len(value) for name, value in headers.items()) > HEADER_BYTES:
+        raise Refused(f"The headers are too many or too long. Send at most {MAX_HEADERS}, of {HEADER_BYTES:,} bytes.")
+    checked: dict[str, str] = {}
+    for name, value in headers.items():
+        if not _TOKEN.fullmatch(name):
+            raise Refused(f"{name[:40]!r} is no name of a header. Use letters, digits and hyphens.")
+        if not _VALUE.fullmatch(value):
+            raise Refused(f"The header {name!r} has a line end, a control or a non-ASCII character. Leave it out.")
+        low = name.lower()
+        meant = low.replace("_", "-")  # CGI and WSGI cannot tell the two apart
+        if meant in _NOT_A_TOOLS or meant.startswith(_NOT_A_TOOLS_PREFIXES):
+            raise Refused(
+                f"The header {name!r} is not a tool's to set: the supervisor sets what is needed. Leave it out."
+            )
+        if low in checked:
+            raise Refused(f"The header {name!r} is there twice. Send it once.")
+        checked[low] = value
+    return checked
+
+
+def rule_for(rules: Sequence[HttpRule], method: str, target: Target) -> HttpRule:
+    """The rule that covers the request, one without private addresses first. Refused, with the cure, if none does."""
+    path = target.path.partition("?")[0]
+    covering = [rule for rule in rules if rule.covers(method, target.scheme, target.host, target.port, path)]
+    if covering and any(rule.path for rule in covering) and not _has_one_reading(path):
+        covering = [rule for rule in covering if not rule.path]
+    if not covering:
+        place = f"{target.scheme}://{target.authority}"
+        raise Refused(
+            f"{method} {place}{path[:200]} is not among the requests that this session's profile allows. "
+            f"Whoever runs the agent can allow it: Profile(http=[..., '{method} {place}'])."
+        )
+    return min(covering, key=lambda rule: rule.private)
+
+
+def _has_one_reading(path: str) -> bool:
+    """Whether no reader could find a dot segment in the path, even one that decodes it more than once."""
+    for _ in range(DECODED):
+        readable = unicodedata.normalize("NFKC", path)  # of a full-width dot, a dot
+        if any(segment.partition(";")[0] in (".", "..") for segment in re.split(r"[/\\]", readable)):
+            return False
+        try:
+            decoded = unquote(path, errors="strict")
+        except UnicodeDecodeError:  # an overlong dot, perhaps
+            return False
+        if decoded == path:
+            return "\0" not in path
+        path = decoded
+    return False
+
+
+def answer_headers(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """What a tool gets of the answer's headers, names in lower case; several of one name are joined by ", "."""
+    found: dict[str, str] = {}
+    names = [name.lower() for name, _value in headers]
+    encoded = "content-encoding" in names
+    for name, (_name, value) in zip(names, headers, strict=True):
+        if name in _NOT_FOR_A_TOOL or (name == "content-length" and encoded):  # the body is decoded
+            continue
+        found[name] = f"{found[name]}, {value}" if name in found else value
+    return found

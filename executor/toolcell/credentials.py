@@ -1,0 +1,117 @@
+"""Secrets that the supervisor adds to HTTP requests: where they come from, and where they go.
+
+A Credential shows its value to nobody: not in repr, not in an error, and it cannot be pickled, so no tool can carry one
+into a cell.
+"""
+
+import os
+import re
+from base64 import b64encode
+from dataclasses import dataclass, field
+from typing import Literal, NoReturn, SupportsIndex
+
+from toolcell_sandbox.http_rules import HttpRule
+
+__all__ = ["SHORTEST", "Credential", "Origin", "base64", "parse_origin"]
+
+Origin = tuple[str, str, int]
+"""Scheme, host and port: what a credential is for, and nothing less."""
+
+SHORTEST = 8  # what is shorter is found in texts by chance, and guessed by a tool that asks for its echo
+LONGEST = 8 * 1024
+_NAME = re.compile(r"[A-Za-z0-9-]{1,128}")
+_REFUSED = frozenset(
+    ["host", "connection", "content-length", "transfer-encoding", "upgrade", "te", "trailer", "expect"]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credential:
+    """One header that goes with every request to one host: `prefix`, then the secret.
+
+    The secret is `value`, or the environment variable `value_env` of this process, or what is in the file `value_file`,
+    without white space around it; the latter two are read anew for each request, for such secrets are rotated. With
+    `scheme="basic"` it is "user:password", which goes out in base64 (RFC 7617). ValueError for what cannot be a
+    credential.
+    """
+
+    header: str = "Authorization"
+    value: str | None = field(default=None, repr=False)
+    value_env: str | None = None
+    value_file: str | os.PathLike[str] | None = None
+    prefix: str = ""
+    scheme: Literal["plain", "basic"] = "plain"
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.header) or self.header.lower() in _REFUSED:
+            raise ValueError(
+                f"Credential.header is no header for a secret: {self.header!r}. Use a name like 'Authorization'."
+            )
+        if sum(each is not None for each in (self.value, self.value_env, self.value_file)) != 1:
+            raise ValueError("A Credential has one of value, value_env and value_file. Pass one of them.")
+        if not re.fullmatch(r"[\x20-\x7e]{0,128}", self.prefix):
+            raise ValueError("Credential.prefix is not short printable ASCII. Write it like 'Bearer '.")
+        if self.scheme not in ("plain", "basic"):
+            raise ValueError(f"Credential.scheme is not known: {self.scheme!r}. Use 'plain' or 'basic'.")
+        if self.value is not None:
+            _check(self.value, "Credential.value")
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError("A Credential is not pickled, for it would travel to a cell. Give it to the supervisor alone.")
+
+    @property
+    def source(self) -> str:
+        """Where the secret comes from, in words. Never the secret."""
+        if self.value_env is not None:
+            return f"the environment variable {self.value_env}"
+        return "the program" if self.value_file is None else f"the file {os.fspath(self.value_file)}"
+
+    def read(self) -> str:
+        """The secret, now. ValueError, without it, where it is not there or cannot be one."""
+        if self.value is not None:
+            return self.value
+        if self.value_env is not None:
+            secret = os.environ.get(self.value_env)
+            if secret is None:
+                raise ValueError(f"{self.source} is not set. Set it, or leave the credential out.")
+        else:
+            assert self.value_file is not None
+            try:
+                with open(self.value_file, encoding="utf-8") as file:
+                    secret = file.read(LONGEST + 2)
+            except OSError as error:
+                raise ValueError(f"{self.source} cannot be read: {error.strerror}. Mend that.") from None
+            except UnicodeDecodeError:
+                raise ValueError(f"{self.source} is not text. Put the secret alone into it.") from None
+        secret = secret.strip()
+        _check(secret, self.source)
+        return secret
+
+    def line(self, secret: str) -> str:
+        """The header's value for this secret."""
+        return self.prefix + (f"Basic {base64(secret)}" if self.scheme == "basic" else secret)
+
+
+def _check(secret: str, where: str) -> None:
+    if not re.fullmatch(rf"[\x20-\x7e]{{{SHORTEST},{LONGEST}}}", secret):
+        raise ValueError(f"{where} is not {SHORTEST} to {LONGEST:,} characters of printable ASCII. Mend the secret.")
+
+
+def parse_origin(place: str) -> Origin:
+    """The origin that "api.example.com", "api.example.com:8443" or "http://127.0.0.1:8080" names: https if it does not
+    say. ValueError for anything else: a credential is for one host.
+    """
+    try:
+        rule = None if " " in place else HttpRule.parse(f"GET {place}")
+    except ValueError:
+        rule = None
+    if rule is None or rule.path or rule.host.subdomains or rule.host.port is None:
+        raise ValueError(
+            f"{place!r} is not one host for a credential. Write it like 'api.example.com', 'api.example.com:8443' or "
+            "'http://127.0.0.1:8080'."
+        )
+    return rule.scheme, rule.host.host, rule.host.port
+
+
+def base64(text: str) -> str:
+    return b64encode(text.encode()).decode()

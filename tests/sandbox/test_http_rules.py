@@ -1,0 +1,174 @@
+"""Rules for HTTP requests: how they are read, what they cover, and that they are only ever narrowed."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolcell_sandbox import Profile
+from toolcell_sandbox.http_rules import METHODS, HttpRule, common, is_narrower, rules_of
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("GET api.example.com", "GET https://api.example.com"),
+        ("POST,GET API.Example.com.:443/", "GET,POST https://api.example.com"),
+        ("GET,POST https://api.example.com/v1/", "GET,POST https://api.example.com/v1"),
+        ("* http://127.0.0.1:8080", "* http://127.0.0.1:8080"),
+        (",".join(reversed(METHODS)) + " a.example", "* https://a.example"),
+        ("GET http://a.example:80", "GET http://a.example"),
+        ("GET *.example.com:8443/a/b", "GET https://*.example.com:8443/a/b"),
+        ("GET https://[2001:DB8::1]:443", "GET https://[2001:db8::1]"),
+        ("GET intranet.example private", "GET https://intranet.example private"),
+        ("GET 10.0.0.1 private", "GET https://10.0.0.1"),  # an address names itself
+        ("GET bücher.example", "GET https://xn--bcher-kva.example"),
+    ],
+)
+def test_a_rule_is_read_and_written_in_one_way(text: str, canonical: str) -> None:
+    assert str(HttpRule.parse(text)) == canonical
+    assert HttpRule.parse(canonical) == HttpRule.parse(text)
+    assert Profile(http=(text, canonical)).http == (canonical,)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "api.example.com", "GET", "", " ", "GET ", "GET  a.example", "get a.example", "GET a.example public",
+        "GET a.example private x", "TRACE a.example", "CONNECT a.example", "GET, a.example", "GET,* a.example",
+        "GET ftp://a.example", "GET //a.example", "GET https:a.example", "GET https://", "GET https:///x",
+        "GET user@a.example", "GET user:pw@a.example", "GET a.example:0", "GET a.example:x", "GET a.example:65536",
+        "GET a.example/../x", "GET a.example/a//b", "GET a.example/x?y", "GET a.example#x", "GET a.example/a\\b",
+        "GET a.example\r\nX", "GET a.example/\n", "GET *.com", "GET *", "GET a.*.example", "GET *.127.0.0.1",
+        "GET *.a.example private", "GET 127.1", "GET 0x7f000001", "GET 2130706433", "GET straße.example",
+        "GET\ta.example", 7, None,
+    ],
+)  # fmt: skip
+def test_what_is_no_rule_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^Profile\.http has an? .*Write it like 'GET api\.example\.com'"):
+        Profile(http=(text,))
+
+
+def test_one_string_is_no_list() -> None:
+    with pytest.raises(ValueError, match=r"Put the one rule in a list\."):
+        Profile(http="GET api.example.com")  # type: ignore[arg-type]
+
+
+RULE = HttpRule.parse("GET,POST https://api.example.com/v1")
+
+
+@pytest.mark.parametrize(
+    ("method", "scheme", "host", "port", "path", "covered"),
+    [
+        ("GET", "https", "api.example.com", 443, "/v1", True),
+        ("POST", "https", "api.example.com", 443, "/v1/users/1", True),
+        ("DELETE", "https", "api.example.com", 443, "/v1", False),
+        ("HEAD", "https", "api.example.com", 443, "/v1", False),
+        ("GET", "http", "api.example.com", 443, "/v1", False),
+        ("GET", "http", "api.example.com", 80, "/v1", False),
+        ("GET", "https", "api.example.com", 8443, "/v1", False),
+        ("GET", "https", "example.com", 443, "/v1", False),
+        ("GET", "https", "x.api.example.com", 443, "/v1", False),
+        ("GET", "https", "api.example.com.evil.test", 443, "/v1", False),
+        ("GET", "https", "evilapi.example.com", 443, "/v1", False),
+        ("GET", "https", "api.example.com", 443, "/", False),
+        ("GET", "https", "api.example.com", 443, "/v10", False),
+        ("GET", "https", "api.example.com", 443, "/V1", False),
+        ("GET", "https", "api.example.com", 443, "//v1", False),
+    ],
+)
+def test_a_rule_covers_its_methods_origin_and_path_and_nothing_else(
+    method: str, scheme: str, host: str, port: int, path: str, covered: bool
+) -> None:
+    assert RULE.covers(method, scheme, host, port, path) == covered
+
+
+def test_a_star_covers_what_is_below_and_not_the_name_itself() -> None:
+    rule = HttpRule.parse("GET *.example.com")
+    assert rule.covers("GET", "https", "a.example.com", 443, "/")
+    assert rule.covers("GET", "https", "a.b.example.com", 443, "/")
+    assert not rule.covers("GET", "https", "example.com", 443, "/")
+    assert not rule.covers("GET", "https", "notexample.com", 443, "/")
+
+
+PARTS = {
+    "methods": ["GET", "GET,POST", "POST,DELETE", "*"],
+    "places": [
+        "a.example.com", "*.example.com", "*.a.example.com", "a.example.com/v1", "a.example.com/v1/x", "http://a.example.com",
+        "a.example.com:8443", "10.0.0.1", "10.0.0.1/v1",
+    ],
+}  # fmt: skip
+RULES = [f"{methods} {place}" for methods, place in itertools.product(*PARTS.values())] + [
+    "GET a.example.com private",
+    "* a.example.com/v1 private",
+]
+REQUESTS = list(
+    itertools.product(
+        ("GET", "POST", "DELETE", "HEAD"),
+        ("https", "http"),
+        ("a.example.com", "b.a.example.com", "b.example.com", "10.0.0.1", "example.com"),
+        (443, 80, 8443),
+        ("/", "/v1", "/v1/x", "/v1/x/y", "/v2"),
+    )
+)
+
+
+def covered(rules: tuple[str, ...], *, private: bool) -> set[object]:
+    """The requests that rules cover; those alone that may go to a private address, or all."""
+    read = [rule for rule in rules_of(rules) if rule.private or not private]
+    return {request for request in REQUESTS if any(rule.covers(*request) for rule in read)}
+
+
+@given(st.lists(st.sampled_from(RULES), max_size=4), st.lists(st.sampled_from(RULES), max_size=4))
+def test_what_two_lists_have_in_common_is_what_both_cover(ours: list[str], theirs: list[str]) -> None:
+    both = common(ours, theirs)
+    for private in (False, True):
+        mine, other = covered(tuple(ours), private=private), covered(tuple(theirs), private=private)
+        assert covered(both, private=private) == mine & other
+        if is_narrower(ours, theirs):
+            assert mine <= other
+    assert is_narrower(both, ours) and is_narrower(both, theirs)
+    assert is_narrower(ours, [*ours, *theirs]) and is_narrower([], ours)
+
+
+def test_one_method_after_another_is_as_narrow_as_all_at_once() -> None:
+    assert is_narrower(["GET,POST a.example"], ["GET a.example", "POST a.example/", "DELETE b.example"])
+    assert not is_narrower(["GET,PUT a.example"], ["GET a.example", "POST a.example"])
+
+
+def test_a_profile_is_narrowed_and_never_widened() -> None:
+    main = Profile.for_kind("main").replace(http=("GET,POST https://api.example.com", "GET *.example.org"))
+    narrow = main.narrow(http=["GET api.example.com/v1"])
+    assert narrow.http == ("GET https://api.example.com/v1",) and narrow.is_narrower_than(main)
+    for wider in (
+        "DELETE api.example.com",
+        "GET http://api.example.com",
+        "GET example.org",
+        "GET api.example.com private",
+    ):
+        with pytest.raises(ValueError, match="rule for HTTP requests that the profile does not cover"):
+            main.narrow(http=[wider])
+        assert not main.replace(http=(wider,)).is_narrower_than(main)
+    without = main.replace(grants=frozenset({"read"}))
+    assert without.requests == () and main.requests == main.http
+    assert without.is_narrower_than(Profile.for_kind("main")), "rules count for nothing without the grant"
+
+
+def test_rules_cross_the_wire_and_no_other_field_carries_a_secret() -> None:
+    profile = Profile.for_kind("main").replace(http=("GET api.example.com", "* 127.0.0.1:8080"))
+    assert Profile.from_wire(profile.to_wire()) == profile
+    assert profile.to_wire()["http"] == ["GET https://api.example.com", "* https://127.0.0.1:8080"]
+
+
+def test_a_profile_says_which_requests_are_made() -> None:
+    def words(profile: Profile) -> str:
+        return " ".join(profile.explain().split())
+
+    main = Profile.for_kind("main")
+    assert "requests none: no host is listed environment" in words(main)
+    told = words(main.replace(http=("GET,POST api.example.com/v1", "GET 10.0.0.1", "GET in.example private")))
+    assert "GET POST https://api.example.com/v1 and below, GET https://10.0.0.1 (may be a private address)" in told
+    assert "GET https://in.example (may be a private address)" in told
+    without = main.replace(http=("GET api.example.com",), grants=frozenset({"read"}))
+    assert "its rules count for nothing without the grant 'http'" in words(without)
