@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, fields
 from dataclasses import replace as _replace
 from types import MappingProxyType
 
-from . import http_rules
 from .limits import MIB, Limits
 from .network import HostNetwork, Network, NoNetwork, ProxyNetwork, is_narrower, proxy_environment
 from .network import from_wire as network_from_wire
@@ -90,7 +89,7 @@ class Profile:
             raise ValueError(f"Profile.network is not a network policy: {self.network!r}. {wanted}")
         if isinstance(self.http, str):
             raise ValueError(f"Profile.http is not a list of rules: {self.http!r}. Put the one rule in a list.")
-        object.__setattr__(self, "http", tuple(map(str, http_rules.rules_of(self.http))))
+        object.__setattr__(self, "http", _read(self.http) if self.http else ())
         if not self.hostname or len(self.hostname.encode()) > 64:
             raise ValueError(f"Profile.hostname is not of 1 to 64 bytes: {self.hostname!r}. Shorten it.")
         try:
@@ -155,7 +154,7 @@ class Profile:
         )
         if not narrower.is_narrower_than(self):
             what = "path" if is_narrower(narrower.network, self.network) else "network"
-            what = what if http_rules.is_narrower(narrower.http, self.http) else "rule for HTTP requests"
+            what = what if _asks_no_more(narrower.requests, self.requests) else "rule for HTTP requests"
             raise ValueError(f"Profile.narrow was given a {what} that the profile does not cover. Leave it out.")
         return narrower
 
@@ -170,7 +169,7 @@ class Profile:
             and set(self.pass_env) <= set(other.pass_env)
             and (other.proc or not self.proc)
             and is_narrower(self.reach, other.reach)
-            and http_rules.is_narrower(self.requests, other.requests)
+            and _asks_no_more(self.requests, other.requests)
             and set(self.protected) >= set(other.protected)
         )
 
@@ -235,6 +234,20 @@ class Profile:
         for name in ("readable", "writable", "system", "pass_env", "http", "protected"):
             values[name] = tuple(values[name])
         return cls(**values)
+
+
+def _read(rules: Iterable[str]) -> tuple[str, ...]:
+    from .http_rules import rules_of  # milliseconds that a cell, whose profile has no rules, need not pay
+
+    return tuple(map(str, rules_of(rules)))
+
+
+def _asks_no_more(rules: tuple[str, ...], others: tuple[str, ...]) -> bool:
+    if not rules:
+        return True
+    from .http_rules import is_narrower
+
+    return is_narrower(rules, others)
 
 
 def is_below(path: str, roots: Iterable[str]) -> bool:

@@ -70,7 +70,9 @@ class FetchedPage(_Record):
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse(_Record):
-    """The answer to a brokered HTTP request; header names are in lower case."""
+    """The answer to a brokered HTTP request, after redirects: the whole body, decoded. Header names are in lower case,
+    several of one name joined by ", "; there is no Set-Cookie.
+    """
 
     status: int
     headers: dict[str, str]
@@ -108,7 +110,11 @@ class WebHandle(Protocol):
 
 
 class HttpHandle(Protocol):
-    """Requests to the hosts that the profile lists; the supervisor adds the credentials."""
+    """Requests to the hosts that the profile lists; the supervisor adds the credentials.
+
+    Any status is an answer. RequestDenied is raised for what no rule allows and for what no tool may say, ToolFailure
+    where no answer comes, or not the whole of it.
+    """
 
     def request(
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
