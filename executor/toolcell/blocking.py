@@ -24,7 +24,7 @@ from toolcell_tools.declaration import Declared, ToolDeclaration
 from toolcell_tools.definition import Tool
 from toolcell_tools.errors import ValidationError
 from toolcell_tools.provider import ProviderTool
-from toolcell_tools.result import FOR_MODEL_BYTES, ToolResult
+from toolcell_tools.result import ToolResult
 from toolcell_tools.toolsets import Toolset
 from toolcell_tools.typed import TypedTool
 
@@ -154,7 +154,7 @@ class Supervisor:
         hooks: Iterable[object] = (),
         policy: Policy | None = None,
         approver: Approver | None = None,
-        approval_timeout_s: float = 300.0,
+        approval_timeout_s: float | None = None,
         journal: Journal | None = None,
         allow_missing: Iterable[str] | None = None,
         max_cells: int | None = None,
@@ -163,7 +163,7 @@ class Supervisor:
         http: HttpClient | None = None,
         resolve: Resolver = resolve_with_system,
         quarantine: str | Path | None = None,
-        model_bytes: int = FOR_MODEL_BYTES,
+        model_bytes: int | None = None,
     ) -> None:
         self._inner = _supervisor.Supervisor(
             tools,

@@ -40,6 +40,7 @@ from .pool.pool import Pool
 from .pool.run import CellKey, CellSpec, Run
 from .sessions import broker, tree
 from .sessions.grants import Grants, grants_for
+from .sessions.idempotency import IdempotentCalls
 from .sessions.modules import DESCRIBER, DESCRIBER_SHIPMENT, Source, source_of
 from .sessions.place import Place
 from .sessions.policy import confine, summary_for
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     from .supervisor import Supervisor
 
 OnProgress = Callable[[str, float | None], Awaitable[None] | None]
-MAX_IDEMPOTENCY_KEYS = 1_000
 _log = logging.getLogger("toolcell.tool")
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
@@ -134,9 +134,7 @@ class Session:
         self._place = Place()  # the workspace that the routes are to
         self._last_call = 0
         self.host_turn = anyio.Lock()  # of sequential host tools
-        self._asked: dict[str, tuple[str, str]] = {}  # what each idempotency key stands for: tool and arguments
-        self._finished: dict[str, ToolResult] = {}
-        self._under_way: dict[str, anyio.Event] = {}
+        self._idempotent = IdempotentCalls()
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self._children)} children"
@@ -173,30 +171,11 @@ class Session:
             call_id = f"{self.id}-{self._last_call}"
         name = name_of(name)
         call = ToolCall(call_id, name, {} if args is None else args, session=self.info)
+        run = partial(dispatch, self, call, timeout=timeout, repair=repair, on_progress=on_progress)
         if idempotency_key is None:
-            return await dispatch(self, call, timeout=timeout, repair=repair, on_progress=on_progress)
+            return await run()
         asked = (name, json.dumps(call.arguments, sort_keys=True, default=repr))
-        if self._asked.setdefault(idempotency_key, asked) != asked:
-            raise UsageError(f"The idempotency key {idempotency_key!r} is another call's. A key stands for one call.")
-        while idempotency_key in self._under_way:
-            await self._under_way[idempotency_key].wait()
-        if idempotency_key in self._finished:
-            return self._finished[idempotency_key]
-        self._asked[idempotency_key] = asked
-        ended = self._under_way[idempotency_key] = anyio.Event()
-        try:
-            result = await dispatch(self, call, timeout=timeout, repair=repair, on_progress=on_progress)
-            if not result.is_error:
-                self._finished[idempotency_key] = result
-                if len(self._finished) > MAX_IDEMPOTENCY_KEYS:
-                    oldest = next(iter(self._finished))
-                    del self._finished[oldest], self._asked[oldest]
-            return result
-        finally:
-            if idempotency_key not in self._finished:
-                self._asked.pop(idempotency_key, None)
-            del self._under_way[idempotency_key]
-            ended.set()
+        return await self._idempotent.once(idempotency_key, asked, run)
 
     async def open_child(
         self,

@@ -1,6 +1,7 @@
 """Supervisor: what an agent runtime embeds. It owns the tools, the sessions, the secrets and the pool of cells."""
 
 import logging
+import math
 import os
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -51,6 +52,7 @@ from .sessions.shipping import ship
 from .telemetry import Metrics
 
 _log = logging.getLogger("toolcell")
+APPROVAL_TIMEOUT_S = 300.0
 MAX_HOST_THREADS = 40  # of synchronous host tools; what the supervisor does in threads itself does not wait for theirs
 _NOT_RUNNING = "The supervisor is not running. Enter it first: async with Supervisor(…) as supervisor."
 
@@ -62,7 +64,7 @@ class Supervisor:
     - `profiles` replaces the preset of a session kind.
     - `hooks` run before and after each call, in order. `policy` decides which calls may run and which need approval
       (default: `TierPolicy()`). `approver` gives it, or else the nearest session above that owns a channel, within
-      `approval_timeout_s` seconds.
+      `approval_timeout_s` seconds (default: 300).
     - `journal` takes a record of every call.
     - `allow_missing` names mechanisms of the sandbox that may be missing here, which every result then says.
     - `max_cells` bounds the cells at any time; `standby` is how many call processes wait ready in each, 0 or 1 (the
@@ -73,8 +75,8 @@ class Supervisor:
     - `resolve(host, port)` looks names up for `ProxyNetwork`: blocking, returns addresses.
     - `quarantine` is the directory for protected names that calls have made; by default a new one among the temporary
       files, at the first need.
-    - An output of more than `model_bytes`, as a model gets it, is also written whole to an artifact, which `for_model`
-      names.
+    - An output of more than `model_bytes` (default: 100,000), as a model gets it, is also written whole to an artifact,
+      which `for_model` names.
 
     Entering raises SandboxUnavailableError where a mechanism is missing that `allow_missing` does not name.
     """
@@ -88,7 +90,7 @@ class Supervisor:
         hooks: Iterable[object] = (),
         policy: Policy | None = None,
         approver: Approver | None = None,
-        approval_timeout_s: float = 300.0,
+        approval_timeout_s: float | None = None,
         journal: Journal | None = None,
         allow_missing: Iterable[str] | None = None,
         max_cells: int | None = None,
@@ -97,13 +99,22 @@ class Supervisor:
         http: HttpClient | None = None,
         resolve: Resolver = resolve_with_system,
         quarantine: str | Path | None = None,
-        model_bytes: int = FOR_MODEL_BYTES,
+        model_bytes: int | None = None,
     ) -> None:
         if config is not None:
             profiles = {**config.profiles, **(profiles or {})}
             allow_missing = config.allow_missing if allow_missing is None else allow_missing
             max_cells = config.max_cells if max_cells is None else max_cells
             standby = config.standby if standby is None else standby
+            approval_timeout_s = config.approval_timeout_s if approval_timeout_s is None else approval_timeout_s
+            model_bytes = config.model_bytes if model_bytes is None else model_bytes
+            quarantine = config.quarantine if quarantine is None else quarantine
+        approval_timeout_s = APPROVAL_TIMEOUT_S if approval_timeout_s is None else approval_timeout_s
+        if not 0 < approval_timeout_s < math.inf:
+            raise UsageError(f"approval_timeout_s is not above 0 and finite: {approval_timeout_s!r}. Pass seconds.")
+        model_bytes = FOR_MODEL_BYTES if model_bytes is None else model_bytes
+        if model_bytes < 1:
+            raise UsageError(f"model_bytes is not above 0: {model_bytes!r}. Leave it out for {FOR_MODEL_BYTES:,}.")
         standby = 1 if standby is None else standby
         if standby not in (0, 1):
             raise UsageError(

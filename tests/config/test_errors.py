@@ -78,6 +78,16 @@ def test_every_mistake_of_every_file_is_told_at_once(places: Places) -> None:
             "supervisor.allow_missing[0]: there is no mechanism 'landlok'. Did you mean landlock?",
         ),
         ("supervisor.max_cells = 0", "supervisor.max_cells: should be a whole number from 1, is 0."),
+        (
+            "supervisor.approval_timeout_s = -inf",
+            "supervisor.approval_timeout_s: should be a number of seconds above zero, is -inf.",
+        ),
+        (
+            "supervisor.approval_timeout_s = true",
+            "supervisor.approval_timeout_s: should be a number of seconds above zero, is true or false.",
+        ),
+        ("supervisor.model_bytes = 1.5", "supervisor.model_bytes: should be a whole number from 1, is a fraction."),
+        ("supervisor.quarantine = 3", "supervisor.quarantine: should be text, is a whole number."),
         ("supervisor.standby = false", "supervisor.standby: should be a whole number from 0 to 1, is true or false."),
         (
             "profiles.main.network = 'proxy'",

@@ -127,7 +127,7 @@ def test_a_link_in_a_repository_does_not_lead_out_of_what_is_readable(places: Pl
 
 
 def test_a_project_has_no_say_in_what_serves_other_projects_too(places: Places) -> None:
-    for setting in ("max_cells = 1", "standby = 0", "allow_missing = ['landlock']"):
+    for setting in ("max_cells = 1", "standby = 0", "allow_missing = ['landlock']", "model_bytes = 1"):
         places.project(f"[supervisor]\n{setting}")
         (complaint,) = places.complaints()
         assert complaint.startswith("supervisor: is for every project, and a project's file can only narrow")

@@ -1,12 +1,17 @@
 """Settings from a file, all the way to the kernel."""
 
+import inspect
 import time
 from pathlib import Path
 
+import anyio
 import pytest
 
 from toolcell import (
+    ApprovalRequest,
+    Approved,
     LimitExceeded,
+    PermissionDenied,
     Profile,
     SessionKind,
     Supervisor,
@@ -17,6 +22,7 @@ from toolcell import (
     load_config,
     tool,
 )
+from toolcell.config.schema import SUPERVISOR
 
 from .conftest import Places
 
@@ -33,7 +39,7 @@ def sleep(seconds: float) -> str:
     return "slept"
 
 
-@tool
+@tool(uses={"read"})
 def look(path: str, name: str) -> list[str | None]:
     """The first line of a file, and an environment variable."""
     import os
@@ -85,7 +91,7 @@ async def test_a_grant_that_a_file_takes_away_is_gone(places: Places, workspace:
 async def test_what_is_given_to_the_supervisor_replaces_what_its_config_says(places: Places, workspace: Path) -> None:
     places.explicit(
         SMALL + "[profiles.branch.limits]\nwall_s = 3\n[supervisor]\nmax_cells = 1\nstandby = 0\n"
-        "allow_missing = ['landlock_scope']"
+        "allow_missing = ['landlock_scope']\napproval_timeout_s = 2.5\nmodel_bytes = 500\nquarantine = 'kept'"
     )
     config = places.load()
     mine = Profile.for_kind("worker").replace(limits=config.profiles[SessionKind.WORKER].limits.replace(wall_s=7))
@@ -98,8 +104,34 @@ async def test_what_is_given_to_the_supervisor_replaces_what_its_config_says(pla
     supervisor = Supervisor(config=config)
     assert (supervisor._max_cells, supervisor._standby) == (1, False)
     assert supervisor._allow_missing == {"landlock_scope"}
+    assert (supervisor.approval_timeout_s, supervisor.overflow._model_bytes) == (2.5, 500)
+    supervisor = Supervisor(config=config, approval_timeout_s=1, model_bytes=7)
+    assert (supervisor.approval_timeout_s, supervisor.overflow._model_bytes) == (1, 7)
+    for wrong in ({"approval_timeout_s": 0}, {"approval_timeout_s": float("inf")}, {"model_bytes": 0}):
+        with pytest.raises(UsageError, match=next(iter(wrong))):
+            Supervisor(**wrong)
     with pytest.raises(UsageError, match="standby"):
         Supervisor(config=config, standby=2)
+
+
+async def test_how_much_a_model_is_shown_and_how_long_somebody_is_asked_may_come_from_a_file(
+    places: Places, workspace: Path
+) -> None:
+    class Nobody:
+        async def approve(self, request: ApprovalRequest) -> Approved:
+            await anyio.sleep(60)
+            return Approved()
+
+    places.user(SMALL + "[supervisor]\nmodel_bytes = 500\napproval_timeout_s = 0.2")
+    deleting = tool(sleep.fn, name="delete", requires_approval=True)
+    async with Supervisor([look, deleting], config=places.load(), approver=Nobody()) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        (workspace / "long").write_text("x" * 600)
+        found = await session.call("look", {"path": str(workspace / "long"), "name": "TZ"})
+        assert found.artifacts and found.artifacts[0].kind == "output"
+        started = time.monotonic()
+        assert isinstance((await session.call("delete", {"seconds": 0})).error, PermissionDenied)
+        assert time.monotonic() - started < 30
 
 
 def test_the_blocking_supervisor_takes_a_config_too(places: Places, workspace: Path) -> None:
@@ -107,3 +139,9 @@ def test_the_blocking_supervisor_takes_a_config_too(places: Places, workspace: P
     with blocking.Supervisor([sleep], config=load_config()) as supervisor:
         session = supervisor.open_session("worker", workspace=workspace)
         assert isinstance(session.call("sleep", {"seconds": 20}).error, Timeout)
+
+
+def test_all_of_a_supervisor_but_objects_and_functions_can_stand_in_a_file() -> None:
+    taken = set(inspect.signature(Supervisor).parameters)
+    objects = {"tools", "toolsets", "hooks", "policy", "approver", "journal", "resolve"}
+    assert taken - objects == {*SUPERVISOR, "profiles", "config"}

@@ -13,10 +13,12 @@ from toolcell import (
     Artifact,
     Capability,
     ExecutionError,
+    Pending,
     ProtocolViolation,
     Session,
     ToolContext,
     ToolDefinitionError,
+    ToolFailure,
     ToolResult,
     base_tools,
     tool,
@@ -92,12 +94,28 @@ def lead_away(ctx: ToolContext, target: str) -> str:
     return "done"
 
 
+def start_job(ctx: ToolContext, name: str) -> Pending:
+    """Start a job."""
+    (ctx.workspace_root / f"{name}-1").write_text("queued")
+    return Pending(f"{name}-1", "queued", "Ask job_status in a minute.")
+
+
+def job_status(ctx: ToolContext, handle_id: str) -> Pending | str:
+    """How far a job is."""
+    if not ctx.workspace.exists(handle_id):
+        raise ToolFailure(f"there is no job {handle_id!r}")
+    status = ctx.workspace.read_text(handle_id)
+    return "the job is done" if status == "done" else Pending(handle_id, status)
+
+
 WRITE = {Capability.WRITE}
 TOOLS: list[Any] = [
     table,
     tool(wrong_table, needs=WRITE),
     tool(measured, output_schema={"type": "integer", "minimum": 0}),
     lines,
+    tool(start_job, needs=WRITE, long_running=True),
+    tool(job_status, needs={Capability.READ}),
     claim_a_file,
     claim_a_picture,
     tool(lead_away, needs=WRITE),
@@ -135,6 +153,24 @@ async def test_a_schema_that_was_given_counts_as_one_that_was_derived(main: Sess
 async def test_an_output_schema_that_leads_elsewhere_is_refused_where_it_is_written() -> None:
     with pytest.raises(ToolDefinitionError, match=r"output_schema refers to .*Nothing is fetched"):
         tool(lines, output_schema={"$ref": "https://example.com/schema.json"})
+
+
+# -- what is pending ---------------------------------------------------------------------------------------------------
+
+
+async def test_work_that_goes_on_is_asked_after_by_another_tool_until_it_is_done(main: Session) -> None:
+    """The work is that of somebody outside: here the test, which writes the status file."""
+    result = await main.call("start_job", {"name": "build"})
+    assert result.pending == Pending("build-1", "queued", "Ask job_status in a minute.")
+    seen: list[str] = []
+    for status in ("running", "running", "done"):
+        (main.workspace / "build-1").write_text(status)
+        assert result.pending is not None
+        result = await main.call("job_status", {"handle_id": result.pending.handle_id})
+        seen.append(result.pending.status if result.pending is not None else result.unwrap())
+    assert seen == ["running", "running", "the job is done"]
+    unknown = await main.call("job_status", {"handle_id": "build-2"})
+    assert isinstance(unknown.error, ExecutionError) and "no job" in unknown.error.message
 
 
 # -- blocks and artifacts ----------------------------------------------------------------------------------------------

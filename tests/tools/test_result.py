@@ -28,6 +28,7 @@ from toolcell_tools import (
     LimitExceeded,
     MissingCapability,
     Overloaded,
+    Pending,
     PermissionDenied,
     PermissionTier,
     ProtocolViolation,
@@ -102,6 +103,21 @@ def test_an_output_is_read_back_as_the_type_that_wrote_it() -> None:
         ToolResult(output={"at": "soon"}).decoded(Sighting)
     with pytest.raises(ToolFailed, match="no"):
         ToolResult(error=ExecutionError(message="no")).decoded(Sighting)
+
+
+@pytest.mark.parametrize(
+    ("output", "error", "pending"),
+    [
+        ({"handle_id": "j1", "status": "queued", "message": ""}, None, Pending("j1", "queued")),
+        ({"handle_id": "j1", "status": "queued", "message": ""}, ExecutionError(message="no"), None),
+        ({"handle_id": "j1", "status": "queued"}, None, None),
+        ({"handle_id": 1, "status": "queued", "message": ""}, None, None),
+        ({"handle_id": "j1", "status": "queued", "message": "", "more": ""}, None, None),
+        ("queued", None, None),
+    ],
+)
+def test_what_is_pending_is_read_back(output: Any, error: Any, pending: Pending | None) -> None:
+    assert ToolResult(output=output, error=error).pending == pending
 
 
 def test_at_most_three_suggestions() -> None:

@@ -12,7 +12,11 @@ LONG_RUNNING_NOTE = (  # ADK's words, which models have been seen to heed
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """The handle under which the work can be asked after, its status, and a word for the model."""
+    """The handle under which the work can be asked after, its status, and a word for the model: which tool to ask.
+
+    The work itself goes on where calls do not end it: at a service, in a `host_tool`'s program, in the process of a
+    tool with `lifetime="session"`. `ToolResult.pending` reads it back.
+    """
 
     handle_id: str
     status: str = "pending"

@@ -1,6 +1,7 @@
 """ToolResult: everything a call came to, for the model, for people and for the books."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field, TypeAdapter
@@ -9,6 +10,7 @@ from pydantic_core import from_json, to_json
 from .artifact import Artifact
 from .content import AudioBlock, Content, ImageBlock, TextBlock
 from .errors import ToolError, ToolFailed
+from .pending import Pending
 
 __all__ = ["CapturedOutput", "SandboxSummary", "ToolResult", "Usage"]
 
@@ -74,6 +76,7 @@ class SandboxSummary(_Frozen):
     network: Literal["none", "proxy", "host"] = "none"
 
 
+_PENDING = {field.name for field in fields(Pending)}
 _NO_USAGE, _NO_CAPTURE, _NO_SANDBOX = Usage(), CapturedOutput(), SandboxSummary()
 
 
@@ -109,6 +112,17 @@ class ToolResult(_Frozen):
     @property
     def is_error(self) -> bool:
         return self.error is not None
+
+    @property
+    def pending(self) -> Pending | None:
+        """What a long-running tool returned in place of a result: the handle under which another tool is asked."""
+        output: object = self.output
+        if self.error is not None or not isinstance(output, dict):
+            return None
+        said = cast("dict[str, object]", output)
+        if said.keys() != _PENDING or not all(isinstance(value, str) for value in said.values()):
+            return None
+        return Pending(**cast("dict[str, str]", said))
 
     @classmethod
     def build(

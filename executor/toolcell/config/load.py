@@ -6,7 +6,7 @@ project's file can be held against the layers below. (pydantic-settings merges f
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
@@ -28,15 +28,18 @@ Table = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Settings for a Supervisor: `Supervisor(config=…)`. `files` are those that were read, the lowest first.
-
-    `credentials` are by host, for `BrokeredHttp`; they say where a secret is, and never what.
+    """Settings for a Supervisor: `Supervisor(config=…)`. `files` are those that were read, the lowest first. None is
+    the supervisor's own default. `credentials` are by host, for `BrokeredHttp`; they say where a secret is, and never
+    what.
     """
 
     profiles: Mapping[SessionKind, Profile]
     max_cells: int | None = None
     standby: int = 1
     allow_missing: frozenset[str] = frozenset()
+    approval_timeout_s: float | None = None
+    model_bytes: int | None = None
+    quarantine: str | None = None
     files: tuple[Path, ...] = ()
     credentials: Mapping[str, tuple[Credential, ...]] = field(
         default_factory=lambda: MappingProxyType[str, tuple[Credential, ...]]({})
@@ -108,15 +111,25 @@ def _overlaid(below: Config, source: Source) -> tuple[Config, list[ConfigProblem
     settings = cast("Table", source.table.get("supervisor", {}))
     if settings and not source.trusted:
         problems.append(source.problem(("supervisor",), f"is for every project, and {_ONLY_NARROWS} {_remedy(source)}"))
-    config = Config(
-        MappingProxyType(profiles),
-        settings.get("max_cells", below.max_cells),
-        settings.get("standby", below.standby),
-        frozenset(settings.get("allow_missing", below.allow_missing)),
-        below.files,
-        MappingProxyType({**below.credentials, **_credentials(settings.get("credentials", {}), source)}),
+    config = replace(
+        below,
+        profiles=MappingProxyType(profiles),
+        **{name: _setting(name, value, source, below) for name, value in settings.items()},
     )
     return config, problems
+
+
+def _setting(name: str, value: Any, source: Source, below: Config) -> Any:
+    """A setting of the supervisor, from what stands in the table. Credentials are laid on those below, by host."""
+    match name:
+        case "allow_missing":
+            return frozenset(value)
+        case "quarantine":
+            return source.path(value)
+        case "credentials":
+            return MappingProxyType({**below.credentials, **_credentials(value, source)})
+        case _:
+            return value
 
 
 _ONLY_NARROWS = "a project's file can only narrow its profiles."

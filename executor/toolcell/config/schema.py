@@ -4,6 +4,7 @@ Tables of plain checks, not pydantic: a complaint names the key, the near name a
 never shows a value, which may be a secret. What a limit or a path may be is asked of `Limits` and `Profile` themselves.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
@@ -250,6 +251,13 @@ def whole(least: int, most: int | None = None) -> Check:
     return check
 
 
+def seconds(value: object) -> Iterator[Complaint]:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        yield (), not_a("a number of seconds above zero", value)
+    elif not 0 < value < math.inf:
+        yield (), f"should be a number of seconds above zero, is {value}."
+
+
 def strings(value: object) -> list[str]:
     """A list that `texts` had no complaint about."""
     assert isinstance(value, (list, tuple, frozenset, set))
@@ -281,7 +289,11 @@ SUPERVISOR: Schema = {
     "standby": whole(0, 1),
     "allow_missing": one_of("mechanism", frozenset(NAMES)),
     "credentials": credentials,
+    "approval_timeout_s": seconds,
+    "model_bytes": whole(1),
+    "quarantine": text,
 }
+"""What can be said of a Supervisor in data: all its arguments but objects and functions."""
 
 FILE: Schema = {"profiles": {kind.value: PROFILE for kind in SessionKind}, "supervisor": SUPERVISOR}
 
