@@ -119,9 +119,16 @@ def processes_of_calls(supervisor: Supervisor) -> list[int]:
 
 
 def when_ended(pids: list[int]) -> float:
-    """The time at which the last of these processes has ended."""
+    """The time at which the last of these processes has ended; 0 where one is not there any more."""
     poll = select.poll()
-    open_fds = {os.pidfd_open(pid) for pid in pids}
+    open_fds: set[int] = set()
+    for pid in pids:
+        try:
+            open_fds.add(os.pidfd_open(pid))
+        except ProcessLookupError:
+            for fd in open_fds:
+                os.close(fd)
+            return 0.0
     for fd in open_fds:
         poll.register(fd, select.POLLIN)
     while open_fds:
