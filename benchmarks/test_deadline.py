@@ -80,7 +80,7 @@ def ends(session: Session, supervisor: Supervisor, told: list[list[float]]) -> B
 
 
 async def sample(session: Session, supervisor: Supervisor) -> tuple[float, float]:
-    """One call. Where the deadline comes before all processes are there, for the machine is busy, one that has longer."""
+    """One call; where the machine is so busy that the deadline comes before all processes are there, a longer one."""
     for tried in range(TRIES):
         found = await one(session, supervisor, DEADLINE_S * 2**tried)
         if found is not None:
