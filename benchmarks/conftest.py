@@ -41,6 +41,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", "ignore:Benchmark fixture was not used")  # the failure before it says why
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A busy machine makes a figure slow, which is no reason to end it early."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(600))
+
+
 @pytest.fixture
 def publish(benchmark: Benchmark, request: pytest.FixtureRequest, tmp_path: Path) -> Publish:
     """Measure a figure in so many rounds, and hand it to the summary and to pytest-benchmark."""

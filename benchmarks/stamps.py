@@ -35,12 +35,15 @@ WRAPPED: Sequence[tuple[Any, str, str, str]] = (
 
 
 @tool
-def stamps() -> list[tuple[str, float]]:
-    """Give what this process and those it was forked from have noted since the last call."""
+def stamps(give: bool) -> list[tuple[str, float]]:
+    """Note that a tool is called; give what this process and those it was forked from have noted.
+
+    Args:
+        give: Or give nothing, as a tool does whose result is short.
+    """
     noted: list[tuple[str, float]] = sys.modules["__main__"].STAMPS
     noted.append(("tool", time.perf_counter()))
-    given = noted[:]
-    noted.clear()
+    given = noted[:] if give else []
     noted.append(("tool done", time.perf_counter()))
     return given
 

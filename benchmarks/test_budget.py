@@ -81,7 +81,7 @@ def test_a_budget_of_a_cell_start(publish: Publish) -> None:
 
 
 async def warm_call(rounds: int, workspace: Path) -> Figure:
-    """Ten calls a round. What the cell notes of the end of one call comes with the result of the next."""
+    """Ten calls a round. The last one gives what the cell has noted in all of them."""
     with noting() as notes:
         async with Supervisor(tools=[kept_stamps]) as supervisor:
             check_whole(supervisor)
@@ -91,12 +91,13 @@ async def warm_call(rounds: int, workspace: Path) -> Figure:
             for _ in range(10 * rounds):
                 notes.taken.clear()
                 start = time.perf_counter()
-                noted = await _stamps(session, "kept_stamps")
+                await _stamps(session, "kept_stamps", give=False)
                 calls.append((start, time.perf_counter()))
-                everything += notes.taken + noted
+                everything += notes.taken
+            everything += await _stamps(session, "kept_stamps", give=True)
     everything += [("returned", end) for _start, end in calls]
     everything.sort(key=lambda stamp: stamp[1])
-    warm = calls[len(calls) // 10 : -1]
+    warm = calls[len(calls) // 10 :]
     plain = await _plain(rounds, workspace)
     stages = _stages(WARM, everything, warm)
     with_notes = amount(spread([end - start for start, end in warm]).median, "s")
@@ -114,7 +115,7 @@ async def cell_start(rounds: int, workspace: Path) -> Figure:
                 notes.taken.clear()
                 session = await supervisor.open_session("main", workspace=workspace)
                 start = time.perf_counter()
-                noted = await _stamps(session, "stamps")
+                noted = await _stamps(session, "stamps", give=True)
                 calls.append((start, time.perf_counter()))
                 everything += notes.taken + noted
                 await session.close()
@@ -127,8 +128,8 @@ async def cell_start(rounds: int, workspace: Path) -> Figure:
     return Figure("budget-cell", "Where a new cell spends its time", stages=stages, notes=[f"{total} at the median."])
 
 
-async def _stamps(session: Session, name: str) -> list[Stamp]:
-    result = await session.call(name)
+async def _stamps(session: Session, name: str, *, give: bool) -> list[Stamp]:
+    result = await session.call(name, {"give": give})
     return [(each, when) for each, when in cast("list[tuple[str, float]]", result.unwrap())]
 
 

@@ -25,7 +25,7 @@ FIRST = "supervisor start → first result"
 
 
 def test_the_start(publish: Publish) -> None:
-    publish(start, 12)
+    publish(start, 8)
 
 
 async def start(rounds: int, workspace: Path) -> Figure:

@@ -17,7 +17,6 @@ from .workload import caller, echo, kept
 
 pytestmark = pytest.mark.benchmark(timer=recorded_time)
 
-WINDOW_S = 0.4
 CALLERS = (1, 2, 4, 8)
 
 
@@ -26,12 +25,12 @@ def test_fresh_calls_in_a_second(publish: Publish) -> None:
 
 
 def test_throughput_over_cores_and_callers(publish: Publish) -> None:
-    publish(scaling, 5)
+    publish(scaling, 3)
 
 
-def window(callers: list[Call]) -> Block:
+def window(callers: list[Call], seconds: float) -> Block:
     async def block() -> list[float]:
-        return [await throughput(callers, WINDOW_S)]
+        return [await throughput(callers, seconds)]
 
     return block
 
@@ -39,14 +38,15 @@ def window(callers: list[Call]) -> Block:
 async def sustained(rounds: int, workspace: Path) -> Figure:
     cores = core_list()
     number = 2 * len(cores)
+    window_s = 0.04 * rounds
     async with (
         sessions(echo, number, workspace) as ahead,
         sessions(echo, number, workspace, standby=0) as demanded,
     ):
-        with fork_rate(cores, WINDOW_S) as floor:
+        with fork_rate(cores, window_s) as floor:
             cases = [
-                Case("fresh, forked on demand", "ours", window([caller(each, "echo") for each in demanded])),
-                Case("fresh, standby", "ours", window([caller(each, "echo") for each in ahead])),
+                Case("fresh, forked on demand", "ours", window([caller(each, "echo") for each in demanded], window_s)),
+                Case("fresh, standby", "ours", window([caller(each, "echo") for each in ahead], window_s)),
                 Case("fork + exit + wait, all cores", "floor", floor.block),
             ]
             measured = await interleave(cases, rounds)
@@ -57,6 +57,7 @@ async def sustained(rounds: int, workspace: Path) -> Figure:
 
 async def scaling(rounds: int, workspace: Path) -> Figure:
     """Curves of calls in a second over callers, for each number of cores that everything is kept on."""
+    window_s = 0.1 * rounds
     curves: list[Curve] = []
     measured: list[Measured] = []
     for cores in ([core_list()[0]], core_list()):
@@ -66,12 +67,14 @@ async def scaling(rounds: int, workspace: Path) -> Figure:
             for name, tool in (("fresh", echo), ("kept", kept)):
                 async with sessions(tool, max(CALLERS), workspace) as opened:
                     calls = [caller(each, tool.name) for each in opened]
-                    cases = [Case(f"{name}, {n} callers, {where}", "ours", window(calls[:n])) for n in CALLERS]
+                    cases = [
+                        Case(f"{name}, {n} callers, {where}", "ours", window(calls[:n], window_s)) for n in CALLERS
+                    ]
                     taken = await interleave(cases, rounds)
                 found[name] = [(n, spread(each.samples).median) for n, each in zip(CALLERS, taken, strict=True)]
                 measured.append(taken[-1])
             pool = stack.enter_context(awaited_executor(len(cores)))
-            cases = [Case(f"executor, {n} callers", "peer", window([pool] * n)) for n in CALLERS]
+            cases = [Case(f"executor, {n} callers", "peer", window([pool] * n, window_s)) for n in CALLERS]
             taken = await interleave(cases, rounds)
             found["ProcessPoolExecutor"] = [
                 (n, spread(each.samples).median) for n, each in zip(CALLERS, taken, strict=True)
