@@ -86,11 +86,16 @@ def lifted(names: Iterable[str], *lift: str) -> tuple[str, ...]:
 def check(names: Iterable[str]) -> None:
     """Raise ValueError for a pattern that could never hold."""
     for name in names:
-        parts = name.split("/")
-        if any(part in ("", ".", "..") or "\0" in part for part in parts) or not any(map(folded, parts)):
+        if not _is_pattern(name):
             raise ValueError(
                 f"is no pattern of names: {name!r}. Write path components such as '.git/hooks' or '*.pth'."
             )
+
+
+@lru_cache(maxsize=1024)
+def _is_pattern(name: str) -> bool:
+    parts = name.split("/")
+    return not any(part in ("", ".", "..") or "\0" in part for part in parts) and any(map(folded, parts))
 
 
 def folded(name: str) -> str:

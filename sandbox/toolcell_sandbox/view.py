@@ -68,6 +68,7 @@ def plan(profile: Profile, identity: Identity, protected: Iterable[Bound] = ()) 
     writable: dict[str, bool] = {}
     is_system: dict[str, bool] = {}
     links: dict[str, str] = {}
+    seen: dict[str, str] = {}
     for paths, may_write, system in (
         (profile.system, False, True),
         (_RESOLVER if isinstance(profile.reach, HostNetwork) else (), False, True),
@@ -76,7 +77,7 @@ def plan(profile: Profile, identity: Identity, protected: Iterable[Bound] = ()) 
     ):
         for path in paths:
             try:
-                real, met = resolve(path)
+                real, met = resolve(path, seen)
             except FileNotFoundError:
                 if system:
                     continue
@@ -118,8 +119,12 @@ def plan(profile: Profile, identity: Identity, protected: Iterable[Bound] = ()) 
     return View(binds, loose, _witness(roots))
 
 
-def resolve(path: str) -> tuple[str, list[tuple[str, str]]]:
-    """The path without symbolic links, and every link that led there, as (its own place, its text)."""
+def resolve(path: str, seen: dict[str, str] | None = None) -> tuple[str, list[tuple[str, str]]]:
+    """The path without symbolic links, and every link that led there, as (its own place, its text).
+
+    `seen` keeps what was looked at, for the next path: the text of a link, "" for what is none.
+    """
+    seen = {} if seen is None else seen
     links: list[tuple[str, str]] = []
     current, rest = "/", path.split("/")
     while rest:
@@ -129,11 +134,14 @@ def resolve(path: str) -> tuple[str, list[tuple[str, str]]]:
         if part == "..":
             current = os.path.dirname(current)
             continue
-        candidate = os.path.join(current, part)
-        if not stat.S_ISLNK(os.lstat(candidate).st_mode):
+        candidate = f"/{part}" if current == "/" else f"{current}/{part}"
+        text = seen.get(candidate)
+        if text is None:
+            text = os.readlink(candidate) if stat.S_ISLNK(os.lstat(candidate).st_mode) else ""
+            seen[candidate] = text
+        if not text:
             current = candidate
             continue
-        text = os.readlink(candidate)
         links.append((candidate, text))
         if len(links) > _MAX_LINKS:
             raise SandboxError(
