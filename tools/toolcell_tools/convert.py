@@ -5,11 +5,9 @@ from collections import deque
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time, timedelta
-from decimal import Decimal
 from enum import Enum
 from pathlib import PurePath
 from typing import TYPE_CHECKING, cast
-from uuid import UUID
 
 from .failures import Unencodable
 
@@ -39,13 +37,19 @@ def converted(value: object) -> object:
         return {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, (datetime, date, time)):
         return value.isoformat()
-    if isinstance(value, (Decimal, UUID, PurePath)):
+    if isinstance(value, PurePath) or _is_a("uuid", "UUID", value) or _is_a("decimal", "Decimal", value):
         return str(value)
     if isinstance(value, (bytes, bytearray, memoryview)):
         return _binary(cast("bytes | bytearray | memoryview[int]", value))
     if isinstance(value, timedelta):
         return _duration(value)
     return _collection(value)
+
+
+def _is_a(module: str, name: str, value: object) -> bool:
+    """Whether `value` is of that class. Where its module is not loaded, nothing is, and it need not be loaded here."""
+    loaded = sys.modules.get(module)
+    return loaded is not None and isinstance(value, getattr(loaded, name))
 
 
 def _collection(value: object) -> object:

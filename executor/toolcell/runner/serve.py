@@ -3,7 +3,6 @@
 import gc
 import io
 import os
-import random
 import signal
 import sys
 import traceback
@@ -23,7 +22,7 @@ from . import perform, warm
 from .link import Link
 from .loading import Loaded, LoadError
 
-LIBRARIES = ("asyncio", "cloudpickle", "pydantic", "toolcell_tools.result")
+LIBRARIES = ("asyncio", "cloudpickle", "hashlib", "pydantic", "toolcell_tools.result")
 """What a zygote loads ahead where tools need it, each some milliseconds and megabytes; never a user's module."""
 
 _BASE = "toolcell_tools.base."
@@ -49,6 +48,8 @@ def preload_for(names: Iterable[str] | None) -> bool:
         module = import_module(name)
         if name == "pydantic":
             module.TypeAdapter(module.create_model("Anything"))  # the package is lazy: this loads the rest of it
+        elif name == "hashlib":
+            module.sha256()  # the first one sets OpenSSL up
         for found in vars(module).values():
             if isinstance(found, Tool):
                 found.prepare()
@@ -98,8 +99,13 @@ def close(loaded: Loaded) -> NoReturn:
 
 
 def reseed() -> None:
-    """Give this process randomness of its own: forks of one zygote would all draw the same."""
-    random.seed()
+    """Give this process randomness of its own: forks of one zygote would all draw the same.
+
+    What is not loaded has drawn nothing yet, and seeds itself when a tool loads it.
+    """
+    random = sys.modules.get("random")
+    if random is not None:
+        random.seed()
     uuid = sys.modules.get("uuid")
     if uuid is not None:
         uuid.__dict__.update(_last_timestamp=None, _node=None)

@@ -6,10 +6,11 @@ for locked-down cells. What is missed here costs time, and nothing else: the cel
 
 import sys
 from collections.abc import Mapping
-from types import FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, cast
 
 from toolcell_tools.binder import plainness
+from toolcell_tools.capability import Capability
 from toolcell_tools.definition import Tool
 from toolcell_tools.signature import underlying
 from toolcell_tools.whole import WholeTool
@@ -21,16 +22,21 @@ def libraries_of(tool: Tool[..., Any], *, pickled: bool) -> list[str]:
     """The libraries that a cell with this tool loads, sorted."""
     function = underlying(tool.fn)
     module = str(getattr(function, "__module__", ""))
-    if module.startswith("toolcell_tools.base.") and not pickled:
-        return [module]
     found: set[str] = set()
+    if Capability.WRITE in tool.needs | tool.uses:
+        found.add("hashlib")  # the digest of what is written
+    if module.startswith("toolcell_tools.base.") and not pickled:
+        return sorted({module, *found})
     if pickled:
         found.add("cloudpickle")
-    if tool.is_async:
-        found.add("asyncio")
     namespace = vars(sys.modules[module]) if module in sys.modules else getattr(function, "__globals__", {})
     mentioned = {_home(value) for value in list(cast("Mapping[str, object]", namespace).values())}
-    if {home.partition(".")[0] for home in mentioned} & {"pydantic", "pydantic_core"} or _converts(tool):
+    mentioned.update(_named_in(getattr(function, "__code__", None)))
+    packages = {home.partition(".")[0] for home in mentioned}
+    found |= packages & {"asyncio", "hashlib"}
+    if tool.is_async:
+        found.add("asyncio")
+    if packages & {"pydantic", "pydantic_core"} or _converts(tool):
         found.add("pydantic")
     if mentioned.intersection(_RESULTS) or tool.writes_output:
         found |= {"pydantic", "toolcell_tools.result"}
@@ -42,6 +48,13 @@ def _converts(tool: Tool[..., Any]) -> bool:
     if isinstance(tool, WholeTool):
         return tool.parameters_type not in (None, str)
     return any(plainness(parameter.annotation) is None for parameter in tool.parameters)
+
+
+def _named_in(code: object) -> set[str]:
+    """The names in a function's code, those of the modules among them that it imports when it is called."""
+    if not isinstance(code, CodeType):
+        return set()
+    return set(code.co_names).union(*map(_named_in, code.co_consts))
 
 
 def _home(value: object) -> str:
