@@ -20,6 +20,7 @@ Role = Literal["ours", "floor", "peer"]
 Block = Callable[[], Awaitable[list[float]]]
 
 PAUSE_S = 0.02  # long enough for a standby to be forked and to warm up (3 to 8 ms here), short against a model's turn
+READY_S = 0.001
 PAYLOAD_BYTES = 64
 _RESAMPLES = 1000
 _serial = itertools.count(1)
@@ -65,13 +66,21 @@ class Ratio:
     high: float
 
 
-def calls(call: Callable[[str], Awaitable[str]], samples: int, pause_s: float = 0.0) -> Block:
-    """A block of calls that give back the text that they are given, a new one each time."""
+def calls(
+    call: Callable[[str], Awaitable[str]],
+    samples: int,
+    pause_s: float = 0.0,
+    ready: Callable[[], bool] = lambda: True,
+) -> Block:
+    """A block of calls that give back the text that they are given, a new one each time. Each comes `pause_s` after the
+    one before, or after everything was `ready` for it, if that is later."""
 
     async def block() -> list[float]:
         taken: list[float] = []
         for _ in range(samples):
             text = f"{next(_serial):0{PAYLOAD_BYTES}d}"
+            while not ready():
+                await anyio.sleep(READY_S)
             if pause_s:
                 await anyio.sleep(pause_s)
             start = time.perf_counter()

@@ -111,7 +111,8 @@ class Figure:
         tables += [_points([curve for curve in self.curves if curve.x == x]) for x in _in_order(self.curves)]
         if self.stages:
             tables.append(self._budget())
-        return "\n".join([self.title, *(text_of(table) for table in tables), *self.notes])
+        absent = [f"peer    {name}: none, for {reason}" for name, reason in self.absent.items()]
+        return "\n".join([self.title, *(text_of(table) for table in tables), *absent, *self.notes])
 
     def _ratios(self) -> Table:
         table = _table("", "case")
@@ -126,8 +127,6 @@ class Figure:
             if case.role != "ours":
                 ratios = (ratio_text(ratio(each, case)) for _letter, each in compared)
                 table.add_row(case.role, case.name, *self._amounts(case), *ratios)
-        for name, reason in self.absent.items():
-            table.add_row("peer", name, f"none: {reason}")
         return table
 
     def _amounts(self, case: Measured) -> tuple[str, str]:
