@@ -158,9 +158,13 @@ def _become_like_a_zygote() -> None:
     import gc
 
     from toolcell.runner import serve, zygote
+    from toolcell.sessions.preloading import libraries_of
+
+    from .workload import echo
 
     assert zygote.Zygote is not None  # imported for what it imports
     serve.preload()
+    serve.preload_for(["cloudpickle"])  # as for the tools of `workload`, which go to cells by value
     gc.collect()
     gc.disable()
     gc.freeze()

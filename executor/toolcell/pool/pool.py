@@ -248,22 +248,14 @@ class Pool:
         cgroup = self._take_cgroup(spec)
         slot = self._take_slot()
         try:
+            request = self._request_for(spec, slot, cgroup)
             cell = Cell(id, slot, spec, self._reactor, self._deadlines, self, cgroup=cgroup, standby=self._standby)
-        except (OSError, Unpackable):
+        except BaseException:
             self._free_slots.append(slot)
             if cgroup is not None:
                 self._free_cgroups.append(cgroup)
             raise
         self.cells[id] = cell
-        in_userns = spec.key.session_id in self._userns_sessions
-        identity = Identity.for_slot(slot, "userns-root" if in_userns else None)
-        request = {
-            "profile": spec.profile.to_wire(),
-            "identity": {"mode": identity.mode, "uid": identity.uid, "gid": identity.gid, "slot": identity.slot},
-            "cgroups": list(cgroup.paths) if cgroup else [],
-            "preload": _preload(spec.tools),
-            "protected": [[os.fsencode(each.path), each.pin, *each.inode] for each in spec.protected],
-        }
         zygote = self._zygote_of[id] = self._least_busy_zygote()
         try:
             zygote.spawn(id, request, cell.child_fds)
@@ -272,6 +264,18 @@ class Pool:
             self._reactor.soon(lambda: cell.on_not_spawned(failure))  # not now: the pump is at work
             return
         cell.handed_over()
+
+    def _request_for(self, spec: CellSpec, slot: int, cgroup: Cgroup | None) -> dict[str, object]:
+        """What a zygote is told of a cell, beside its descriptors."""
+        in_userns = spec.key.session_id in self._userns_sessions
+        identity = Identity.for_slot(slot, "userns-root" if in_userns else None)
+        return {
+            "profile": spec.profile.to_wire(),
+            "identity": {"mode": identity.mode, "uid": identity.uid, "gid": identity.gid, "slot": identity.slot},
+            "cgroups": list(cgroup.paths) if cgroup else [],
+            "preload": _preload(spec.tools),
+            "protected": [[os.fsencode(each.path), each.pin, *each.inode] for each in spec.protected],
+        }
 
     def _least_busy_zygote(self) -> Zygote:
         """One that has started, if there is any. Where even that has cells to make, another is started beside it, for
