@@ -158,9 +158,6 @@ def _become_like_a_zygote() -> None:
     import gc
 
     from toolcell.runner import serve, zygote
-    from toolcell.sessions.preloading import libraries_of
-
-    from .workload import echo
 
     assert zygote.Zygote is not None  # imported for what it imports
     serve.preload()
