@@ -181,9 +181,10 @@ def _fork() -> float:
 def _start_fork_rate(cores: Sequence[int], seconds: float) -> Sample:
     """A process for each core forks as fast as it can."""
     pairs = [socket.socketpair() for _ in cores]
-    for core, (near, far) in zip(cores, pairs, strict=True):
+    for core, (_near, far) in zip(cores, pairs, strict=True):
         if os.fork() == 0:
-            near.close()
+            for each, _far in pairs:  # or none would ever see that its other end is closed
+                each.close()
             os.sched_setaffinity(0, {core})
             while far.recv(1):
                 end = time.perf_counter() + seconds

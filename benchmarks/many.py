@@ -1,4 +1,4 @@
-"""Ten thousand sessions, a hundred of them active: `python -m benchmarks.many OPEN ACTIVE PARKED ROUNDS DIRECTORY`.
+"""Ten thousand sessions, a hundred of them active: `python -m benchmarks.many OPEN ACTIVE ROUNDS DIRECTORY`.
 
 A program of its own, so that what the supervisor's memory grows by is not what another figure has left free. Prints
 JSON: seconds of each opening, seconds of second calls with few and with many sessions open, and bytes.
@@ -71,11 +71,14 @@ async def second_calls(sessions: Sequence[Session]) -> list[float]:
 
 
 async def bytes_of_a_call(sessions: Sequence[Session]) -> float:
-    """What a call leaves behind in a session that is parked again: Python's own count, as it is less than a page."""
+    """What a call leaves behind in a session that is parked again: Python's own count, as it is about a page.
+
+    The first half fills what is allocated once, and all cells that there may be, so that those are in both counts.
+    """
     tracemalloc.start()
     counted: list[int] = []
     half = len(sessions) // 2
-    for some in (sessions[:half], sessions[half:]):  # the first ones fill what is allocated once
+    for some in (sessions[:half], sessions[half:]):
         for session in some:
             assert await caller(session, "echo")("once") == "once"
         gc.collect()
@@ -83,7 +86,7 @@ async def bytes_of_a_call(sessions: Sequence[Session]) -> float:
     return (counted[1] - counted[0]) / half
 
 
-async def main(open_: int, active: int, parked: int, rounds: int, directory: Path) -> dict[str, Any]:
+async def main(open_: int, active: int, rounds: int, directory: Path) -> dict[str, Any]:
     _soft, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a cell takes thirteen
     async with Supervisor(tools=[echo], max_cells=active, journal=Forgetful()) as supervisor:
@@ -118,11 +121,11 @@ async def main(open_: int, active: int, parked: int, rounds: int, directory: Pat
             "few": few,
             "many": many,
             "never_called": never_called,
-            "called": await bytes_of_a_call(await crowd.open(2 * parked)),
+            "called": await bytes_of_a_call(await crowd.open(2 * active)),
             "points": points,
         }
 
 
 if __name__ == "__main__":
-    open_, active, parked, rounds = map(int, sys.argv[1:5])
-    print(json.dumps(anyio.run(main, open_, active, parked, rounds, Path(sys.argv[5]))))
+    open_, active, rounds = map(int, sys.argv[1:4])
+    print(json.dumps(anyio.run(main, open_, active, rounds, Path(sys.argv[4]))))

@@ -59,7 +59,7 @@ async def parked(rounds: int, workspace: Path) -> Figure:
 @cache
 def run(rounds: int) -> dict[str, Any]:
     """Both figures are of one crowd."""
-    numbers = 500 * rounds, 5 * rounds, 3 * rounds, max(2, rounds // 6)
+    numbers = 500 * rounds, 5 * rounds, max(2, rounds // 6)
     with TemporaryDirectory() as directory:
         command = [sys.executable, "-m", "benchmarks.many", *map(str, numbers), directory]
         ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
