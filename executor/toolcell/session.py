@@ -133,7 +133,7 @@ class Session:
         self._previews: dict[str, Route] = {}
         self._place = Place()  # the workspace that the routes are to
         self._last_call = 0
-        self.host_turn = anyio.Lock()  # of sequential host tools
+        self._host_turn: anyio.Lock | None = None
         self._idempotent = IdempotentCalls()
 
     def __repr__(self) -> str:
@@ -239,6 +239,13 @@ class Session:
         self.journal.write(Record("session", self.id, data={"event": "closed"}))
 
     # -- for the dispatcher ------------------------------------------------------------------------------------------
+
+    @property
+    def host_turn(self) -> anyio.Lock:
+        """Held by a sequential host tool while it runs."""
+        if self._host_turn is None:
+            self._host_turn = anyio.Lock()
+        return self._host_turn
 
     @property
     def living_children(self) -> int:

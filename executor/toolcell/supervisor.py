@@ -408,9 +408,11 @@ def _workspace(path: str | Path) -> Path:
 
 def _require_text(what: str, text: str) -> None:
     """Raise UsageError for bytes that are not UTF-8, which Python shows as surrogates: they cannot reach a cell."""
-    if any("\ud800" <= character <= "\udfff" for character in text):
+    try:
+        text.encode()
+    except UnicodeEncodeError:
         shown = "" if "variable" in what else f": {text!a}"  # a variable's value may be a secret
-        raise UsageError(f"{what} is not UTF-8{shown}. Give it a name that is, or leave it out.")
+        raise UsageError(f"{what} is not UTF-8{shown}. Give it a name that is, or leave it out.") from None
 
 
 def default_max_cells() -> int:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from dataclasses import replace as _replace
+from functools import lru_cache
 from types import MappingProxyType
 
 from .limits import MIB, Limits
@@ -36,6 +37,27 @@ def system_paths() -> tuple[str, ...]:
         "ld.so.cache alternatives localtime ssl/certs ssl/openssl.cnf ssl/cert.pem pki/tls/certs pki/ca-trust/extracted"
     )
     return ("/usr", "/bin", "/sbin", "/lib", "/lib64", *(f"/etc/{name}" for name in etc.split()), *python_paths())
+
+
+@lru_cache(maxsize=1024)  # sessions are opened by the thousand, and nearly all with the same paths
+def _normal(field: str, paths: tuple[str, ...]) -> tuple[str, ...]:
+    """The paths of a profile's field, normalised, each once."""
+    for path in paths:
+        if not path.startswith("/") or "\0" in path:
+            raise ValueError(f"Profile.{field} is not an absolute path: {path!r}. Pass os.path.abspath of it.")
+        if os.path.normpath(path) in _RESERVED:
+            raise ValueError(f"Profile.{field} cannot be {path!r}: the cell has its own. Name what is below it.")
+    return tuple(dict.fromkeys(map(os.path.normpath, paths)))
+
+
+@lru_cache(maxsize=64)
+def _checked(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The protected names of a profile, each once."""
+    try:
+        check(names)
+    except ValueError as error:
+        raise ValueError(f"Profile.protected {error}") from None
+    return tuple(dict.fromkeys(names))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,13 +97,7 @@ class Profile:
         if unknown:
             raise ValueError(f"Profile.grants has no such capability: {min(unknown)!r}. Known: {sorted(CAPABILITIES)}.")
         for name in ("readable", "writable", "system"):
-            paths: tuple[str, ...] = getattr(self, name)
-            for path in paths:
-                if not path.startswith("/") or "\0" in path:
-                    raise ValueError(f"Profile.{name} is not an absolute path: {path!r}. Pass os.path.abspath of it.")
-                if os.path.normpath(path) in _RESERVED:
-                    raise ValueError(f"Profile.{name} cannot be {path!r}: the cell has its own. Name what is below it.")
-            object.__setattr__(self, name, tuple(dict.fromkeys(os.path.normpath(path) for path in paths)))
+            object.__setattr__(self, name, _normal(name, tuple(getattr(self, name))))
         if not self.cwd.startswith("/"):
             raise ValueError(f"Profile.cwd is not an absolute path: {self.cwd!r}. Pass os.path.abspath of it.")
         if not isinstance(self.network, (NoNetwork, ProxyNetwork, HostNetwork)):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -92,11 +108,7 @@ class Profile:
         object.__setattr__(self, "http", _read(self.http) if self.http else ())
         if not self.hostname or len(self.hostname.encode()) > 64:
             raise ValueError(f"Profile.hostname is not of 1 to 64 bytes: {self.hostname!r}. Shorten it.")
-        try:
-            check(self.protected)
-        except ValueError as error:
-            raise ValueError(f"Profile.protected {error}") from None
-        object.__setattr__(self, "protected", tuple(dict.fromkeys(self.protected)))
+        object.__setattr__(self, "protected", _checked(tuple(self.protected)))
         object.__setattr__(self, "env", MappingProxyType(dict(self.env)))
 
     @classmethod

@@ -2,6 +2,7 @@
 
 from collections.abc import Set
 from dataclasses import dataclass
+from functools import lru_cache
 
 from toolcell_tools.capability import CHANGING, Capability
 
@@ -25,7 +26,9 @@ def grants_for(
     """
     if not mutates:
         uses -= CHANGING
-    return Grants(
-        given=frozenset(session & (needs | uses)),
-        missing=frozenset(needs - session),
-    )
+    return _grants(frozenset(session), frozenset(needs), frozenset(uses))
+
+
+@lru_cache(maxsize=1024)  # ten thousand sessions are of a few kinds, and share what is the same for them
+def _grants(session: frozenset[Capability], needs: frozenset[Capability], uses: frozenset[Capability]) -> Grants:
+    return Grants(given=session & (needs | uses), missing=needs - session)

@@ -4,7 +4,7 @@ import os
 import site
 import sys
 from collections.abc import Set
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import toolcell
@@ -41,8 +41,15 @@ def _added_packages() -> list[str]:
 
 def session_grants(kind: SessionKind, profile: Profile, parent: Set[Capability] | None) -> frozenset[Capability]:
     """What a session holds: its kind's grants, no more than its profile's, no more than its parent's."""
-    grants = KIND_GRANTS[kind] & {Capability(name) for name in profile.grants}
-    return frozenset(grants if parent is None else grants & parent)
+    return _session_grants(kind, profile.grants, None if parent is None else frozenset(parent))
+
+
+@lru_cache(maxsize=1024)
+def _session_grants(
+    kind: SessionKind, names: frozenset[str], parent: frozenset[Capability] | None
+) -> frozenset[Capability]:
+    grants = frozenset(KIND_GRANTS[kind] & {Capability(name) for name in names})
+    return grants if parent is None else grants & parent
 
 
 def resolved(profile: Profile) -> Profile:
