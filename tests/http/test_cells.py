@@ -40,7 +40,7 @@ from toolcell.testing.probes import ask as forge
 
 from .conftest import CERTIFICATE, TOKEN, Api, raw, reply, to_loopback
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 HTTP = {Capability.HTTP}
 
 

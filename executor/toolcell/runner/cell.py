@@ -87,6 +87,7 @@ def main(entered: Entered) -> NoReturn:
             )
         )
         os._exit(1)
+    serve.prepare_randomness()
     sys.stdout.flush()
     sys.stderr.flush()
     gc.collect()

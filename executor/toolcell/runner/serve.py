@@ -98,6 +98,13 @@ def close(loaded: Loaded) -> NoReturn:
     os._exit(int(failed))
 
 
+def prepare_randomness() -> None:
+    """Before call processes are forked: OpenSSL makes its generators at their first use, a millisecond in each."""
+    ssl = sys.modules.get("ssl")
+    if ssl is not None:
+        ssl.RAND_bytes(1)
+
+
 def reseed() -> None:
     """Give this process randomness of its own: forks of one zygote would all draw the same.
 
