@@ -4,12 +4,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterable
+from types import ModuleType
 from typing import Any, cast
 
 import pytest
 from typing_extensions import TypedDict
 
 from toolcell import Annotations, base_tools, dynamic_tool, tool
+from toolcell.sessions.preloading import libraries_of
 from toolcell.sessions.shipping import ship
 from toolcell_tools.definition import Tool
 
@@ -91,20 +93,30 @@ def test_tools_that_do_not_say_get_all_that_a_zygote_knows() -> None:
         ("def f(x: int, y: list[str]) -> str: 'F'", []),
         ("async def f(x: int) -> str: 'F'", ["asyncio"]),
         ("from datetime import date\ndef f(x: date) -> str: 'F'", ["pydantic"]),
-        ("import asyncio\ndef f(x: int) -> str: 'F'", ["asyncio"]),
         ("def f(x: int) -> str:\n 'F'\n import hashlib", ["hashlib"]),
         ("def f(x: int) -> str:\n 'F'\n def g():\n  from pydantic.fields import Field", ["pydantic"]),
-        ("import pydantic\ndef f(x: int) -> str: 'F'", ["pydantic"]),
-        ("from pydantic import Field\ndef f(x: int) -> str: 'F'", ["pydantic"]),
-        ("from toolcell import ToolResult\ndef f(x: int) -> str: 'F'", ["pydantic", "toolcell_tools.result"]),
+        ("import pydantic\ndef f(x: int) -> str:\n 'F'\n return pydantic.VERSION", ["pydantic"]),
+        ("import asyncio\ndef g(): asyncio.run\ndef f(x: int) -> str:\n 'F'\n return g()", ["asyncio"]),
+        ("import pydantic, asyncio\ndef f(x: int) -> str: 'F'", []),
+        (
+            "from toolcell import ToolResult\ndef f(x: int) -> str:\n 'F'\n return ToolResult()",
+            ["pydantic", "toolcell_tools.result"],
+        ),
         ("from toolcell import Annotations, ToolContext, tool\ndef f(x: int) -> str: 'F'", []),
     ],
 )
-def test_a_tool_needs_what_it_and_its_module_use(source: str, needs: list[str]) -> None:
+def test_what_goes_by_value_needs_what_it_uses(source: str, needs: list[str]) -> None:
     namespace: dict[str, Any] = {"__name__": "made_up"}
     exec(source, namespace)
     made = tool(namespace["f"], annotations=Annotations(title="F"))
     assert preload_of(made) == sorted(["cloudpickle", *needs])
+
+
+def test_what_is_imported_needs_all_that_its_module_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("installed")
+    exec("import pydantic\ndef f(x: int) -> str: 'F'", module.__dict__)
+    monkeypatch.setitem(sys.modules, "installed", module)
+    assert libraries_of(tool(module.f), pickled=False) == ["pydantic"]
 
 
 def shown(arguments: Any) -> str:

@@ -5,7 +5,7 @@ for locked-down cells. What is missed here costs time, and nothing else: the cel
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, cast
 
@@ -29,8 +29,7 @@ def libraries_of(tool: Tool[..., Any], *, pickled: bool) -> list[str]:
         return sorted({module, *found})
     if pickled:
         found.add("cloudpickle")
-    namespace = vars(sys.modules[module]) if module in sys.modules else getattr(function, "__globals__", {})
-    mentioned = {_home(value) for value in list(cast("Mapping[str, object]", namespace).values())}
+    mentioned = {_home(value) for value in (_used_by(function) if pickled else _all_of(module))}
     mentioned.update(_named_in(getattr(function, "__code__", None)))
     packages = {home.partition(".")[0] for home in mentioned}
     found |= packages & {"asyncio", "hashlib"}
@@ -41,6 +40,30 @@ def libraries_of(tool: Tool[..., Any], *, pickled: bool) -> list[str]:
     if mentioned.intersection(_RESULTS) or tool.writes_output:
         found |= {"pydantic", "toolcell_tools.result"}
     return sorted(found)
+
+
+def _all_of(module: str) -> list[object]:
+    """What the names of a module stand for: a cell that imports it imports them all."""
+    return list(vars(sys.modules[module]).values()) if module in sys.modules else []
+
+
+def _used_by(function: object) -> Iterator[object]:
+    """What the global names stand for that a function uses, and those that its module's functions use for it: what goes
+    with it by value.
+    """
+    pending, seen = [function], set[int]()
+    while pending:
+        one = pending.pop()
+        code = getattr(one, "__code__", None)
+        if id(one) in seen or not isinstance(code, CodeType):
+            continue
+        seen.add(id(one))
+        namespace = cast("Mapping[str, object]", getattr(one, "__globals__", {}))
+        for name in _named_in(code) & namespace.keys():
+            found = namespace[name]
+            yield found
+            if type(found) is FunctionType and found.__globals__ is namespace:
+                pending.append(found)
 
 
 def _converts(tool: Tool[..., Any]) -> bool:
