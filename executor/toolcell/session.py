@@ -41,7 +41,7 @@ from .pool.run import CellKey, CellSpec, Run
 from .sessions import broker, tree
 from .sessions.grants import Grants, grants_for
 from .sessions.idempotency import IdempotentCalls
-from .sessions.modules import DESCRIBER, DESCRIBER_SHIPMENT, Source, source_of
+from .sessions.modules import DESCRIBER_SHIPMENT, Source, describer, source_of
 from .sessions.place import Place
 from .sessions.policy import confine, summary_for
 from .sessions.protection import Guarded, Watch, overlap
@@ -406,7 +406,7 @@ class Session:
         """Where a module says what tools it has: in a cell that has it in sight, and nothing else."""
         grants = grants_for(self.grants, frozenset(), frozenset())
         shipment = {**DESCRIBER_SHIPMENT, "directory": source.directory}
-        return self._route_of(DESCRIBER, grants, self.profile.limits, (shipment,), "", source)
+        return self._route_of(describer(), grants, self.profile.limits, (shipment,), "", source)
 
     def new_run(
         self,

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from toolcell.call import ToolCall
-from toolcell.sessions.modules import DESCRIBER, Source
+from toolcell.sessions.modules import Source, describer
 from toolcell_tools.toolsets import ToolsetError
 
 from .pool import in_pool
@@ -18,10 +18,10 @@ WALL_S = 30.0  # importing may be slow
 async def describe(session: "Session", source: Source) -> object:
     """What the module says of its tools, unchecked. Raises ToolsetError where it cannot be imported."""
     route = session.describing_route(source)
-    call = ToolCall(f"{session.id}-describe-{source.module}", DESCRIBER.name, dict(source.shipment))
+    call = ToolCall(f"{session.id}-describe-{source.module}", describer().name, dict(source.shipment))
     run = session.new_run(route, call, WALL_S, None, None)
     run.context = {**run.context, "config": {}, "values": {}}  # what it says is kept for all sessions
     outcome = await in_pool(session, run)
     if outcome.ending != "result":
-        raise ToolsetError(error_of(outcome, DESCRIBER.declaration, run.limits).message, source.module)
+        raise ToolsetError(error_of(outcome, describer().declaration, run.limits).message, source.module)
     return outcome.payload.get("output")

@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, NoReturn, cast
 
 import pydantic
@@ -223,12 +223,17 @@ def module_toolset(
     raise UsageError(f"There is no module {module!r} {where}. Name its directory: module_toolset(…, path='…').")
 
 
-DESCRIBER = dynamic_tool("describe_module", handler=_elsewhere, description="Say which tools a module has.")
 DESCRIBER_SHIPMENT: Mapping[str, object] = {
-    "name": DESCRIBER.name,
+    "name": "describe_module",
     "how": "import",
     "where": "toolcell.runner.describe:describe_module",
 }
+
+
+@cache
+def describer() -> DynamicTool:
+    """The tool that says what a module has. Made when there is a module: deriving it takes 30 ms of every start."""
+    return dynamic_tool("describe_module", handler=_elsewhere, description="Say which tools a module has.")
 
 
 def source_of(tool: Tool[..., Any]) -> Source | None:
