@@ -32,7 +32,7 @@ from toolcell import (
 from toolcell.testing import misbehaving
 from toolcell.testing.backends import ListChannel, ListMemory
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 
 
 class Address(BaseModel):

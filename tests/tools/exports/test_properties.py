@@ -15,7 +15,7 @@ from .rules import check
 from .schemas import fitting, parameters, tools
 
 QUICK = settings(
-    max_examples=int(os.environ.get("TOOLCELL_TEST_EXAMPLES", "40")),
+    max_examples=int(os.environ.get("TOOLCELL_TEST_EXAMPLES", "20")),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
