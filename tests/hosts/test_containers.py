@@ -139,6 +139,7 @@ def test_without_proc_it_says_so_and_the_doctor_too(host: Host) -> None:
     assert "There is no /proc here" in found["doctor"]["said"] and "mount -t proc" in found["doctor"]["said"]
 
 
+@pytest.mark.root  # for the limit on processes is then the user's, who must have no others: only root can be another
 def test_in_docker_an_ordinary_user_may_do_without_namespaces_knowingly(host: Host) -> None:
     allow = [*NAMESPACES, "mount_setattr", "pivot_root"]
     found = host(user=True, then="docker_filter", allow=allow)

@@ -8,7 +8,8 @@ import tarfile
 
 from tests.escape.kit import Scene, tried
 
-EXPECT = ["AbsoluteLinkError", "OutsideDestinationError", "SpecialFileError"]
+FILTERED = ["AbsoluteLinkError", "OutsideDestinationError", "SpecialFileError"]
+EXPECT = FILTERED if hasattr(tarfile, "data_filter") else ["TypeError"]  # Python 3.11.3 and before know no filters
 
 
 def attack(scene: Scene) -> object:

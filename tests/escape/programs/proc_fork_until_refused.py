@@ -6,10 +6,10 @@ Source: P11
 import os
 import signal
 
-from tests.escape.kit import NO_CGROUP, ROOTLESS, Ends, Scene
+from tests.escape.kit import NO_CGROUP, NO_LANDLOCK, ROOTLESS, Ends, Scene
 
 EXPECT = True
-VARIES = dict.fromkeys((ROOTLESS, NO_CGROUP), (True, Ends("limit_exceeded", "processes")))
+VARIES = dict.fromkeys((ROOTLESS, NO_CGROUP, NO_LANDLOCK), (True, Ends("limit_exceeded", "processes")))
 
 
 def attack(scene: Scene) -> object:
