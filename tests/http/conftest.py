@@ -72,6 +72,19 @@ def _echo(handler: BaseHTTPRequestHandler) -> None:
     reply(f"{seen.method} {seen.path}\n{handler.headers}".encode() + seen.body)(handler)
 
 
+def silent(api: Api) -> threading.Event:
+    """Have the API answer nothing at all; the event is set when the client has hung up."""
+    gone = threading.Event()
+
+    def until_gone(handler: BaseHTTPRequestHandler) -> None:
+        if handler.connection.recv(1) == b"":
+            gone.set()
+        handler.close_connection = True
+
+    api.routes["/"] = until_gone
+    return gone
+
+
 def reply(body: bytes = b"hello", status: int = 200, **headers: str) -> Route:
     def route(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(status)

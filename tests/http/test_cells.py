@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,7 @@ from toolcell import (
 )
 from toolcell.testing.probes import ask as forge
 
-from .conftest import CERTIFICATE, TOKEN, Api, raw, reply, to_loopback
+from .conftest import CERTIFICATE, TOKEN, Api, raw, reply, silent, to_loopback
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 HTTP = {Capability.HTTP}
@@ -314,14 +313,7 @@ async def test_an_answer_that_the_cell_may_not_be_sent_is_a_failure_and_the_supe
 
 
 async def test_a_slow_server_is_left_at_the_calls_deadline(api: Api, workspace: Path) -> None:
-    gone = threading.Event()
-
-    def until_gone(handler: BaseHTTPRequestHandler) -> None:
-        if handler.connection.recv(1) == b"":
-            gone.set()
-        handler.close_connection = True
-
-    api.routes["/"] = until_gone
+    gone = silent(api)
     async with a_session(api, workspace) as (session, journal):
         result = await session.call("ask", {"method": "GET", "url": api.url()}, timeout=1.0)
         assert isinstance(result.error, Timeout)

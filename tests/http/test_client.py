@@ -17,7 +17,7 @@ from toolcell.backends.errors import BackendError, Refused, Unreachable
 from toolcell.backends.http import Requester, Trail
 from toolcell.backends.http.requester import MAX_REQUEST, MAX_RESPONSE
 
-from .conftest import CERTIFICATE, TOKEN, Api, Route, drip, raw, reply, to_loopback
+from .conftest import CERTIFICATE, TOKEN, Api, Route, drip, raw, reply, silent, to_loopback
 
 pytestmark = pytest.mark.anyio
 
@@ -337,14 +337,7 @@ async def test_a_server_that_takes_its_time_gets_no_more_than_the_deadline(api: 
 
 
 async def test_a_cancelled_request_returns_at_once_hangs_up_and_is_on_record(api: Api) -> None:
-    gone = threading.Event()
-
-    def until_gone(handler: BaseHTTPRequestHandler) -> None:
-        if handler.connection.recv(1) == b"":
-            gone.set()
-        handler.close_connection = True
-
-    api.routes["/"] = until_gone
+    gone = silent(api)
     ask = Asking(everything(api))
     with anyio.move_on_after(0.3) as scope:
         await ask("GET", api.url())
