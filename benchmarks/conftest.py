@@ -31,6 +31,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """The project's addopts run two tests at a time; here, one has the machine to itself."""
+    config.option.numprocesses, config.option.dist = None, "no"
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """The project's addopts disable benchmarks, for the tests' sake; here, only the command line does."""
     config.stash[_LOAD] = load1()

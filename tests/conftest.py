@@ -117,6 +117,14 @@ def _assert_nothing_is_beyond(before: Residue) -> None:
     assert not left, "left behind:\n" + "\n".join(left)
 
 
+@pytest.fixture(scope="module")
+def open_directory() -> Iterator[Path]:
+    """A directory that an ordinary user can reach. pytest's own are 0700, and each run of pytest makes them so anew."""
+    with tempfile.TemporaryDirectory(prefix="toolcell-", dir="/var/tmp") as path:
+        os.chmod(path, 0o755)
+        yield Path(path)
+
+
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
     """An empty directory to be a session's workspace."""

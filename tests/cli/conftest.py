@@ -7,14 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.ordinary import AS_USER, USER
 
 import toolcell
 import toolcell_sandbox
 import toolcell_tools
 from toolcell_sandbox.profile import python_paths
 
-AS_USER = Path(__file__).parent.parent / "sandbox" / "as_user.py"
-USER = 12345
 ALLOWED = tuple(os.environ.get("TOOLCELL_TEST_ALLOW_MISSING", "").replace(",", " ").split())
 """The mechanisms that may be missing on the machine of this test run."""
 

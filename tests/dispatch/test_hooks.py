@@ -131,7 +131,9 @@ async def test_arguments_that_are_changed_in_place_are_validated_too(supervise: 
 
 
 @pytest.mark.parametrize(
-    "answer", [42, lambda call: ToolCall(call.id, "fail", {"text": "x"}), lambda call: 1 / 0], ids=str
+    "answer",
+    [42, lambda call: ToolCall(call.id, "fail", {"text": "x"}), lambda call: 1 / 0],
+    ids=["no call", "another tool", "raises"],
 )
 async def test_a_hook_that_fails_before_a_call_denies_it(answer: Any, supervise: Any, workspace: Path) -> None:
     result = await called(supervise, workspace, [Witness([], "one", before=answer)], "add", {"a": 1})
@@ -139,7 +141,7 @@ async def test_a_hook_that_fails_before_a_call_denies_it(answer: Any, supervise:
     assert "division" not in result.error.message
 
 
-@pytest.mark.parametrize("answer", [42, lambda result: 1 / 0], ids=str)
+@pytest.mark.parametrize("answer", [42, lambda result: 1 / 0], ids=["no result", "raises"])
 async def test_a_hook_that_fails_after_a_call_withholds_its_result(
     answer: Any, supervise: Any, workspace: Path
 ) -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tests.ordinary import AS_USER, USER
+
 import toolcell_sandbox
 from toolcell_sandbox.profile import python_paths
 
@@ -19,8 +21,6 @@ from .kit import NO_CGROUP, NO_LANDLOCK, NO_NAMESPACES, ROOT, ROOTLESS
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parent.parent
-AS_USER = HERE.parent / "sandbox" / "as_user.py"
-USER = 12345
 NAMESPACES = tuple(f"{name}_namespace" for name in ("mount", "pid", "net", "ipc", "uts", "cgroup", "user"))
 TIMEOUT_S = 100
 

@@ -4,20 +4,20 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import ordinary
+from tests.ordinary import AS_USER
 
 import toolcell_sandbox
 from toolcell_sandbox.profile import python_paths
 
 HERE = Path(__file__).parent
-AS_USER = HERE.parent / "sandbox" / "as_user.py"
 REPOSITORY = Path(toolcell_sandbox.__file__).parent.parent.parent
-USER = 12399  # of these tests alone: RLIMIT_NPROC counts all processes of a user
+USER = ordinary.USER + 1  # of these tests alone: RLIMIT_NPROC counts all processes of a user
 PYTHON = (sys.executable, "-I")
 Found = dict[str, Any]
 
@@ -43,14 +43,6 @@ def told(command: Sequence[str], **options: Any) -> Found:
     assert done.returncode == 0 and done.stdout, (done.returncode, done.stdout, done.stderr)
     found: Found = json.loads(done.stdout)
     return found
-
-
-@pytest.fixture(scope="module")
-def open_directory() -> Iterator[Path]:
-    """A directory that an ordinary user can reach. pytest's own are 0700, and each run of pytest makes them so anew."""
-    with tempfile.TemporaryDirectory(prefix="toolcell-hosts-", dir="/var/tmp") as path:
-        os.chmod(path, 0o755)
-        yield Path(path)
 
 
 @pytest.fixture

@@ -4,9 +4,11 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
+from tests.ordinary import AS_USER, USER
 
 import toolcell_sandbox
 from toolcell_sandbox.profile import python_paths
@@ -14,23 +16,16 @@ from toolcell_sandbox.profile import python_paths
 from .conftest import require_program
 
 HERE = Path(__file__).parent
-AS_USER = HERE.parent / "sandbox" / "as_user.py"
 SOURCES = [str(Path(toolcell_sandbox.__file__).parent.parent.parent), str(HERE)]
-USER = 12345
 
 
 @pytest.mark.parametrize("identity", ["root", "user"] if os.geteuid() == 0 else ["user"])
 @pytest.mark.parametrize("loop", ["asyncio", "trio"])
-def test_the_policies_hold_and_work(identity: str, loop: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_policies_hold_and_work(identity: str, loop: str, open_directory: Path) -> None:
     require_program("curl", "curl")
-    workspace = tmp_path_factory.mktemp("work space")
+    workspace = Path(tempfile.mkdtemp(prefix="work space ", dir=open_directory))
     command = [sys.executable, "-I", str(HERE / "scenario.py"), str(workspace), loop]
     if identity == "user" and os.geteuid() == 0:
-        base = tmp_path_factory.getbasetemp().parent
-        for parent in workspace.parents:  # pytest's own are 0700
-            if parent == base.parent:
-                break
-            parent.chmod(parent.stat().st_mode | 0o011)
         os.chown(workspace, USER, USER)
         command = [sys.executable, "-I", str(AS_USER), str(USER), *python_paths(), *SOURCES, "--", *command]
     done = subprocess.run(command, capture_output=True, text=True, timeout=90, cwd="/")

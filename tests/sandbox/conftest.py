@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.ordinary import AS_USER, USER
 
 import toolcell_sandbox
 from toolcell_sandbox import CgroupTree, Profile
@@ -18,7 +19,6 @@ from toolcell_sandbox.profile import python_paths
 
 HERE = Path(__file__).parent
 SOURCE = str(Path(toolcell_sandbox.__file__).parent.parent)
-USER = 12345
 
 
 def unified_mount() -> Path:
@@ -124,7 +124,7 @@ def cell(private_dir: Path) -> Callable[..., Result]:
             os.chown(answer, USER, USER)
             flags = ["--mask-proc"] if mask_proc else []
             paths = [*python_paths(), SOURCE, str(HERE), str(private_dir), *profile.readable, *profile.writable]
-            as_user = [sys.executable, "-I", str(HERE / "as_user.py"), str(USER), *flags, *paths, "--"]
+            as_user = [sys.executable, "-I", str(AS_USER), str(USER), *flags, *paths, "--"]
             command = [*as_user, *command]
         done = subprocess.run([*wrap, *command], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
         text = answer.read_text() if answer.exists() else ""

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.ordinary import AS_USER, USER
 
 from toolcell_sandbox import Cgroup
 from toolcell_sandbox.mechanisms.cgroup_tree import is_delegated
 from toolcell_sandbox.mechanisms.cgroups import join
 from toolcell_sandbox.profile import python_paths
 
-from .conftest import HERE, SOURCE, USER, unified_controllers, unified_mount
+from .conftest import SOURCE, unified_controllers, unified_mount
 
 pytestmark = pytest.mark.root
 
@@ -107,7 +108,7 @@ def run_in(group: Path, *code: str, uid: int = 0, arguments: tuple[str, ...] = (
     command = [sys.executable, "-I", "-c", IN_A_GROUP + "".join(code) + THE_END, str(group), *arguments]
     if uid:
         paths = [*python_paths(), SOURCE]
-        command = [sys.executable, "-I", str(HERE / "as_user.py"), str(uid), *paths, "--", *command]
+        command = [sys.executable, "-I", str(AS_USER), str(uid), *paths, "--", *command]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, preexec_fn=lambda: join([str(group)]))
     assert done.returncode == 0, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout)

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.ordinary import USER
 
 from toolcell_sandbox import Profile
 from toolcell_sandbox.audit import ProtectedTree
-
-from .conftest import USER
 
 Work = Callable[..., Path]
 

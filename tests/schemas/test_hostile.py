@@ -10,8 +10,9 @@ from toolcell_tools import ToolDefinitionError
 from toolcell_tools.errors import ValidationError
 from toolcell_tools.foreign import check_foreign_schema
 
-LIMIT_S = 0.050
+LIMIT_S = 0.050  # where `_slowness` is 1
 RUNS = 5
+REFERENCE_S = 0.020
 
 
 def below(**properties: Any) -> dict[str, Any]:
@@ -155,15 +156,24 @@ def test_a_hostile_schema_is_refused_with_its_reason(schema: dict[str, Any], rea
     assert time.thread_time() - started < 2.0
 
 
+def _slowness() -> float:
+    """How many times as long as on a machine of our own a fixed piece of work takes here and now, 1 where it is faster:
+    shared machines differ by three to one, and so do the hours of one day."""
+    started = time.thread_time()
+    sum(number * number for number in range(200_000))
+    return max(1.0, (time.thread_time() - started) / REFERENCE_S)
+
+
 @pytest.mark.parametrize(("schema", "arguments"), ANSWERED.values(), ids=ANSWERED)
 def test_hostile_arguments_are_answered_within_50_ms(schema: dict[str, Any], arguments: Any) -> None:
     """Of this thread's own time, and the best of a few runs: the machine has other things to do."""
     validator = Validator("t", check_foreign_schema("t", "parameters", schema))
     best = float("inf")
     for _ in range(RUNS):
+        slowness = _slowness()
         started = time.thread_time()
         answer = validator.check(arguments)
-        best = min(best, time.thread_time() - started)
+        best = min(best, (time.thread_time() - started) / slowness)
         if best > 4:
             break
     assert isinstance(answer, (dict, ValidationError))

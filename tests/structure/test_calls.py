@@ -139,7 +139,7 @@ WRONG: list[tuple[Any, str | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "field"), WRONG, ids=[str(arguments)[:60] for arguments, _ in WRONG])
+@pytest.mark.parametrize(("arguments", "field"), WRONG, ids=[str(arguments)[:24] for arguments, _ in WRONG])
 async def test_arguments_that_do_not_fit_the_schema_are_named_and_never_run(
     main: Session, arguments: Any, field: str | None
 ) -> None:

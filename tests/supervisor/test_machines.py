@@ -5,20 +5,19 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.ordinary import AS_USER, USER
 
 import toolcell_sandbox
 from toolcell_sandbox.profile import python_paths
 
 HERE = Path(__file__).parent
 SCENARIO = HERE / "scenario.py"
-AS_USER = HERE.parent / "sandbox" / "as_user.py"
 SOURCES = [str(Path(toolcell_sandbox.__file__).parent.parent.parent), str(HERE)]
-USER = 12345
 IDENTITIES = ["root", "user"] if os.geteuid() == 0 else ["user"]
 
 # A kernel or a container engine that refuses some system calls, for this process and all below it.
@@ -36,16 +35,9 @@ os.execv(sys.argv[3], sys.argv[3:])
 
 
 @pytest.fixture
-def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A directory that the ordinary user owns and can reach; pytest's own are 0700."""
-    path = tmp_path_factory.mktemp("work space")
-    if os.geteuid() == 0:
-        base = tmp_path_factory.getbasetemp().parent
-        for parent in path.parents:
-            if parent == base.parent:
-                break
-            parent.chmod(parent.stat().st_mode | 0o011)
-    yield path
+def workspace(open_directory: Path) -> Path:
+    """A directory that the ordinary user can own and reach."""
+    return Path(tempfile.mkdtemp(prefix="work space ", dir=open_directory))
 
 
 def run(identity: str, workspace: Path, *, refuse: str = "", error: int = 0, allow: tuple[str, ...] = ()) -> Any:

@@ -9,14 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.ordinary import AS_USER, USER
 
 import toolcell_sandbox
 from toolcell_sandbox.profile import python_paths
 
 HERE = Path(__file__).parent
-AS_USER = HERE.parent / "sandbox" / "as_user.py"
 SOURCES = Path(toolcell_sandbox.__file__).parent.parent.parent
-USER = 12345
 
 
 @pytest.fixture
