@@ -43,7 +43,7 @@ from .errors import UsageError
 from .journal import Journal, RecentJournal, Record
 from .pool.cell import Cell
 from .pool.pool import Pool
-from .pool.reactor import Reactor, Waiter, current_reactor
+from .pool.reactor import Reactor, current_reactor
 from .session import Session, new_session_id
 from .sessions.modules import Source
 from .sessions.policy import resolved, session_grants, within
@@ -357,10 +357,6 @@ class Supervisor:
         if shipment is None:
             shipment = self._shipments[tool] = ship(tool)
         return shipment
-
-    def new_waiter(self) -> Waiter[object]:
-        assert self._reactor is not None
-        return self._reactor.waiter()
 
     def in_background(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
         """Run something of a call beside it, until the supervisor ends."""

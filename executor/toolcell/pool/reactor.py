@@ -7,8 +7,8 @@ frame, no lock, no thread.
 import asyncio
 import math
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
     import trio
@@ -20,7 +20,7 @@ class Waiter(Protocol[T]):
     """One result, set once, waited for by one task."""
 
     def set(self, value: T) -> None: ...
-    async def wait(self) -> T: ...
+    def __await__(self) -> Generator[Any, Any, T]: ...
 
 
 class Reactor(Protocol):
@@ -37,7 +37,7 @@ class Reactor(Protocol):
         """
         ...
 
-    def waiter(self) -> "Waiter[object]": ...
+    def waiter(self) -> "Waiter[Any]": ...
     def soon(self, callback: Callable[[], None]) -> None:
         """Call back in the next turn of the loop."""
         ...
@@ -54,18 +54,10 @@ def current_reactor() -> Reactor:
     return AsyncioReactor()
 
 
-class _FutureWaiter(Generic[T]):
-    __slots__ = ("_future",)
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._future: asyncio.Future[T] = loop.create_future()
-
-    def set(self, value: T) -> None:
-        if not self._future.done():
-            self._future.set_result(value)
-
-    async def wait(self) -> T:
-        return await self._future
+class _FutureWaiter(asyncio.Future[Any]):
+    def set(self, value: object) -> None:
+        if not self.done():
+            self.set_result(value)
 
 
 class AsyncioReactor:
@@ -92,9 +84,8 @@ class AsyncioReactor:
             delay = when - time.monotonic()  # the loop's clock need not be time.monotonic (uvloop)
             self._alarm = self._loop.call_later(max(0.0, delay), on_alarm)
 
-    def waiter(self) -> Waiter[object]:
-        waiter: _FutureWaiter[object] = _FutureWaiter(self._loop)  # subscripted, the call costs twice as much
-        return waiter
+    def waiter(self) -> Waiter[Any]:
+        return _FutureWaiter(loop=self._loop)
 
     def soon(self, callback: Callable[[], None]) -> None:
         self._loop.call_soon(callback)
@@ -105,20 +96,20 @@ class AsyncioReactor:
             self.unwatch(fd)
 
 
-class _EventWaiter(Generic[T]):
+class _EventWaiter:
     __slots__ = ("_event", "_value")
 
     def __init__(self, event: "trio.Event") -> None:
         self._event = event
-        self._value: list[T] = []
+        self._value: list[object] = []
 
-    def set(self, value: T) -> None:
+    def set(self, value: object) -> None:
         if not self._value:
             self._value.append(value)
             self._event.set()
 
-    async def wait(self) -> T:
-        await self._event.wait()
+    def __await__(self) -> Generator[Any, Any, Any]:
+        yield from self._event.wait().__await__()
         return self._value[0]
 
 
@@ -169,8 +160,8 @@ class TrioReactor:
 
         trio.lowlevel.spawn_system_task(ring, name="toolcell's alarm")
 
-    def waiter(self) -> Waiter[object]:
-        return _EventWaiter[object](self._trio.Event())
+    def waiter(self) -> Waiter[Any]:
+        return _EventWaiter(self._trio.Event())
 
     def soon(self, callback: Callable[[], None]) -> None:
         async def run() -> None:

@@ -51,9 +51,13 @@ class Toolbox:
             self._offered = {name: tool for name, tool in found.items() if name not in self._static}
         return self.known
 
+    def found(self, name: str) -> AnyTool | None:
+        """The tool of this name, as far as is known."""
+        return self._static.get(name) or self._offered.get(name)
+
     async def find(self, name: str) -> AnyTool | None:
         """The tool of this name; None where there is none. Raises ToolsetError."""
-        found = self._static.get(name) or self._offered.get(name)
+        found = self.found(name)
         if found is None and self._toolsets:
             found = (await self.refresh()).get(name)
         return found
