@@ -3,11 +3,11 @@
 import inspect
 import json
 import logging
+import os
 import time
-import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from socket import socket
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ from .approvals import Approver
 from .backends.egress import Egress, Gateway
 from .backends.http import Requester, Trail
 from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
+from .backends.web import PublicWeb
 from .call import ToolCall
 from .dispatch.output import OutputSchema
 from .dispatch.pipeline import Repair, attempt, dispatch
@@ -41,7 +42,7 @@ from .sessions import broker, tree
 from .sessions.grants import Grants, grants_for
 from .sessions.idempotency import IdempotentCalls
 from .sessions.modules import DESCRIBER_SHIPMENT, Source, describer, source_of
-from .sessions.place import Place
+from .sessions.place import NOWHERE
 from .sessions.policy import confine, summary_for
 from .sessions.protection import Guarded, Watch, overlap
 from .sessions.shipping import content_of
@@ -101,7 +102,7 @@ class Session:
         channel: Channel,
         owns_channel: bool,
         memory: MemoryStore,
-        web: WebClient,
+        web: WebClient | None,
         http: HttpClient,
         config: Mapping[str, Any],
     ) -> None:
@@ -116,7 +117,8 @@ class Session:
         self.channel = channel
         self.owns_channel = owns_channel
         self.memory = memory
-        self.web = web
+        if web is not None:
+            self.web = web
         self.http = http
         self.config = dict(config)
         self.values: dict[str, Any] = {}
@@ -124,26 +126,14 @@ class Session:
         self.closed = False
         self.supervisor = supervisor
         self._children: dict[str, Session] = {}
-        self.info = SessionInfo(
-            session_id=id,
-            agent_id=agent_id,
-            session_kind=kind,
-            parent_id=None if parent is None else parent.id,
-            grants=grants,
-            workspace_root=workspace,
-            channel=str(getattr(channel, "name", "")),
-            config=self.config,
-            values=self.values,
-        )
         named = supervisor.registry, supervisor.provider_tools
-        self._toolbox = Toolbox(*named, supervisor.toolsets, self.info, self._on_refused)
+        self._toolbox = Toolbox(*named, supervisor.toolsets, self)
         self._routes: dict[str, Route] = {}
-        self._unchanging: dict[str, Route] = {}  # of calls that are not to change anything
-        self._previews: dict[str, Route] = {}
-        self._place = Place()  # the workspace that the routes are to
+        self._other_routes: dict[tuple[str, str], Route] = {}  # of previews, and of calls that may not change anything
+        self._place = NOWHERE  # the workspace that the routes are to
         self._last_call = 0
         self._host_turn: anyio.Lock | None = None
-        self._idempotent = IdempotentCalls()
+        self._idempotent: IdempotentCalls | None = None
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self._children)} children"
@@ -186,6 +176,8 @@ class Session:
         if idempotency_key is None:
             return await run()
         asked = (name, json.dumps(arguments, sort_keys=True, default=repr))
+        if self._idempotent is None:
+            self._idempotent = IdempotentCalls()
         return await self._idempotent.once(idempotency_key, asked, run)
 
     async def open_child(
@@ -248,6 +240,26 @@ class Session:
         self.pool.end_session(self.id)
         self.supervisor.forget(self)
         self.journal.write(Record("session", self.id, data={"event": "closed"}))
+
+    @cached_property
+    def info(self) -> SessionInfo:
+        """What toolsets, hooks and policies are told of this session."""
+        return SessionInfo(
+            session_id=self.id,
+            agent_id=self.agent_id,
+            session_kind=self.kind,
+            parent_id=None if self.parent is None else self.parent.id,
+            grants=self.grants,
+            workspace_root=self.workspace,
+            channel=str(getattr(self.channel, "name", "")),
+            config=self.config,
+            values=self.values,
+        )
+
+    @cached_property
+    def web(self) -> WebClient:
+        """GET on the public web, where no other client was given."""
+        return PublicWeb()
 
     # -- for the dispatcher ------------------------------------------------------------------------------------------
 
@@ -327,13 +339,19 @@ class Session:
         if place is not self._place:
             if place.identity != self._place.identity:
                 self._routes.clear()
-                self._unchanging.clear()
-                self._previews.clear()
+                self._other_routes.clear()
             self._place = place
-        routes = self._routes if mutates else self._unchanging
-        route = routes.get(tool.name)
+        if not mutates:
+            return self._other_route("unchanging", tool, lambda: self._new_route(tool, mutates))
+        route = self._routes.get(tool.name)
         if route is None or route.tool is not tool:
-            route = routes[tool.name] = self._new_route(tool, mutates)
+            route = self._routes[tool.name] = self._new_route(tool, mutates)
+        return route
+
+    def _other_route(self, kind: str, tool: Tool[..., Any], new: Callable[[], Route]) -> Route:
+        route = self._other_routes.get((kind, tool.name))
+        if route is None or route.tool is not tool:
+            route = self._other_routes[kind, tool.name] = new()
         return route
 
     def _new_route(self, tool: Tool[..., Any], mutates: bool) -> Route:
@@ -404,11 +422,8 @@ class Session:
 
     def preview_route(self, tool: Tool[..., Any]) -> Route:
         """Where the tool's preview runs: in a cell that may read the workspace, and nothing else."""
-        route = self._previews.get(tool.name)
-        if route is None or route.tool is not tool:
-            grants = grants_for(self.grants, frozenset(), frozenset({Capability.READ}))
-            route = self._previews[tool.name] = self._route_to(tool, grants, self.profile.limits, [tool])
-        return route
+        grants = grants_for(self.grants, frozenset(), frozenset({Capability.READ}))
+        return self._other_route("preview", tool, lambda: self._route_to(tool, grants, self.profile.limits, [tool]))
 
     def describing_route(self, source: Source) -> Route:
         """Where a module says what tools it has: in a cell that has it in sight, and nothing else."""
@@ -463,7 +478,8 @@ class Session:
     def in_background(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
         self.supervisor.in_background(function, *args)
 
-    def _on_refused(self, stranger: str, why: str) -> None:
+    def on_refused(self, stranger: str, why: str) -> None:
+        """A module has claimed the name of a tool that is not its own."""
         _log.warning("%s", printable(why))
         self.journal.write(Record("incident", self.id, data={"toolset": stranger, "what": why}))
 
@@ -515,24 +531,23 @@ class _Listener:
         self._session.tell_log(run.call_id, run.tool, log.level, log.message, log.fields)
 
     def on_request(self, run: Run, request: Request) -> None:
-        self._session.in_background(self._serve, run, request)
+        self._session.supervisor.workers.start(self._serve, run, request)
 
-    async def _serve(self, run: Run, request: Request) -> None:
+    async def _serve(self, scope: anyio.CancelScope, run: Run, request: Request) -> None:
         if run.outcome is not None:
             return
-        with anyio.CancelScope() as scope:
-            self._operations.add(scope)
-            try:
-                ok, value = await self._answer(run, request)
-            finally:
-                self._operations.discard(scope)
-            if run.cell is None:
-                return
-            try:
-                run.cell.reply(run, request.request, ok, value)
-            except TooLarge as error:
-                refusal = broker.Refusal("execution", f"The answer is too large for this call: {error}. Ask for less.")
-                run.cell.reply(run, request.request, False, refusal.to_wire())
+        self._operations.add(scope)
+        try:
+            ok, value = await self._answer(run, request)
+        finally:
+            self._operations.discard(scope)
+        if run.cell is None:
+            return
+        try:
+            run.cell.reply(run, request.request, ok, value)
+        except TooLarge as error:
+            refusal = broker.Refusal("execution", f"The answer is too large for this call: {error}. Ask for less.")
+            run.cell.reply(run, request.request, False, refusal.to_wire())
 
     async def _answer(self, run: Run, request: Request) -> tuple[bool, Field]:
         try:
@@ -589,4 +604,4 @@ async def _awaited(call_id: str, answer: Awaitable[None]) -> None:
 
 
 def new_session_id(kind: SessionKind) -> str:
-    return f"{kind.value}-{uuid.uuid4().hex[:12]}"
+    return f"{kind}-{os.urandom(6).hex()}"

@@ -7,8 +7,10 @@ frame, no lock, no thread.
 import asyncio
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from contextvars import Context
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 if TYPE_CHECKING:
     import trio
@@ -55,9 +57,31 @@ def current_reactor() -> Reactor:
 
 
 class _FutureWaiter(asyncio.Future[Any]):
+    """A future whose task goes on at once when it is set in a callback of the reactor: not in the loop's next turn,
+    which would look for events before that.
+    """
+
+    reactor: "AsyncioReactor"
+    _go_on: tuple[Callable[[Any], object], Context] | None = None  # how the task that awaits this is run, and in what
+
+    def add_done_callback(self, fn: Callable[[Self], object], /, *, context: Context | None = None) -> None:
+        if context is not None:  # as tasks do
+            self._go_on = fn, context
+        super().add_done_callback(fn, context=context)
+
     def set(self, value: object) -> None:
-        if not self.done():
-            self.set_result(value)
+        if self.done():
+            return
+        if self._go_on is not None and self.reactor.calling_back:
+            self.remove_done_callback(self._go_on[0])
+            self.reactor.going_on.append(self)
+        self.set_result(value)
+
+    def go_on(self) -> None:
+        """Run the task that waits for this until it waits for something else."""
+        assert self._go_on is not None
+        wake, context = self._go_on
+        context.run(wake, self)
 
 
 class AsyncioReactor:
@@ -67,10 +91,21 @@ class AsyncioReactor:
         self._loop = asyncio.get_running_loop()
         self._alarm: asyncio.TimerHandle | None = None
         self._watched: set[int] = set()
+        self.calling_back = False
+        self.going_on: deque[_FutureWaiter] = deque()  # whose tasks run when the callback has ended
 
     def watch(self, fd: int, on_ready: Callable[[], None]) -> None:
-        self._loop.add_reader(fd, on_ready)
+        self._loop.add_reader(fd, self._call_back, on_ready)
         self._watched.add(fd)
+
+    def _call_back(self, on_ready: Callable[[], None]) -> None:
+        self.calling_back = True
+        try:
+            on_ready()
+        finally:
+            self.calling_back = False
+            while self.going_on:
+                self.going_on.popleft().go_on()
 
     def unwatch(self, fd: int) -> None:
         self._watched.discard(fd)
@@ -85,7 +120,9 @@ class AsyncioReactor:
             self._alarm = self._loop.call_later(max(0.0, delay), on_alarm)
 
     def waiter(self) -> Waiter[Any]:
-        return _FutureWaiter(loop=self._loop)
+        waiter = _FutureWaiter(loop=self._loop)
+        waiter.reactor = self
+        return waiter
 
     def soon(self, callback: Callable[[], None]) -> None:
         self._loop.call_soon(callback)
