@@ -1,16 +1,14 @@
 """ToolCall: one call of a tool as the runtime asked for it, the value that every step of the pipeline takes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from toolcell_tools.declaration import ToolDeclaration
     from toolcell_tools.session_info import SessionInfo
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolCall(NamedTuple):
     """`arguments` are plain JSON data. `attempt` counts from 1; a repaired call is a new ToolCall of the next
     attempt. `session` and `declaration` are there for hooks and policies to read.
     """
@@ -24,4 +22,4 @@ class ToolCall:
 
     def with_arguments(self, arguments: Mapping[str, Any]) -> "ToolCall":
         """The same call with other arguments: what a hook returns to replace them."""
-        return replace(self, arguments=arguments)
+        return self._replace(arguments=arguments)

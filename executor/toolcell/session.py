@@ -3,14 +3,14 @@
 import inspect
 import json
 import logging
+import os
 import time
-import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from socket import socket
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -29,10 +29,10 @@ from .approvals import Approver
 from .backends.egress import Egress, Gateway
 from .backends.http import Requester, Trail
 from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
+from .backends.web import PublicWeb
 from .call import ToolCall
 from .dispatch.output import OutputSchema
-from .dispatch.pipeline import Repair, dispatch
-from .dispatch.policy import Policy
+from .dispatch.pipeline import Repair, attempt, dispatch
 from .dispatch.validate import Validator
 from .errors import UsageError
 from .journal import Journal, Record
@@ -42,12 +42,11 @@ from .sessions import broker, tree
 from .sessions.grants import Grants, grants_for
 from .sessions.idempotency import IdempotentCalls
 from .sessions.modules import DESCRIBER_SHIPMENT, Source, describer, source_of
-from .sessions.place import Place
+from .sessions.place import NOWHERE
 from .sessions.policy import confine, summary_for
 from .sessions.protection import Guarded, Watch, overlap
 from .sessions.shipping import content_of
 from .sessions.toolbox import Toolbox
-from .telemetry import Metrics
 from .wire.frames import Field, TooLarge
 from .wire.messages import Log, Progress, Request
 
@@ -59,11 +58,12 @@ _log = logging.getLogger("toolcell.tool")
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Route:
     """Where the calls of one tool go in this session: their grants, their cell, their broker's table."""
 
     tool: Tool[..., Any]
+    declaration: ToolDeclaration
     grants: Grants
     spec: CellSpec
     table: broker.Table
@@ -72,6 +72,16 @@ class Route:
     sandbox: SandboxSummary
     guarded: Guarded | None
     """What looks after protected names, where its cells may write."""
+    checks: "Checks | None" = None
+    """Made for the first call: a tool that is only offered need not have its schemas compiled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """What the arguments and the result of a tool are held to."""
+
+    arguments: Validator
+    output: OutputSchema | None
 
 
 class Session:
@@ -92,7 +102,7 @@ class Session:
         channel: Channel,
         owns_channel: bool,
         memory: MemoryStore,
-        web: WebClient,
+        web: WebClient | None,
         http: HttpClient,
         config: Mapping[str, Any],
     ) -> None:
@@ -107,34 +117,23 @@ class Session:
         self.channel = channel
         self.owns_channel = owns_channel
         self.memory = memory
-        self.web = web
+        if web is not None:
+            self.web = web
         self.http = http
         self.config = dict(config)
         self.values: dict[str, Any] = {}
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.closed = False
-        self._supervisor = supervisor
+        self.supervisor = supervisor
         self._children: dict[str, Session] = {}
-        self.info = SessionInfo(
-            session_id=id,
-            agent_id=agent_id,
-            session_kind=kind,
-            parent_id=None if parent is None else parent.id,
-            grants=grants,
-            workspace_root=workspace,
-            channel=str(getattr(channel, "name", "")),
-            config=self.config,
-            values=self.values,
-        )
         named = supervisor.registry, supervisor.provider_tools
-        self._toolbox = Toolbox(*named, supervisor.toolsets, self.info, self._on_refused)
+        self._toolbox = Toolbox(*named, supervisor.toolsets, self)
         self._routes: dict[str, Route] = {}
-        self._unchanging: dict[str, Route] = {}  # of calls that are not to change anything
-        self._previews: dict[str, Route] = {}
-        self._place = Place()  # the workspace that the routes are to
+        self._other_routes: dict[tuple[str, str], Route] = {}  # of previews, and of calls that may not change anything
+        self._place = NOWHERE  # the workspace that the routes are to
         self._last_call = 0
         self._host_turn: anyio.Lock | None = None
-        self._idempotent = IdempotentCalls()
+        self._idempotent: IdempotentCalls | None = None
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self._children)} children"
@@ -170,11 +169,15 @@ class Session:
             self._last_call += 1
             call_id = f"{self.id}-{self._last_call}"
         name = name_of(name)
-        call = ToolCall(call_id, name, {} if args is None else args, session=self.info)
-        run = partial(dispatch, self, call, timeout=timeout, repair=repair, on_progress=on_progress)
+        arguments: Mapping[str, Any] = {} if args is None else args
+        if repair is None and idempotency_key is None:
+            return await attempt(self, call_id, name, arguments, 1, timeout, on_progress)
+        run = partial(dispatch, self, call_id, name, arguments, timeout, repair, on_progress)
         if idempotency_key is None:
             return await run()
-        asked = (name, json.dumps(call.arguments, sort_keys=True, default=repr))
+        asked = (name, json.dumps(arguments, sort_keys=True, default=repr))
+        if self._idempotent is None:
+            self._idempotent = IdempotentCalls()
         return await self._idempotent.once(idempotency_key, asked, run)
 
     async def open_child(
@@ -197,7 +200,7 @@ class Session:
         """
         self._check_open()
         tree.check_child(self, SessionKind(kind))
-        child = self._supervisor.new_session(
+        child = self.supervisor.new_session(
             SessionKind(kind),
             workspace=self.workspace if workspace is None else workspace,
             agent_id=self.agent_id if agent_id is None else agent_id,
@@ -223,7 +226,7 @@ class Session:
         self._check_open()
         routes = [self.route(tool) for tool in (await self._toolbox.refresh()).values()]
         declared = [route.tool.declaration for route in routes if not route.grants.missing]
-        return declared + [tool.declaration for tool in self._supervisor.provider_tools.values()]
+        return declared + [tool.declaration for tool in self.supervisor.provider_tools.values()]
 
     async def close(self) -> None:
         """End the session, its children and their calls. Idempotent."""
@@ -235,8 +238,28 @@ class Session:
         if self.parent is not None:
             self.parent._children.pop(self.id, None)
         self.pool.end_session(self.id)
-        self._supervisor.forget(self)
+        self.supervisor.forget(self)
         self.journal.write(Record("session", self.id, data={"event": "closed"}))
+
+    @cached_property
+    def info(self) -> SessionInfo:
+        """What toolsets, hooks and policies are told of this session."""
+        return SessionInfo(
+            session_id=self.id,
+            agent_id=self.agent_id,
+            session_kind=self.kind,
+            parent_id=None if self.parent is None else self.parent.id,
+            grants=self.grants,
+            workspace_root=self.workspace,
+            channel=str(getattr(self.channel, "name", "")),
+            config=self.config,
+            values=self.values,
+        )
+
+    @cached_property
+    def web(self) -> WebClient:
+        """GET on the public web, where no other client was given."""
+        return PublicWeb()
 
     # -- for the dispatcher ------------------------------------------------------------------------------------------
 
@@ -253,45 +276,33 @@ class Session:
 
     @property
     def pool(self) -> Pool:
-        return self._supervisor.pool
+        return self.supervisor.pool
 
     @property
     def journal(self) -> Journal:
-        return self._supervisor.journal
-
-    @property
-    def metrics(self) -> Metrics:
-        return self._supervisor.metrics
+        return self.supervisor.journal
 
     @property
     def gateway(self) -> Gateway:
-        return self._supervisor.gateway
+        return self.supervisor.gateway
 
     @property
     def sandbox(self) -> SandboxSummary:
-        return self._supervisor.sandbox_summary
+        return self.supervisor.sandbox_summary
 
     @property
     def host_threads(self) -> anyio.CapacityLimiter:
-        return self._supervisor.host_threads
-
-    @property
-    def hooks(self) -> Sequence[object]:
-        return self._supervisor.hooks
-
-    @property
-    def policy(self) -> Policy:
-        return self._supervisor.policy
+        return self.supervisor.host_threads
 
     @property
     def approval_timeout_s(self) -> float:
-        return self._supervisor.approval_timeout_s
+        return self.supervisor.approval_timeout_s
 
     @property
     def approver(self) -> Approver | None:
         """Who approves this session's calls: the supervisor's approver, or the nearest session's own channel."""
-        if self._supervisor.approver is not None:
-            return self._supervisor.approver
+        if self.supervisor.approver is not None:
+            return self.supervisor.approver
         session: Session | None = self
         while session is not None and not session.owns_channel:
             session = session.parent
@@ -299,7 +310,11 @@ class Session:
 
     def of_provider(self, name: str) -> ProviderTool | None:
         """The tool of this name that its provider runs, if there is one."""
-        return self._supervisor.provider_tools.get(name)
+        return self.supervisor.provider_tools.get(name)
+
+    def known(self, name: str) -> Tool[..., Any] | None:
+        """The tool of this name, if there was one when the toolsets were last asked."""
+        return self._toolbox.found(name)
 
     async def offered(self, name: str) -> Tool[..., Any] | None:
         """The tool of this name, None where there is none. Raises ToolsetError where a toolset could not be asked."""
@@ -309,18 +324,12 @@ class Session:
         """The tools that this session may use, as far as its toolsets have said."""
         return [name for name, tool in self._toolbox.known.items() if not self.route(tool).grants.missing]
 
-    def validator(self, tool: Tool[..., Any]) -> Validator:
-        return self._supervisor.validator(tool)
-
-    def output_schema(self, tool: Tool[..., Any]) -> OutputSchema | None:
-        return self._supervisor.output_schema(tool)
-
-    async def spilled(self, result: ToolResult, *, received: int) -> ToolResult:
-        """`result`, its output written out whole if it is too long for a model: where the session's `read` finds it, or
-        in the supervisor's store. `received` are the bytes of its frame, where it is as it came in one.
-        """
-        own = {Capability.READ, Capability.WRITE} <= self.grants
-        return await self._supervisor.overflow.spilled(result, self.workspace if own else None, received=received)
+    def checks(self, route: Route) -> Checks:
+        """What calls that go this way are held to."""
+        if route.checks is None:
+            supervisor, tool = self.supervisor, route.tool
+            route.checks = Checks(supervisor.validator(tool), supervisor.output_schema(tool))
+        return route.checks
 
     def route(self, tool: Tool[..., Any], *, mutates: bool = True) -> Route:
         """Where calls of this tool go, worked out once, and again where another directory is the workspace now. Those
@@ -330,13 +339,19 @@ class Session:
         if place is not self._place:
             if place.identity != self._place.identity:
                 self._routes.clear()
-                self._unchanging.clear()
-                self._previews.clear()
+                self._other_routes.clear()
             self._place = place
-        routes = self._routes if mutates else self._unchanging
-        route = routes.get(tool.name)
+        if not mutates:
+            return self._other_route("unchanging", tool, lambda: self._new_route(tool, mutates))
+        route = self._routes.get(tool.name)
         if route is None or route.tool is not tool:
-            route = routes[tool.name] = self._new_route(tool, mutates)
+            route = self._routes[tool.name] = self._new_route(tool, mutates)
+        return route
+
+    def _other_route(self, kind: str, tool: Tool[..., Any], new: Callable[[], Route]) -> Route:
+        route = self._other_routes.get((kind, tool.name))
+        if route is None or route.tool is not tool:
+            route = self._other_routes[kind, tool.name] = new()
         return route
 
     def _new_route(self, tool: Tool[..., Any], mutates: bool) -> Route:
@@ -355,7 +370,7 @@ class Session:
     def _route_to(
         self, tool: Tool[..., Any], grants: Grants, limits: Limits, mates: Sequence[Tool[..., Any]], kept: str = ""
     ) -> Route:
-        shipments = tuple(self._supervisor.shipment(mate) for mate in mates)
+        shipments = tuple(self.supervisor.shipment(mate) for mate in mates)
         return self._route_of(tool, grants, limits, shipments, kept, source_of(tool))
 
     def _route_of(
@@ -376,14 +391,25 @@ class Session:
         alone = tool.declaration.annotations.sequential and (not writes or Capability.WRITE in grants.given)
         return Route(
             tool,
+            tool.declaration,
             grants,
-            CellSpec(key, profile, shipments, profile.cwd),
+            CellSpec(key, profile, shipments, profile.cwd, session=self._told(grants)),
             broker.table_for(grants.given),
             limits,
             exclusive=self.id if alone else "",
             sandbox=summary_for(self.sandbox, profile.reach),
-            guarded=self._supervisor.protection.of(profile),
+            guarded=self.supervisor.protection.of(profile),
         )
+
+    def _told(self, grants: Grants) -> Mapping[str, Field]:
+        """What a cell hears of this session before its first call."""
+        return {
+            "session_id": self.id,
+            "agent_id": self.agent_id,
+            "session_kind": self.kind.value,
+            "workspace_root": self._workspace_path,
+            "grants": [capability.value for capability in grants.given],
+        }
 
     def _shares(self, tool: Tool[..., Any], group: tuple[frozenset[Capability], Limits]) -> bool:
         given = grants_for(self.grants, tool.needs, tool.uses)
@@ -396,11 +422,8 @@ class Session:
 
     def preview_route(self, tool: Tool[..., Any]) -> Route:
         """Where the tool's preview runs: in a cell that may read the workspace, and nothing else."""
-        route = self._previews.get(tool.name)
-        if route is None or route.tool is not tool:
-            grants = grants_for(self.grants, frozenset(), frozenset({Capability.READ}))
-            route = self._previews[tool.name] = self._route_to(tool, grants, self.profile.limits, [tool])
-        return route
+        grants = grants_for(self.grants, frozenset(), frozenset({Capability.READ}))
+        return self._other_route("preview", tool, lambda: self._route_to(tool, grants, self.profile.limits, [tool]))
 
     def describing_route(self, source: Source) -> Route:
         """Where a module says what tools it has: in a cell that has it in sight, and nothing else."""
@@ -419,32 +442,11 @@ class Session:
         preview: bool = False,
     ) -> Run:
         now = time.monotonic()
-        context: dict[str, Field] = {
-            "session_id": self.id,
-            "agent_id": self.agent_id,
-            "session_kind": self.kind.value,
-            "workspace_root": self._workspace_path,
-            "config": self.config,
-            "values": self.values,
-            "attempt": call.attempt,
-            "grants": [capability.value for capability in route.grants.given],
-            "preview": preview,
-        }
-        run = Run(
-            call_id=call.id,
-            tool=route.tool.name,
-            arguments=cast("dict[str, Field]", call.arguments),
-            context=context,
-            spec=route.spec if watch is None else _bound_to(watch, route.spec),
-            limits=route.limits,
-            queued_at=now,
-            deadline_at=now + wall_s,
-            exclusive=route.exclusive,
-            listener=_Listener(self, route, on_progress),
-            waiter=self._supervisor.new_waiter(),
-            gone=None if watch is None else anyio.Event(),
-            watched=watch is not None,
-        )
+        spec, gone = route.spec, None
+        if watch is not None:
+            spec, gone = _bound_to(watch, spec), anyio.Event()
+        listener = _Listener(self, route, on_progress)
+        run = Run(call, spec, listener, now, now + wall_s, route.exclusive, gone=gone, preview=preview)
         if watch is not None:
             watch.run = run
         return run
@@ -474,9 +476,10 @@ class Session:
         self.journal.write(Record("log", self.id, call_id, data))
 
     def in_background(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
-        self._supervisor.in_background(function, *args)
+        self.supervisor.in_background(function, *args)
 
-    def _on_refused(self, stranger: str, why: str) -> None:
+    def on_refused(self, stranger: str, why: str) -> None:
+        """A module has claimed the name of a tool that is not its own."""
         _log.warning("%s", printable(why))
         self.journal.write(Record("incident", self.id, data={"toolset": stranger, "what": why}))
 
@@ -528,24 +531,23 @@ class _Listener:
         self._session.tell_log(run.call_id, run.tool, log.level, log.message, log.fields)
 
     def on_request(self, run: Run, request: Request) -> None:
-        self._session.in_background(self._serve, run, request)
+        self._session.supervisor.workers.start(self._serve, run, request)
 
-    async def _serve(self, run: Run, request: Request) -> None:
+    async def _serve(self, scope: anyio.CancelScope, run: Run, request: Request) -> None:
         if run.outcome is not None:
             return
-        with anyio.CancelScope() as scope:
-            self._operations.add(scope)
-            try:
-                ok, value = await self._answer(run, request)
-            finally:
-                self._operations.discard(scope)
-            if run.cell is None:
-                return
-            try:
-                run.cell.reply(run, request.request, ok, value)
-            except TooLarge as error:
-                refusal = broker.Refusal("execution", f"The answer is too large for this call: {error}. Ask for less.")
-                run.cell.reply(run, request.request, False, refusal.to_wire())
+        self._operations.add(scope)
+        try:
+            ok, value = await self._answer(run, request)
+        finally:
+            self._operations.discard(scope)
+        if run.cell is None:
+            return
+        try:
+            run.cell.reply(run, request.request, ok, value)
+        except TooLarge as error:
+            refusal = broker.Refusal("execution", f"The answer is too large for this call: {error}. Ask for less.")
+            run.cell.reply(run, request.request, False, refusal.to_wire())
 
     async def _answer(self, run: Run, request: Request) -> tuple[bool, Field]:
         try:
@@ -602,4 +604,4 @@ async def _awaited(call_id: str, answer: Awaitable[None]) -> None:
 
 
 def new_session_id(kind: SessionKind) -> str:
-    return f"{kind.value}-{uuid.uuid4().hex[:12]}"
+    return f"{kind}-{os.urandom(6).hex()}"

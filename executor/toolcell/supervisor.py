@@ -3,8 +3,10 @@
 import logging
 import math
 import os
+import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -31,7 +33,7 @@ from .backends.egress import Gateway
 from .backends.http import BrokeredHttp
 from .backends.memory import SQLiteMemory
 from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
-from .backends.web import PublicWeb, Resolver, resolve_with_system
+from .backends.web import Resolver, resolve_with_system
 from .config import Config
 from .dispatch.audit import audit_kept, record_findings
 from .dispatch.describe import describe
@@ -43,7 +45,8 @@ from .errors import UsageError
 from .journal import Journal, RecentJournal, Record
 from .pool.cell import Cell
 from .pool.pool import Pool
-from .pool.reactor import Reactor, Waiter, current_reactor
+from .pool.reactor import Reactor, current_reactor
+from .pool.workers import Workers
 from .session import Session, new_session_id
 from .sessions.modules import Source
 from .sessions.policy import resolved, session_grants, within
@@ -138,6 +141,11 @@ class Supervisor:
         self.approval_timeout_s = approval_timeout_s
         self._profiles = {kind: Profile.for_kind(kind.value) for kind in SessionKind}
         self._profiles.update({SessionKind(kind): profile for kind, profile in (profiles or {}).items()})
+        self._resolved = {  # where there are paths, each session resolves them anew, for links may change
+            kind: resolved(preset)
+            for kind, preset in self._profiles.items()
+            if not (preset.readable or preset.writable)
+        }
         self.journal: Journal = RecentJournal() if journal is None else journal
         self.metrics = Metrics()
         self.overflow = Overflow(model_bytes)
@@ -200,6 +208,7 @@ class Supervisor:
         self.host_threads = anyio.CapacityLimiter(MAX_HOST_THREADS)
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
+        self.workers = Workers(self._tasks, self._reactor)
         for toolset in self.toolsets:
             toolset.attach(self)
         return self
@@ -292,19 +301,18 @@ class Supervisor:
         if self._pool is None:
             raise UsageError(_NOT_RUNNING)
         root = _workspace(workspace)
-        around = [str(parent.workspace)] if parent is not None else []
-        if is_below(os.path.abspath(workspace), around) and not is_below(str(root), around):
-            raise UsageError(f"The workspace leads out of the parent's by a symbolic link: {str(workspace)!r}.")
+        if parent is not None:
+            around = [str(parent.workspace)]
+            if is_below(os.path.abspath(workspace), around) and not is_below(str(root), around):
+                raise UsageError(f"The workspace leads out of the parent's by a symbolic link: {str(workspace)!r}.")
         id = session_id or new_session_id(kind)
         if id in self._sessions:
             raise UsageError(f"There is an open session of this id already: {id!r}. Close it or choose another.")
-        profile = profile or self._profiles[kind]
-        profile = resolved(profile)
-        _require_text("The workspace", str(root))
-        for path in (*profile.readable, *profile.writable, *profile.system):
-            _require_text("A path of the profile", path)
-        for name, value in profile.environment(os.environ).items():
-            _require_text(f"The environment variable {name!a} of the profile", name + value)
+        if profile is not None or kind not in self._resolved:
+            profile = resolved(profile or self._profiles[kind])
+        else:
+            profile = self._resolved[kind]
+        _require_texts(str(root), profile)
         if parent is not None:
             profile = within(profile, parent.profile)
         session = Session(
@@ -319,12 +327,12 @@ class Supervisor:
             channel=channel or (LogChannel() if parent is None else parent.channel),
             owns_channel=channel is not None,
             memory=memory or self._default_memory(),
-            web=web or PublicWeb(),
+            web=web,
             http=http or self._http,
             config=config,
         )
         self._sessions[id] = session
-        data = {"event": "opened", "kind": kind.value, "parent": parent.id if parent else None}
+        data = {"event": "opened", "kind": str(kind), "parent": parent.id if parent else None}
         self.journal.write(Record("session", id, data=data))
         return session
 
@@ -358,10 +366,6 @@ class Supervisor:
             shipment = self._shipments[tool] = ship(tool)
         return shipment
 
-    def new_waiter(self) -> Waiter[object]:
-        assert self._reactor is not None
-        return self._reactor.waiter()
-
     def in_background(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
         """Run something of a call beside it, until the supervisor ends."""
         assert self._tasks is not None
@@ -390,24 +394,39 @@ def _http_of(config: Config | None) -> BrokeredHttp:
 
 def _workspace(path: str | Path) -> Path:
     try:
-        root = Path(os.path.realpath(path))
+        root = os.path.realpath(path)
     except FileNotFoundError:
         raise UsageError(
             f"The workspace is relative to a directory that was deleted: {str(path)!r}. Pass an absolute path."
         ) from None
-    if not root.exists() and root.parent.is_dir():
-        root.mkdir()
-    if not root.is_dir():
-        raise UsageError(
-            f"The workspace is not a directory: {str(path)!r}. Pass one that exists, or a new name in one."
-        )
-    if str(root) in ("/", "/tmp") or is_below(str(root), ("/dev", "/proc", "/sys")):
-        raise UsageError(f"The workspace cannot be {str(root)!r}: a cell has its own. Pass a directory elsewhere.")
-    return root
+    if not os.path.isdir(root):
+        if not os.path.lexists(root) and os.path.isdir(os.path.dirname(root)):
+            os.mkdir(root)
+        else:
+            raise UsageError(
+                f"The workspace is not a directory: {str(path)!r}. Pass one that exists, or a new name in one."
+            )
+    if root in ("/", "/tmp") or f"{root}/".startswith(("/dev/", "/proc/", "/sys/")):
+        raise UsageError(f"The workspace cannot be {root!r}: a cell has its own. Pass a directory elsewhere.")
+    return _path(root)
+
+
+_path = lru_cache(maxsize=1024)(Path)  # a Path takes as long as all that is asked of the kernel about it
+
+
+def _require_texts(workspace: str, profile: Profile) -> None:
+    """Raise UsageError for what is not UTF-8, which Python shows as surrogates: it cannot be sent to a cell."""
+    paths = (*profile.readable, *profile.writable, *profile.system)
+    if not "".join((workspace, *paths)).isascii():
+        _require_text("The workspace", workspace)
+        for path in paths:
+            _require_text("A path of the profile", path)
+    if profile.env or profile.pass_env or not sys.prefix.isascii():
+        for name, value in profile.environment(os.environ).items():
+            _require_text(f"The environment variable {name!a} of the profile", name + value)
 
 
 def _require_text(what: str, text: str) -> None:
-    """Raise UsageError for bytes that are not UTF-8, which Python shows as surrogates: they cannot reach a cell."""
     try:
         text.encode()
     except UnicodeEncodeError:

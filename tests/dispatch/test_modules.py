@@ -215,8 +215,8 @@ async def test_modules_of_two_directories_are_described_apart_and_see_nothing_of
             while frame is not None:
                 for value in frame.f_locals.values():
                     context = getattr(value, "context", None)
-                    if isinstance(context, dict) and "values" in context:
-                        return f"{context['values']} {context['config']}"
+                    if isinstance(context, dict) and "remaining_s" in context:
+                        return f"{context.get('values')} {context.get('config')}"
                 frame = frame.f_back
 
         def NAME() -> str:
@@ -232,7 +232,7 @@ async def test_modules_of_two_directories_are_described_apart_and_see_nothing_of
     async with supervise(toolsets=toolsets) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace, config={"key": "secret"})
         session.values["token"] = "secret"
-        assert [one.description for one in await session.tools()] == ["{} {} False", "{} {} False"]
+        assert [one.description for one in await session.tools()] == ["None None False", "None None False"]
 
 
 async def test_a_source_that_is_a_fifo_is_an_error_and_nobody_waits_for_it(

@@ -149,7 +149,7 @@ async def test_curl_speaks_tls_through_a_tunnel(session: Session, tmp_path: Path
         place = f"tls.test:{server.port}"
         policy = ProxyNetwork(allow_private=[place])
         profile = session.profile.replace(network=policy)
-        other = await session._supervisor.open_session("main", workspace=workspace, profile=profile)
+        other = await session.supervisor.open_session("main", workspace=workspace, profile=profile)
         certificate = pem.read_text()
         (workspace / "ca.pem").write_text(certificate[certificate.index("-----BEGIN CERTIFICATE") :])
         code, said = await shell(other, f"curl -sS --cacert ca.pem https://{place}/hello.txt")

@@ -251,7 +251,7 @@ async def test_what_cannot_be_reached_is_a_bad_gateway(
         def fail(host: str, port: int) -> list[str]:
             raise OSError("no such name")
 
-        session._supervisor.gateway.lookups._resolve = fail
+        session.supervisor.gateway.lookups._resolve = fail
         answers = await told(session, connect(f"127.0.0.1:{port}"), connect("gone.test:443"))
         assert statuses(answers) == [502, 502]
         assert [(record["allowed"], bool(record["reason"])) for record in records(session)] == [

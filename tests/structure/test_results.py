@@ -249,7 +249,7 @@ async def test_a_link_above_the_workspace_leads_nowhere_either(main: Session, wo
     (workspace / "a").rename(workspace / "was")
     (workspace / "a").symlink_to(tmp_path / "elsewhere")
     long = ToolResult(output="x" * 200_000)
-    spilled = await main._supervisor.overflow.spilled(long, workspace / "a/b")
+    spilled = await main.supervisor.overflow.spilled(long, workspace / "a/b")
     assert [one.kind for one in spilled.artifacts] == ["stored"] and not list((tmp_path / "elsewhere/b").iterdir())
 
 

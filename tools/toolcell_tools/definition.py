@@ -84,6 +84,7 @@ class Tool(Generic[P, R]):
         self.is_async = is_async(fn)
         self.validate = True
         self.context_parameter = self._context_of(fn)
+        self.takes_context = self.context_parameter is not None  # for a call, or for what comes before the first
         self._original: Tool[P, R] | None = None
         self._parameters: tuple[Parameter, ...] | None = None
         self._binder: Binder | None = None
@@ -271,6 +272,7 @@ class Tool(Generic[P, R]):
         if not callable(asked):
             check_flag(self.name, "requires_approval", asked)
         self._check_mutates(options.get("mutates"))
+        self.sometimes_mutates = options.get("mutates") is not None  # by the call's arguments: see `mutates_for`
         self.metadata: Mapping[str, Any] = check_metadata(self.name, options.get("metadata", {}))
         self._defaults = self._promised(options.get("parameters_schema"))
 

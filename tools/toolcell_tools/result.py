@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from functools import cache
 from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field, TypeAdapter
@@ -26,17 +27,28 @@ M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 
 
-def constructed(model: type[M], /, **fields: Any) -> M:
-    """`model` with these fields, which are all it has and known to be right: `model_construct`, ten times as fast."""
-    made = model.__new__(model)
-    _set(made, "__dict__", fields)
-    _set(made, "__pydantic_fields_set__", set(fields))
-    _set(made, "__pydantic_extra__", None)
-    _set(made, "__pydantic_private__", None)
+def constructed(model: type[M], fields: dict[str, Any]) -> M:
+    """`model` with these fields, which are all it has, in their order, and known to be right: `model_construct`, ten
+    times as fast. The dict becomes the model's own."""
+    made = _new(model)
+    _set_fields(made, fields)
+    _set_names(made, _names_of(model))
+    _set_extra(made, None)
+    _set_private(made, None)
     return made
 
 
-_set = object.__setattr__
+@cache
+def _names_of(model: type[BaseModel]) -> set[str]:
+    """One set for all that are constructed: nothing is ever assigned to a frozen model, and copies have their own."""
+    return set(model.model_fields)
+
+
+_new = object.__new__
+_set_fields, _set_names, _set_extra, _set_private = (  # a third of what object.__setattr__ takes by their names
+    BaseModel.__dict__[slot].__set__
+    for slot in ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
+)
 
 
 class Usage(_Frozen):
@@ -148,25 +160,25 @@ class ToolResult(_Frozen):
 
         Only `artifacts` and `content`, which may be dicts fresh from a cell, are validated, if there are any.
         """
-        return constructed(
-            cls,
-            schema_version=SCHEMA_VERSION,
-            output=output,
-            display=display,
-            artifacts=_ARTIFACTS.validate_python(artifacts) if artifacts else [],
-            content=_CONTENT.validate_python(content) if content else [],
-            error=error,
-            usage=usage,
-            call_id=call_id,
-            tool=tool,
-            version=version,
-            session_id=session_id,
-            arguments=arguments,
-            sandbox=sandbox,
-            stdout=stdout,
-            stderr=stderr,
-            values=dict(values) if values else {},
-        )
+        parts: dict[str, Any] = {
+            "schema_version": SCHEMA_VERSION,
+            "output": output,
+            "display": display,
+            "artifacts": _ARTIFACTS.validate_python(artifacts) if artifacts else [],
+            "content": _CONTENT.validate_python(content) if content else [],
+            "error": error,
+            "usage": usage,
+            "call_id": call_id,
+            "tool": tool,
+            "version": version,
+            "session_id": session_id,
+            "arguments": arguments,
+            "sandbox": sandbox,
+            "stdout": stdout,
+            "stderr": stderr,
+            "values": dict(values) if values else {},
+        }
+        return constructed(cls, parts)
 
     @classmethod
     def parse(cls, data: Mapping[str, Any] | str | bytes) -> Self:

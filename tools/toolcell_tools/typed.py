@@ -101,6 +101,7 @@ class TypedToolAdapter(WholeTool[..., Any], Generic[In]):
         if type(typed).preview is not cast("type[TypedTool[In]]", TypedTool).preview:
             options["preview"] = typed.preview
         super().__init__(typed.call, derive=derive, **cast("ToolOptions", options))
+        self.takes_context = True  # `setup` does
 
     @property
     def origin(self) -> str:

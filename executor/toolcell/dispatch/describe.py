@@ -18,9 +18,9 @@ WALL_S = 30.0  # importing may be slow
 async def describe(session: "Session", source: Source) -> object:
     """What the module says of its tools, unchecked. Raises ToolsetError where it cannot be imported."""
     route = session.describing_route(source)
+    # Without the session's config and values: what it says is kept for all sessions.
     call = ToolCall(f"{session.id}-describe-{source.module}", describer().name, dict(source.shipment))
     run = session.new_run(route, call, WALL_S, None, None)
-    run.context = {**run.context, "config": {}, "values": {}}  # what it says is kept for all sessions
     outcome = await in_pool(session, run)
     if outcome.ending != "result":
         raise ToolsetError(error_of(outcome, describer().declaration, run.limits).message, source.module)

@@ -1,7 +1,7 @@
 """Whether a call may run at all: the tool's needs against what the session holds, then the policy's word."""
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolcell.call import ToolCall
 from toolcell.sessions.grants import Grants
@@ -14,13 +14,13 @@ from toolcell_tools.session_info import SessionInfo
 
 from .policy import Policy
 
+if TYPE_CHECKING:
+    from toolcell.session import Route
+
 _log = logging.getLogger("toolcell.policy")
 
 
-def denial(declaration: ToolDeclaration, kind: SessionKind, grants: Grants) -> PermissionDenied | None:
-    """None where nothing is missing."""
-    if not grants.missing:
-        return None
+def _lacking(declaration: ToolDeclaration, kind: SessionKind, grants: Grants) -> PermissionDenied:
     missing = tuple(sorted(grants.missing))
     handles = ", ".join(capability.value for capability in missing)
     return PermissionDenied(
@@ -43,12 +43,14 @@ def of_provider(tool: ProviderTool) -> PermissionDenied:
     return PermissionDenied(message=message, tier=tool.tier, reason="a provider-defined tool")
 
 
-def permit(policy: Policy, call: ToolCall, tool: Tool[..., Any], session: SessionInfo) -> PermissionDenied | str:
+def permit(policy: Policy, call: ToolCall, route: "Route", session: SessionInfo) -> PermissionDenied | str:
     """Why somebody must be asked first, "" where nobody must, or the denial. A policy that raises denies."""
-    declaration = tool.declaration
+    declaration, tool = route.declaration, route.tool
+    if route.grants.missing:
+        return _lacking(declaration, session.session_kind, route.grants)
     try:
         decision = policy.decide(call, declaration, session)
-        needs_approval = tool.requires_approval_for(call.arguments)
+        needs_approval = declaration.requires_approval and tool.requires_approval_for(call.arguments)
     except Exception:
         _log.exception("the policy failed on call %s of %s", call.id, call.tool)
         return _forbidden(declaration, "the policy failed")

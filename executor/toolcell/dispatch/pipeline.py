@@ -6,8 +6,7 @@ checked is what runs.
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from toolcell.sessions.protection import Watch
 from toolcell.wire.frames import encoded_bytes
 from toolcell.wire.messages import VALUES_BYTES
 from toolcell_sandbox.errors import SandboxError
+from toolcell_tools.capability import Capability
 from toolcell_tools.definition import Tool
 from toolcell_tools.errors import (
     ExecutionError,
@@ -32,65 +32,83 @@ from toolcell_tools.toolsets import ToolsetError
 
 from . import approval, hooks, host
 from .audit import trespass
-from .permission import denial, mutates, of_provider, permit
+from .permission import mutates, of_provider, permit
 from .pool import in_pool
 from .present import NOTHING, fitting, left_by_hooks
 from .result import result_of
 
 if TYPE_CHECKING:
-    from toolcell.session import Session
+    from toolcell.session import Checks, Session
 
 Repair = Callable[[ValidationError], Awaitable[dict[str, Any]]]
 TRACEBACK_CHARS = 20_000
+_READ_ON = frozenset({Capability.READ, Capability.WRITE})  # what a session needs whose outputs its workspace may have
 MAX_ATTEMPTS = 3  # ADR-0004: at most two retries of a call whose arguments do not validate
 _log = logging.getLogger("toolcell.tool")
 
 
 async def dispatch(
-    session: "Session", call: ToolCall, *, timeout: float | None, repair: Repair | None, on_progress: Any
+    session: "Session",
+    call_id: str,
+    name: str,
+    arguments: Mapping[str, Any],
+    timeout: float | None,
+    repair: Repair | None,
+    on_progress: Any,
 ) -> ToolResult:
     """Run the call, letting `repair` mend its arguments up to twice; the last result stands."""
+    number = 1
     while True:
-        result = await attempt(session, call, timeout=timeout, on_progress=on_progress)
+        result = await attempt(session, call_id, name, arguments, number, timeout, on_progress)
         error = result.error
-        if repair is None or not isinstance(error, ValidationError) or not error.retryable:
+        if repair is None or number >= MAX_ATTEMPTS or not isinstance(error, ValidationError) or not error.retryable:
             return result
-        if call.attempt >= MAX_ATTEMPTS:
-            return result
-        call = replace(call, arguments=await repair(error), attempt=call.attempt + 1)
+        arguments, number = await repair(error), number + 1
 
 
-async def attempt(session: "Session", call: ToolCall, *, timeout: float | None, on_progress: Any) -> ToolResult:
-    """One attempt, step by step."""
+async def attempt(
+    session: "Session",
+    call_id: str,
+    name: str,
+    arguments: Mapping[str, Any],
+    number: int,
+    timeout: float | None,
+    on_progress: Any,
+) -> ToolResult:
+    """One attempt at a call, the first has `number` 1, step by step."""
+    supervisor = session.supervisor
     # resolve
-    try:
-        tool = await session.offered(call.tool)
-    except ToolsetError as error:
-        return _refused(session, call, None, _unknown(session, call.tool, f" {error}"))
+    tool = session.known(name)
     if tool is None:
-        elsewhere = session.of_provider(call.tool)
-        unknown = _unknown(session, call.tool) if elsewhere is None else of_provider(elsewhere)
-        return _refused(session, call, None, unknown)
+        try:
+            tool = await session.offered(name)
+        except ToolsetError as error:
+            unknown = _unknown(session, name, f" {error}")
+            return _refused(session, ToolCall(call_id, name, arguments, number), None, unknown)
+    if tool is None:
+        elsewhere = session.of_provider(name)
+        nowhere = _unknown(session, name) if elsewhere is None else of_provider(elsewhere)
+        return _refused(session, ToolCall(call_id, name, arguments, number), None, nowhere)
     # validate
-    arguments = session.validator(tool).check(call.arguments)
-    if isinstance(arguments, ValidationError):
-        return _refused(session, call, tool, arguments)
-    call = ToolCall(call.id, call.tool, arguments, call.attempt, call.session, tool.declaration)
+    route = session.route(tool)
+    checks = route.checks or session.checks(route)
+    valid = checks.arguments.check(arguments)
+    if isinstance(valid, ValidationError):
+        return _refused(session, ToolCall(call_id, name, arguments, number), tool, valid)
+    declaration = route.declaration
+    call = ToolCall(call_id, name, valid, number, session.info, declaration)
     # before hooks
-    if session.hooks:
-        hooked, denied = await hooks.before(session.hooks, call)
+    if supervisor.hooks:
+        hooked, denied = await hooks.before(supervisor.hooks, call)
         if denied is not None:
             return _refused(session, hooked, tool, denied)
-        replaced = _replaced(session, tool, hooked, "a hook")  # always: one may have changed them in place
+        replaced = _replaced(checks, call, hooked.arguments, "a hook")  # always: one may have changed them in place
         if isinstance(replaced, ValidationError):
             return _refused(session, hooked, tool, replaced)
         call = replaced
+        route = session.route(tool)  # the workspace may be another directory by now
     # permit
-    route = session.route(tool)
-    denied = denial(tool.declaration, session.kind, route.grants)
-    if denied is not None:
-        return _refused(session, call, tool, denied)
-    verdict = permit(session.policy, call, tool, session.info)
+    verdict = permit(supervisor.policy, call, route, session.info)
     if isinstance(verdict, PermissionDenied):
         return _refused(session, call, tool, verdict)
     # approve
@@ -99,16 +117,17 @@ async def attempt(session: "Session", call: ToolCall, *, timeout: float | None, 
         if isinstance(approved, PermissionDenied):
             return _refused(session, call, tool, approved)
         if approved is not call.arguments:
-            replaced = _replaced(session, tool, call.with_arguments(approved), "the approver")
+            replaced = _replaced(checks, call, approved, "the approver")
             if isinstance(replaced, ValidationError):
                 return _refused(session, call, tool, replaced)
             call = replaced
     # grants
-    changes = mutates(call, tool)
-    if isinstance(changes, PermissionDenied):
-        return _refused(session, call, tool, changes)
-    if not changes:
-        route = session.route(tool, mutates=False)
+    if tool.sometimes_mutates:
+        changes = mutates(call, tool)
+        if isinstance(changes, PermissionDenied):
+            return _refused(session, call, tool, changes)
+        if not changes:
+            route = session.route(tool, mutates=False)
     # run
     wall_s = timeout if timeout is not None else tool.timeout or route.limits.wall_s
     run: Run | None = None
@@ -128,43 +147,37 @@ async def attempt(session: "Session", call: ToolCall, *, timeout: float | None, 
         run = session.new_run(route, call, wall_s, on_progress, watch)
         outcome = await in_pool(session, run, route.guarded, watch)
     # render
-    result = result_of(
-        outcome,
-        tool.declaration,
-        route.limits,
-        call_id=call.id,
-        session_id=session.id,
-        arguments=call.arguments,
-        sandbox=route.sandbox,
-        attempts=call.attempt,
-    )
+    result = result_of(outcome, route, call, session.id)
     if result.error is not None and outcome.ending == "result" and run is not None and run.cell is not None:
         run.cell.condemn(run, result.error.message)
     elif watch is not None and outcome.ending in ("result", "error"):
-        denied = trespass(tool.declaration, watch)
+        denied = trespass(declaration, watch)
         if denied is not None:
             result = result.model_copy(update={**NOTHING, "error": denied})
-    schema = session.output_schema(tool) if outcome.ending == "result" else None
-    if result.error is None:
+    schema = checks.output if outcome.ending == "result" else None
+    if schema is not None and result.error is None:
         result = fitting(result, schema)
     if result.values:
         result = _remembered(session, result)
     # after hooks
-    if session.hooks:
+    received = outcome.received_bytes
+    if supervisor.hooks:
         returned = result
-        result = await hooks.after(session.hooks, call, returned)
+        result = await hooks.after(supervisor.hooks, call, returned)
         if returned.error is not None or result.output is not returned.output:
-            schema = session.output_schema(tool)
+            schema = checks.output
         result = left_by_hooks(result, tool, route.limits, schema)  # always: one may have changed it in place
+        received = 0
     if result.error is None:
-        result = await session.spilled(result, received=0 if session.hooks else outcome.received_bytes)
+        own = session.workspace if session.grants >= _READ_ON else None
+        result = await supervisor.overflow.spilled(result, own, received=received)
     _record(session, call, result, outcome)
     return result
 
 
-def _replaced(session: "Session", tool: Tool[..., Any], call: ToolCall, who: str) -> ToolCall | ValidationError:
+def _replaced(checks: "Checks", call: ToolCall, put_in: Mapping[str, Any], who: str) -> ToolCall | ValidationError:
     """The call with what took the place of its arguments, validated. The model cannot mend what it did not write."""
-    arguments = session.validator(tool).check(call.arguments)
+    arguments = checks.arguments.check(put_in)
     if isinstance(arguments, ValidationError):
         message = f"The arguments that {who} put in do not fit: {arguments.message}"
         return arguments.model_copy(update={"message": message, "retryable": False})
@@ -207,26 +220,28 @@ def _refused(session: "Session", call: ToolCall, tool: Tool[..., Any] | None, er
 
 
 def _record(session: "Session", call: ToolCall, result: ToolResult, outcome: Outcome | None) -> None:
+    error, usage, kind = result.error, result.usage, "call"
     data: dict[str, Any] = {
         "tool": result.tool,
         "version": result.version,
         "attempt": call.attempt,
-        "error": result.error.kind if result.error is not None else None,
-        "wall_s": result.usage.wall_s,
-        "queue_s": result.usage.queue_s,
-        "cpu_s": result.usage.cpu_s,
-        "max_rss_bytes": result.usage.max_rss_bytes,
-        "memory_bytes": result.usage.memory_bytes,
-        "processes": result.usage.processes,
+        "error": None,
+        "wall_s": usage.wall_s,
+        "queue_s": usage.queue_s,
+        "cpu_s": usage.cpu_s,
+        "max_rss_bytes": usage.max_rss_bytes,
+        "memory_bytes": usage.memory_bytes,
+        "processes": usage.processes,
     }
-    if result.error is not None:
-        data["message"] = result.error.message
+    if error is not None:
+        data["error"], data["message"] = error.kind, error.message
+        kind = "denied" if error.kind == "permission_denied" else "call"
     if outcome is not None and outcome.ending == "error":
         trace = outcome.payload.get("traceback")
         if isinstance(trace, str):
             trace = data["traceback"] = trace[-TRACEBACK_CHARS:]
             _log.info("call %s of %s failed:\n%s", call.id, call.tool, trace)
-    kind = "denied" if result.error is not None and result.error.kind == "permission_denied" else "call"
     record = Record(kind, session.id, call.id, data, time.time())
-    session.journal.write(record)
-    session.metrics.write(record)
+    supervisor = session.supervisor
+    supervisor.journal.write(record)
+    supervisor.metrics.write(record)

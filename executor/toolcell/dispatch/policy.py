@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, cast
 
 from toolcell.call import ToolCall
 from toolcell.errors import UsageError
-from toolcell_tools.capability import PermissionTier, SessionKind
+from toolcell_tools.capability import SessionKind
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.session_info import SessionInfo
 
@@ -50,9 +50,9 @@ class TierPolicy:
 
     def decide(self, call: ToolCall, declaration: ToolDeclaration, session: SessionInfo) -> Decision:
         if not (self.tools or self.kinds or self.agents or self.channels):
-            return self._of_tier(declaration.tier)
+            return cast("Decision", getattr(self, declaration.tier))  # a field for each tier, by its name
         own = self.tools.get(declaration.name)
-        decisions: list[Decision] = [own if own is not None else self._of_tier(declaration.tier)]
+        decisions: list[Decision] = [own if own is not None else getattr(self, declaration.tier)]
         for more in (
             self.kinds.get(session.session_kind),
             self.agents.get(session.agent_id),
@@ -61,14 +61,3 @@ class TierPolicy:
             if more is not None:
                 decisions.append(more.decide(call, declaration, session))
         return max(decisions, key=_DECISIONS.index)
-
-    def _of_tier(self, tier: PermissionTier) -> Decision:
-        match tier:
-            case PermissionTier.READ_ONLY:
-                return self.read_only
-            case PermissionTier.WORKSPACE:
-                return self.workspace
-            case PermissionTier.SYSTEM:
-                return self.system
-            case PermissionTier.ELEVATED:
-                return self.elevated

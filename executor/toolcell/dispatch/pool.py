@@ -15,16 +15,16 @@ async def in_pool(session: "Session", run: Run, guarded: Guarded | None = None, 
     """Submit and wait, until the outcome is there and the audit done. If the waiting task is cancelled, the call is
     ended and audited behind it, and nothing is left running.
     """
-    session.pool.submit(run)
+    pool = session.pool
+    outcome = pool.submit(run)
     try:
-        if run.outcome is None:
-            await run.waiter.wait()
-        if guarded is not None and watch is not None:
-            await audit(session, run, guarded, watch)
+        if watch is None or guarded is None:
+            return await outcome
+        ended = await outcome
+        await audit(session, run, guarded, watch)
+        return ended
     except BaseException:
-        session.pool.cancel(run)
+        pool.cancel(run)
         if guarded is not None and watch is not None:
             session.in_background(audit, session, run, guarded, watch)
         raise
-    assert run.outcome is not None
-    return run.outcome

@@ -1,11 +1,12 @@
 """From how a call ended to the `ToolResult` that the caller gets. Pure: facts in, value out."""
 
 import signal
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 import pydantic
 
+from toolcell.call import ToolCall
 from toolcell.pool.capture import EMPTY, Captured
 from toolcell.pool.run import Outcome
 from toolcell.wire.frames import encoded_bytes
@@ -28,9 +29,12 @@ from toolcell_tools.errors import (
     ToolError,
     ValidationError,
 )
-from toolcell_tools.result import CapturedOutput, SandboxSummary, ToolResult, Usage, constructed
+from toolcell_tools.result import SCHEMA_VERSION, CapturedOutput, ToolResult, Usage, constructed
 
 from .failure import returned_failure
+
+if TYPE_CHECKING:
+    from toolcell.session import Route
 
 MESSAGE_CHARS = 4_000
 _LIMIT_OF: Mapping[str, str] = {
@@ -45,86 +49,90 @@ _LIMIT_OF: Mapping[str, str] = {
     "result": "result_bytes",
 }
 _NO_OUTPUT = CapturedOutput()
+_BESIDE: Sequence[tuple[str, Any]] = (("artifacts", []), ("content", []), ("values", {}))
 
 
-def result_of(
-    outcome: Outcome,
-    declaration: ToolDeclaration,
-    limits: Limits,
-    *,
-    call_id: str,
-    session_id: str,
-    arguments: Mapping[str, Any],
-    sandbox: SandboxSummary,
-    attempts: int,
-) -> ToolResult:
-    """The result of a call that reached the pool."""
-    usage = constructed(
-        Usage,
-        wall_s=outcome.wall_s,
-        queue_s=outcome.queue_s,
-        cpu_s=outcome.cpu_s,
-        max_rss_bytes=outcome.max_rss_bytes,
-        memory_bytes=outcome.memory_bytes,
-        processes=outcome.tasks,
-        attempts=attempts,
-        sent_bytes=outcome.sent_bytes,
-        received_bytes=outcome.received_bytes,
-    )
-    common: dict[str, Any] = {
-        "usage": usage,
-        "call_id": call_id,
+def result_of(outcome: Outcome, route: "Route", call: ToolCall, session_id: str) -> ToolResult:
+    """The result of a call that ran."""
+    declaration = route.declaration
+    usage = {
+        "wall_s": outcome.wall_s,
+        "queue_s": outcome.queue_s,
+        "cpu_s": outcome.cpu_s,
+        "max_rss_bytes": outcome.max_rss_bytes,
+        "memory_bytes": outcome.memory_bytes,
+        "processes": outcome.tasks,
+        "attempts": call.attempt,
+        "sent_bytes": outcome.sent_bytes,
+        "received_bytes": outcome.received_bytes,
+    }
+    parts: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "output": None,
+        "display": "",
+        "artifacts": [],
+        "content": [],
+        "error": None,
+        "usage": constructed(Usage, usage),
+        "call_id": call.id,
         "tool": declaration.name,
         "version": declaration.version,
         "session_id": session_id,
-        "arguments": arguments,
-        "sandbox": sandbox,
-        "stdout": _captured(outcome.stdout),
-        "stderr": _captured(outcome.stderr),
+        "arguments": call.arguments,
+        "sandbox": route.sandbox,
+        "stdout": _NO_OUTPUT if outcome.stdout is EMPTY else _captured(outcome.stdout),
+        "stderr": _NO_OUTPUT if outcome.stderr is EMPTY else _captured(outcome.stderr),
+        "values": {},
     }
     if outcome.ending == "result":
         try:
-            return _success(cast("Mapping[str, Any]", outcome.payload), common)
+            parts.update(_said(outcome.payload))
         except (pydantic.ValidationError, TypeError, KeyError) as error:
             problem = str(error).partition("\n")[0]
-            return ToolResult.build(
-                error=ProtocolViolation(message=f"The result frame is not a result: {problem}"), **common
-            )
-    if outcome.ending == "error" and outcome.reason == "failure" and declaration.failure_mode == "return":
+            parts["error"] = ProtocolViolation(message=f"The result frame is not a result: {problem}")
+    elif outcome.ending == "error" and outcome.reason == "failure" and declaration.failure_mode == "return":
         message = outcome.message[:MESSAGE_CHARS]
         failure = returned_failure(message, outcome.payload.get("data"), declaration)
-        if not isinstance(failure, ExecutionError):
-            return ToolResult.build(output=failure, display=message, **common)
-        return ToolResult.build(error=failure, **common)
-    return ToolResult.build(error=error_of(outcome, declaration, limits), **common)
+        if isinstance(failure, ExecutionError):
+            parts["error"] = failure
+        else:
+            parts["output"], parts["display"] = failure, message
+    else:
+        parts["error"] = error_of(outcome, declaration, route.limits)
+    return constructed(ToolResult, parts)
 
 
-def _success(payload: Mapping[str, Any], common: dict[str, Any]) -> ToolResult:
-    display, values = payload["display"], payload["values"]
-    if type(display) is not str or type(values) is not dict:
-        raise TypeError("display is a string and values is a map")
-    for name in ("artifacts", "content"):
-        if type(payload[name]) is not list or len(payload[name]) > MAX_ITEMS:
+def _said(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """The parts of a result that a cell has said; pydantic's ValidationError, TypeError or KeyError for what is none.
+
+    What is empty is left out of a payload, and so is a display that is the output itself.
+    """
+    output = payload["output"]
+    display = payload.get("display", output)
+    if type(display) is not str:
+        raise TypeError("display is a string")
+    said: dict[str, Any] = {"output": output, "display": display}
+    if len(payload) > (2 if "display" in payload else 1):
+        said.update(_said_beside(payload))
+    return said
+
+
+def _said_beside(payload: Mapping[str, Any]) -> dict[str, Any]:
+    artifacts, content, values = (payload.get(name, empty) for name, empty in _BESIDE)
+    for name, sent in (("artifacts", artifacts), ("content", content)):
+        if type(sent) is not list or len(cast("list[object]", sent)) > MAX_ITEMS:
             raise TypeError(f"{name} is a list of at most {MAX_ITEMS:,}")
-    kept = cast("dict[str, Any]", values)
-    if kept and encoded_bytes(kept) > VALUES_BYTES:
+    if type(values) is not dict:
+        raise TypeError("values is a map")
+    if values and encoded_bytes(cast("dict[str, Any]", values)) > VALUES_BYTES:
         raise TypeError(f"values has more than {VALUES_BYTES:,} bytes")
-    result = ToolResult.build(
-        output=payload["output"],
-        display=display,
-        artifacts=payload["artifacts"],
-        content=payload["content"],
-        values=kept,
-        **common,
-    )
-    if any(artifact.uri is not None for artifact in result.artifacts):  # whoever reads one would read a file of ours
+    made = ToolResult.build(artifacts=artifacts, content=content)
+    if any(artifact.uri is not None for artifact in made.artifacts):  # whoever reads one would read a file of ours
         raise TypeError("an artifact has a uri, which is not a cell's to set")
-    return result
+    return {"artifacts": made.artifacts, "content": made.content, "values": values}
 
 
 def _captured(captured: Captured) -> CapturedOutput:
-    if captured is EMPTY:
-        return _NO_OUTPUT
     return CapturedOutput(text=captured.text, total_bytes=captured.total_bytes, omitted_bytes=captured.omitted_bytes)
 
 

@@ -200,6 +200,7 @@ class Cell:
             "result_bytes": profile.limits.result_bytes,
             "writable": list(profile.writable),
             "protected": list(profile.protected),
+            "session": dict(self.spec.session),
         }
         tools = [dict(tool) for tool in self.spec.tools]
         return Load(cast("list[Field]", tools), cast("dict[str, Field]", options))
@@ -253,9 +254,19 @@ class Cell:
 
     def assign(self, run: Run, now: float) -> None:
         """Send the call to the waiting process. Raises Unpackable where the arguments cannot be sent."""
-        run.context["remaining_s"] = run.deadline_at - now
-        seq = self._link.next_seq()
-        buffers = self._link.send(Call(seq, run.call_id, run.tool, run.arguments, run.context))  # may be Unpackable
+        context: dict[str, Field] = {"remaining_s": run.deadline_at - now}
+        call, session = run.call, run.call.session
+        if session is not None:
+            if session.config:
+                context["config"] = cast("Field", session.config)
+            if session.values:
+                context["values"] = session.values
+        if call.attempt > 1:
+            context["attempt"] = call.attempt
+        if run.preview:
+            context["preview"] = True
+        arguments = cast("dict[str, Field]", call.arguments)
+        buffers = self._link.send(Call(self._link.seq + 1, call.id, call.tool, arguments, context))  # may be Unpackable
         if not self._standby:
             self._process += 1
             self._say(Recycle(self._process))  # nothing waits: fork now; the call is in the pipe before it is read
@@ -264,12 +275,14 @@ class Cell:
         run.cell = self
         run.started_at = now
         self._verdict = None
-        self._disarm()
+        if self._watchdog is not None:
+            self._disarm()
         self.evidence.new_call()
         run.deadline = self._deadlines.at(run.deadline_at, self._on_deadline)
         if self._kept:
             self._cpu_before = self._cpu_clock()
-        self._listen()
+        if self._listener is not None:
+            self._listen()
         self._sent = self._received = 0
         self._write(buffers)
 
@@ -361,9 +374,12 @@ class Cell:
         if self._kept and (outcome.ending != "result" or now - run.started_at > SHORT_CALL_S):  # else at the sweep
             self.evidence.settle()
         outcome.sent_bytes, outcome.received_bytes = self._sent, self._received
-        outcome.stdout = self._stdout.take()
-        outcome.stderr = self._stderr.take()
-        self._stop_listening()
+        if self._stdout.total:
+            outcome.stdout = self._stdout.take()
+        if self._stderr.total:
+            outcome.stderr = self._stderr.take()
+        if self._listening:
+            self._stop_listening()
         try:
             run.listener.on_ended(run)
         except Exception:  # a journal that raises must not keep the caller waiting
@@ -393,21 +409,18 @@ class Cell:
     def _on_ready(self) -> None:
         """Something of ours is ready: what was printed first, then frames, then control, then the end of the cell."""
         try:
-            self._handle_ready()
+            events = self._epoll.poll(0) if not self._epoll.closed else ()
+            if len(events) == 1:
+                self._handlers[events[0][0]]()
+            elif events:
+                ready = {fd for fd, _event in events}
+                for fd, handler in list(self._handlers.items()):
+                    if fd in ready and not self._epoll.closed:
+                        handler()
         except Exception:  # a bug of ours: better a lost cell and an error than a call that never ends
             _log.exception("%r failed and is ended", self)
             self.end(Outcome(ending="lost"))
             self.kill()
-
-    def _handle_ready(self) -> None:
-        events = self._epoll.poll(0) if not self._epoll.closed else ()
-        if len(events) == 1:
-            self._handlers[events[0][0]]()
-        elif events:
-            ready = {fd for fd, _event in events}
-            for fd, handler in list(self._handlers.items()):
-                if fd in ready and not self._epoll.closed:
-                    handler()
 
     def _on_frames(self, *, whole: bool = False) -> None:
         """Read once, so that a flood of frames shares the loop with other cells; or all that is there."""
@@ -544,7 +557,8 @@ class Cell:
             self._status_fd = -1
 
     def _idle(self) -> None:
-        self._disarm()
+        if self._watchdog is not None:
+            self._disarm()
         self.state = CellState.READY
         self.idle_since = time.monotonic()
         self._keeper.on_idle(self)
@@ -664,8 +678,6 @@ class Cell:
 
     def _listen(self) -> None:
         """A call starts: accept what it connects to, and nothing that was connected before (kept processes aside)."""
-        if self._listener is None:
-            return
         for _ in range(0 if self._kept else STALE_CONNECTIONS):
             connection = self._accept()
             if connection is None:

@@ -9,15 +9,11 @@ from collections.abc import Callable
 class Deadline:
     """A moment (time.monotonic seconds) and what to do then."""
 
-    __slots__ = ("_order", "action", "when")
+    __slots__ = ("action", "when")
 
-    def __init__(self, when: float, order: int, action: Callable[[], None] | None) -> None:
+    def __init__(self, when: float, action: Callable[[], None] | None) -> None:
         self.when = when
-        self._order = order
         self.action = action
-
-    def __lt__(self, other: "Deadline") -> bool:
-        return (self.when, self._order) < (other.when, other._order)
 
 
 class Deadlines:
@@ -27,17 +23,16 @@ class Deadlines:
     def __init__(self, ring_at: Callable[[float], None]) -> None:
         self._ring_at = ring_at
         self._rings_at = math.inf
-        self._heap: list[Deadline] = []
+        self._heap: list[tuple[float, int, Deadline]] = []  # by time, then in the order of their making
         self._orders = itertools.count()
-
         self._cancelled = 0
 
     def __len__(self) -> int:
         return len(self._heap) - self._cancelled
 
     def at(self, when: float, action: Callable[[], None]) -> Deadline:
-        deadline = Deadline(when, next(self._orders), action)
-        heapq.heappush(self._heap, deadline)
+        deadline = Deadline(when, action)
+        heapq.heappush(self._heap, (when, next(self._orders), deadline))
         if when < self._rings_at:
             self._rings_at = when
             self._ring_at(when)
@@ -50,23 +45,23 @@ class Deadlines:
         deadline.action = None
         self._cancelled += 1
         if self._cancelled > 64 and self._cancelled * 2 > len(self._heap):
-            self._heap = [living for living in self._heap if living.action is not None]
+            self._heap = [entry for entry in self._heap if entry[2].action is not None]
             heapq.heapify(self._heap)
             self._cancelled = 0
 
     def next_due(self) -> float:
         """When the next living deadline is due; math.inf where there is none."""
         heap = self._heap
-        while heap and heap[0].action is None:
+        while heap and heap[0][2].action is None:
             heapq.heappop(heap)
             self._cancelled -= 1
-        return heap[0].when if heap else math.inf
+        return heap[0][0] if heap else math.inf
 
     def pop_due(self, now: float) -> list[Callable[[], None]]:
         """Take out what is due by `now`, earliest first."""
         due: list[Callable[[], None]] = []
         while self.next_due() <= now:
-            deadline = heapq.heappop(self._heap)
+            deadline = heapq.heappop(self._heap)[2]
             if deadline.action is not None:
                 due.append(deadline.action)
                 deadline.action = None  # so that a late cancel() of it is not counted

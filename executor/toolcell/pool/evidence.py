@@ -48,10 +48,11 @@ class Evidence:
 
     def new_call(self) -> None:
         """A call starts. It waits for this: a read and a write of files of the cgroup that are open."""
-        self._most = TreeUsage()
-        if self._cgroup is not None:
-            self._cpu_at_start = self._cgroup.cpu_s()
-            self._peak_at_start = 0 if self._cgroup.reset_peak() else self._cgroup.memory_peak() or 0
+        most, cgroup = self._most, self._cgroup
+        most.cpu_s, most.memory_bytes, most.tasks = 0.0, 0, 0
+        if cgroup is not None:
+            self._cpu_at_start = cgroup.cpu_s()
+            self._peak_at_start = 0 if cgroup.reset_peak() else cgroup.memory_peak() or 0
         else:
             self._cpu_at_start = None if self._kept else self._cpu_of_dead  # a new process has used nothing
 

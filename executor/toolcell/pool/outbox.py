@@ -42,7 +42,7 @@ class Outbox:
             self._want(False)
 
     def _send(self, buffers: Sequence[bytes | memoryview]) -> list[memoryview]:
-        rest = list(buffers)
+        rest: list[bytes | memoryview] = list(buffers)
         while rest:
             try:
                 written = os.writev(self._fd, rest[:IOV_MAX]) if len(rest) > 1 else os.write(self._fd, rest[0])
@@ -55,7 +55,7 @@ class Outbox:
                 del rest[0]
             if written:
                 rest[0] = memoryview(rest[0])[written:]
-        return [memoryview(buffer) for buffer in rest]
+        return [memoryview(buffer) for buffer in rest] if rest else []
 
 
 def read_available(fd: int, size: int) -> bytes | None:

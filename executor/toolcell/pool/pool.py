@@ -20,7 +20,7 @@ from toolcell_sandbox.report import SandboxReport
 from .cell import Cell, CellState
 from .deadlines import Deadline, Deadlines
 from .plan import Assign, Room, Spawn, outlived, plan
-from .reactor import Reactor
+from .reactor import Reactor, Waiter
 from .run import CellKey, CellSpec, Outcome, Run
 from .zygote import Zygote, require_proc
 
@@ -32,6 +32,7 @@ RESTARTS = 5  # zygotes that die this often within RESTART_S are not restarted
 RESTART_S = 10.0
 VACATE_AGAIN_S = 0.005  # how often the cgroup of a dead cell is looked at again until it is empty
 VACATE_S = 10.0  # what SIGKILL has not ended by then hangs in the kernel
+_now = time.monotonic
 
 
 class Pool:
@@ -130,7 +131,7 @@ class Pool:
         if self.cells or self._vacating:
             empty = self._reactor.waiter()
             self._on_empty = lambda: empty.set(None)
-            await empty.wait()
+            await empty
         self._close_zygotes()
         for cgroup in self._free_cgroups:
             cgroup.remove()
@@ -150,8 +151,13 @@ class Pool:
 
     # -- calls --------------------------------------------------------------------------------------------------------
 
-    def submit(self, run: Run) -> None:
-        """Run it now where a cell is free, else let it wait. Its waiter gets the outcome, whatever happens."""
+    def submit(self, run: Run) -> Waiter[Outcome]:
+        """Run it now where a cell is free, else let it wait. What is returned gets the outcome, whatever happens."""
+        waiter = run.waiter = self._reactor.waiter()
+        self._start(run)
+        return waiter
+
+    def _start(self, run: Run) -> None:
         if self._broken or not self._open:
             reason = self._broken or "The supervisor is closing."
             run.end(
@@ -159,7 +165,7 @@ class Pool:
             )
             return
         idle = self._idle.get(run.spec.key)
-        while idle and not (run.exclusive and run.exclusive in self._exclusive):
+        while idle and run.exclusive not in self._exclusive:
             cell = idle[-1]
             if cell.check():
                 idle.pop()
@@ -194,8 +200,9 @@ class Pool:
     def _assign(self, run: Run, cell: Cell) -> None:
         if run.deadline is not None:
             self._deadlines.cancel(run.deadline)
+        now = _now()
         try:
-            cell.assign(run, _now())
+            cell.assign(run, now)
         except Unpackable as error:
             run.end(Outcome(ending="error", reason="arguments", message=str(error)), _now())
             self._idle.setdefault(cell.spec.key, []).append(cell)
@@ -204,7 +211,7 @@ class Pool:
         if run.exclusive:
             self._exclusive.add(run.exclusive)
         if self._watching is None:
-            self._watching = self._deadlines.at(_now() + WATCH_S, self._watch)
+            self._watching = self._deadlines.at(now + WATCH_S, self._watch)
 
     def _end_waiting(self, run: Run, outcome: Outcome) -> None:
         del self.waiting[run]
@@ -323,11 +330,12 @@ class Pool:
             cell.kill()
             return
         self._idle.setdefault(cell.spec.key, []).append(cell)
-        self._pump()
+        if self.waiting:
+            self._pump()
 
     def on_call_ended(self, run: Run) -> None:
         """A run is over; another that must not overlap with it may start."""
-        if not run.watched:
+        if run.exclusive and run.gone is None:
             self.release(run)
 
     def release(self, run: Run) -> None:
@@ -466,7 +474,3 @@ def _not_made(error: Exception) -> Failed:
     else:
         cure = "Raise the limit on open files (ulimit -n) or lower max_cells."
     return Failed("spawn", f"No cell could be made: {error}. {cure}", "", cure)
-
-
-def _now() -> float:
-    return time.monotonic()

@@ -7,8 +7,10 @@ frame, no lock, no thread.
 import asyncio
 import math
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from collections import deque
+from collections.abc import Callable, Generator
+from contextvars import Context
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 if TYPE_CHECKING:
     import trio
@@ -20,7 +22,7 @@ class Waiter(Protocol[T]):
     """One result, set once, waited for by one task."""
 
     def set(self, value: T) -> None: ...
-    async def wait(self) -> T: ...
+    def __await__(self) -> Generator[Any, Any, T]: ...
 
 
 class Reactor(Protocol):
@@ -37,7 +39,7 @@ class Reactor(Protocol):
         """
         ...
 
-    def waiter(self) -> "Waiter[object]": ...
+    def waiter(self) -> "Waiter[Any]": ...
     def soon(self, callback: Callable[[], None]) -> None:
         """Call back in the next turn of the loop."""
         ...
@@ -54,18 +56,32 @@ def current_reactor() -> Reactor:
     return AsyncioReactor()
 
 
-class _FutureWaiter(Generic[T]):
-    __slots__ = ("_future",)
+class _FutureWaiter(asyncio.Future[Any]):
+    """A future whose task goes on at once when it is set in a callback of the reactor: not in the loop's next turn,
+    which would look for events before that.
+    """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._future: asyncio.Future[T] = loop.create_future()
+    reactor: "AsyncioReactor"
+    _go_on: tuple[Callable[[Any], object], Context] | None = None  # how the task that awaits this is run, and in what
 
-    def set(self, value: T) -> None:
-        if not self._future.done():
-            self._future.set_result(value)
+    def add_done_callback(self, fn: Callable[[Self], object], /, *, context: Context | None = None) -> None:
+        if context is not None:  # as tasks do
+            self._go_on = fn, context
+        super().add_done_callback(fn, context=context)
 
-    async def wait(self) -> T:
-        return await self._future
+    def set(self, value: object) -> None:
+        if self.done():
+            return
+        if self._go_on is not None and self.reactor.calling_back:
+            self.remove_done_callback(self._go_on[0])
+            self.reactor.going_on.append(self)
+        self.set_result(value)
+
+    def go_on(self) -> None:
+        """Run the task that waits for this until it waits for something else."""
+        assert self._go_on is not None
+        wake, context = self._go_on
+        context.run(wake, self)
 
 
 class AsyncioReactor:
@@ -75,10 +91,21 @@ class AsyncioReactor:
         self._loop = asyncio.get_running_loop()
         self._alarm: asyncio.TimerHandle | None = None
         self._watched: set[int] = set()
+        self.calling_back = False
+        self.going_on: deque[_FutureWaiter] = deque()  # whose tasks run when the callback has ended
 
     def watch(self, fd: int, on_ready: Callable[[], None]) -> None:
-        self._loop.add_reader(fd, on_ready)
+        self._loop.add_reader(fd, self._call_back, on_ready)
         self._watched.add(fd)
+
+    def _call_back(self, on_ready: Callable[[], None]) -> None:
+        self.calling_back = True
+        try:
+            on_ready()
+        finally:
+            self.calling_back = False
+            while self.going_on:
+                self.going_on.popleft().go_on()
 
     def unwatch(self, fd: int) -> None:
         self._watched.discard(fd)
@@ -92,8 +119,9 @@ class AsyncioReactor:
             delay = when - time.monotonic()  # the loop's clock need not be time.monotonic (uvloop)
             self._alarm = self._loop.call_later(max(0.0, delay), on_alarm)
 
-    def waiter(self) -> Waiter[object]:
-        waiter: _FutureWaiter[object] = _FutureWaiter(self._loop)  # subscripted, the call costs twice as much
+    def waiter(self) -> Waiter[Any]:
+        waiter = _FutureWaiter(loop=self._loop)
+        waiter.reactor = self
         return waiter
 
     def soon(self, callback: Callable[[], None]) -> None:
@@ -105,20 +133,20 @@ class AsyncioReactor:
             self.unwatch(fd)
 
 
-class _EventWaiter(Generic[T]):
+class _EventWaiter:
     __slots__ = ("_event", "_value")
 
     def __init__(self, event: "trio.Event") -> None:
         self._event = event
-        self._value: list[T] = []
+        self._value: list[object] = []
 
-    def set(self, value: T) -> None:
+    def set(self, value: object) -> None:
         if not self._value:
             self._value.append(value)
             self._event.set()
 
-    async def wait(self) -> T:
-        await self._event.wait()
+    def __await__(self) -> Generator[Any, Any, Any]:
+        yield from self._event.wait().__await__()
         return self._value[0]
 
 
@@ -169,8 +197,8 @@ class TrioReactor:
 
         trio.lowlevel.spawn_system_task(ring, name="toolcell's alarm")
 
-    def waiter(self) -> Waiter[object]:
-        return _EventWaiter[object](self._trio.Event())
+    def waiter(self) -> Waiter[Any]:
+        return _EventWaiter(self._trio.Event())
 
     def soon(self, callback: Callable[[], None]) -> None:
         async def run() -> None:

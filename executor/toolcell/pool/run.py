@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import anyio
 
+from toolcell.call import ToolCall
 from toolcell.wire.frames import Field
 from toolcell.wire.messages import Log, Progress, Request
 from toolcell_sandbox.limits import Limits
@@ -55,13 +56,16 @@ class CellKey:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CellSpec:
-    """All it takes to make a cell for a key. `profile` is narrowed to the grants already."""
+    """All it takes to make a cell for a key. `profile` is narrowed to the grants already, `session` is what is the same
+    in the contexts of all its calls.
+    """
 
     key: CellKey
     profile: Profile
     tools: tuple[Mapping[str, object], ...]
     cwd: str
     protected: tuple[Bound, ...] = ()
+    session: Mapping[str, Field] = field(default_factory=dict[str, Field])
 
 
 Ending = Literal[
@@ -125,10 +129,9 @@ class Run:
     """One call in the pool: queued, then on a cell, then ended with exactly one `Outcome`."""
 
     __slots__ = (
-        "arguments",
+        "call",
         "call_id",
         "cell",
-        "context",
         "deadline",
         "deadline_at",
         "exclusive",
@@ -136,48 +139,44 @@ class Run:
         "limits",
         "listener",
         "outcome",
+        "preview",
         "queued_at",
         "spec",
         "started_at",
         "tool",
         "waiter",
-        "watched",
     )
 
     def __init__(
         self,
-        *,
-        call_id: str,
-        tool: str,
-        arguments: dict[str, Field],
-        context: dict[str, Field],
+        call: ToolCall,
         spec: CellSpec,
-        limits: Limits,
+        listener: Listener,
         queued_at: float,
         deadline_at: float,
         exclusive: str,
-        listener: Listener,
-        waiter: Waiter[object],
-        gone: anyio.Event | None,
-        watched: bool = False,
+        *,
+        gone: anyio.Event | None = None,
+        preview: bool = False,
     ) -> None:
-        self.call_id = call_id
-        self.tool = tool
-        self.arguments = arguments
-        self.context = context
+        self.call = call
+        self.call_id = call.id
+        self.tool = call.tool
         self.spec = spec
-        self.limits = limits
+        self.limits = spec.key.limits
+        self.listener = listener
         self.queued_at = queued_at
         self.deadline_at = deadline_at
         self.exclusive = exclusive  # runs with the same non-empty word do not overlap
-        self.listener = listener
-        self.waiter = waiter
-        self.gone = gone  # set when no process of the call is left, kept ones aside; None where nobody waits
-        self.watched = watched  # it stays exclusive until `Pool.release`, which comes after the audit
+        # Set when no process of the call is left, kept ones aside; None where nobody waits. Whoever does says when
+        # another may start that must not overlap with this one, by `Pool.release`: that comes after the audit.
+        self.gone = gone
+        self.preview = preview  # the tool is to say what the call would do, and no more
         self.started_at = 0.0
         self.cell: Cell | None = None
         self.deadline: Deadline | None = None
         self.outcome: Outcome | None = None
+        self.waiter: Waiter[Outcome] | None = None  # of whoever submitted it
 
     def __repr__(self) -> str:
         state = self.outcome.ending if self.outcome else "running" if self.cell else "queued"
@@ -191,7 +190,8 @@ class Run:
         outcome.wall_s = now - started
         outcome.queue_s = started - self.queued_at
         self.outcome = outcome
-        self.waiter.set(outcome)
+        if self.waiter is not None:
+            self.waiter.set(outcome)
         if self.cell is None and self.gone is not None:
             self.gone.set()
         return True

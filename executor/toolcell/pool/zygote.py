@@ -163,7 +163,7 @@ class Zygote:
 
     async def started(self) -> Mapping[str, object]:
         """The wire form of the zygote's sandbox report. Raises SandboxUnavailableError if it died instead."""
-        answer = await self._started.wait()
+        answer = await self._started
         if isinstance(answer, SandboxUnavailableError):
             raise answer
         return cast("Mapping[str, object]", answer)

@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass, replace
 from typing import NoReturn, cast
 
-from toolcell.wire.frames import Field, FrameDecoder, Violation, encode
+from toolcell.wire.frames import Field, FrameDecoder, Violation, WireLimits, encode
 from toolcell.wire.messages import VERSION, Exited, Failed, Hello, Load, Message, Ready, Recycle, from_fields, to_fields
 from toolcell.wire.protocol import CONTROL_LIMITS
 from toolcell_sandbox.enter import Entered
@@ -20,6 +20,8 @@ from toolcell_sandbox.mechanisms import lifetime
 from toolcell_sandbox.protected import protects_below
 
 from . import descendants, fds, loading, serve
+from .context import Contexts
+from .link import Link
 from .scratch import Scratch
 
 
@@ -36,6 +38,7 @@ class Options:
     result_bytes: int
     writable: tuple[str, ...]
     protected: tuple[str, ...]  # names that may not be made or changed below those
+    session: dict[str, Field]  # what is the same in the contexts of all its calls
 
     def protects(self, path: str, directory: bool) -> str:
         """The protected name that holds for an absolute path."""
@@ -111,6 +114,7 @@ class Init:
         self.options = options
         self.loaded = loaded
         self.scratch = scratch
+        self.contexts = Contexts(options.session, options.protects, Link(WireLimits.for_results(options.result_bytes)))
         self.seq = 0
         self.states = {fd: fds.state_of(fd) for fd in fds.SHARED}
         self.child = 0  # pid of the call process, 0 where there is none
@@ -168,7 +172,7 @@ class Init:
             try:
                 self._become_call_process()
                 options = self.options
-                serve.serve(self.loaded, options.cpu_s, options.result_bytes, options.protects, kept=options.kept)
+                serve.serve(self.loaded, options.cpu_s, self.contexts, kept=options.kept)
             finally:
                 os._exit(70)  # EX_SOFTWARE: serve never returns
         self.child = pid

@@ -1,8 +1,7 @@
 """Building the ToolContext of a call: a handle for each capability that was granted, None for the rest."""
 
 import time
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,10 +17,6 @@ from . import handles
 from .link import Link
 
 LOG_CHARS = 16_000
-# As the call carries them: plain strings, whose hash costs nothing.
-_READ, _WRITE, _EXEC = Capability.READ.value, Capability.WRITE.value, Capability.EXEC.value
-_CHANNEL, _WEB, _HTTP = Capability.CHANNEL.value, Capability.WEB.value, Capability.HTTP.value
-_MEMORY_READ, _MEMORY_WRITE = Capability.MEMORY_READ.value, Capability.MEMORY_WRITE.value
 
 
 class LinkReporter:
@@ -50,36 +45,51 @@ def _text(value: object) -> str:
     return str(value).encode("utf-8", "replace").decode()[:LOG_CHARS]
 
 
-@lru_cache(maxsize=4)
-def _path(text: str) -> Path:
-    return Path(text)
+class Contexts:
+    """Makes the contexts of a cell's calls. `session` is what the supervisor said once of the session that all of them
+    are of; what the kernel lets through was settled at lockdown.
 
-
-def build(call: Call, link: Link, protects: Protects) -> ToolContext:
-    """The context of `call`. What is granted comes in the call; what the kernel lets through was settled at
-    lockdown. `protects` is the policy of protected names, for the write handle to refuse with a sentence.
+    `protects` is the policy of protected names, for the write handle to refuse with a sentence. Only that handle is one
+    call's own, for it notes what was written.
     """
-    given = cast("dict[str, Any]", call.context)
-    grants = frozenset(given["grants"])
-    root = _path(given["workspace_root"])
-    deadline = time.monotonic() + given["remaining_s"]
-    return ToolContext(
-        call_id=call.call_id,
-        session_id=given["session_id"],
-        agent_id=given["agent_id"],
-        session_kind=SessionKind(given["session_kind"]),
-        workspace_root=root,
-        workspace=(WorkspaceReader if _READ in grants else DeniedWorkspace)(root),
-        reporter=LinkReporter(link, deadline),
-        deadline=deadline,
-        config=given["config"],
-        values=given["values"],
-        attempt=given["attempt"],
-        writer=WorkspaceWriter(root, protects) if _WRITE in grants else None,
-        shell=Shell(root) if _EXEC in grants else None,
-        channel=handles.Channel(link) if _CHANNEL in grants else None,
-        memory=handles.MemoryReader(link) if _MEMORY_READ in grants else None,
-        memory_writer=handles.MemoryWriter(link) if _MEMORY_WRITE in grants else None,
-        web=handles.Web(link) if _WEB in grants else None,
-        http=handles.Http(link) if _HTTP in grants else None,
-    )
+
+    def __init__(self, session: Mapping[str, Field], protects: Protects, link: Link) -> None:
+        given = cast("dict[str, Any]", session)
+        grants = frozenset[Capability](map(Capability, given["grants"]))
+        root = Path(given["workspace_root"])
+        self.link = link
+        self._root = root
+        self._protects = protects if Capability.WRITE in grants else None
+        self._same: dict[str, Any] = {
+            "session_id": given["session_id"],
+            "agent_id": given["agent_id"],
+            "session_kind": SessionKind(given["session_kind"]),
+            "workspace_root": root,
+            "workspace": (WorkspaceReader if Capability.READ in grants else DeniedWorkspace)(root),
+            "shell": Shell(root) if Capability.EXEC in grants else None,
+            **{name: handle(link) for name, (capability, handle) in _BROKERED.items() if capability in grants},
+        }
+
+    def of(self, call: Call) -> ToolContext:
+        """The context of one call."""
+        given = cast("dict[str, Any]", call.context)
+        deadline = time.monotonic() + given["remaining_s"]
+        return ToolContext(
+            call_id=call.call_id,
+            reporter=LinkReporter(self.link, deadline),
+            deadline=deadline,
+            config=given.get("config"),
+            values=given.get("values"),
+            attempt=given.get("attempt", 1),
+            writer=None if self._protects is None else WorkspaceWriter(self._root, self._protects),
+            **self._same,
+        )
+
+
+_BROKERED: Mapping[str, tuple[Capability, Callable[[Link], object]]] = {
+    "channel": (Capability.CHANNEL, handles.Channel),
+    "memory": (Capability.MEMORY_READ, handles.MemoryReader),
+    "memory_writer": (Capability.MEMORY_WRITE, handles.MemoryWriter),
+    "web": (Capability.WEB, handles.Web),
+    "http": (Capability.HTTP, handles.Http),
+}

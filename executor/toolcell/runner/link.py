@@ -33,6 +33,7 @@ class Link:
     """One call process's pipes. `request` may be used from any thread of the tool; `arequest` from its event loop."""
 
     def __init__(self, limits: WireLimits) -> None:
+        self._limits = limits
         self.protocol = CellLink(limits)
         self._lock = threading.Lock()
         self._last_request = 0
@@ -41,6 +42,10 @@ class Link:
         self._room: asyncio.Semaphore | None = None
         self._calls: list[Call] = []
         self.cancelled = False
+
+    def start_over(self) -> None:
+        """Forget the calls so far: the next one is the first."""
+        self.protocol = CellLink(self._limits)
 
     def is_called(self) -> bool:
         """Whether something has come from the supervisor already: a call, or the end of the pipe."""

@@ -15,10 +15,8 @@ from toolcell_tools.capability import Capability
 from toolcell_tools.context import ToolContext
 from toolcell_tools.encode import encode_json, encode_return
 from toolcell_tools.failures import MissingCapability, ProtectedName, RequestDenied, ToolFailure, Unencodable
-from toolcell_tools.workspace import Protects
 
-from . import context
-from .link import Link
+from .context import Contexts
 from .loading import AnyTool, LoadError
 
 if TYPE_CHECKING:
@@ -34,16 +32,17 @@ _SPENT = {
 _fflush = ctypes.CDLL(None).fflush  # flushes every open C stream when given NULL (fflush(3))
 
 
-def run(tool: AnyTool | LoadError | None, call: Call, link: Link, protects: Protects) -> Result | Error:
+def run(tool: AnyTool | LoadError | None, call: Call, contexts: Contexts) -> Result | Error:
     """Call the tool; whatever comes of it is an answer. Only the end of the process is not."""
     if tool is None:
         return Error(call.seq, "import", f"the cell has no tool named {call.tool!r}", {})
     if isinstance(tool, LoadError):
         return Error(call.seq, "import", tool.message, {"traceback": tool.traceback})
     try:
-        ctx = context.build(call, link, protects)
-        if call.context["preview"]:
-            return _previewed(tool, call, ctx)
+        given = call.context
+        if "preview" in given:
+            return _previewed(tool, call, contexts.of(call))
+        ctx = contexts.of(call) if tool.takes_context else None
         try:
             arguments = tool.bind(call.arguments, ctx)
         except ValueError as error:
@@ -51,9 +50,11 @@ def run(tool: AnyTool | LoadError | None, call: Call, link: Link, protects: Prot
             if pydantic is None or not isinstance(error, pydantic.ValidationError):
                 raise
             return _arguments(call.seq, cast("ValidationError", error))
-        payload = encode_return(tool.run(arguments, ctx), ctx.writer.artifacts if ctx.writer is not None else ())
-        payload["values"] = _values(ctx.values)
-        return Result(call.seq, payload)
+        value = tool.run(arguments, ctx)
+        if ctx is None:
+            return Result(call.seq, _sent(encode_return(value), cast("dict[str, Field]", given.get("values"))))
+        recorded = ctx.writer.artifacts if ctx.writer is not None else ()
+        return Result(call.seq, _sent(encode_return(value, recorded), _values(ctx.values)))
     except SystemExit as leaving:
         _leave(leaving)
     except MemoryError as error:
@@ -65,14 +66,29 @@ def run(tool: AnyTool | LoadError | None, call: Call, link: Link, protects: Prot
 
 def _previewed(tool: AnyTool, call: Call, ctx: ToolContext) -> Result:
     """What the tool says a call would do. Nothing it leaves in the context goes back."""
-    payload = encode_return(tool.preview(ctx, call.arguments).to_dict(), ())
-    return Result(call.seq, payload | {"values": {}})
+    return Result(call.seq, _sent(encode_return(tool.preview(ctx, call.arguments).to_dict()), None))
+
+
+def _sent(payload: dict[str, Any], values: dict[str, Field] | None) -> dict[str, Field]:
+    """What is sent of a result: nothing twice, and nothing that is empty."""
+    sent: dict[str, Field] = {"output": payload["output"]}
+    if payload["display"] is not payload["output"]:
+        sent["display"] = payload["display"]
+    if payload["artifacts"]:
+        sent["artifacts"] = payload["artifacts"]
+    if payload["content"]:
+        sent["content"] = payload["content"]
+    if values:
+        sent["values"] = values
+    return sent
 
 
 def _values(values: dict[str, Any]) -> dict[str, Field]:
     """What the tool leaves in `ctx.values`, which goes back to the session and so must stay small."""
+    if not values:
+        return {}
     plain = cast("dict[str, Field]", encode_json(values))
-    if plain and encoded_bytes(plain) > VALUES_BYTES:
+    if encoded_bytes(plain) > VALUES_BYTES:
         raise Unencodable(f"ctx.values is larger than {VALUES_BYTES:,} bytes; keep large data in a file")
     return plain
 

@@ -10,15 +10,15 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import NoReturn
 
-from toolcell.wire.frames import TooLarge, Unpackable, WireLimits
+from toolcell.wire.frames import TooLarge, Unpackable
 from toolcell.wire.messages import Error, Result
 from toolcell_sandbox.mechanisms.landlock import scope_call
 from toolcell_sandbox.mechanisms.rlimits import limit_cpu, raise_oom_score
 from toolcell_tools import function
 from toolcell_tools.definition import Tool
-from toolcell_tools.workspace import Protects
 
 from . import perform, warm
+from .context import Contexts
 from .link import Link
 from .loading import Loaded, LoadError
 
@@ -57,16 +57,15 @@ def preload_for(names: Iterable[str] | None) -> bool:
     return bool(wanted)
 
 
-def serve(loaded: Loaded, cpu_s: float, result_bytes: int, protects: Protects, *, kept: bool) -> NoReturn:
+def serve(loaded: Loaded, cpu_s: float, contexts: Contexts, *, kept: bool) -> NoReturn:
     """Become the call process: one more Landlock layer, limits of its own, fresh randomness; then wait for the call."""
     scope_call()
     limit_cpu(cpu_s, again=kept)
     raise_oom_score()
     gc.enable()
     reseed()
-    limits = WireLimits.for_results(result_bytes)
-    link = Link(limits)
-    warm.warm_up(loaded, link, limits, protects)
+    link = contexts.link
+    warm.warm_up(loaded, contexts)
     me = os.getpid()
     while True:
         try:
@@ -75,7 +74,7 @@ def serve(loaded: Loaded, cpu_s: float, result_bytes: int, protects: Protects, *
             close(loaded)
         if kept:
             limit_cpu(cpu_s, again=True)  # each call has its own
-        answer = perform.run(loaded.get(call.tool), call, link, protects)
+        answer = perform.run(loaded.get(call.tool), call, contexts)
         if os.getpid() != me:
             os._exit(0)  # the tool forked, and this is a child that returned from the tool too
         perform.flush()

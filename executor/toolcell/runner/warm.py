@@ -7,37 +7,23 @@ encode) with nothing sent, while nobody waits. Where the call is there already, 
 
 from toolcell.wire.frames import Field, WireLimits, encode
 from toolcell.wire.messages import Call, Error, Result, to_fields
-from toolcell.wire.protocol import CellLink
+from toolcell_tools.context import ToolContext
 from toolcell_tools.definition import Tool
-from toolcell_tools.workspace import Protects
 
 from . import perform
-from .link import Link
+from .context import Contexts
 from .loading import Loaded, LoadError
 
 _ROUNDS = 2
 
 
-def _nothing(text: str = "", count: int = 0, flag: bool = False) -> dict[str, object]:
-    return {"text": text, "count": count, "flag": flag}
+def _nothing(ctx: ToolContext, text: str = "", count: int = 0, flag: bool = False) -> dict[str, object]:
+    return {"call_id": ctx.call_id, "text": text, "count": count, "flag": flag}
 
 
 _TOOL: Tool[..., object] = Tool(_nothing, name="warm_up", derive=False)
-_CONTEXT: dict[str, Field] = {
-    "session_id": "",
-    "agent_id": "",
-    "session_kind": "main",
-    "workspace_root": "/tmp",
-    "config": {},
-    "values": {},
-    "attempt": 1,
-    "preview": False,
-    "grants": ["read", "write"],
-    "remaining_s": 1.0,
-}
-_CALL = b"".join(
-    encode(to_fields(Call(1, "warm", "warm_up", {"text": "x" * 64, "count": 1, "flag": True}, _CONTEXT)), WireLimits())
-)
+_ARGUMENTS: dict[str, Field] = {"text": "x" * 64, "count": 1, "flag": True}
+_CALL = b"".join(encode(to_fields(Call(1, "warm", "warm_up", _ARGUMENTS, {"remaining_s": 1.0})), WireLimits()))
 _TOOL.prepare()
 
 
@@ -45,8 +31,9 @@ async def _nothing_async() -> None:
     """What asyncio.run is warmed up with."""
 
 
-def warm_up(loaded: Loaded, link: Link, limits: WireLimits, protects: Protects) -> None:
-    """Go through a call's motions on `link`, and leave it as it was; stop when a real one has come."""
+def warm_up(loaded: Loaded, contexts: Contexts) -> None:
+    """Go through a call's motions, and leave the link as it was; stop when a real one has come."""
+    link = contexts.link
     if link.is_called():
         return
     for tool in loaded.values():
@@ -60,10 +47,10 @@ def warm_up(loaded: Loaded, link: Link, limits: WireLimits, protects: Protects) 
         if link.is_called():
             return
         link.take(_CALL)
-        answer: Result | Error = perform.run(_TOOL, link.wait_for_call(), link, protects)
+        answer: Result | Error = perform.run(_TOOL, link.wait_for_call(), contexts)
         perform.flush()
         link.protocol.send(answer)
-        link.protocol = CellLink(limits)
+        link.start_over()
 
 
 def _touch(tool: Tool[..., object]) -> None:

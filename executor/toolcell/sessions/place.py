@@ -31,8 +31,11 @@ class Place:
         try:
             info = os.lstat(path)
         except OSError:
-            return Place()
+            return NOWHERE
         if (info.st_ino, info.st_dev, info.st_ctime_ns) == (self.inode, self.device, self.changed_ns):
             return self
         settled = time.time_ns() - info.st_ctime_ns > TICK_NS
         return Place(info.st_dev, info.st_ino, info.st_ctime_ns if settled else 0, born_ns(path))
+
+
+NOWHERE = Place()

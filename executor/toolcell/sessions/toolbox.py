@@ -1,14 +1,16 @@
 """Which tools a session has: those of the supervisor, and what its toolsets offer to this session."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from toolcell_tools.definition import Tool
 from toolcell_tools.provider import ProviderTool
-from toolcell_tools.session_info import SessionInfo
 from toolcell_tools.toolsets import Toolset, resolve
 
 from .modules import source_of
+
+if TYPE_CHECKING:
+    from toolcell.session import Session
 
 AnyTool = Tool[..., Any]
 
@@ -16,21 +18,19 @@ AnyTool = Tool[..., Any]
 class Toolbox:
     """The static tools are always there. Toolsets are asked by `refresh`, before each request to a model; a call finds
     what the last answer was, and asks once more before a name counts as unknown. A stranger's module that claims a name
-    of others is left out, and `on_refused(stranger, why)` hears of it."""
+    of others is left out, and its owner hears of it."""
 
     def __init__(
         self,
         static: Mapping[str, AnyTool],
         of_providers: Mapping[str, ProviderTool],
         toolsets: Sequence[Toolset],
-        session: SessionInfo,
-        on_refused: Callable[[str, str], None],
+        owner: "Session",
     ) -> None:
         self._static = static
         self._of_providers = of_providers
         self._toolsets = toolsets
-        self._session = session
-        self._on_refused = on_refused
+        self._owner = owner
         self._offered: dict[str, AnyTool] = {}
         self._refused: dict[str, str] = {}
 
@@ -44,16 +44,20 @@ class Toolbox:
         if self._toolsets:
             refused: dict[str, str] = {}
             named: list[AnyTool | ProviderTool] = [*self._static.values(), *self._of_providers.values()]
-            found = await resolve(named, self._toolsets, self._session, refused.__setitem__)
+            found = await resolve(named, self._toolsets, self._owner.info, refused.__setitem__)
             for stranger, why in refused.items() - self._refused.items():  # once, and not at every request
-                self._on_refused(stranger, why)
+                self._owner.on_refused(stranger, why)
             self._refused = refused
             self._offered = {name: tool for name, tool in found.items() if name not in self._static}
         return self.known
 
+    def found(self, name: str) -> AnyTool | None:
+        """The tool of this name, as far as is known."""
+        return self._static.get(name) or self._offered.get(name)
+
     async def find(self, name: str) -> AnyTool | None:
         """The tool of this name; None where there is none. Raises ToolsetError."""
-        found = self._static.get(name) or self._offered.get(name)
+        found = self.found(name)
         if found is None and self._toolsets:
             found = (await self.refresh()).get(name)
         return found

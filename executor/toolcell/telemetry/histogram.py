@@ -6,6 +6,10 @@ are, and two histograms add up without any loss. Unlike a sketch it never collap
 
 import math
 from array import array
+from bisect import bisect_right
+from collections import Counter
+from functools import cache
+from itertools import repeat
 
 GROWTH = 1.05
 RELATIVE_ERROR = (GROWTH - 1) / (GROWTH + 1)
@@ -13,33 +17,36 @@ RELATIVE_ERROR = (GROWTH - 1) / (GROWTH + 1)
 _PER_LOG = 1 / math.log(GROWTH)
 
 
+@cache
+def _edges(low: float, high: float) -> tuple[float, ...]:
+    """Where each bucket but the first begins."""
+    return tuple(low * GROWTH**step for step in range(math.ceil(math.log(high / low) * _PER_LOG) + 1))
+
+
 class Histogram:
     """Counts of values from `low` to `high`, in the unit of those. What is outside is counted at the nearer end."""
 
-    __slots__ = ("_buckets", "_per_low", "count", "high", "low", "maximum", "minimum", "total")
+    __slots__ = ("_buckets", "_edges", "count", "high", "low", "maximum", "minimum", "total")
 
     def __init__(self, low: float, high: float) -> None:
         self.low = low
         self.high = high
-        self._per_low = 1 / low
-        self._buckets = array("Q", bytes(8 * (math.ceil(math.log(high / low) * _PER_LOG) + 2)))
+        self._edges = _edges(low, high)
+        self._buckets = array("Q", bytes(8 * (len(self._edges) + 1)))
         self.count = 0
         self.total = 0.0
         self.minimum = math.inf
         self.maximum = 0.0
 
-    def add(self, value: float) -> None:
-        """Count a value, 0 or above."""
-        scaled = value * self._per_low
-        index = int(math.log(scaled) * _PER_LOG) + 1 if scaled >= 1 else 0
+    def add(self, *values: float) -> None:
+        """Count values, at least one, each 0 or above."""
         buckets = self._buckets
-        buckets[index if index < len(buckets) else -1] += 1
-        self.count += 1
-        self.total += value
-        if value < self.minimum:
-            self.minimum = value
-        if value > self.maximum:
-            self.maximum = value
+        for index, count in Counter(map(bisect_right, repeat(self._edges), values)).items():
+            buckets[index] += count
+        self.count += len(values)
+        self.total += sum(values)
+        self.minimum = min(self.minimum, *values)
+        self.maximum = max(self.maximum, *values)
 
     def quantile(self, q: float) -> float:
         """The value below which a share `q` of the values lies, 0 to 1, by nearest rank; 0 where there is none."""

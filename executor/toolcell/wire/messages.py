@@ -5,6 +5,7 @@ the control socket between the supervisor and the cell's init, which no call pro
 """
 
 from collections.abc import Mapping
+from itertools import product
 from typing import Final, NamedTuple
 
 from .frames import Field, Violation
@@ -14,7 +15,11 @@ VERSION: Final = 1
 
 
 class Call(NamedTuple):
-    """Run a tool. `seq` numbers the calls of one cell; whatever answers must repeat it."""
+    """Run a tool. `seq` numbers the calls of one cell; whatever answers must repeat it.
+
+    `context` is what changes from call to call, the rest was in `Load`: `remaining_s`, and where there is something to
+    say `config`, `values`, `attempt` (from the second on) and `preview`.
+    """
 
     seq: int
     call_id: str
@@ -40,7 +45,11 @@ class Reply(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The call's result; the first terminal frame (this or `Error`) wins."""
+    """The call's result; the first terminal frame (this or `Error`) wins.
+
+    `payload` has the `output`, the `display` unless that is the output itself, and of `artifacts`, `content` and
+    `values` those that are not empty.
+    """
 
     seq: int
     payload: dict[str, Field]
@@ -110,7 +119,8 @@ class Exited(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What the cell serves: name, how to get it ("import" or "pickle"), where from, kept over calls or not."""
+    """What the cell serves: name, how to get it ("import" or "pickle"), where from, kept over calls or not; and the
+    session that all its calls are of."""
 
     tools: list[Field]
     options: dict[str, Field]
@@ -182,8 +192,24 @@ def to_fields(message: Message) -> tuple[object, ...]:
     return (KIND_OF[type(message)], *message)
 
 
+_KNOWN: Final[Mapping[int, tuple[type[Message], frozenset[tuple[type, ...]]]]] = {
+    kind: (cls, frozenset(product({int}, *types))) for kind, (cls, types) in SHAPES.items()
+}
+"""For each kind its class, and what the types of a frame's fields may be, the kind's own first."""
+_made = tuple[Field, ...].__new__
+
+
 def from_fields(fields: list[Field]) -> Message | Violation:
     """The message that a decoded frame is, or what is wrong with it."""
+    kind = fields[0] if fields else None
+    if type(kind) is int:
+        known = _KNOWN.get(kind)
+        if known is not None and tuple(map(type, fields)) in known[1]:
+            return _made(known[0], fields[1:])  # what `_make` does, in one call less
+    return _malformed(fields)
+
+
+def _malformed(fields: list[Field]) -> Violation:
     kind = fields[0] if fields else None
     shape = SHAPES.get(kind) if type(kind) is int else None
     if shape is None:
@@ -191,7 +217,9 @@ def from_fields(fields: list[Field]) -> Message | Violation:
     cls, types = shape
     if len(fields) != len(types) + 1:
         return Violation("malformed message", f"{cls.__name__} has {len(types)} fields, not {len(fields) - 1}")
-    for value, allowed, name in zip(fields[1:], types, cls._fields, strict=True):
-        if type(value) not in allowed:
-            return Violation("malformed message", f"{cls.__name__}.{name} is of type {type(value).__name__}")
-    return cls._make(fields[1:])
+    name, value = next(
+        (name, value)
+        for name, value, allowed in zip(cls._fields, fields[1:], types, strict=True)
+        if type(value) not in allowed
+    )
+    return Violation("malformed message", f"{cls.__name__}.{name} is of type {type(value).__name__}")

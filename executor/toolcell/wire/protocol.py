@@ -54,6 +54,8 @@ class State(Enum):
     CALLED = "called"  # a call is running
     DONE = "done"  # its terminal frame has passed
 
+    __hash__ = object.__hash__  # Enum's is a function of Python's, and every message is looked up by the state
+
 
 _TERMINAL: Final = (Result, Error)
 _FROM_CELL: Final[Mapping[State, Mapping[type[Message], State]]] = {
@@ -126,9 +128,7 @@ class SupervisorLink:
                 raise LocalProtocolError(f"Call number {self.seq + 1} is due, not {message.seq}.")
             buffers = encode(to_fields(message), self._limits)  # may refuse: the state moves only after it did not
             self.seq = message.seq
-            self._frames = 0
-            self._report_bytes = 0
-            self._last_request = 0
+            self._frames = self._report_bytes = self._last_request = 0
             self._pending.clear()
         elif message.seq != self.seq:
             raise LocalProtocolError(f"Call number {self.seq} is running, not {message.seq}.")
@@ -145,18 +145,15 @@ class SupervisorLink:
     def receive(self, data: bytes) -> list[Event]:
         """Take bytes from the cell; return what they mean. Nothing comes after the first Violation."""
         events: list[Event] = []
-        frames = self._decoder.feed(data)
-        for frame, size in zip(frames, self._decoder.sizes, strict=True):
-            event: Event = frame if isinstance(frame, Violation) else from_fields(frame)
-            if not isinstance(event, Violation):
-                judged = self._judge(event, size)
-                if judged is None:
-                    continue
-                event = judged
-            events.append(event)
-            if isinstance(event, Violation):
-                self._decoder.broken = event
-                break
+        decoder = self._decoder
+        for frame, size in zip(decoder.feed(data), decoder.sizes, strict=True):
+            said = frame if isinstance(frame, Violation) else from_fields(frame)
+            event = said if isinstance(said, Violation) else self._judge(said, size)
+            if event is not None:
+                events.append(event)
+                if isinstance(event, Violation):
+                    decoder.broken = event
+                    break
         return events
 
     @property
@@ -165,26 +162,16 @@ class SupervisorLink:
         return self.seq - 1 if self.state is State.CALLED else self.seq
 
     def _judge(self, message: Message, size: int) -> Event | None:
-        name = type(message).__name__
-        seq = getattr(message, "seq", None)
-        if self._kept and isinstance(seq, int) and 0 < seq <= self._ended:
-            if not isinstance(message, (Progress, Log, Request)):
-                return Violation("second result", f"{name} of call {seq} after its end")
-            self.stale += 1
-            if self.stale > self._call_limits.frames:
-                return Violation("too many frames", f"over {self._call_limits.frames:,} late ones")
-            return None
         following = _FROM_CELL[self.state].get(type(message))
-        if following is None:
-            if self.state is State.DONE and isinstance(message, _TERMINAL):
-                return Violation("second result", f"{name} after the call's end")
-            return Violation("frame out of place", f"{name} while {self.state.value}")
-        if seq != self.seq:
-            return Violation("wrong call number", f"{name} of call {seq} during call {self.seq}")
+        if following is None or message[0] != self.seq:  # the first field of all that a call process may send
+            return self._misplaced(message)
         self._frames += 1
         if self._frames > self._call_limits.frames:
             return Violation("too many frames", f"over {self._call_limits.frames:,} in one call")
-        if isinstance(message, Request):
+        if isinstance(message, Result):
+            if size > self._limits.result_bytes and _oversized(message, size, self._limits):
+                return Violation("result too large", f"over {self._limits.result_bytes:,} bytes")
+        elif isinstance(message, Request):
             if message.request <= self._last_request:
                 return Violation("request number", f"{message.request} after {self._last_request}")
             if len(self._pending) >= self._call_limits.in_flight:
@@ -195,12 +182,27 @@ class SupervisorLink:
             self._report_bytes += size
             if self._report_bytes > self._call_limits.report_bytes:
                 return Violation("too many bytes", f"over {self._call_limits.report_bytes:,} of progress and logs")
-        elif isinstance(message, Result) and _oversized(message, size, self._limits):
-            return Violation("result too large", f"over {self._limits.result_bytes:,} bytes")
         elif isinstance(message, Error) and message.reason not in REASONS:
             return Violation("malformed message", f"Error.reason is {message.reason[:40]!r}")
         self.state = following
         return message
+
+    def _misplaced(self, message: Message) -> Violation | None:
+        """What is wrong with a message that has no place now; None for one that a kept process sent too late."""
+        name = type(message).__name__
+        seq = getattr(message, "seq", None)
+        if self._kept and isinstance(seq, int) and 0 < seq <= self._ended:
+            if not isinstance(message, (Progress, Log, Request)):
+                return Violation("second result", f"{name} of call {seq} after its end")
+            self.stale += 1
+            if self.stale > self._call_limits.frames:
+                return Violation("too many frames", f"over {self._call_limits.frames:,} late ones")
+            return None
+        if type(message) not in _FROM_CELL[self.state]:
+            if self.state is State.DONE and isinstance(message, _TERMINAL):
+                return Violation("second result", f"{name} after the call's end")
+            return Violation("frame out of place", f"{name} while {self.state.value}")
+        return Violation("wrong call number", f"{name} of call {seq} during call {self.seq}")
 
     def next_call(self) -> None:
         """The call is over and its process gone: what it still had in the pipe was dropped by the caller."""
@@ -272,16 +274,13 @@ class CellLink:
         return _judged(self._decoder, data, self._judge)
 
     def _judge(self, message: Message) -> Event:
-        state = State.IDLE if isinstance(message, Call) and self.state is State.DONE else self.state
-        following = _TO_CELL[state].get(type(message))
-        if following is None and self.state is State.DONE and isinstance(message, (Reply, Cancel)):
-            return message  # it crossed with our terminal frame; nobody waits for it any more
-        if following is None:
-            return Violation("frame out of place", f"{type(message).__name__} while {self.state.value}")
-        if isinstance(message, Call):
+        if isinstance(message, Call) and self.state is not State.CALLED:
             self.seq = message.seq
-        self.state = following
-        return message
+            self.state = State.CALLED
+            return message
+        if isinstance(message, (Reply, Cancel)) and self.state is not State.IDLE:
+            return message  # where it crossed with our terminal frame, nobody waits for it any more
+        return Violation("frame out of place", f"{type(message).__name__} while {self.state.value}")
 
 
 CONTROL_LIMITS: Final = WireLimits(frame_bytes=256 * 1024 * 1024, string_bytes=64 * 1024 * 1024)

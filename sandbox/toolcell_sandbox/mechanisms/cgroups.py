@@ -77,34 +77,42 @@ class Cgroup:
 
     def memory_peak(self) -> int | None:
         """Most bytes in use at once since the group was made or `reset_peak`; None where it is not counted."""
-        name = self._peak_file
-        return int(self._read("memory", name)) if name else None
+        fd = self._peak_fd
+        return int(os.pread(fd, _COUNTER_BYTES, 0)) if fd >= 0 else None
 
     def reset_peak(self) -> bool:
         """Start `memory_peak` anew. False where it is not counted, or on v2 before Linux 6.12, which cannot do this."""
-        name = self._peak_file
-        if not name:
+        fd = self._peak_fd
+        if fd < 0:
             return False
         try:
-            os.pwrite(self._file("memory", name), b"reset" if self._unified else b"0", 0)
+            os.pwrite(fd, b"reset" if self._unified else b"0", 0)
         except OSError as error:
             if error.errno not in (errno.EINVAL, errno.ESPIPE):  # what kernfs says to root and to others
                 raise
             return False
         return True
 
-    @cached_property
-    def _peak_file(self) -> str:
-        name = "memory.peak" if self._unified else "memory.max_usage_in_bytes"
-        return name if self._has("memory", name) else ""
-
     def cpu_s(self) -> float | None:
         """CPU seconds used by everything that ever ran here; None where it is not counted."""
-        if self._unified:
-            return _counter("cpu.stat", self._read("cpuacct", "cpu.stat"), b"usage_usec ") / 1e6
-        if "cpuacct" not in self._directories:
+        fd = self._cpu_fd
+        if fd < 0:
             return None
-        return int(self._read("cpuacct", "cpuacct.usage")) / 1e9
+        said = os.pread(fd, _COUNTER_BYTES, 0)
+        return _counter("cpu.stat", said, b"usage_usec ") / 1e6 if self._unified else int(said) / 1e9
+
+    @cached_property
+    def _peak_fd(self) -> int:
+        """The file of `memory_peak`, -1 where there is none."""
+        name = "memory.peak" if self._unified else "memory.max_usage_in_bytes"
+        return self._file("memory", name) if self._has("memory", name) else -1
+
+    @cached_property
+    def _cpu_fd(self) -> int:
+        """The file of `cpu_s`, -1 where there is none."""
+        if self._unified:
+            return self._file("cpuacct", "cpu.stat")
+        return self._file("cpuacct", "cpuacct.usage") if "cpuacct" in self._directories else -1
 
     def processes(self) -> list[int]:
         """Pids of all processes in any of the group's directories."""
@@ -151,6 +159,8 @@ class Cgroup:
         for fd in self._files.values():
             os.close(fd)
         self._files.clear()
+        for name in ("_peak_fd", "_cpu_fd"):
+            self.__dict__.pop(name, None)
         deadline = time.monotonic() + timeout_s
         for path in self.paths:
             while True:

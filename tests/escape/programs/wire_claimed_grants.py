@@ -1,4 +1,4 @@
-"""Change the grants in the runner's own context and ask again.
+"""Change the grants in what the runner was told of its session and ask again.
 
 Source: X20
 """
@@ -13,9 +13,13 @@ EXPECT = "permission_denied"
 
 def attack(scene: Scene) -> object:
     frame: Any = sys._getframe()
+    changed = False
     while frame is not None:
         for value in list(frame.f_locals.values()):
-            if hasattr(value, "context") and isinstance(getattr(value, "context", None), dict):
-                value.context["grants"] = ["read", "write", "channel", "net"]
+            session = getattr(getattr(value, "options", None), "session", None)
+            if isinstance(session, dict):
+                session["grants"] = ["read", "write", "channel", "net"]
+                changed = True
         frame = frame.f_back
+    assert changed
     return request("channel.send", {"text": "x"})["value"]["kind"]

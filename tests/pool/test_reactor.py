@@ -1,0 +1,131 @@
+"""Waiters and workers, on both event loops: who goes on when, in which context, and what a cancelled one leaves."""
+
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from contextvars import ContextVar
+
+import anyio
+import pytest
+
+from toolcell.pool.reactor import Reactor, current_reactor
+from toolcell.pool.workers import MAX_IDLE, Workers
+
+pytestmark = pytest.mark.anyio
+WHO: ContextVar[str] = ContextVar("who", default="nobody")
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    ends = os.pipe()
+    os.set_blocking(ends[0], False)
+    yield ends
+    for end in ends:
+        os.close(end)
+
+
+async def ring(
+    reactor: Reactor, pipe: tuple[int, int], action: Callable[[], object], wait: Awaitable[object]
+) -> object:
+    """Have `action` done in a callback of the reactor, and wait for what it sets."""
+
+    def on_ready() -> None:
+        os.read(pipe[0], 1)
+        action()
+
+    reactor.watch(pipe[0], on_ready)
+    try:
+        os.write(pipe[1], b"x")
+        return await wait
+    finally:
+        reactor.unwatch(pipe[0])
+        reactor.close()
+
+
+async def test_a_waiter_has_what_a_callback_sets_and_its_task_its_own_context(pipe: tuple[int, int]) -> None:
+    reactor = current_reactor()
+    waiter = reactor.waiter()
+    WHO.set("me")
+
+    def act() -> None:
+        WHO.set("the callback")
+        waiter.set(1)
+        waiter.set(2)
+
+    assert await ring(reactor, pipe, act, waiter) == 1
+    assert WHO.get() == "me"
+
+
+async def test_a_callback_ends_before_those_go_on_whom_it_has_answered(pipe: tuple[int, int]) -> None:
+    reactor = current_reactor()
+    waiters = [reactor.waiter() for _ in range(3)]
+    seen: list[object] = []
+
+    async def wait(number: int) -> None:
+        seen.append(await waiters[number])
+
+    def act() -> None:
+        for number, waiter in enumerate(waiters):
+            waiter.set(number)
+        seen.append("the callback has ended")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(wait, 0)
+        tasks.start_soon(wait, 1)
+        await anyio.wait_all_tasks_blocked()
+        await ring(reactor, pipe, act, waiters[2])
+    assert seen[0] == "the callback has ended"
+    assert set(seen[1:]) == {0, 1}
+
+
+async def test_a_waiter_that_is_set_before_anybody_waits_keeps_its_value(pipe: tuple[int, int]) -> None:
+    reactor = current_reactor()
+    early, late = reactor.waiter(), reactor.waiter()
+    early.set("early")
+
+    def act() -> None:
+        late.set("late")
+
+    assert await ring(reactor, pipe, act, early) == "early"
+    late.set("late")
+    assert await late == "late"
+
+
+async def test_a_task_that_is_cancelled_while_it_waits_hears_nothing_of_a_later_value(pipe: tuple[int, int]) -> None:
+    reactor = current_reactor()
+    given_up, waiter = reactor.waiter(), reactor.waiter()
+    with anyio.move_on_after(0.01):
+        await given_up
+
+    def act() -> None:
+        given_up.set("too late")
+        waiter.set("in time")
+
+    assert await ring(reactor, pipe, act, waiter) == "in time"
+
+
+async def test_what_a_worker_does_can_be_cancelled_and_the_next_work_is_done_all_the_same() -> None:
+    reactor = current_reactor()
+    done: list[str] = []
+    scopes: list[anyio.CancelScope] = []
+
+    async def hang(scope: anyio.CancelScope) -> None:
+        scopes.append(scope)
+        await anyio.sleep_forever()
+
+    async def note(_scope: anyio.CancelScope, what: str) -> None:
+        done.append(what)
+
+    async with anyio.create_task_group() as tasks:
+        workers = Workers(tasks, reactor)
+        workers.start(hang)
+        await anyio.wait_all_tasks_blocked()
+        workers.start(note, "beside it")
+        await anyio.wait_all_tasks_blocked()
+        scopes[0].cancel()
+        await anyio.wait_all_tasks_blocked()
+        for number in range(2 * MAX_IDLE):
+            workers.start(note, str(number))
+        await anyio.wait_all_tasks_blocked()
+        assert sorted(done) == sorted(["beside it", *map(str, range(2 * MAX_IDLE))])
+        tasks.cancel_scope.cancel()
+    reactor.close()
