@@ -67,14 +67,14 @@ def detect_mode() -> "Mode":
     return "root" if initial and effective >> CAP_SYS_ADMIN & 1 else "userns-root"
 
 
-def enter_user_namespace(identity: Identity) -> None:
-    """Make a user namespace and map the caller's ids to the identity's. The process must be single-threaded."""
+def enter_user_namespace(uid: int, gid: int) -> None:
+    """Make a user namespace and map the caller's ids to these. The process must be single-threaded."""
     outer_uid, outer_gid = os.geteuid(), os.getegid()
     what = {"mechanism": "user_namespace", "cure": user_namespace_cure()}
     syscall("unshare", CLONE_NEWUSER, step="unshare user namespace", **what)
     write_file("/proc/self/setgroups", "deny", step="deny setgroups", **what)
-    write_file("/proc/self/uid_map", f"{identity.uid} {outer_uid} 1", step="write uid_map", **what)
-    write_file("/proc/self/gid_map", f"{identity.gid} {outer_gid} 1", step="write gid_map", **what)
+    write_file("/proc/self/uid_map", f"{uid} {outer_uid} 1", step="write uid_map", **what)
+    write_file("/proc/self/gid_map", f"{gid} {outer_gid} 1", step="write gid_map", **what)
 
 
 def user_namespace_cure() -> str:

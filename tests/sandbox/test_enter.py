@@ -285,9 +285,9 @@ def test_rootless_needs_a_single_thread_and_says_so(cell: Any) -> None:
     import toolcell_sandbox.enter
     module = sys.modules["toolcell_sandbox.enter"]
     original = module.enter_user_namespace
-    def with_a_thread(who):
+    def with_a_thread(*ids):
         threading.Thread(target=__import__("time").sleep, args=(5,), daemon=True).start()
-        original(who)
+        original(*ids)
     module.enter_user_namespace = with_a_thread
     """
     result = cell("pass", user=True, before=before)
@@ -330,7 +330,8 @@ def test_landlock_and_seccomp_alone_still_confine(cell: Any) -> None:
         ("module.fds.keep_only = lambda keep: None", "descriptors"),
         ("module.namespaces.name_host = lambda name: None", "host name"),
         ("module.capabilities.no_new_privileges = lambda: None", "Landlock"),
-        ("module.mounts.switch_root = lambda root: None", ""),
+        ("module.mounts.enter_root = lambda root: None", ""),
+        ("module.mounts.drop_old_root = os.close", "the old root"),
         ("module.landlock.restrict = lambda *rules, **rest: None", "ioctl"),
         ("module.mounts.set_attributes = lambda *arguments: None", "mount flags"),
         ("module.rlimits.apply = lambda limits, **rest: None", "RLIMIT_NPROC"),
@@ -340,7 +341,7 @@ def test_landlock_and_seccomp_alone_still_confine(cell: Any) -> None:
 )
 def test_the_self_test_refuses_a_cell_that_lacks_a_layer(cell: Any, sabotage: str, what: str) -> None:
     before = "import sys, toolcell_sandbox.run\nmodule = sys.modules['toolcell_sandbox.enter']\n"
-    before += "import toolcell_sandbox.mechanisms.bpf as mod\noriginal = module.seccomp.load\n" + sabotage
+    before += "import os, toolcell_sandbox.mechanisms.bpf as mod\noriginal = module.seccomp.load\n" + sabotage
     result = cell("print('ran')", before=before)
     assert result.error and "ran" not in result.out
     assert what in str(result.error["what"])
