@@ -20,9 +20,9 @@ class Base:
 
     `off` are the mechanisms that are missing and were allowed to be; `namespaces` those that it makes for itself;
     `ids` the uid and gid that the caller's become in a user namespace of its own; `proxied`: it has a socket for a
-    proxy; `proc`: it has a /proc. `binds` are put in place at once, the rest of the view later. `parent_fd` is a pidfd
-    of the caller. `first`: the caller forks the cell as the first process of its pid namespace, so that no other
-    process stands between.
+    proxy; `proc`: it has a /proc. `binds` and `links` are put in place at once, the rest of the view later. `parent_fd`
+    is a pidfd of the caller. `first`: the caller forks the cell as the first process of its pid namespace, so that no
+    other process stands between.
     """
 
     off: frozenset[str]
@@ -31,6 +31,7 @@ class Base:
     proxied: bool
     proc: bool
     binds: tuple[Bind, ...]
+    links: tuple[tuple[str, str], ...]
     parent_fd: int
     first: bool
 
@@ -125,6 +126,7 @@ def enter(
         mounts.enter_root(root)
         mounts.attach(mounts.open_devices(host))
         mounts.attach(mounts.open_trees(base.binds, {}, host))
+        mounts.make_links(base.links)
         note("root")
     await_adoption()
     lifetime.die_with_parent(base.parent_fd)  # not before: the exit of the process between would count

@@ -3,6 +3,9 @@
 Most of what making a cell takes is the same for all: the fork, the namespaces, the mounts of the system's paths. A
 spare has that behind it and waits. It holds no more than any cell that has come as far: it knows no session and no
 workspace, and nobody's code has run in it. An order, with the descriptors that belong to it, makes it a cell.
+
+A fork shares all pages until one side writes to them, and Python writes wherever it counts a reference. So both sides
+go through the motions of an order after the fork, and need no new pages when one comes.
 """
 
 import copyreg
@@ -10,7 +13,7 @@ import os
 import pickle
 import select
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -21,7 +24,7 @@ from .mechanisms.fds import LOWEST_OWN, raised
 from .network import NoNetwork
 from .profile import Profile
 from .report import SandboxReport
-from .spawn import Failed, Main, base_of, begin, missing, terminate
+from .spawn import Failed, Main, base_of, begin, missing, prepare, terminate
 from .view import Bind, View
 
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     _Message = tuple[Order, list[tuple[int, bool]], list[tuple[int, int]]]
 
 _NEEDED = frozenset({"mount_namespace", "pid_namespace", "net_namespace", "mount_setattr", "pivot_root", "pidfd"})
+_NO_REPORT = SandboxReport((), "root")
 _MAX_FDS = 128  # of one message, of which the kernel takes 253 (SCM_MAX_FD, unix(7))
 _MAX_BYTES = 128 * 1024  # below what a socket takes at once (net.core.wmem_default)
 
@@ -50,20 +54,33 @@ class Spare:
         identity: Identity,
         report: SandboxReport,
         allow_missing: frozenset[str] = frozenset(),
+        rehearse: Callable[[], None] = lambda: None,
     ) -> None:
         """Begin a cell of which no more is known than that it may be of a profile and an identity like these, for which
-        `is_possible` says yes. `main` and `failed` are as in `spawn`. Raises SandboxError where it cannot be begun.
+        `is_possible` says yes. `main` and `failed` are as in `spawn`. `rehearse` is run inside before it waits: what
+        `main` is going to do, as far as it can be done without consequences. Raises SandboxError where it cannot be
+        begun.
         """
-        common = view.plan(Profile(system=like.system), identity)
+        like = like.replace(readable=(), writable=())
+        common = view.plan(like, identity)
         binds = tuple(bind for bind in common.binds if bind.owner is None)  # a mapped one is mapped for one cell's uid
-        self._base = replace(base_of(like, identity, missing(report, allow_missing)), binds=binds)
+        base = base_of(like, identity, missing(report, allow_missing))
+        self._base = replace(base, binds=binds, links=common.links)
+        self._report = report
         self._mounts = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ordered = False
 
+        def plan() -> Order:
+            return prepare(like, identity=identity, report=report, allow_missing=allow_missing)
+
+        sample, _given = self._message(plan())
+
         def receive() -> Order:
             nonlocal ordered
-            order = _receive(theirs)
+            _opened(sample)
+            rehearse()
+            order = replace(_receive(theirs), report=report)
             ordered = True
             return order
 
@@ -78,6 +95,7 @@ class Spare:
             raise
         finally:
             theirs.close()
+        self._message(plan())
 
     def __repr__(self) -> str:
         return f"<Spare pid {self.child.pid}>"
@@ -94,10 +112,7 @@ class Spare:
         """Make it the cell of this order. False, and nothing has happened, where it does not fit."""
         if not self._fits(order):
             return False
-        streams = [(fd, os.get_inheritable(fd)) for fd in (0, 1, 2, *order.keep_fds)]
-        owners = list(order.id_maps)
-        told = pickle.dumps((replace(order, base=self._base, id_maps={}), streams, owners))
-        given = [*(fd for fd, _ in streams), *order.id_maps.values()]
+        told, given = self._message(order)
         if len(told) > _MAX_BYTES or len(given) > _MAX_FDS:
             return False
         try:
@@ -106,6 +121,13 @@ class Spare:
             return False  # it has died; the caller sees that when it waits for it
         self._close()
         return True
+
+    def _message(self, order: Order) -> tuple[bytes, list[int]]:
+        """What a spare is told of an order, and the descriptors to be sent with it."""
+        streams = [(fd, os.get_inheritable(fd)) for fd in (0, 1, 2, *order.keep_fds)]
+        short = replace(order, base=self._base, report=_NO_REPORT, id_maps={})  # the spare has the report
+        told = pickle.dumps((short, streams, list(order.id_maps)))
+        return told, [*(fd for fd, _ in streams), *order.id_maps.values()]
 
     def end(self) -> None:
         """Kill and reap it."""
@@ -118,7 +140,9 @@ class Spare:
 
     def _fits(self, order: Order) -> bool:
         return (
-            replace(order.base, binds=self._base.binds) == self._base
+            replace(order.base, binds=self._base.binds, links=self._base.links) == self._base
+            and order.report == self._report
+            and set(self._base.links) <= set(order.view.links)
             and _can_come_first(self._base.binds, order.view)
             and max(order.keep_fds, default=0) < LOWEST_OWN
             and not self._mounts_have_changed()
@@ -136,12 +160,7 @@ def _can_come_first(binds: Iterable[Bind], planned: View) -> bool:
     rest = {bind.path: bind for bind in planned.binds}
     if any(rest.pop(bind.path, None) != bind for bind in binds):
         return False
-    return not any(above in rest for bind in binds for above in _parents(bind.path))
-
-
-def _parents(path: str) -> list[str]:
-    parts = path.split("/")
-    return ["/".join(parts[:count]) for count in range(2, len(parts))]
+    return not any(above in rest for bind in binds for above in view.parents(bind.path))
 
 
 def _receive(channel: socket.socket) -> Order:
@@ -150,14 +169,18 @@ def _receive(channel: socket.socket) -> Order:
         told, received, _flags, _address = socket.recv_fds(channel, _MAX_BYTES, _MAX_FDS, socket.MSG_CMSG_CLOEXEC)
     if not told:
         os._exit(0)  # nobody needs it any more
-    message: _Message = pickle.loads(told)  # of the process that this one is a fork of
-    order, streams, owners = message
+    order, streams, owners = _opened(told)
     own = [raised(fd) for fd in received]
     for (target, inheritable), fd in zip(streams, own, strict=False):
         os.dup2(fd, target, inheritable)
         os.close(fd)
     id_maps = dict(zip(owners, own[len(streams) :], strict=True))
     return replace(order, id_maps=id_maps)
+
+
+def _opened(told: bytes) -> "_Message":
+    message: _Message = pickle.loads(told)  # of the process that this one is a fork of
+    return message
 
 
 def _read_only(mapping: dict[str, str]) -> "MappingProxyType[str, str]":

@@ -179,6 +179,7 @@ def base_of(profile: Profile, identity: Identity, off: frozenset[str]) -> Base:
         proxied=isinstance(profile.reach, ProxyNetwork),
         proc=profile.proc and not off & {"proc", "pid_namespace"},
         binds=(),
+        links=(),
         parent_fd=-1 if "pidfd" in off else _pidfd_of_self(),
         first="pid_namespace" not in off and _forks_first(profile, identity),
     )

@@ -28,6 +28,7 @@ from toolcell_sandbox.spawn import spawn
 from toolcell_sandbox.view import Bound
 
 from . import cell, descendants, fds, serve
+from .rehearsal import rehearse
 
 SPARE_AFTER_MS = 20  # without a request, while the cell that was made last is at its own start
 REQUEST_BYTES = 256 * 1024  # a request is one SEQPACKET message; profiles are a few KiB
@@ -47,6 +48,11 @@ def fields_of_failure(error: SandboxError) -> Failed:
 def _tell_failure(error: SandboxError) -> None:
     """In the child: report on the cell's own control socket why it cannot become a cell."""
     fds.write_all(fds.CONTROL, encode(to_fields(fields_of_failure(error)), WireLimits()))
+
+
+def _whose(request: dict[str, object]) -> tuple[Profile, Identity]:
+    profile = Profile.from_wire(cast("dict[str, object]", request["profile"]))
+    return profile, Identity(**cast("dict[str, object]", request["identity"]))  # type: ignore[arg-type]
 
 
 def _bound(rows: list[list[object]]) -> list[Bound]:
@@ -74,7 +80,7 @@ class Zygote:
         self.report = SandboxReport((), "rootless")
         self.allow_missing: frozenset[str] = frozenset()
         self.spare: Spare | None = None
-        self.like: tuple[Profile, Identity] | None = None  # what the next spare is for
+        self.like: dict[str, object] | None = None  # the request that the next spare is to be fit for
         self.poll = select.poll()
         # Cells inherit 0 to 5 at fixed numbers; park our own 1 and 2 above them.
         self.saved = [os.dup(1), os.dup(2)]
@@ -105,9 +111,9 @@ class Zygote:
 
     def make_spare(self) -> None:
         """Begin the next cell, like the last one, while nobody waits for it."""
-        assert self.like is not None
-        profile, identity = self.like
-        self.like = None
+        request, self.like = self.like, None
+        assert request is not None
+        profile, identity = _whose(request)
         if not Spare.is_possible(profile, identity, self.report):
             return
         self.end_spare()  # it did not fit
@@ -119,10 +125,13 @@ class Zygote:
                 identity=identity,
                 report=self.report,
                 allow_missing=self.allow_missing,
+                rehearse=lambda: rehearse(self.report),
             )
         except SandboxError:
             return  # what is wrong is told by the next cell, which takes the same steps
         self.poll.register(self.spare.child.pidfd, select.POLLIN)
+        msgpack.unpackb(msgpack.packb(request), strict_map_key=True)  # the fork left us pages to be had anew: now,
+        _whose(request)  # not when a request comes (`toolcell_sandbox.spare`)
 
     def end_spare(self) -> None:
         if self.spare is not None:
@@ -182,10 +191,8 @@ class Zygote:
     def on_cell(self, request: dict[str, object], received: list[int]) -> int | None:
         """Fork a cell onto the five descriptors that came with the request: control, in, out, stdout, stderr."""
         spare = None if self.preload(request) else self.spare  # which has not loaded it
-        self.like = profile, identity = (
-            Profile.from_wire(cast("dict[str, object]", request["profile"])),
-            Identity(**cast("dict[str, object]", request["identity"])),  # type: ignore[arg-type]
-        )
+        profile, identity = _whose(request)
+        self.like = request
         for source, target in zip(received, (fds.CONTROL, fds.FRAMES_IN, fds.FRAMES_OUT, 1, 2), strict=True):
             os.dup2(source, target, inheritable=target in (1, 2))  # a program that a tool starts has the two streams
         try:
