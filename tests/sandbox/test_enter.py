@@ -1,6 +1,8 @@
 """The whole stack, as root and as an ordinary user: what a cell sees and what it cannot do."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -376,3 +378,27 @@ def _dedent(code: str) -> str:
     import textwrap
 
     return textwrap.dedent(code)
+
+
+@pytest.mark.root
+def test_an_id_map_is_what_it_says_and_leaves_no_process() -> None:
+    code = """
+import os, sys
+from toolcell_sandbox.identity import idmap_fd
+fd = idmap_fd(7, 8, 1000, 2000)
+try:
+    os.waitpid(-1, 0)
+    left = True
+except ChildProcessError:
+    left = False
+import ctypes
+child = os.fork()
+if child == 0:
+    assert ctypes.CDLL(None).setns(fd, 0x10000000) == 0
+    maps = [open(f"/proc/self/{name}_map").read().split() for name in ("uid", "gid")]
+    print([maps, left, idmap_fd(7, 8, 1000, 2000) == fd], flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
+    assert done.stdout.strip() == str([[["7", "1000", "1"], ["8", "2000", "1"]], False, True])

@@ -28,6 +28,7 @@ class Cgroup:
         self._directories = directories
         self._unified = "unified" in directories
         self._files: dict[str, int] = {}  # by name, open
+        self._limited_to = 0, 0  # bytes of memory, processes
         self.paths: tuple[str, ...] = tuple(dict.fromkeys(directories.values()))
 
     def __repr__(self) -> str:
@@ -35,6 +36,9 @@ class Cgroup:
 
     def set_limits(self, limits: Limits) -> None:
         """Set memory (swap included) and process limits; raises SandboxError when the kernel refuses."""
+        wanted = limits.memory_bytes, limits.processes
+        if wanted == self._limited_to:  # as cell after cell has them
+            return
         memory, pids = str(limits.memory_bytes), str(limits.processes + _OWN_PROCESSES)
         if self._unified:
             self._write("memory", "memory.max", memory)
@@ -44,6 +48,7 @@ class Cgroup:
             self._set_v1_memory(memory)
         if self._has("pids", "pids.max"):
             self._write("pids", "pids.max", pids)
+        self._limited_to = wanted
 
     def _set_v1_memory(self, value: str) -> None:
         names = ["memory.limit_in_bytes"]
