@@ -14,6 +14,7 @@ from typing import Any
 from toolcell.runner import cell, fds, loading, perform, serve, warm
 from toolcell.runner.link import Link
 from toolcell.runner.zygote import Zygote, main
+from toolcell_sandbox.spare import Spare
 
 STAMPS: list[tuple[str, float]] = []
 
@@ -41,6 +42,8 @@ def wrap(owner: Any, name: str, *, before: str = "", after: str = "") -> None:
 def prepare() -> None:
     """Put the notes in, before anything is forked."""
     wrap(Zygote, "on_cell", before="request")
+    wrap(Zygote, "make_spare", before="to begin")
+    wrap(Spare, "take", before="planned")
     spawn = import_module("toolcell_sandbox.spawn")  # the package has a function of this name too
     spawn.__dict__["enter"] = partial(spawn.__dict__["enter"], note=note)
     wrap(spawn, "enter", before="forked")

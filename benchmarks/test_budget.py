@@ -19,6 +19,7 @@ from .workload import caller, check_whole, kept
 
 pytestmark = pytest.mark.benchmark(timer=recorded_time)
 
+_SPARE_S = 0.06  # more than a zygote waits before it begins a spare, and the spare's own time
 SUPERVISOR, KERNEL, CELL, ZYGOTE = "supervisor", "kernel", "cell", "zygote"
 
 # What was noted at the end of a stage, the stage, and where it happens. Each begins where the one before has ended.
@@ -40,19 +41,24 @@ WARM: Sequence[tuple[str, str, str]] = (
     ("rendered", "the result as a model; output schema, length", SUPERVISOR),
     ("returned", "journal, metrics, return", SUPERVISOR),
 )
+AHEAD: Sequence[tuple[str, str, str]] = (
+    ("forked", "plan, fork", ZYGOTE),
+    ("start", "session, oom score", CELL),
+    ("namespaces", "unshare the namespaces", CELL),
+    ("fork init", "tell the zygote", CELL),
+    ("proc", "bounding set, new root, /proc", CELL),
+    ("root", "pivot; devices and the system's paths", CELL),
+    ("adoption", "wait for the zygote, arm the parent death signal", CELL),
+)
 START: Sequence[tuple[str, str, str]] = (
     ("to make a cell", "session.call: route, plan, cgroup", SUPERVISOR),
     ("to ask", "pipes, what to load, the request", SUPERVISOR),
     ("request", "send, wake the zygote, decode", KERNEL),
-    ("forked", "prepare the order, fork", ZYGOTE),
-    ("start", "session, cgroup", CELL),
-    ("namespaces", "unshare the namespaces", CELL),
-    ("fork init", "fork the first process of the pid namespace", CELL),
-    ("open trees", "clone the mounts", CELL),
-    ("mounts", "own root, scratch, attach", CELL),
-    ("proc", "mount /proc", CELL),
-    ("switch root", "pivot, drop the old root", CELL),
-    ("adoption", "the process between exits, adoption", CELL),
+    ("planned", "the profile, what to bind, the filter", ZYGOTE),
+    ("order", "hand the order to the spare, wake it", ZYGOTE),
+    ("cgroups", "cgroup, its namespace, host name", CELL),
+    ("mounts", "scratch, workspace", CELL),
+    ("drop the old root", "drop the old root", CELL),
     ("descriptors and rlimits", "descriptors, limits", CELL),
     ("privileges", "capabilities, user, no new privileges", CELL),
     ("landlock", "Landlock rules", CELL),
@@ -78,6 +84,10 @@ def test_a_budget_of_a_warm_call(publish: Publish) -> None:
 
 def test_a_budget_of_a_cell_start(publish: Publish) -> None:
     publish(cell_start, 20)
+
+
+def test_a_budget_of_a_spare(publish: Publish) -> None:
+    publish(spare, 20)
 
 
 async def warm_call(rounds: int, workspace: Path) -> Figure:
@@ -106,26 +116,41 @@ async def warm_call(rounds: int, workspace: Path) -> Figure:
 
 
 async def cell_start(rounds: int, workspace: Path) -> Figure:
+    everything, calls = await _noted_starts(rounds, workspace)
+    total = amount(spread([end - start for start, end in calls]).median, "s")
+    stages = _stages(START, everything, calls)
+    return Figure("budget-cell", "Where a new cell spends its time", stages=stages, notes=[f"{total} at the median."])
+
+
+async def spare(rounds: int, workspace: Path) -> Figure:
+    everything, _calls = await _noted_starts(rounds, workspace)
+    begun = [when for name, when in everything if name == "to begin"]
+    ahead = [(start, next(when for name, when in everything if name == "adoption" and when > start)) for start in begun]
+    stages = _stages(AHEAD, everything, ahead)
+    return Figure("budget-spare", "What of a new cell is done ahead, while nobody waits", stages=stages)
+
+
+async def _noted_starts(rounds: int, workspace: Path) -> tuple[list[Stamp], list[tuple[float, float]]]:
+    """What was noted, in order of time, and from when to when each first call of a session took. Before each, the
+    zygote has begun a spare."""
     calls: list[tuple[float, float]] = []
-    everything: list[Stamp] = []
+    everything: set[Stamp] = set()  # what is noted after a spare was forked is given by the next one
     with noting() as notes:
         async with Supervisor(tools=[stamps]) as supervisor:
             check_whole(supervisor)
-            for _ in range(2 + rounds):
+            for _ in range(3 + rounds):
                 notes.taken.clear()
                 session = await supervisor.open_session("main", workspace=workspace)
                 start = time.perf_counter()
                 noted = await _stamps(session, "stamps", give=True)
                 calls.append((start, time.perf_counter()))
-                everything += notes.taken + noted
+                everything.update(notes.taken, noted)
                 await session.close()
                 while supervisor.pool.cells:
                     await anyio.sleep(0.002)
-    everything += [("returned", end) for _start, end in calls]
-    everything.sort(key=lambda stamp: stamp[1])
-    total = amount(spread([end - start for start, end in calls[2:]]).median, "s")
-    stages = _stages(START, everything, calls[2:])
-    return Figure("budget-cell", "Where a new cell spends its time", stages=stages, notes=[f"{total} at the median."])
+                await anyio.sleep(_SPARE_S)
+    everything.update(("returned", end) for _start, end in calls)
+    return sorted(everything, key=lambda stamp: stamp[1]), calls[2:-1]
 
 
 async def _stamps(session: Session, name: str, *, give: bool) -> list[Stamp]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .quarantine import Quarantine
     from .report import Mechanism, SandboxReport
     from .run import run
+    from .spare import Spare
     from .spawn import Child, spawn
     from .view import Bound
 
@@ -44,6 +45,7 @@ _HOMES = {
     "Quarantine": "quarantine",
     "SandboxError": "errors",
     "SandboxReport": "report",
+    "Spare": "spare",
     "enter": "enter",
     "explain": "explain",
     "probe": "kernel.probe",
@@ -71,6 +73,7 @@ __all__ = [
     "Quarantine",
     "SandboxError",
     "SandboxReport",
+    "Spare",
     "enter",
     "explain",
     "probe",

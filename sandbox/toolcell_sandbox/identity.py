@@ -1,10 +1,12 @@
 """Who a cell runs as, and the user namespaces that make it so."""
 
+import ctypes
 import os
+import signal
 from dataclasses import dataclass
 
 from .errors import SandboxError
-from .kernel.syscalls import fork, syscall, write_file
+from .kernel.syscalls import start_pausing, syscall, write_file
 
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ FIRST_UID = 0x70000000
 CAP_SYS_ADMIN = 21
 _FULL_MAP = ["0", "0", "4294967295"]
 _MAX_IDMAPS = 256
+_STACK_BYTES = 64 * 1024  # for a function of the C library that only waits, and a signal that interrupts it
 _idmaps: dict[tuple[int, int, int, int], int] = {}
 
 
@@ -67,14 +70,14 @@ def detect_mode() -> "Mode":
     return "root" if initial and effective >> CAP_SYS_ADMIN & 1 else "userns-root"
 
 
-def enter_user_namespace(identity: Identity) -> None:
-    """Make a user namespace and map the caller's ids to the identity's. The process must be single-threaded."""
+def enter_user_namespace(uid: int, gid: int) -> None:
+    """Make a user namespace and map the caller's ids to these. The process must be single-threaded."""
     outer_uid, outer_gid = os.geteuid(), os.getegid()
     what = {"mechanism": "user_namespace", "cure": user_namespace_cure()}
     syscall("unshare", CLONE_NEWUSER, step="unshare user namespace", **what)
     write_file("/proc/self/setgroups", "deny", step="deny setgroups", **what)
-    write_file("/proc/self/uid_map", f"{identity.uid} {outer_uid} 1", step="write uid_map", **what)
-    write_file("/proc/self/gid_map", f"{identity.gid} {outer_gid} 1", step="write gid_map", **what)
+    write_file("/proc/self/uid_map", f"{uid} {outer_uid} 1", step="write uid_map", **what)
+    write_file("/proc/self/gid_map", f"{gid} {outer_gid} 1", step="write gid_map", **what)
 
 
 def user_namespace_cure() -> str:
@@ -108,7 +111,7 @@ def restriction() -> str:
 def idmap_fd(owner_uid: int, owner_gid: int, uid: int, gid: int) -> int:
     """A user namespace for MOUNT_ATTR_IDMAP under which files of the owner on disk belong to uid and gid, and back.
 
-    Made once per four ids by a short-lived child, and kept open (at most 256). The caller must be single-threaded.
+    Made once per four ids by a short-lived child, and kept open (at most 256). The caller is root.
     """
     key = (owner_uid, owner_gid, uid, gid)
     if key in _idmaps:
@@ -121,43 +124,14 @@ def idmap_fd(owner_uid: int, owner_gid: int, uid: int, gid: int) -> int:
 
 
 def _make_idmap(owner_uid: int, owner_gid: int, uid: int, gid: int) -> int:
-    ready_read, ready_write = os.pipe2(os.O_CLOEXEC)
-    done_read, done_write = os.pipe2(os.O_CLOEXEC)
+    what = {"step": "make the id map of a mount", "mechanism": "idmapped_mounts", "cure": user_namespace_cure()}
+    stack = ctypes.create_string_buffer(_STACK_BYTES)
+    holder = start_pausing(CLONE_NEWUSER, stack, **what)
     try:
-        child = fork("fork the holder of a user namespace")
-    except SandboxError:
-        for fd in (ready_read, ready_write, done_read, done_write):
-            os.close(fd)
-        raise
-    if child == 0:
-        try:
-            os.close(done_write)
-            syscall("prctl", 4, 1, 0, 0, 0, step="prctl PR_SET_DUMPABLE")  # else /proc/<pid> belongs to root's uid only
-            syscall("unshare", CLONE_NEWUSER, step="unshare user namespace")
-            os.write(ready_write, b"1")
-            os.read(done_read, 1)
-        finally:
-            os._exit(0)
-    os.close(ready_write)
-    os.close(done_read)
-    try:
-        if not os.read(ready_read, 1):
-            raise SandboxError(
-                "The user namespace of an id-mapped mount could not be made",
-                step="idmap",
-                mechanism="idmapped_mounts",
-                cure=user_namespace_cure(),
-            )
         # The inside of the map is what is on disk, the outside is what the mount shows (idmappings.rst).
-        what = {
-            "step": "write the id map of a mount",
-            "mechanism": "idmapped_mounts",
-            "cure": user_namespace_cure(),
-        }
-        write_file(f"/proc/{child}/uid_map", f"{owner_uid} {uid} 1", **what)
-        write_file(f"/proc/{child}/gid_map", f"{owner_gid} {gid} 1", **what)
-        return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+        write_file(f"/proc/{holder}/uid_map", f"{owner_uid} {uid} 1", **what)
+        write_file(f"/proc/{holder}/gid_map", f"{owner_gid} {gid} 1", **what)
+        return os.open(f"/proc/{holder}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     finally:
-        os.close(ready_read)
-        os.close(done_write)
-        os.waitpid(child, 0)
+        os.kill(holder, signal.SIGKILL)
+        os.waitpid(holder, 0)

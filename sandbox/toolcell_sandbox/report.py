@@ -1,7 +1,7 @@
 """What this machine offers, mechanism by mechanism."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from .errors import SandboxError
 
@@ -100,7 +100,9 @@ class SandboxReport:
 
     def to_wire(self) -> dict[str, object]:
         """Only strings, ints, lists and dicts."""
-        return {"identity": self.identity, "mechanisms": [asdict(mechanism) for mechanism in self.mechanisms]}
+        names = Mechanism.__slots__
+        rows = [{name: getattr(mechanism, name) for name in names} for mechanism in self.mechanisms]
+        return {"identity": self.identity, "mechanisms": rows}
 
     @classmethod
     def from_wire(cls, wire: "Mapping[str, Any]") -> "SandboxReport":

@@ -23,10 +23,10 @@ TCGETS = 0x5401
 _DENIED = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
-def verify(order: "Order", kept_fds: "Collection[int]", *, own_root: bool) -> None:
+def verify(order: "Order", kept_fds: "Collection[int]") -> None:
     """Raise SandboxError (step "selftest") unless this process is confined as the order says, with these descriptors
     open besides 0, 1 and 2."""
-    off, profile = order.off, order.profile
+    off, profile, own_root = order.base.off, order.profile, order.base.own_root
     _equal("uid and gid", (*os.getresuid(), *os.getresgid()), (order.identity.uid,) * 3 + (order.identity.gid,) * 3)
     _equal("capabilities", capabilities.held(), (0, 0, 0))
     _equal("no_new_privs", attempt("prctl", capabilities.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0), 1)
@@ -42,7 +42,7 @@ def verify(order: "Order", kept_fds: "Collection[int]", *, own_root: bool) -> No
     elif order.landlock_abi >= 6 and "landlock" not in off:
         _refused("signal to a foreign process", attempt("kill", order.parent_pid, 0), (errno.EPERM,))
     if own_root or "landlock" not in off:
-        _files(order, own_root=own_root)
+        _files(order)
     if own_root:
         _mounts(order)
     if "landlock" not in off and order.landlock_abi >= 5:
@@ -93,10 +93,10 @@ def _cannot_connect(what: str, host: str, port: int, error: int) -> None:
         _refused(what, -stream.connect_ex((host, port)), (error,))
 
 
-def _files(order: "Order", *, own_root: bool) -> None:
+def _files(order: "Order") -> None:
     if order.view.witness:
         opened = attempt("openat", -100, order.view.witness, os.O_RDONLY, 0)
-        _refused(f"open of {order.view.witness}", opened, (errno.ENOENT,) if own_root else _DENIED)
+        _refused(f"open of {order.view.witness}", opened, (errno.ENOENT,) if order.base.own_root else _DENIED)
     readable = next((bind.path for bind in order.view.binds if bind.directory and not bind.writable), None)
     for directory in ("/", readable) if readable else ("/",):
         path = os.path.join(directory, "toolcell-selftest")
@@ -111,6 +111,8 @@ def _mounts(order: "Order") -> None:
         flags = os.statvfs(bind.path).f_flag
         wanted = os.ST_NOSUID | os.ST_NODEV | (0 if bind.writable else os.ST_RDONLY)
         _equal(f"mount flags of {bind.path}", flags & wanted, wanted)
+    if not os.path.samefile("/..", "/"):
+        raise _surprise("the old root is still there, above the new one")
     _equal("read-only root", os.statvfs("/").f_flag & os.ST_RDONLY, os.ST_RDONLY)
 
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from . import view
-from .enter import Entered, Order, enter
+from .enter import Base, Entered, Order, enter
 from .errors import SandboxError
 from .identity import Identity, idmap_fd
 from .kernel.numbers import MACHINE
 from .kernel.syscalls import fork
-from .mechanisms import landlock, lifetime, namespaces, seccomp
+from .mechanisms import fds, landlock, lifetime, namespaces, rlimits, seccomp
 from .mechanisms.cgroups import limited_by
 from .network import HostNetwork, ProxyNetwork
 from .profile import Profile
@@ -21,6 +21,8 @@ from .view import Bound
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
 if TYPE_CHECKING:
     from typing import NoReturn
+
+    from .spare import Spare
 
 Main = Callable[[Entered], "NoReturn"]
 Failed = Callable[[SandboxError], None]
@@ -54,6 +56,7 @@ def spawn(
     keep_fds: Sequence[int] = (),
     allow_missing: frozenset[str] = frozenset(),
     protected: Sequence[Bound] = (),
+    spare: "Spare | None" = None,
 ) -> Child:
     """Fork a cell that enters the sandbox and then runs `main`, which never returns.
 
@@ -61,6 +64,7 @@ def spawn(
     hears of it in that process, which then exits with status 1; if that was before the cell's init existed, this
     raises the same SandboxError. `protected` is what `ProtectedTree.bound` found in the writable paths; looking again
     afterwards is up to the caller, as `run` does. Descriptors 0, 1, 2 and `keep_fds` are the only ones the cell keeps.
+    A `spare` that fits becomes the cell, and runs the `main` that it was made with: what is returned is its `child`.
     """
     order = prepare(
         profile,
@@ -71,12 +75,21 @@ def spawn(
         allow_missing=allow_missing,
         protected=protected,
     )
+    if spare is not None and spare.take(order):
+        return spare.child
+    return begin(order.base, lambda: order, main, failed)
+
+
+def begin(
+    base: Base, receive: Callable[[], Order], main: Main, failed: Failed, inherited: Sequence[int] | None = None
+) -> Child:
+    """Fork a process that becomes a cell when `receive` gives it an order. Of the caller's descriptors it has all, or
+    0, 1, 2 and those that are `inherited`. As `spawn` otherwise."""
     _become_subreaper_once()
-    proxied = isinstance(profile.reach, ProxyNetwork)
-    tell_read, tell_write = _pair() if proxied else os.pipe2(os.O_CLOEXEC)
+    tell_read, tell_write = _pair() if base.proxied else os.pipe2(os.O_CLOEXEC)
     gate_read, gate_write = os.pipe2(os.O_CLOEXEC)
     try:
-        outer = namespaces.fork_first("fork the cell") if order.first else fork("fork the cell")
+        outer = namespaces.fork_first("fork the cell") if base.first else fork("fork the cell")
     except SandboxError:
         for fd in (tell_read, tell_write, gate_read, gate_write):
             os.close(fd)
@@ -84,17 +97,19 @@ def spawn(
     if outer == 0:
         os.close(tell_read)
         os.close(gate_write)
-        _run_cell(order, main, failed, tell_write, gate_read)
+        if inherited is not None:
+            fds.keep_only((*inherited, tell_write, gate_read, base.parent_fd))
+        _run_cell(base, receive, main, failed, tell_write, gate_read)
     os.close(tell_write)
     os.close(gate_read)
     try:
-        told, listener = _receive(tell_read) if proxied else (os.read(tell_read, _MAX_MESSAGE), -1)
+        told, listener = _receive(tell_read) if base.proxied else (os.read(tell_read, _MAX_MESSAGE), -1)
         if told != _FIRST:
             os.waitpid(outer, 0)  # the init now has this process as its parent, and its pid cannot be reused
         if told != _FIRST and not told.startswith(b"pid "):
             raise _failure(told)
         pid = outer if told == _FIRST else int(told[4:])
-        pidfd = -1 if "pidfd" in order.off else os.pidfd_open(pid)
+        pidfd = -1 if "pidfd" in base.off else os.pidfd_open(pid)
         try:
             os.write(gate_write, b"1")
         except BrokenPipeError:
@@ -116,8 +131,7 @@ def prepare(
     protected: Sequence[Bound] = (),
 ) -> Order:
     """Everything that can be worked out, checked and cached before the fork. SandboxError for what is missing."""
-    report.require(allow_missing)
-    off = frozenset(mechanism.name for mechanism in report.missing)
+    off = missing(report, allow_missing)
     if "net_namespace" in off and isinstance(profile.reach, ProxyNetwork):
         raise SandboxError(
             "A proxied network needs a network namespace, or the cell would be on the host's network",
@@ -125,26 +139,49 @@ def prepare(
             mechanism="net_namespace",
             cure="Make network namespaces available here, or use NoNetwork().",
         )
+    limited = limited_by(cgroups)
+    if identity.mode == "userns-root" and not ("pids" in limited or "cgroup" in off or rlimits.bind_processes()):
+        raise _unbounded_root()
     planned = view.plan(profile, identity, protected)
     id_maps: dict[tuple[int, int], int] = {}
     if "idmapped_mounts" not in off:
         for owner in {bind.owner for bind in planned.binds if bind.owner}:
             id_maps[owner] = idmap_fd(*owner, identity.uid, identity.gid)
     return Order(
+        base=base_of(profile, identity, off),
         profile=profile,
         identity=identity,
         report=report,
-        off=off,
         view=planned,
         id_maps=id_maps,
         cgroups=tuple(cgroups),
-        limited=limited_by(cgroups),
+        limited=limited,
         keep_fds=tuple(sorted(set(keep_fds))),
         parent_pid=os.getpid(),
-        parent_fd=-1 if "pidfd" in off else _pidfd_of_self(),
-        first="pid_namespace" not in off and _forks_first(profile, identity),
         landlock_abi=0 if "landlock" in off else landlock.abi(),
         filter=b"" if "seccomp" in off else _filter(profile),
+    )
+
+
+def missing(report: SandboxReport, allow_missing: frozenset[str]) -> frozenset[str]:
+    """The mechanisms that are missing. SandboxError for one that is not allowed to be."""
+    report.require(allow_missing)
+    return frozenset(mechanism.name for mechanism in report.missing)
+
+
+def base_of(profile: Profile, identity: Identity, off: frozenset[str]) -> Base:
+    """What cells of this profile and identity are begun with."""
+    shared = {"net_namespace"} if isinstance(profile.reach, HostNetwork) else set[str]()
+    return Base(
+        off=off,
+        namespaces=frozenset(namespaces.FLAGS) - off - shared,
+        ids=(identity.uid, identity.gid) if identity.user_namespace and "user_namespace" not in off else None,
+        proxied=isinstance(profile.reach, ProxyNetwork),
+        proc=profile.proc and not off & {"proc", "pid_namespace"},
+        binds=(),
+        links=(),
+        parent_fd=-1 if "pidfd" in off else _pidfd_of_self(),
+        first="pid_namespace" not in off and _forks_first(profile, identity),
     )
 
 
@@ -162,6 +199,16 @@ def _filter(profile: Profile) -> bytes:
     elif isinstance(profile.reach, HostNetwork):
         reach = "host"
     return seccomp.program(MACHINE, allow_exec="exec" in profile.grants, reach=reach)
+
+
+def _unbounded_root() -> SandboxError:
+    return SandboxError(
+        "A cell of uid 0 needs a pids cgroup, for RLIMIT_NPROC does not bind uid 0",
+        step="join cgroups",
+        mechanism="cgroup",
+        cure="Make the pids controller writable, or run as an ordinary user, or put the workspace on a file system "
+        "with id-mapped mounts (ext4, xfs, btrfs, tmpfs), not overlayfs.",
+    )
 
 
 def _pair() -> tuple[int, int]:
@@ -182,12 +229,12 @@ def _hand_on(channel: int, message: bytes, listener: int) -> None:
     loopback.send(channel, message, listener)
 
 
-def _run_cell(order: Order, main: Main, failed: Failed, tell: int, gate: int) -> "NoReturn":
+def _run_cell(base: Base, receive: Callable[[], Order], main: Main, failed: Failed, tell: int, gate: int) -> "NoReturn":
     """The child's whole life: enter (which forks once more), then main. Nothing escapes from here."""
     open_tell = [tell]
 
     def fork_init(listener: int) -> None:
-        if order.first:
+        if base.first:
             os.write(open_tell.pop(), _FIRST)
             os.close(tell)
             return
@@ -205,10 +252,11 @@ def _run_cell(order: Order, main: Main, failed: Failed, tell: int, gate: int) ->
     def await_adoption() -> None:
         if not os.read(gate, 1):
             os._exit(1)  # the caller is gone or gave up
+        os.close(gate)
 
     try:
         try:
-            entered = enter(order, fork_init, await_adoption)
+            entered = enter(base, receive, fork_init, await_adoption)
         except SandboxError as error:
             failure = error
         except BaseException as error:
@@ -253,7 +301,7 @@ def _pidfd_of_self() -> int:
     global _own_pidfd
     pid, fd = _own_pidfd
     if pid != os.getpid():
-        fd = os.pidfd_open(os.getpid())
+        fd = fds.raised(os.pidfd_open(os.getpid()))
         _own_pidfd = (os.getpid(), fd)
     return fd
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from .errors import SandboxError
 from .identity import Identity
 from .network import HostNetwork
-from .profile import Profile, is_below
+from .profile import Profile
 
 _MAX_LINKS = 40  # as the kernel follows, path_resolution(7)
 _RESOLVER = tuple(
@@ -114,8 +114,8 @@ def plan(profile: Profile, identity: Identity, protected: Iterable[Bound] = ()) 
         ],
         pins={bound.path for bound in held if bound.pin},
     )
-    roots = [bind.path for bind in binds]
-    loose = tuple((path, text) for path, text in links.items() if not is_below(path, roots))
+    roots = {bind.path for bind in binds}
+    loose = tuple((path, text) for path, text in links.items() if not _is_among(path, roots))
     return View(binds, loose, _witness(roots))
 
 
@@ -183,18 +183,28 @@ def _owner(info: os.stat_result, identity: Identity) -> tuple[int, int] | None:
 
 
 def _reduced(binds: Iterable[Bind], pins: Container[str]) -> tuple[Bind, ...]:
-    kept: list[Bind] = []
-    for bind in sorted(binds, key=lambda each: (each.path.count("/"), each.path)):
-        above = [each for each in kept if is_below(bind.path, (each.path,))]
-        nearest = above[-1] if above else None  # kept is outermost first
+    kept: dict[str, Bind] = {}
+    for bind in sorted(binds, key=lambda each: (each.path.count("/"), each.path)):  # outermost first
+        nearest = next((kept[above] for above in parents(bind.path) if above in kept), None)
         if nearest is None or bind.path in pins or (nearest.writable, nearest.owner) != (bind.writable, bind.owner):
-            kept.append(bind)
-    return tuple(kept)
+            kept[bind.path] = bind
+    return tuple(kept.values())
 
 
-def _witness(roots: list[str]) -> str:
+def parents(path: str) -> list[str]:
+    """The directories above an absolute path, innermost first, the root left out."""
+    parts = path.split("/")
+    return ["/".join(parts[:count]) for count in range(len(parts) - 1, 1, -1)]
+
+
+def _is_among(path: str, roots: Container[str]) -> bool:
+    """Whether a path is one of these or below one of them."""
+    return path in roots or any(above in roots for above in parents(path))
+
+
+def _witness(roots: set[str]) -> str:
+    above = {path for root in roots for path in parents(root)}
     for path in _WITNESSES:
-        related = is_below(path, roots) or any(is_below(root, (path,)) for root in roots)
-        if not related and os.path.lexists(path):
+        if not _is_among(path, roots) and path not in above and os.path.lexists(path):
             return path
     return ""

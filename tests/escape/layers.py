@@ -18,6 +18,7 @@ from toolcell_sandbox.kernel.syscalls import attempt, syscall
 from toolcell_sandbox.mechanisms import bpf, capabilities, fds, landlock, lifetime, mounts, namespaces, rlimits, seccomp
 
 CLONE_NEWNS = 0x20000
+MS_MOVE = 0x2000
 
 
 def replace_in(module: ModuleType, name: str, new: Callable[..., Any]) -> Callable[..., Any]:
@@ -66,26 +67,25 @@ def _eased(name: str, arguments: tuple[Any, ...], flag: int, options: tuple[str,
 
 
 def without_pivot() -> None:
-    """The old root stays where it was, under the new one."""
+    """The old root stays where it was, and the new one in a directory of it."""
 
-    def switch_root(root: str) -> None:
-        os.chdir(root)
-        os.chroot(".")
-        mounts.set_attributes(-100, mounts.ATTR_RDONLY | mounts.ATTR_NOSUID | mounts.ATTR_NODEV, "/", 0)
+    def enter_root(root: str) -> None:
+        syscall("mount", root, "/mnt", None, MS_MOVE, None, step="uncover what the new root lies on")
+        os.chroot("/mnt")
+        os.chdir("/")
 
-    replace_in(mounts, "switch_root", switch_root)
+    replace_in(mounts, "enter_root", enter_root)
+    without_detaching()
 
 
 def without_detaching() -> None:
-    """The old root stays mounted over the new one's `/tmp`."""
+    """The old root stays mounted on top of the new one."""
 
-    def switch_root(root: str) -> None:
-        os.chdir(root)
-        syscall("pivot_root", ".", "tmp", step="pivot_root")
-        os.chdir("/")
+    def drop_old_root(old: int) -> None:
+        os.close(old)
         mounts.set_attributes(-100, mounts.ATTR_RDONLY | mounts.ATTR_NOSUID | mounts.ATTR_NODEV, "/", 0)
 
-    replace_in(mounts, "switch_root", switch_root)
+    replace_in(mounts, "drop_old_root", drop_old_root)
 
 
 def without_mounts() -> None:
@@ -95,7 +95,8 @@ def without_mounts() -> None:
 
     def prepare(*arguments: Any, **more: Any) -> Any:
         order = original(*arguments, **more)
-        return replace(order, off=order.off | {"mount_namespace"})
+        off = order.base.off | {"mount_namespace"}
+        return replace(order, base=replace(order.base, off=off, namespaces=order.base.namespaces - off))
 
     replace_in(module, "prepare", prepare)
 
@@ -114,17 +115,15 @@ def without_uid() -> None:
     """Keep the uid and gid of the maker; the capabilities go all the same."""
 
     def drop(_: identities.Identity) -> None:
-        capabilities._drop_bounding_set()
         syscall("capset", capabilities._Header(capabilities._VERSION_3, 0), capabilities._Data(), step="drop")
 
     replace_in(capabilities, "drop", drop)
 
 
 def without_capset() -> None:
-    """Change the uid and keep every capability."""
+    """Change the uid and keep every capability, as the securebits have it (SECBIT_NO_SETUID_FIXUP)."""
 
     def drop(identity: identities.Identity) -> None:
-        syscall("prctl", 8, 1, 0, 0, 0, step="keep capabilities")
         syscall("setgroups", 0, None, step="groups") if identity.mode == "root" else None
         header, data = capabilities._Header(capabilities._VERSION_3, 0), capabilities._Data()
         syscall("capget", header, data, step="read")

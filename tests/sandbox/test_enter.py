@@ -1,6 +1,8 @@
 """The whole stack, as root and as an ordinary user: what a cell sees and what it cannot do."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -285,9 +287,9 @@ def test_rootless_needs_a_single_thread_and_says_so(cell: Any) -> None:
     import toolcell_sandbox.enter
     module = sys.modules["toolcell_sandbox.enter"]
     original = module.enter_user_namespace
-    def with_a_thread(who):
+    def with_a_thread(*ids):
         threading.Thread(target=__import__("time").sleep, args=(5,), daemon=True).start()
-        original(who)
+        original(*ids)
     module.enter_user_namespace = with_a_thread
     """
     result = cell("pass", user=True, before=before)
@@ -330,7 +332,8 @@ def test_landlock_and_seccomp_alone_still_confine(cell: Any) -> None:
         ("module.fds.keep_only = lambda keep: None", "descriptors"),
         ("module.namespaces.name_host = lambda name: None", "host name"),
         ("module.capabilities.no_new_privileges = lambda: None", "Landlock"),
-        ("module.mounts.switch_root = lambda root: None", ""),
+        ("module.mounts.enter_root = lambda root: None", ""),
+        ("module.mounts.drop_old_root = os.close", "the old root"),
         ("module.landlock.restrict = lambda *rules, **rest: None", "ioctl"),
         ("module.mounts.set_attributes = lambda *arguments: None", "mount flags"),
         ("module.rlimits.apply = lambda limits, **rest: None", "RLIMIT_NPROC"),
@@ -340,7 +343,7 @@ def test_landlock_and_seccomp_alone_still_confine(cell: Any) -> None:
 )
 def test_the_self_test_refuses_a_cell_that_lacks_a_layer(cell: Any, sabotage: str, what: str) -> None:
     before = "import sys, toolcell_sandbox.run\nmodule = sys.modules['toolcell_sandbox.enter']\n"
-    before += "import toolcell_sandbox.mechanisms.bpf as mod\noriginal = module.seccomp.load\n" + sabotage
+    before += "import os, toolcell_sandbox.mechanisms.bpf as mod\noriginal = module.seccomp.load\n" + sabotage
     result = cell("print('ran')", before=before)
     assert result.error and "ran" not in result.out
     assert what in str(result.error["what"])
@@ -375,3 +378,27 @@ def _dedent(code: str) -> str:
     import textwrap
 
     return textwrap.dedent(code)
+
+
+@pytest.mark.root
+def test_an_id_map_is_what_it_says_and_leaves_no_process() -> None:
+    code = """
+import os, sys
+from toolcell_sandbox.identity import idmap_fd
+fd = idmap_fd(7, 8, 1000, 2000)
+try:
+    os.waitpid(-1, 0)
+    left = True
+except ChildProcessError:
+    left = False
+import ctypes
+child = os.fork()
+if child == 0:
+    assert ctypes.CDLL(None).setns(fd, 0x10000000) == 0
+    maps = [open(f"/proc/self/{name}_map").read().split() for name in ("uid", "gid")]
+    print([maps, left, idmap_fd(7, 8, 1000, 2000) == fd], flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
+    assert done.stdout.strip() == str([[["7", "1000", "1"], ["8", "2000", "1"]], False, True])

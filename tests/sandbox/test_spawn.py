@@ -119,13 +119,31 @@ say([fds() - before, left])
 
 def test_a_failure_before_the_init_exists_is_raised_and_told() -> None:
     code = """
+import toolcell_sandbox.enter
 read, write = os.pipe()
+module = sys.modules["toolcell_sandbox.enter"]
+unshare = module.namespaces.unshare
+def refuse(names):
+    if "net_namespace" not in names:
+        return unshare(names)
+    raise SandboxError("no namespace", step="unshare", mechanism="net_namespace", errno=1)
+module.namespaces.unshare = refuse
 try:
-    make(failed=lambda error: os.write(write, error.step.encode()), cgroups=("/nonexistent",))
+    make(failed=lambda error: os.write(write, error.step.encode()))
 except SandboxError as error:
     say([error.step, error.errno, error.mechanism, os.read(read, 100).decode()])
 """
-    assert _run(code) == ["join /nonexistent", 2, "cgroup", "join /nonexistent"]
+    assert _run(code) == ["unshare", 1, "net_namespace", "unshare"]
+
+
+def test_a_cgroup_that_cannot_be_joined_is_told_by_name() -> None:
+    code = """
+read, write = os.pipe()
+child = make(failed=lambda error: os.write(write, str(error).encode()), cgroups=("/nonexistent",), keep_fds=(write,))
+say([os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1]), os.read(read, 1000).decode()])
+"""
+    status, told = _run(code)
+    assert status == 1 and told.startswith("join /nonexistent failed: No such file") and "still there?" in told
 
 
 def test_a_failure_inside_the_init_is_told_and_the_cell_exits_with_1() -> None:

@@ -1,8 +1,8 @@
 """The zygote: a clean, single-threaded, exec'd interpreter with what its tools need loaded, which forks cells.
 
 It holds nothing worth stealing and trusts its supervisor. One request at a time: a cell's first milliseconds
-(namespaces, two forks) run here, the rest runs in the cell. When the supervisor's end of the socket closes, the
-zygote exits, and every cell dies with it (PR_SET_PDEATHSIG).
+(the plan, the fork) run here, the rest runs in the cell. When nothing is asked for, it begins the next cell ahead. When
+the supervisor's end of the socket closes, the zygote exits, and every cell dies with it (PR_SET_PDEATHSIG).
 """
 
 # The heavy imports of a call, done once here so that every cell and call process shares their pages.
@@ -23,11 +23,14 @@ from toolcell_sandbox.kernel.probe import start_probe
 from toolcell_sandbox.mechanisms import lifetime
 from toolcell_sandbox.profile import Profile
 from toolcell_sandbox.report import SandboxReport
+from toolcell_sandbox.spare import Spare
 from toolcell_sandbox.spawn import spawn
 from toolcell_sandbox.view import Bound
 
 from . import cell, descendants, fds, serve
+from .rehearsal import rehearse
 
+SPARE_AFTER_MS = 20  # without a request, while the cell that was made last is at its own start
 REQUEST_BYTES = 256 * 1024  # a request is one SEQPACKET message; profiles are a few KiB
 
 
@@ -45,6 +48,11 @@ def fields_of_failure(error: SandboxError) -> Failed:
 def _tell_failure(error: SandboxError) -> None:
     """In the child: report on the cell's own control socket why it cannot become a cell."""
     fds.write_all(fds.CONTROL, encode(to_fields(fields_of_failure(error)), WireLimits()))
+
+
+def _whose(request: dict[str, object]) -> tuple[Profile, Identity]:
+    profile = Profile.from_wire(cast("dict[str, object]", request["profile"]))
+    return profile, Identity(**cast("dict[str, object]", request["identity"]))  # type: ignore[arg-type]
 
 
 def _bound(rows: list[list[object]]) -> list[Bound]:
@@ -71,6 +79,9 @@ class Zygote:
         self.cells: dict[int, int] = {}
         self.report = SandboxReport((), "rootless")
         self.allow_missing: frozenset[str] = frozenset()
+        self.spare: Spare | None = None
+        self.like: dict[str, object] | None = None  # the request that the next spare is to be fit for
+        self.poll = select.poll()
         # Cells inherit 0 to 5 at fixed numbers; park our own 1 and 2 above them.
         self.saved = [os.dup(1), os.dup(2)]
         self.children_fd = -1  # lists our children, where cells have no pid namespace to take their orphans along
@@ -78,22 +89,55 @@ class Zygote:
             os.dup2(0, fd)
 
     def run(self) -> NoReturn:
-        poll = select.poll()
-        poll.register(self.connection, select.POLLIN)
+        self.poll.register(self.connection, select.POLLIN)
         gc.disable()
         freeze()
         while True:
-            events = poll.poll()
+            events = self.poll.poll(None if self.like is None else SPARE_AFTER_MS)
+            if not events:
+                self.make_spare()
             for fd, _event in sorted(events, key=lambda event: event[0] == self.connection.fileno()):
                 if fd == self.connection.fileno():  # last: what dead cells left is gone before a new one is made
                     child = self.on_request()
                     if child is not None:
-                        poll.register(child, select.POLLIN)
+                        self.poll.register(child, select.POLLIN)
+                elif self.spare is not None and fd == self.spare.child.pidfd:
+                    self.end_spare()
                 else:
-                    poll.unregister(fd)
+                    self.poll.unregister(fd)
                     os.waitpid(self.cells.pop(fd), 0)
                     os.close(fd)
                     self.kill_orphans()
+
+    def make_spare(self) -> None:
+        """Begin the next cell, like the last one, while nobody waits for it."""
+        request, self.like = self.like, None
+        assert request is not None
+        profile, identity = _whose(request)
+        if not Spare.is_possible(profile, identity, self.report):
+            return
+        self.end_spare()  # it did not fit
+        try:
+            self.spare = Spare(
+                cell.main,
+                _tell_failure,
+                like=profile,
+                identity=identity,
+                report=self.report,
+                allow_missing=self.allow_missing,
+                rehearse=lambda: rehearse(self.report),
+            )
+        except SandboxError:
+            return  # what is wrong is told by the next cell, which takes the same steps
+        self.poll.register(self.spare.child.pidfd, select.POLLIN)
+        msgpack.unpackb(msgpack.packb(request), strict_map_key=True)  # the fork left us pages to be had anew: now,
+        _whose(request)  # not when a request comes (`toolcell_sandbox.spare`)
+
+    def end_spare(self) -> None:
+        if self.spare is not None:
+            self.poll.unregister(self.spare.child.pidfd)
+            self.spare.end()
+            self.spare = None
 
     def kill_orphans(self) -> None:
         """End what a dead cell left to us, the subreaper above its init."""
@@ -102,6 +146,7 @@ class Zygote:
 
     def exit(self) -> NoReturn:
         """The supervisor is gone: our death takes every cell with it."""
+        self.end_spare()
         if self.children_fd >= 0:
             descendants.kill_children(self.children_fd)
         os._exit(0)
@@ -136,27 +181,32 @@ class Zygote:
             return
         self.answer({"op": "started", "report": self.report.to_wire(), "code": running_code()})
 
-    def preload(self, request: dict[str, object]) -> None:
-        """Load what the request's tools need and no other has needed yet."""
-        if serve.preload_for(cast("list[str] | None", request["preload"])):
+    def preload(self, request: dict[str, object]) -> bool:
+        """Load what the request's tools need and no other has needed yet; whether there was anything to load."""
+        loaded = serve.preload_for(cast("list[str] | None", request["preload"]))
+        if loaded:
             freeze()
+        return loaded
 
     def on_cell(self, request: dict[str, object], received: list[int]) -> int | None:
         """Fork a cell onto the five descriptors that came with the request: control, in, out, stdout, stderr."""
-        self.preload(request)
+        spare = None if self.preload(request) else self.spare  # which has not loaded it
+        profile, identity = _whose(request)
+        self.like = request
         for source, target in zip(received, (fds.CONTROL, fds.FRAMES_IN, fds.FRAMES_OUT, 1, 2), strict=True):
             os.dup2(source, target, inheritable=target in (1, 2))  # a program that a tool starts has the two streams
         try:
             child = spawn(
-                Profile.from_wire(cast("dict[str, object]", request["profile"])),
+                profile,
                 cell.main,
                 _tell_failure,
-                identity=Identity(**cast("dict[str, object]", request["identity"])),  # type: ignore[arg-type]
+                identity=identity,
                 cgroups=cast("list[str]", request["cgroups"]),
                 keep_fds=(fds.CONTROL, fds.FRAMES_IN, fds.FRAMES_OUT),
                 allow_missing=self.allow_missing,
                 report=self.report,
                 protected=_bound(cast("list[list[object]]", request["protected"])),
+                spare=spare,
             )
         except SandboxError as error:
             self.answer({"op": "failed", "id": request["id"], "failure": list(fields_of_failure(error))})
@@ -166,6 +216,8 @@ class Zygote:
                 os.dup2(saved, target)
             for fd in (fds.CONTROL, fds.FRAMES_IN, fds.FRAMES_OUT):
                 os.dup2(0, fd)
+        if spare is not None and child is spare.child:
+            self.spare = None
         self.cells[child.pidfd] = child.pid
         given = [child.pidfd] if child.listener < 0 else [child.pidfd, child.listener]
         self.answer({"op": "spawned", "id": request["id"], "pid": child.pid}, given)

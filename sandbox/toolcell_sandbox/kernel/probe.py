@@ -3,6 +3,7 @@
 import errno
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.identity import (
@@ -135,7 +136,8 @@ def _findings(mode: "Mode", id_map: "int | SandboxError | None") -> Iterator[Fin
     syscall("prctl", 4, 1, 0, 0, 0, step="set dumpable")
     entered = 0
     if mode != "root":
-        entered, detail = _tried(lambda: enter_user_namespace(Identity.for_slot(0, mode)))
+        identity = Identity.for_slot(0, mode)
+        entered, detail = _tried(partial(enter_user_namespace, identity.uid, identity.gid))
         yield "user_namespace", entered, detail
     off: set[str] = set()
     for name, flag in namespaces.FLAGS.items():
@@ -175,7 +177,7 @@ def _namespace(name: str, flag: int) -> tuple[int, str]:
 
 def _mount_and_unmount() -> None:
     mounts.make_private()
-    place = mounts.new_root(0)
+    place = mounts.new_root()
     syscall("umount2", place, mounts.MNT_DETACH, step=f"unmount {place}")
 
 
@@ -189,7 +191,7 @@ def _mount_findings(id_map: "int | SandboxError | None", *, pid_namespace: bool)
     yield "mount_setattr", number, detail
     if id_map is not None:
         yield "idmapped_mounts", *_idmapped(id_map)
-    root = mounts.new_root(0)
+    root = mounts.new_root()
     yield (
         "proc",
         _fresh_proc(root) if pid_namespace else errno.EPERM,

@@ -3,6 +3,7 @@
 import ctypes
 import errno
 import os
+import signal
 
 from toolcell_sandbox.errors import SandboxError
 
@@ -13,6 +14,8 @@ Argument = int | bytes | str | None | ctypes.Array[ctypes.c_char] | ctypes.Struc
 _libc = ctypes.CDLL(None, use_errno=True)
 _syscall = _libc.syscall
 _syscall.restype = ctypes.c_long
+_clone, _pause = _libc.clone, _libc.pause
+_CLONE_VM = 0x100
 
 AT_FDCWD = -100
 _EXHAUSTED = {
@@ -67,6 +70,23 @@ def fork(step: str) -> int:
     except OSError as error:
         number = error.errno or 0
         raise SandboxError(f"{step} failed", step=step, errno=number, cure=_EXHAUSTED.get(number, "")) from error
+
+
+def start_pausing(flags: int, stack: "ctypes.Array[ctypes.c_char]", *, step: str, mechanism: str, cure: str) -> int:
+    """Start a child that waits for a signal, in new namespaces by `flags` (clone(2)); returns its pid.
+
+    It runs no Python: it shares all memory with this process, so nothing is copied, and only calls pause(3), on
+    `stack`, which must be kept until it has been waited for.
+    """
+    top = (ctypes.addressof(stack) + len(stack)) & ~15
+    ctypes.set_errno(0)
+    pid = int(_clone(_pause, ctypes.c_void_p(top), ctypes.c_int(flags | _CLONE_VM | signal.SIGCHLD), None))
+    if pid < 0:
+        number = ctypes.get_errno()
+        raise SandboxError(
+            f"{step} failed", step=step, mechanism=mechanism, errno=number, cure=_EXHAUSTED.get(number, cure)
+        )
+    return pid
 
 
 def write_file(path: str, text: str, *, step: str, mechanism: str = "", cure: str = "") -> None:

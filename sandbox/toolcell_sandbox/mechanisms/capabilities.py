@@ -27,12 +27,15 @@ class _Data(ctypes.Structure):
     )
 
 
-def drop(identity: Identity) -> None:
-    """Become the identity's uid and gid and give up every capability, in every set, for good."""
-    effective = held()[0]
-    if effective >> CAP_SETPCAP & 1:
+def limit() -> None:
+    """Give up what could bring capabilities back: the bounding set, and root's rights in execve. Keeps those held."""
+    if held()[0] >> CAP_SETPCAP & 1:
         syscall("prctl", PR_SET_SECUREBITS, SECUREBITS, 0, 0, 0, step="lock securebits")
         _drop_bounding_set()
+
+
+def drop(identity: Identity) -> None:
+    """Become the identity's uid and gid and give up every capability that is held, in every set, for good."""
     syscall("prctl", PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0, step="clear ambient capabilities")
     if identity.mode == "root":  # a user namespace denies setgroups; groups that it does not map give nothing inside
         syscall("setgroups", 0, None, step="drop supplementary groups")

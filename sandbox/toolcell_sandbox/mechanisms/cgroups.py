@@ -28,6 +28,7 @@ class Cgroup:
         self._directories = directories
         self._unified = "unified" in directories
         self._files: dict[str, int] = {}  # by name, open
+        self._limited_to = 0, 0  # bytes of memory, processes
         self.paths: tuple[str, ...] = tuple(dict.fromkeys(directories.values()))
 
     def __repr__(self) -> str:
@@ -35,6 +36,9 @@ class Cgroup:
 
     def set_limits(self, limits: Limits) -> None:
         """Set memory (swap included) and process limits; raises SandboxError when the kernel refuses."""
+        wanted = limits.memory_bytes, limits.processes
+        if wanted == self._limited_to:  # as cell after cell has them
+            return
         memory, pids = str(limits.memory_bytes), str(limits.processes + _OWN_PROCESSES)
         if self._unified:
             self._write("memory", "memory.max", memory)
@@ -44,6 +48,7 @@ class Cgroup:
             self._set_v1_memory(memory)
         if self._has("pids", "pids.max"):
             self._write("pids", "pids.max", pids)
+        self._limited_to = wanted
 
     def _set_v1_memory(self, value: str) -> None:
         names = ["memory.limit_in_bytes"]
@@ -217,15 +222,35 @@ def _counter(name: str, text: bytes, key: bytes) -> int:
     raise SandboxError(f"{name} has no counter {key.decode()}", step="read cgroup", mechanism="cgroup")
 
 
-def join(paths: Iterable[str]) -> None:
-    """Move this process into these groups. It must be single-threaded.
+def join(paths: Iterable[str], root: int | None = None) -> None:
+    """Move this process into these groups, as seen from the directory `root`. It must be single-threaded.
 
     On v1 a thread moves itself (`tasks`): a process, even of one thread, waits for an RCU grace period of the whole
     machine, 4 to 12 ms, for it must not fork meanwhile (kernel/cgroup/cgroup.c, cgroup_procs_write_start).
     """
     for path in paths:
-        name = "tasks" if os.path.exists(f"{path}/tasks") else "cgroup.procs"
-        write_file(f"{path}/{name}", "0", step=f"join {path}", mechanism="cgroup", cure="Is the cgroup still there?")
+        try:
+            fd = _open_members(path if root is None else path.lstrip("/"), root)
+            try:
+                os.write(fd, b"0")
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise SandboxError(
+                f"join {path} failed",
+                step=f"join {path}",
+                mechanism="cgroup",
+                errno=error.errno or 0,
+                cure="Is the cgroup still there?",
+            ) from error
+
+
+def _open_members(path: str, root: int | None) -> int:
+    flags = os.O_WRONLY | os.O_CLOEXEC
+    try:
+        return os.open(f"{path}/tasks", flags, dir_fd=root)
+    except FileNotFoundError:
+        return os.open(f"{path}/cgroup.procs", flags, dir_fd=root)
 
 
 def limited_by(paths: Iterable[str]) -> frozenset[str]:

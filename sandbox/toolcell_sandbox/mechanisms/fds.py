@@ -2,10 +2,21 @@
 
 import os
 from collections.abc import Iterable
+from fcntl import F_DUPFD_CLOEXEC, fcntl
 
 from toolcell_sandbox.kernel.syscalls import syscall
 
+LOWEST_OWN = 64
+"""What a process that is to become a cell opens for itself lies here or above, and what a cell is given, below."""
 _LAST = 0xFFFFFFFF
+
+
+def raised(fd: int) -> int:
+    """The same open file at `LOWEST_OWN` or above, closed on exec; `fd` is closed."""
+    try:
+        return fcntl(fd, F_DUPFD_CLOEXEC, LOWEST_OWN)
+    finally:
+        os.close(fd)
 
 
 def keep_only(keep: Iterable[int]) -> None:

@@ -1,7 +1,8 @@
 """A new root that holds what the view names and nothing else.
 
-Sources are opened as detached trees first, with their flags and id maps set before anyone can reach them; then the
-root is made, the trees are put in their places, outermost first, and the old root is dropped.
+The root is made empty and entered at once; the old one stays within reach of one descriptor. Through that, sources are
+opened as detached trees, with their flags and id maps set before anyone can reach them, and put in their places in the
+new root, outermost first. Then the old root is dropped.
 """
 
 import ctypes
@@ -14,7 +15,9 @@ from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.identity import Identity
 from toolcell_sandbox.kernel.syscalls import AT_FDCWD, attempt, syscall, write_file
 from toolcell_sandbox.limits import Limits
-from toolcell_sandbox.view import Bind, View
+from toolcell_sandbox.view import Bind
+
+from . import fds
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REC, MS_PRIVATE = 1, 2, 4, 8, 0x4000, 0x40000
 MNT_DETACH = 2
@@ -26,6 +29,7 @@ RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_IN_ROOT = 0x02, 0x04, 0x10
 DEVICES = ("null", "zero", "full", "urandom", "random")
 _DEVICE_LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2", "shm": "/tmp"}
 _NEW_API_CURE = "Use a kernel from 5.12 (mount_setattr); in Docker allow the mount system calls in the seccomp profile."
+_ROOT_INODES = 65536  # mount points and links, of which protected names may need thousands
 _IDMAP_CURE = (
     "Put the workspace on a file system with id-mapped mounts (ext4, xfs, btrfs; tmpfs from 6.3), not overlayfs."
 )
@@ -55,11 +59,21 @@ def make_private() -> None:
     )
 
 
-def open_trees(view: View, id_maps: Mapping[tuple[int, int], int]) -> list[Tree]:
-    """Detached copies of everything that the view binds, and of the devices that this machine has."""
-    trees = [_open_bind(bind, id_maps) for bind in view.binds]
-    for name in devices():
-        fd = clone_tree(f"/dev/{name}")
+def open_trees(binds: Iterable[Bind], id_maps: Mapping[tuple[int, int], int], root: int) -> list[Tree]:
+    """Detached copies of what is to be bound, found below the descriptor `root`."""
+    return [_open_bind(bind, id_maps, root) for bind in binds]
+
+
+def open_devices(root: int) -> list[Tree]:
+    """Detached copies of the devices that this machine has."""
+    trees: list[Tree] = []
+    for name in DEVICES:
+        try:
+            fd = clone_tree(f"/dev/{name}", root)
+        except SandboxError as error:
+            if error.errno != errno.ENOENT:
+                raise
+            continue  # a container's /dev may have fewer
         set_attributes(fd, ATTR_NOSUID | ATTR_NOEXEC | ATTR_RDONLY)  # read-only does not stop writing to a device
         trees.append(Tree(fd, f"/dev/{name}", directory=False))
     return trees
@@ -70,8 +84,8 @@ def devices() -> list[str]:
     return [name for name in DEVICES if os.path.exists(f"/dev/{name}")]
 
 
-def _open_bind(bind: Bind, id_maps: Mapping[tuple[int, int], int]) -> Tree:
-    fd = clone_tree(bind.path)
+def _open_bind(bind: Bind, id_maps: Mapping[tuple[int, int], int], root: int) -> Tree:
+    fd = clone_tree(bind.path, root)
     info = os.fstat(fd)
     if (info.st_dev, info.st_ino) != bind.inode:
         raise SandboxError(
@@ -93,9 +107,9 @@ def _open_bind(bind: Bind, id_maps: Mapping[tuple[int, int], int]) -> Tree:
     return Tree(fd, bind.path, bind.directory)
 
 
-def clone_tree(path: str) -> int:
-    """A detached copy of the mounts at an absolute path without symbolic links."""
-    at = open_beneath(AT_FDCWD, path, in_root=False)
+def clone_tree(path: str, root: int = AT_FDCWD) -> int:
+    """A detached copy of the mounts at an absolute path without symbolic links, as seen from `root`."""
+    at = open_beneath(root, path, in_root=root != AT_FDCWD)
     try:
         flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH | AT_RECURSIVE
         return syscall(
@@ -136,10 +150,10 @@ def set_id_map(fd: int, userns_fd: int) -> int:
     return attempt("mount_setattr", fd, "", AT_EMPTY_PATH | AT_RECURSIVE, attr, ctypes.sizeof(attr))
 
 
-def new_root(entries: int) -> str:
+def new_root() -> str:
     """Mount the new root, a small tmpfs, over a directory of the old one; returns that directory."""
     place = next(path for path in ("/tmp", "/mnt", "/usr") if os.path.isdir(path))
-    options = f"size=1m,nr_inodes={1024 + 16 * entries},mode=755"
+    options = f"size=1m,nr_inodes={_ROOT_INODES},mode=755"
     syscall(
         "mount",
         "tmpfs",
@@ -157,22 +171,23 @@ def new_root(entries: int) -> str:
     return place
 
 
-def mount_scratch(root: str, limits: Limits, identity: Identity, *, allow_exec: bool) -> None:
-    """The private /tmp, bounded in bytes and inodes."""
+def mount_scratch(limits: Limits, identity: Identity, *, allow_exec: bool) -> None:
+    """The private /tmp of the new root, bounded in bytes and inodes."""
     flags = MS_NOSUID | MS_NODEV | (0 if allow_exec else MS_NOEXEC)
     options = (
         f"size={limits.scratch_bytes},nr_inodes={limits.scratch_inodes},mode=1777,uid={identity.uid},gid={identity.gid}"
     )
-    syscall("mount", "tmpfs", f"{root}/tmp", "tmpfs", flags, options, step="mount /tmp", mechanism="mount_namespace")
+    syscall("mount", "tmpfs", "/tmp", "tmpfs", flags, options, step="mount /tmp", mechanism="mount_namespace")
 
 
-def attach(root: str, trees: Iterable[Tree]) -> None:
-    """Put the trees in their places, in order, and close their descriptors. Missing mount points are made."""
-    root_fd = os.open(root, os.O_PATH | os.O_CLOEXEC)
+def attach(trees: Iterable[Tree]) -> None:
+    """Put the trees in their places in the new root, in order, and close their descriptors. Missing mount points are
+    made."""
+    root = os.open("/", os.O_PATH | os.O_CLOEXEC)
     try:
         for tree in trees:
-            _make_mount_point(root, tree)
-            at = open_beneath(root_fd, tree.path)
+            _make_mount_point(tree)
+            at = open_beneath(root, tree.path)
             try:
                 step = f"mount {tree.path}"
                 syscall(
@@ -182,25 +197,23 @@ def attach(root: str, trees: Iterable[Tree]) -> None:
                 os.close(at)
                 os.close(tree.fd)
     finally:
-        os.close(root_fd)
+        os.close(root)
 
 
-def _make_mount_point(root: str, tree: Tree) -> None:
-    place = root + tree.path
-    if os.path.lexists(place):
+def _make_mount_point(tree: Tree) -> None:
+    if os.path.lexists(tree.path):
         return
-    os.makedirs(place if tree.directory else os.path.dirname(place), 0o755, exist_ok=True)
+    os.makedirs(tree.path if tree.directory else os.path.dirname(tree.path), 0o755, exist_ok=True)
     if not tree.directory:
-        os.close(os.open(place, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444))
+        os.close(os.open(tree.path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444))
 
 
-def make_links(root: str, links: Iterable[tuple[str, str]]) -> None:
+def make_links(links: Iterable[tuple[str, str]]) -> None:
     """Make symbolic links of the host again, with the same text."""
     for path, text in links:
-        place = root + path
-        if not os.path.lexists(place):
-            os.makedirs(os.path.dirname(place), 0o755, exist_ok=True)
-            os.symlink(text, place)
+        if not os.path.lexists(path):
+            os.makedirs(os.path.dirname(path), 0o755, exist_ok=True)
+            os.symlink(text, path)
 
 
 def forbid_executable_memfds() -> bool:
@@ -221,10 +234,23 @@ def mount_proc(root: str) -> int:
     return attempt("mount", "proc", f"{root}/proc", "proc", flags, "hidepid=2,subset=pid")
 
 
-def switch_root(root: str) -> None:
-    """Make the new root the root, drop the old one and everything on it, and make the root itself read-only."""
+def enter_root(root: str) -> None:
+    """Make the new root the root. The old one lies on top of it (pivot_root(2)), out of the way of every path, and is
+    reached through a descriptor of it, such as `open_root` gave before."""
     os.chdir(root)
     syscall("pivot_root", ".", ".", step="pivot_root", mechanism="pivot_root")
+    os.chdir("/")
+
+
+def open_root() -> int:
+    """A descriptor of the root that is in force now."""
+    return fds.raised(os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+
+
+def drop_old_root(old: int) -> None:
+    """Drop the old root and everything on it, and make the new one itself read-only."""
+    os.fchdir(old)
     syscall("umount2", ".", MNT_DETACH, step="detach the old root", mechanism="pivot_root")
     os.chdir("/")
+    os.close(old)
     set_attributes(AT_FDCWD, ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV, "/", 0)

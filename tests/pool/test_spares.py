@@ -1,0 +1,90 @@
+"""What a zygote begins ahead: the next session's cell, and nothing that outlives anybody."""
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import psutil
+import pytest
+
+from toolcell import Profile, Supervisor, base_tools
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def supervisor() -> AsyncIterator[Supervisor]:
+    async with Supervisor(tools=base_tools()) as supervisor:
+        yield supervisor
+
+
+async def called(supervisor: Supervisor, workspace: Path, profile: Profile | None = None) -> int:
+    """The pid of the cell that served the first call of a new session."""
+    (workspace / "note.txt").write_text("a line")
+    session = await supervisor.open_session("main", workspace=workspace, profile=profile)
+    result = await session.call("read", {"path": "note.txt"})
+    assert "a line" in str(result.unwrap())
+    return max(cell.pid for cell in supervisor.pool.cells.values() if cell.spec.key.session_id == session.id)
+
+
+def children(supervisor: Supervisor) -> set[int]:
+    return {child.pid for zygote in supervisor.pool._zygotes for child in psutil.Process(zygote.pid).children()}
+
+
+async def spare_of(supervisor: Supervisor) -> int:
+    """The pid of the one that is begun."""
+    with anyio.fail_after(5):
+        while True:
+            cells = {cell.pid for cell in supervisor.pool.cells.values()}
+            begun = children(supervisor) - cells
+            if begun:
+                (pid,) = begun
+                return pid
+            await anyio.sleep(0.01)
+
+
+async def test_the_next_session_gets_the_cell_that_was_begun_ahead(supervisor: Supervisor, tmp_path: Path) -> None:
+    await called(supervisor, tmp_path)
+    spare = await spare_of(supervisor)
+    assert await called(supervisor, tmp_path) == spare
+    assert await spare_of(supervisor) != spare
+
+
+async def test_a_session_of_another_kind_gets_a_cell_of_its_own(supervisor: Supervisor, tmp_path: Path) -> None:
+    await called(supervisor, tmp_path)
+    spare = await spare_of(supervisor)
+    other = Profile.for_kind("main").replace(proc=False)
+    assert await called(supervisor, tmp_path, other) != spare
+    with anyio.fail_after(5):
+        while spare in children(supervisor):
+            await anyio.sleep(0.01)
+    assert await called(supervisor, tmp_path, other) != spare, "the one that did not fit has made room"
+
+
+async def test_a_spare_that_dies_is_reaped_and_missed_by_nobody(supervisor: Supervisor, tmp_path: Path) -> None:
+    await called(supervisor, tmp_path)
+    spare = await spare_of(supervisor)
+    os.kill(spare, signal.SIGKILL)
+    with anyio.fail_after(5):
+        while psutil.pid_exists(spare):
+            await anyio.sleep(0.01)
+    assert await called(supervisor, tmp_path) != spare
+
+
+async def test_a_spare_dies_with_its_zygote(supervisor: Supervisor, tmp_path: Path) -> None:
+    await called(supervisor, tmp_path)
+    spare = await spare_of(supervisor)
+    os.kill(supervisor.pool._zygotes[0].pid, signal.SIGKILL)
+    with anyio.fail_after(5):
+        while psutil.pid_exists(spare):
+            await anyio.sleep(0.01)
+    await called(supervisor, tmp_path)
+
+
+async def test_a_spare_is_gone_when_the_supervisor_is_left(tmp_path: Path) -> None:
+    async with Supervisor(tools=base_tools()) as supervisor:
+        await called(supervisor, tmp_path)
+        spare = await spare_of(supervisor)
+    assert not psutil.pid_exists(spare)
