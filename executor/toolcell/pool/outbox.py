@@ -3,6 +3,8 @@
 import os
 from collections.abc import Callable, Sequence
 
+from toolcell.wire.frames import Buffer
+
 IOV_MAX = 64
 
 
@@ -19,7 +21,7 @@ class Outbox:
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    def write(self, buffers: Sequence[bytes]) -> None:
+    def write(self, buffers: Sequence[Buffer]) -> None:
         """Send the buffers, in order, after what waits already."""
         if self._waiting:
             self._waiting += map(memoryview, buffers)
@@ -41,7 +43,7 @@ class Outbox:
             self._waiting = []
             self._want(False)
 
-    def _send(self, buffers: Sequence[bytes | memoryview]) -> list[memoryview]:
+    def _send(self, buffers: Sequence[Buffer]) -> list[memoryview]:
         rest = list(buffers)
         while rest:
             try:

@@ -5,6 +5,7 @@ the control socket between the supervisor and the cell's init, which no call pro
 """
 
 from collections.abc import Mapping
+from itertools import product
 from typing import Final, NamedTuple
 
 from .frames import Field, Violation
@@ -175,6 +176,10 @@ SHAPES: Final[Mapping[int, _Shape]] = {
     49: (Recycle, (_int,)),
 }
 KIND_OF: Final[Mapping[type[Message], int]] = {shape[0]: kind for kind, shape in SHAPES.items()}
+_TYPES: Final[Mapping[type[Message], frozenset[tuple[type, ...]]]] = {
+    cls: frozenset(product(_int, *types)) for cls, types in SHAPES.values()
+}
+"""What the fields of a frame may be, the kind among them: all combinations, to look one up."""
 
 
 def to_fields(message: Message) -> tuple[object, ...]:
@@ -189,9 +194,14 @@ def from_fields(fields: list[Field]) -> Message | Violation:
     if shape is None:
         return Violation("unknown message", f"kind {kind}" if type(kind) is int else f"a {type(kind).__name__} as kind")
     cls, types = shape
+    if tuple(map(type, fields)) in _TYPES[cls]:
+        return cls._make(fields[1:])
+    return _malformed(cls, types, fields)
+
+
+def _malformed(cls: type[Message], types: tuple[_Types, ...], fields: list[Field]) -> Violation:
     if len(fields) != len(types) + 1:
         return Violation("malformed message", f"{cls.__name__} has {len(types)} fields, not {len(fields) - 1}")
-    for value, allowed, name in zip(fields[1:], types, cls._fields, strict=True):
-        if type(value) not in allowed:
-            return Violation("malformed message", f"{cls.__name__}.{name} is of type {type(value).__name__}")
-    return cls._make(fields[1:])
+    named = zip(fields[1:], types, cls._fields, strict=True)
+    wrong, name = next((value, name) for value, allowed, name in named if type(value) not in allowed)
+    return Violation("malformed message", f"{cls.__name__}.{name} is of type {type(wrong).__name__}")
