@@ -11,7 +11,7 @@ import pytest
 
 from toolcell import tool
 from toolcell.dispatch.validate import Validator
-from toolcell.wire.frames import FrameDecoder, Violation, WireLimits, encode
+from toolcell.wire.frames import FrameDecoder, Violation, WireLimits, decode_trusted, encode
 from toolcell.wire.messages import Call, from_fields, to_fields
 
 from .conftest import Publish
@@ -66,12 +66,13 @@ async def codec(rounds: int, workspace: Path) -> Figure:
 def ours(schema: dict[str, Any]) -> Callable[[], object]:
     """What the supervisor does with arguments before they leave, and the cell when they come."""
     validator, limits = Validator("submit", schema), WireLimits()
-    decoder = FrameDecoder(limits)
+    decoder = FrameDecoder(limits, decode_trusted)
 
     def go() -> None:
         arguments = validator.check(ARGUMENTS)
         assert isinstance(arguments, dict)
-        (frame,) = decoder.feed(b"".join(encode(to_fields(CALL._replace(arguments=arguments)), limits)))
+        call = Call(CALL.seq, CALL.call_id, CALL.tool, arguments, CALL.context)
+        (frame,) = decoder.feed(b"".join(encode(to_fields(call), limits)))
         assert not isinstance(frame, Violation)
         assert from_fields(frame) == CALL
 

@@ -100,7 +100,7 @@ def test_what_was_encoded_comes_back() -> None:
 def test_a_large_frame_is_two_buffers_so_that_its_body_is_not_copied() -> None:
     header, body = encode([1, "x" * 100_000], LIMITS)
     assert header == HEADER.pack(len(body))
-    assert FrameDecoder(LIMITS).feed(header + body) == [[1, "x" * 100_000]]
+    assert FrameDecoder(LIMITS).feed(bytes(header) + body) == [[1, "x" * 100_000]]
 
 
 def test_a_frame_may_come_in_two_reads_cut_at_any_byte() -> None:

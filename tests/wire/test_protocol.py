@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from toolcell.wire.frames import HEADER, TooLarge, Unpackable, Violation, WireLimits, encode
+from toolcell.wire.frames import HEADER, Buffer, TooLarge, Unpackable, Violation, WireLimits, encode
 from toolcell.wire.messages import (
     REASONS,
     VERSION,
@@ -196,7 +196,7 @@ class LinkPair:
                 assert not self.supervisor.partial
             assert self.supervisor.broken is None
 
-    def carry(self, buffers: list[bytes], receive: Receive) -> list[Event]:
+    def carry(self, buffers: list[Buffer], receive: Receive) -> list[Event]:
         data = b"".join(buffers)
         if self.single_bytes:
             return [event for at in range(len(data)) for event in receive(data[at : at + 1])]

@@ -1,7 +1,7 @@
 """What a tool returns, turned into plain JSON data that msgpack can carry. Runs inside the cell."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from json import JSONEncoder
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,7 +13,7 @@ from .lazy import Answer
 if TYPE_CHECKING:
     from .result import ToolResult
 
-__all__ = ["MAX_CONTAINERS", "MAX_DEPTH", "MAX_ELEMENTS", "encode_json", "encode_return"]
+__all__ = ["MAX_CONTAINERS", "MAX_DEPTH", "MAX_ELEMENTS", "encode_counted", "encode_json", "encode_return"]
 
 MAX_DEPTH = 64
 MAX_ITEMS = 10_000  # artifacts, or blocks of content: the supervisor looks at each one, on its event loop
@@ -49,10 +49,17 @@ def encode_return(value: object, recorded: Sequence[Artifact] = ()) -> dict[str,
 
 def encode_json(value: object, max_elements: int = MAX_ELEMENTS) -> Any:
     """`value` as plain JSON data: dicts with str keys, lists, str, 64-bit int, float, bool, None; or Unencodable."""
+    return encode_counted(value, max_elements)[0]
+
+
+def encode_counted(value: object, max_elements: int = MAX_ELEMENTS) -> tuple[Any, int, int]:
+    """The same, with the number of values in it, itself included, and of characters in its texts and keys."""
+    room = _Room(max_elements)
     try:
-        return _walk(value, MAX_DEPTH, [max_elements, MAX_CONTAINERS, max_elements])
+        plain = _walk(value, MAX_DEPTH, room)
     except _Offender as offender:
         raise Unencodable(f"{_json_path(offender.trail)}: {offender.complaint}") from offender.__cause__
+    return plain, 1 + max_elements - room.elements, room.chars
 
 
 def _encode_result(result: "ToolResult", recorded: Sequence[Artifact]) -> dict[str, Any]:
@@ -102,22 +109,40 @@ class _Offender(Exception):
         self.trail: list[str | int] = []
 
 
-def _walk(value: object, room: int, budget: list[int]) -> Any:
-    kind = type(value)
+class _Room:
+    """The elements and containers that may still come, and the characters that have come."""
+
+    __slots__ = ("chars", "containers", "elements", "most")
+
+    def __init__(self, elements: int) -> None:
+        self.most = self.elements = elements
+        self.containers = MAX_CONTAINERS
+        self.chars = 0
+
+    def complaint(self) -> str:
+        """What is wrong with a container for which there was no room."""
+        if self.elements < 0:
+            return f"more than {self.most:,} elements in all; send fewer, or write them to a file"
+        if self.containers < 0:
+            return f"more than {MAX_CONTAINERS:,} lists and objects in all; send fewer, or write them to a file"
+        return f"nested more than {MAX_DEPTH} deep, or inside itself; send a flatter value"
+
+
+def _walk(value: Any, depth: int, room: _Room) -> Any:
+    kind = _type_of(value)
+    if kind is dict:
+        return _walk_dict(value, depth, room)
+    if kind is list or kind is tuple:
+        return _walk_list(value, depth, room)
     if kind is str:
-        if cast("str", value).isascii():
-            return value
-        return _valid_text(cast("str", value))
-    if kind is bool or kind is float or value is None:
+        room.chars += len(value)
+        return value if value.isascii() else _valid_text(value)
+    if kind in _AS_IS:
         return value
     if kind is int:
-        if _INT_MIN <= cast("int", value) <= _INT_MAX:
+        if _INT_MIN <= value <= _INT_MAX:
             return value
         raise _Offender("an integer of more than 64 bits cannot be sent; send it as a string")
-    if kind is dict:
-        return _walk_dict(cast("dict[object, object]", value), room, budget)
-    if kind is list or kind is tuple:
-        return _walk_list(cast("list[object]", value), room, budget)
     try:
         plain = converted(value)
     except MemoryError:
@@ -127,68 +152,97 @@ def _walk(value: object, room: int, budget: list[int]) -> Any:
     except Exception as failure:  # the serialiser of a user's type may raise anything
         raise _Offender(f"a {kind.__qualname__} could not be turned into JSON data: {failure}") from failure
     # Only one conversion in a row costs no room; endless ones (a Mapping of itself) end where nested containers do.
-    return _walk(plain, room if type(plain) in _PLAIN else _enter(room, 0, budget), budget)
+    if type(plain) not in _PLAIN:
+        room.containers -= 1
+        depth -= 1
+        if depth < 0 or room.containers < 0:
+            raise _Offender(room.complaint())
+    return _walk(plain, depth, room)
 
 
+_type_of: Callable[[object], type[object]] = type  # what type() says of an Any is unknown to type checkers
 _AS_IS = frozenset({bool, float, type(None)})
 _PLAIN = frozenset({str, int, float, bool, type(None), list, dict})
+_FEW = 10  # up to this, a loop is as fast as asking for all elements at once
 
 
-def _walk_list(items: "list[object] | tuple[object, ...]", room: int, budget: list[int]) -> list[Any]:
-    room = _enter(room, len(items), budget)
+def _walk_list(items: "list[Any] | tuple[Any, ...]", depth: int, room: _Room) -> list[Any]:
+    count = len(items)
+    room.elements -= count
+    room.containers -= 1
+    if not depth or room.elements < 0 or room.containers < 0:
+        raise _Offender(room.complaint())
+    if count > _FEW and _all_plain(items, count, room):
+        return [*items]
     out: list[Any] = []
     try:
         for item in items:
-            kind = type(item)
-            if kind in _AS_IS or (kind is int and _INT_MIN <= cast("int", item) <= _INT_MAX):
+            kind = _type_of(item)
+            if kind is str and item.isascii():
+                room.chars += len(item)
+                out.append(item)
+            elif kind in _AS_IS or (kind is int and _INT_MIN <= item <= _INT_MAX):
                 out.append(item)
             elif kind is dict:
-                out.append(_walk_dict(cast("dict[object, object]", item), room, budget))
+                out.append(_walk_dict(item, depth - 1, room))
             else:
-                out.append(_walk(item, room, budget))
+                out.append(_walk(item, depth - 1, room))
     except _Offender as offender:
         offender.trail.append(len(out))
         raise
     return out
 
 
-def _walk_dict(items: dict[object, object], room: int, budget: list[int]) -> dict[str, Any]:
-    room = _enter(room, len(items), budget)
+def _walk_dict(items: dict[Any, Any], depth: int, room: _Room) -> dict[str, Any]:
+    count = len(items)
+    room.elements -= count
+    room.containers -= 1
+    if not depth or room.elements < 0 or room.containers < 0:
+        raise _Offender(room.complaint())
+    if count > _FEW and _all_plain(items.values(), count, room) and _all_plain(items, count, room, str):
+        return items.copy()
     out: dict[str, Any] = {}
-    key: object = None
+    key: Any = None
+    chars = 0
     try:
         for key, item in items.items():
             if type(key) is not str:
                 raise _Offender(f"a key of this object is {_a(key)}, and JSON keys are strings; convert it with str()")
-            if not key.isascii():
-                _valid_text(key)
-            kind = type(item)
-            if kind in _AS_IS or (kind is int and _INT_MIN <= cast("int", item) <= _INT_MAX):
+            chars += len(key) if key.isascii() else len(_valid_text(key))
+            kind = _type_of(item)
+            if kind is str and item.isascii():
+                chars += len(item)
+                out[key] = item
+            elif kind in _AS_IS or (kind is int and _INT_MIN <= item <= _INT_MAX):
                 out[key] = item
             elif kind is list:
-                out[key] = _walk_list(cast("list[object]", item), room, budget)
+                out[key] = _walk_list(item, depth - 1, room)
             else:
-                out[key] = _walk(item, room, budget)
+                out[key] = _walk(item, depth - 1, room)
     except _Offender as offender:
         if type(key) is str:
             offender.trail.append(key)
         raise
+    room.chars += chars
     return out
 
 
-def _enter(room: int, count: int, budget: list[int]) -> int:
-    """Go into a container of `count` elements: the room that is left below it. `budget`: the elements and containers
-    that may still come, and the elements that might in the beginning.
+def _all_plain(values: Collection[Any], count: int, room: _Room, kind: type[object] | None = None) -> bool:
+    """Whether all `count` values are of one plain type (of `kind`, if it is given) and can cross as they are.
+
+    A few steps of C for all of them; where the answer is no, a loop finds out why, if there is a reason.
     """
-    if room == 0:
-        raise _Offender(f"nested more than {MAX_DEPTH} deep, or inside itself; send a flatter value")
-    budget[0] -= count
-    budget[1] -= 1
-    if budget[0] < 0:
-        raise _Offender(f"more than {budget[2]:,} elements in all; send fewer, or write them to a file")
-    if budget[1] < 0:
-        raise _Offender(f"more than {MAX_CONTAINERS:,} lists and objects in all; send fewer, or write them to a file")
-    return room - 1
+    kinds = [*map(type, values)]
+    kind = kind or kinds[0]
+    if kinds.count(kind) != count:
+        return False
+    if kind is str:
+        text = "".join(values)
+        room.chars += len(text)  # twice, where the loop comes after it: this is a bound
+        return text.isascii()
+    if kind is int:
+        return max(map(int.bit_length, values)) < 64
+    return kind in _AS_IS
 
 
 def _valid_text(text: str) -> str:

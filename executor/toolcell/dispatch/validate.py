@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any, Protocol, cast
 
 from toolcell.errors import UsageError
-from toolcell_tools.cost import BUDGET, Cost, SelfReference, is_cheap, is_linear, size_of
-from toolcell_tools.encode import encode_json
+from toolcell_tools.cost import BUDGET, CHARS, Cost, SelfReference, is_cheap, is_linear, size_of
+from toolcell_tools.encode import encode_counted
 from toolcell_tools.errors import ValidationError
 from toolcell_tools.failures import Unencodable
 from toolcell_tools.foreign import compiled
@@ -54,7 +54,7 @@ class Validator:
     def check(self, arguments: object) -> dict[str, Any] | ValidationError:
         """The arguments as plain JSON data, or what is wrong with them, by field. None and "" are no arguments."""
         try:
-            plain: object = encode_json(arguments, MAX_VALUES)
+            plain, values, chars = encode_counted(arguments, MAX_VALUES)
         except Unencodable as error:
             return self._error([Problem.of((), "data", str(error))])
         if plain is None or plain == "":
@@ -62,7 +62,7 @@ class Validator:
         if not isinstance(plain, dict):
             return self._error([Problem.of((), "type", f"The arguments must be an object, not {_kind(plain)}.")])
         instance = cast("dict[str, Any]", plain)
-        found = self.problems(instance) if self._asserts else None
+        found = self.problems(instance, values + chars // CHARS) if self._asserts else None
         return self._error(found) if found else instance
 
     def check_output(self, value: object) -> str | None:
@@ -70,8 +70,13 @@ class Validator:
         found = self.problems(value) if self._asserts else None
         return explained(found)[:MAX_MESSAGE_CHARS] if found else None
 
-    def problems(self, value: object) -> list[Problem] | None:
-        """Everything that is wrong with plain JSON data, or what of it can be told in a moment; None if nothing is."""
+    def problems(self, value: object, at_most: int | None = None) -> list[Problem] | None:
+        """Everything that is wrong with plain JSON data, or what of it can be told in a moment; None if nothing is.
+
+        `at_most` is a bound on its size that is known already, and may be far from it.
+        """
+        if at_most is not None and self._cost.per_value * at_most <= self._budget and self._compiled.is_valid(value):
+            return None
         size = size_of(value)
         steps = self._cost.of(value, size, self._budget)
         if steps > self._budget:

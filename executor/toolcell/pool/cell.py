@@ -21,7 +21,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import Protocol, cast
 
-from toolcell.wire.frames import Field, Violation, WireLimits
+from toolcell.wire.frames import Buffer, Field, Violation, WireLimits
 from toolcell.wire.messages import (
     Call,
     Cancel,
@@ -286,7 +286,7 @@ class Cell:
         self._sent = self._received = 0
         self._write(buffers)
 
-    def _write(self, buffers: list[bytes]) -> None:
+    def _write(self, buffers: Sequence[Buffer]) -> None:
         self._sent += sum(map(len, buffers))
         self._to_call.write(buffers)
 

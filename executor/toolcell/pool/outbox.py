@@ -3,6 +3,8 @@
 import os
 from collections.abc import Callable, Sequence
 
+from toolcell.wire.frames import Buffer
+
 IOV_MAX = 64
 
 
@@ -19,7 +21,7 @@ class Outbox:
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    def write(self, buffers: Sequence[bytes]) -> None:
+    def write(self, buffers: Sequence[Buffer]) -> None:
         """Send the buffers, in order, after what waits already."""
         if self._waiting:
             self._waiting += map(memoryview, buffers)
@@ -41,8 +43,8 @@ class Outbox:
             self._waiting = []
             self._want(False)
 
-    def _send(self, buffers: Sequence[bytes | memoryview]) -> list[memoryview]:
-        rest: list[bytes | memoryview] = list(buffers)
+    def _send(self, buffers: Sequence[Buffer]) -> list[memoryview]:
+        rest: list[Buffer] = list(buffers)
         while rest:
             try:
                 written = os.writev(self._fd, rest[:IOV_MAX]) if len(rest) > 1 else os.write(self._fd, rest[0])

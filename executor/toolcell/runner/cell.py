@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass, replace
 from typing import NoReturn, cast
 
-from toolcell.wire.frames import Field, FrameDecoder, Violation, WireLimits, encode
+from toolcell.wire.frames import Field, FrameDecoder, Violation, WireLimits, decode_trusted, encode
 from toolcell.wire.messages import VERSION, Exited, Failed, Hello, Load, Message, Ready, Recycle, from_fields, to_fields
 from toolcell.wire.protocol import CONTROL_LIMITS
 from toolcell_sandbox.enter import Entered
@@ -49,7 +49,7 @@ class Control:
     """The control socket, blocking."""
 
     def __init__(self) -> None:
-        self._decoder = FrameDecoder(CONTROL_LIMITS)
+        self._decoder = FrameDecoder(CONTROL_LIMITS, decode_trusted)
         self._waiting: list[Message] = []
 
     def send(self, message: Message) -> None:

@@ -6,6 +6,8 @@ import stat
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from toolcell.wire.frames import Buffer
+
 CONTROL: Final = 3
 """A stream socket between the init and the supervisor. Closed in every call process before tool code runs."""
 FRAMES_IN: Final = 4
@@ -44,7 +46,7 @@ def restore(fd: int, state: State) -> None:
         fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, state.pipe_bytes)
 
 
-def write_all(fd: int, buffers: Iterable[bytes]) -> None:
+def write_all(fd: int, buffers: Iterable[Buffer]) -> None:
     """Write the buffers, in order, to a blocking descriptor."""
     for buffer in buffers:
         written = os.write(fd, buffer)

@@ -6,7 +6,7 @@ fails is a `Violation`, a value; decoding never raises into the caller.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self, cast
 
@@ -18,10 +18,9 @@ HEADER = struct.Struct(">I")
 _HEADER_BYTES = HEADER.size
 _FIRST = 0x90  # msgpack fixarray: what every message of ours starts with
 _AROUND_BYTES = 320 * 1024  # a display (64,000 characters) and the envelope; requests, which hold 256 KiB of text
-_SPLIT_ABOVE = 64 * 1024  # above this, header and body travel as two buffers (writev) instead of being joined by a copy
-# A reused Packer keeps its buffer (256 KiB, msgpack _packer.pyx) instead of allocating one for each frame.
-_pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
+_LARGE = 64 * 1024  # above this, header and body travel as two buffers (writev) instead of being joined by a copy
 
+Buffer = bytes | memoryview
 Field = None | bool | int | float | str | bytes | list["Field"] | dict[str, "Field"]
 
 
@@ -67,23 +66,48 @@ class TooLarge(Unpackable):
     """The message is larger than a frame may be."""
 
 
-def encode(fields: Sequence[object], limits: WireLimits) -> list[bytes]:
+# Packers to use again, for each new one allocates 256 KiB (msgpack _packer.pyx). One is in use by one thread at a time.
+_packers: list[msgpack.Packer] = []
+
+
+def _pack(value: object) -> tuple[msgpack.Packer, memoryview]:
+    """The encoded value, in a packer's own buffer: nothing is copied."""
+    packer = _packers.pop() if _packers else msgpack.Packer(autoreset=False)
+    packer.pack(value)
+    return packer, packer.getbuffer()
+
+
+def _put_back(packer: msgpack.Packer, body: memoryview) -> None:
+    body.release()
+    packer.reset()
+    _packers.append(packer)
+
+
+def encode(fields: Sequence[object], limits: WireLimits) -> list[Buffer]:
     """Return the buffers of one frame, to be written in order."""
     try:
-        body = _pack(fields)
+        packer, body = _pack(fields)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise Unpackable(f"the message cannot be encoded: {error}") from error
-    if len(body) > limits.frame_bytes:
-        raise TooLarge(f"the message has {len(body):,} bytes; a frame holds at most {limits.frame_bytes:,}")
-    if more_elements_than(limits.elements, body):  # else the other side would take it for an attack
+    size = len(body)
+    if size > limits.frame_bytes:
+        raise TooLarge(f"the message has {size:,} bytes; a frame holds at most {limits.frame_bytes:,}")
+    if size > limits.elements and more_elements_than(limits.elements, body):  # it would be taken for an attack
         raise TooLarge(f"the message has too many elements; a frame holds at most {limits.elements:,}")
-    header = HEADER.pack(len(body))
-    return [header, body] if len(body) > _SPLIT_ABOVE else [header + body]
+    if size > _LARGE:
+        return [HEADER.pack(size), body]  # the packer, which has grown, goes with its buffer
+    frame = HEADER.pack(size) + body
+    _put_back(packer, body)
+    return [frame]
 
 
 def encoded_bytes(value: object) -> int:
     """How many bytes a frame takes that holds this value and nothing else."""
-    return _HEADER_BYTES + len(_pack((value,)))
+    packer, body = _pack((value,))
+    size = _HEADER_BYTES + len(body)
+    if size <= _LARGE:
+        _put_back(packer, body)
+    return size
 
 
 class _Broken(Exception):
@@ -167,7 +191,7 @@ def decode(body: bytes | memoryview, limits: WireLimits) -> list[Field] | Violat
     except (ValueError, TypeError, msgpack.exceptions.UnpackException, RecursionError) as error:
         return Violation("undecodable frame", str(error)[:200] or type(error).__name__)
     if not isinstance(value, list):
-        return Violation("undecodable frame", "the body is not an array")
+        return _not_an_array()
     fields = cast("list[Field]", value)
     # A frame of no more containers than `depth` cannot nest deeper than that: most need no walk.
     if census.containers > limits.depth and _deeper_than(fields, limits.depth):
@@ -175,13 +199,30 @@ def decode(body: bytes | memoryview, limits: WireLimits) -> list[Field] | Violat
     return fields
 
 
+def decode_trusted(body: bytes | memoryview, limits: WireLimits) -> list[Field] | Violation:
+    """The same for a body that the supervisor wrote, which has checked what is in it."""
+    try:
+        value = msgpack.unpackb(body)
+    except (ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
+        return Violation("undecodable frame", str(error)[:200] or type(error).__name__)
+    return cast("list[Field]", value) if isinstance(value, list) else _not_an_array()
+
+
+def _not_an_array() -> Violation:
+    return Violation("undecodable frame", "the body is not an array")
+
+
+Decode = Callable[[bytes | memoryview, WireLimits], list[Field] | Violation]
+
+
 class FrameDecoder:
     """Cuts a byte stream into frames. After the first violation it stays broken and reads no further."""
 
-    __slots__ = ("_buffer", "_limits", "broken", "sizes")
+    __slots__ = ("_buffer", "_decode", "_limits", "broken", "sizes")
 
-    def __init__(self, limits: WireLimits) -> None:
+    def __init__(self, limits: WireLimits, decode: Decode = decode) -> None:
         self._limits = limits
+        self._decode = decode
         self._buffer = bytearray()
         self.broken: Violation | None = None
         self.sizes: list[int] = []  # the bytes of each frame that the last `feed` returned
@@ -200,13 +241,16 @@ class FrameDecoder:
 
     def feed(self, data: bytes) -> list[list[Field] | Violation]:
         """Take bytes as they came; return the frames that are complete now, in order."""
-        self.sizes = []
         if self.broken is not None:
+            self.sizes = []
             return []
+        if not self._buffer and len(data) > _HEADER_BYTES:  # the usual case: one read holds one frame
+            (length,) = HEADER.unpack_from(data)
+            if len(data) == _HEADER_BYTES + length and self._refuse(length, data[_HEADER_BYTES]) is None:
+                self.sizes = [len(data)]
+                return [self._decoded(data[_HEADER_BYTES:] if length <= _LARGE else memoryview(data)[_HEADER_BYTES:])]
+        self.sizes = []
         frames: list[list[Field] | Violation] = []
-        if not self._buffer and self._whole(data):  # the usual case: one read holds one frame, nothing is copied
-            self._take(decode(memoryview(data)[_HEADER_BYTES:], self._limits), len(data), frames)
-            return frames
         buffer = self._buffer
         buffer += data
         start = 0
@@ -215,13 +259,16 @@ class FrameDecoder:
             first = buffer[start + _HEADER_BYTES] if len(buffer) > start + _HEADER_BYTES else _FIRST
             problem = self._refuse(length, first)
             if problem is not None:
-                self._take(problem, _HEADER_BYTES, frames)
+                self.broken = problem
+                self.sizes.append(_HEADER_BYTES)
+                frames.append(problem)
                 break
             end = start + _HEADER_BYTES + length
             if len(buffer) < end:
                 break
             with memoryview(buffer) as view, view[start + _HEADER_BYTES : end] as body:
-                self._take(decode(body, self._limits), end - start, frames)
+                frames.append(self._decoded(body))
+            self.sizes.append(end - start)
             start = end
             if self.broken is not None:
                 break
@@ -231,11 +278,11 @@ class FrameDecoder:
             del buffer[:start]
         return frames
 
-    def _whole(self, data: bytes) -> bool:
-        if len(data) <= _HEADER_BYTES:
-            return False
-        (length,) = HEADER.unpack_from(data)
-        return len(data) == _HEADER_BYTES + length and self._refuse(length, data[_HEADER_BYTES]) is None
+    def _decoded(self, body: bytes | memoryview) -> list[Field] | Violation:
+        frame = self._decode(body, self._limits)
+        if type(frame) is Violation:
+            self.broken = frame
+        return frame
 
     def _refuse(self, length: int, first: int) -> Violation | None:
         if not 0 < length <= self._limits.frame_bytes:
@@ -243,9 +290,3 @@ class FrameDecoder:
         if first & 0xF0 != _FIRST:
             return Violation("undecodable frame", f"the body starts with 0x{first:02x}, not with an array")
         return None
-
-    def _take(self, frame: list[Field] | Violation, size: int, frames: list[list[Field] | Violation]) -> None:
-        if isinstance(frame, Violation):
-            self.broken = frame
-        self.sizes.append(size)
-        frames.append(frame)

@@ -17,7 +17,17 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from .frames import Field, FrameDecoder, TooLarge, Violation, WireLimits, encode, encoded_bytes
+from .frames import (
+    Buffer,
+    Field,
+    FrameDecoder,
+    TooLarge,
+    Violation,
+    WireLimits,
+    decode_trusted,
+    encode,
+    encoded_bytes,
+)
 from .messages import (
     REASONS,
     VERSION,
@@ -118,7 +128,7 @@ class SupervisorLink:
         """The number that the next call must carry."""
         return self.seq + 1
 
-    def send(self, message: Call | Reply | Cancel) -> list[bytes]:
+    def send(self, message: Call | Reply | Cancel) -> list[Buffer]:
         """Return the buffers that carry `message`, or raise LocalProtocolError where it has no place."""
         following = _TO_CELL[self.state].get(type(message))
         if following is None:
@@ -251,14 +261,14 @@ class CellLink:
 
     def __init__(self, limits: WireLimits) -> None:
         self._limits = limits
-        self._decoder = FrameDecoder(limits)
+        self._decoder = FrameDecoder(limits, decode_trusted)
         self.state = State.IDLE
         self.seq = 0
 
     def __repr__(self) -> str:
         return f"<CellLink {self.state.value} · call {self.seq}>"
 
-    def send(self, message: Result | Error | Progress | Log | Request) -> list[bytes]:
+    def send(self, message: Result | Error | Progress | Log | Request) -> list[Buffer]:
         """Return the buffers that carry `message`. Raises Unpackable for what msgpack cannot carry or is too large."""
         following = _FROM_CELL[self.state].get(type(message))
         if following is None:
@@ -296,7 +306,7 @@ class ControlLink:
         self._decoder = FrameDecoder(limits)
         self._greeted = False
 
-    def send(self, message: Load | Recycle) -> list[bytes]:
+    def send(self, message: Load | Recycle) -> list[Buffer]:
         return encode(to_fields(message), self._limits)
 
     def receive(self, data: bytes) -> list[Event]:
