@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.ordinary import AS_USER, USER
 
 from toolcell_sandbox.profile import python_paths
 
-from .conftest import HERE, SOURCE, USER
+from .conftest import SOURCE
 
 MAKER = """
 import errno, json, os, socket, sys, time
@@ -57,7 +58,7 @@ def run(request: pytest.FixtureRequest, private_dir: Path) -> Iterator[Callable[
         if request.param == "rootless" and os.geteuid() == 0:
             os.chown(place, USER, USER)
             paths = [*python_paths(), SOURCE, str(HERE), str(private_dir)]
-            command = [sys.executable, "-I", str(HERE / "as_user.py"), str(USER), *paths, "--", *command]
+            command = [sys.executable, "-I", str(AS_USER), str(USER), *paths, "--", *command]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     def run_script(code: str, inside: str = "") -> Any:
