@@ -57,7 +57,7 @@ def run(request: pytest.FixtureRequest, private_dir: Path) -> Iterator[Callable[
         command = [sys.executable, "-I", str(script), str(place), SOURCE]
         if request.param == "rootless" and os.geteuid() == 0:
             os.chown(place, USER, USER)
-            paths = [*python_paths(), SOURCE, str(HERE), str(private_dir)]
+            paths = [*python_paths(), SOURCE, str(private_dir)]
             command = [sys.executable, "-I", str(AS_USER), str(USER), *paths, "--", *command]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
