@@ -30,7 +30,7 @@ from toolcell_sandbox.view import Bound
 from . import cell, descendants, fds, serve
 from .rehearsal import rehearse
 
-SPARE_AFTER_MS = 20  # without a request, while the cell that was made last is at its own start
+SPARE_AFTER_MS = 10  # without a request: the cell that was made last is nearly through its own start
 REQUEST_BYTES = 256 * 1024  # a request is one SEQPACKET message; profiles are a few KiB
 
 
