@@ -13,7 +13,7 @@ import os
 import pickle
 import select
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -42,7 +42,9 @@ _MAX_BYTES = 128 * 1024  # below what a socket takes at once (net.core.wmem_defa
 class Spare:
     """One such process: a child of the caller, which reaps it. `take` makes it a cell, `end` ends it.
 
-    It dies with its maker, and ends when this object is gone.
+    It dies with its maker, and ends when this object is gone. While it waits it holds a copy of all that is mounted
+    here. `mounts` is a descriptor that has POLLPRI once that has changed (proc_pid_mounts(5)): then it fits no order
+    any more, and holds what may have been unmounted, so it is to be ended.
     """
 
     def __init__(
@@ -50,24 +52,26 @@ class Spare:
         main: Main,
         failed: Failed,
         *,
-        like: Profile,
         identity: Identity,
+        system: Sequence[str],
+        proc: bool,
         report: SandboxReport,
         allow_missing: frozenset[str] = frozenset(),
         rehearse: Callable[[], None] = lambda: None,
     ) -> None:
-        """Begin a cell of which no more is known than that it may be of a profile and an identity like these, for which
-        `is_possible` says yes. `main` and `failed` are as in `spawn`. `rehearse` is run inside before it waits: what
-        `main` is going to do, as far as it can be done without consequences. Raises SandboxError where it cannot be
-        begun.
+        """Begin a cell for a profile with these `system` paths and `proc`, and an identity like this one, for which
+        `is_possible` has said yes. What else a profile says is not to be in the memory of another session's cell.
+
+        `main` and `failed` are as in `spawn`. `rehearse` is run inside before it waits: what `main` is going to do, as
+        far as it can be done without consequences. Raises SandboxError where it cannot be begun.
         """
-        like = like.replace(readable=(), writable=())
+        like = Profile(system=tuple(system), proc=proc)
         common = view.plan(like, identity)
         binds = tuple(bind for bind in common.binds if bind.owner is None)  # a mapped one is mapped for one cell's uid
         base = base_of(like, identity, missing(report, allow_missing))
         self._base = replace(base, binds=binds, links=common.links)
         self._report = report
-        self._mounts = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
+        self.mounts = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ordered = False
 
@@ -136,7 +140,7 @@ class Spare:
 
     def _close(self) -> None:
         self._channel.close()
-        os.close(self._mounts)
+        os.close(self.mounts)
 
     def _fits(self, order: Order) -> bool:
         return (
@@ -149,9 +153,8 @@ class Spare:
         )
 
     def _mounts_have_changed(self) -> bool:
-        """Whether anything was mounted or unmounted here since it copied the mounts (proc_pid_mounts(5))."""
         poll = select.poll()
-        poll.register(self._mounts, select.POLLPRI)
+        poll.register(self.mounts, select.POLLPRI)
         return bool(poll.poll(0))
 
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import anyio
 import psutil
 import pytest
 
-from toolcell import Profile, Supervisor, base_tools
+from toolcell import Profile, Supervisor, base_tools, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -88,3 +89,55 @@ async def test_a_spare_is_gone_when_the_supervisor_is_left(tmp_path: Path) -> No
         await called(supervisor, tmp_path)
         spare = await spare_of(supervisor)
     assert not psutil.pid_exists(spare)
+
+
+@pytest.mark.root
+async def test_a_spare_does_not_hold_what_was_unmounted(supervisor: Supervisor, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(disk)], check=True)
+    try:
+        await called(supervisor, tmp_path)
+        spare = await spare_of(supervisor)
+        assert str(disk) in Path(f"/proc/{spare}/mountinfo").read_text(), "the copy that it has"
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+    with anyio.fail_after(5):
+        while psutil.pid_exists(spare):
+            await anyio.sleep(0.01)
+    assert await called(supervisor, tmp_path) != spare
+
+
+def find(backwards: str) -> int:
+    """How many objects of this process have a text in them. It is told backwards, so as not to find itself."""
+    import gc
+    import sys
+
+    gc.unfreeze()
+    ahead: list[object] = [sys._getframe(), *sys.modules.values(), *gc.get_objects()]
+    seen: set[int] = set()
+    found = 0
+    while ahead:
+        each = ahead.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        if isinstance(each, (str, bytes)):
+            text = each if isinstance(each, str) else each.decode("latin-1")
+            found += backwards in text[::-1]
+        elif each is not ahead and each is not seen:
+            ahead += gc.get_referents(each)
+    return found
+
+
+async def test_nothing_of_an_earlier_session_is_in_a_cell(tmp_path: Path) -> None:
+    """Neither its environment nor its workspace, in a cell that was begun after it."""
+    async with Supervisor(tools=[tool(find), *base_tools()]) as supervisor:
+        profile = Profile.for_kind("main").replace(env={"TOKEN": "sesame-of-the-first"})
+        first = await supervisor.open_session("main", workspace=tmp_path, profile=profile)
+        sought = {"backwards": "sesame-of-the-first"[::-1]}
+        assert (await first.call("find", sought)).unwrap(), "it is in the cell whose it is"
+        spare = await spare_of(supervisor)
+        second = await supervisor.open_session("main", workspace=tmp_path)
+        assert (await second.call("find", sought)).unwrap() == 0
+        assert spare in {cell.pid for cell in supervisor.pool.cells.values()}

@@ -32,8 +32,8 @@ def main(entered):
     os._exit(0)
 def failed(error):
     os.write(5, json.dumps("failed: " + error.step).encode())
-def spare(like=profile):
-    return Spare(main, failed, like=like, identity=identity, report=report)
+def spare():
+    return Spare(main, failed, identity=identity, system=profile.system, proc=True, report=report)
 def make(spare, profile=profile, **options):
     os.dup2(write, 5)
     child = spawn(profile, main, failed, identity=identity, report=report, keep_fds=(5,), spare=spare, **options)

@@ -82,6 +82,7 @@ def main(entered: Entered) -> NoReturn:
     os.environ.clear()
     os.environ.update(options.environ)
     os.chdir(options.cwd)
+    modules = len(sys.modules)
     loaded = loading.load(cast("list[dict[str, object]]", first.tools))
     if loading.started_threads():
         control.send(
@@ -93,7 +94,8 @@ def main(entered: Entered) -> NoReturn:
     serve.prepare_randomness()
     sys.stdout.flush()
     sys.stderr.flush()
-    gc.collect()
+    if len(sys.modules) > modules:  # importing leaves cycles behind; what the zygote had leaves nothing to collect
+        gc.collect()
     gc.freeze()
     Init(control, options, loaded, Scratch(options.scratch, entered.view), entered.children_fd).run()
 

@@ -30,7 +30,7 @@ from toolcell_sandbox.view import Bound
 from . import cell, descendants, fds, serve
 from .rehearsal import rehearse
 
-SPARE_AFTER_MS = 20  # without a request, while the cell that was made last is at its own start
+SPARE_AFTER_MS = 10  # without a request: the cell that was made last is nearly through its own start
 REQUEST_BYTES = 256 * 1024  # a request is one SEQPACKET message; profiles are a few KiB
 
 
@@ -50,9 +50,10 @@ def _tell_failure(error: SandboxError) -> None:
     fds.write_all(fds.CONTROL, encode(to_fields(fields_of_failure(error)), WireLimits()))
 
 
-def _whose(request: dict[str, object]) -> tuple[Profile, Identity]:
-    profile = Profile.from_wire(cast("dict[str, object]", request["profile"]))
-    return profile, Identity(**cast("dict[str, object]", request["identity"]))  # type: ignore[arg-type]
+def _rehearse_request(profile: Profile) -> None:
+    """The fork of a spare left us with pages to be had anew: now, not when a request comes."""
+    wire = msgpack.unpackb(msgpack.packb(profile.to_wire()), strict_map_key=True)
+    Profile.from_wire(cast("dict[str, object]", wire))
 
 
 def _bound(rows: list[list[object]]) -> list[Bound]:
@@ -80,7 +81,7 @@ class Zygote:
         self.report = SandboxReport((), "rootless")
         self.allow_missing: frozenset[str] = frozenset()
         self.spare: Spare | None = None
-        self.like: dict[str, object] | None = None  # the request that the next spare is to be fit for
+        self.like: tuple[Identity, tuple[str, ...], bool] | None = None  # what the next spare is to be fit for
         self.poll = select.poll()
         # Cells inherit 0 to 5 at fixed numbers; park our own 1 and 2 above them.
         self.saved = [os.dup(1), os.dup(2)]
@@ -101,28 +102,26 @@ class Zygote:
                     child = self.on_request()
                     if child is not None:
                         self.poll.register(child, select.POLLIN)
-                elif self.spare is not None and fd == self.spare.child.pidfd:
-                    self.end_spare()
-                else:
+                elif self.spare is not None and fd in (self.spare.child.pidfd, self.spare.mounts):
+                    self.end_spare()  # it has died, or must not hold what was unmounted
+                elif fd in self.cells:
                     self.poll.unregister(fd)
                     os.waitpid(self.cells.pop(fd), 0)
                     os.close(fd)
                     self.kill_orphans()
 
     def make_spare(self) -> None:
-        """Begin the next cell, like the last one, while nobody waits for it."""
-        request, self.like = self.like, None
-        assert request is not None
-        profile, identity = _whose(request)
-        if not Spare.is_possible(profile, identity, self.report):
-            return
+        """Begin the next cell, like the last one, while nobody waits for it. Nothing of a session is here any more."""
+        assert self.like is not None
+        (identity, system, proc), self.like = self.like, None
         self.end_spare()  # it did not fit
         try:
             self.spare = Spare(
                 cell.main,
                 _tell_failure,
-                like=profile,
                 identity=identity,
+                system=system,
+                proc=proc,
                 report=self.report,
                 allow_missing=self.allow_missing,
                 rehearse=lambda: rehearse(self.report),
@@ -130,12 +129,13 @@ class Zygote:
         except SandboxError:
             return  # what is wrong is told by the next cell, which takes the same steps
         self.poll.register(self.spare.child.pidfd, select.POLLIN)
-        msgpack.unpackb(msgpack.packb(request), strict_map_key=True)  # the fork left us pages to be had anew: now,
-        _whose(request)  # not when a request comes (`toolcell_sandbox.spare`)
+        self.poll.register(self.spare.mounts, select.POLLPRI)
+        _rehearse_request(Profile(system=system, proc=proc))
 
     def end_spare(self) -> None:
         if self.spare is not None:
             self.poll.unregister(self.spare.child.pidfd)
+            self.poll.unregister(self.spare.mounts)
             self.spare.end()
             self.spare = None
 
@@ -191,8 +191,10 @@ class Zygote:
     def on_cell(self, request: dict[str, object], received: list[int]) -> int | None:
         """Fork a cell onto the five descriptors that came with the request: control, in, out, stdout, stderr."""
         spare = None if self.preload(request) else self.spare  # which has not loaded it
-        profile, identity = _whose(request)
-        self.like = request
+        profile = Profile.from_wire(cast("dict[str, object]", request["profile"]))
+        identity = Identity(**cast("dict[str, object]", request["identity"]))  # type: ignore[arg-type]
+        if Spare.is_possible(profile, identity, self.report):
+            self.like = identity, profile.system, profile.proc
         for source, target in zip(received, (fds.CONTROL, fds.FRAMES_IN, fds.FRAMES_OUT, 1, 2), strict=True):
             os.dup2(source, target, inheritable=target in (1, 2))  # a program that a tool starts has the two streams
         try:
@@ -217,6 +219,7 @@ class Zygote:
             for fd in (fds.CONTROL, fds.FRAMES_IN, fds.FRAMES_OUT):
                 os.dup2(0, fd)
         if spare is not None and child is spare.child:
+            self.poll.unregister(spare.mounts)
             self.spare = None
         self.cells[child.pidfd] = child.pid
         given = [child.pidfd] if child.listener < 0 else [child.pidfd, child.listener]
