@@ -577,13 +577,14 @@ class _Listener:
     def _record(self, kind: str, run: Run, data: dict[str, Any]) -> None:
         self._session.journal.write(Record(kind, self._session.id, run.call_id, {"tool": run.tool, **data}))
 
-    def on_ended(self, run: Run) -> None:
+    def on_ended(self, run: Run) -> bool:
         for scope in self._operations:  # nobody waits for them any more
             scope.cancel()
         if self._egress is not None:
             self._egress.close()
         if self._trail is not None:
             self._trail.close()
+        return bool(self._operations) or self._egress is not None or self._trail is not None
 
     def on_incident(self, run: Run, what: str) -> None:
         _log.warning("call %s of %s: %s", run.call_id, run.tool, what)

@@ -275,17 +275,17 @@ class Cell:
         run.cell = self
         run.started_at = now
         self._verdict = None
-        if self._watchdog is not None:
-            self._disarm()
         self.evidence.new_call()
-        run.deadline = self._deadlines.at(run.deadline_at, self._on_deadline)
         if self._kept:
             self._cpu_before = self._cpu_clock()
         if self._listener is not None:
             self._listen()
+        self._to_call.write(buffers)  # as soon as all is counted from here: what follows is done while the cell works
         self._sent = sum(map(len, buffers))
         self._received = 0
-        self._to_call.write(buffers)
+        if self._watchdog is not None:
+            self._disarm()
+        run.deadline = self._deadlines.at(run.deadline_at, self._on_deadline)
 
     def reply(self, run: Run, request: int, ok: bool, value: Field) -> None:
         """Answer a handle request of the running call; too late is no error."""
@@ -380,12 +380,13 @@ class Cell:
         if self._listening:
             self._stop_listening()
         try:
-            run.listener.on_ended(run)
+            ending = run.listener.on_ended(run)
         except Exception:  # a journal that raises must not keep the caller waiting
             _log.exception("the connections of %r could not be ended", run)
+            ending = True
         if run.gone is not None:
             self._leaving = run
-        run.end(outcome, now)
+        run.end(outcome, now, later=ending)
         self._keeper.on_call_ended(run)
 
     def _gone(self) -> None:
