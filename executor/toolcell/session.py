@@ -127,7 +127,7 @@ class Session:
         self.supervisor = supervisor
         self._children: dict[str, Session] = {}
         named = supervisor.registry, supervisor.provider_tools
-        self._toolbox = Toolbox(*named, supervisor.toolsets, self)
+        self.toolbox = Toolbox(*named, supervisor.toolsets, self)
         self._routes: dict[str, Route] = {}
         self._other_routes: dict[tuple[str, str], Route] = {}  # of previews, and of calls that may not change anything
         self._place = NOWHERE  # the workspace that the routes are to
@@ -162,13 +162,15 @@ class Session:
         a key that stands for another tool or other arguments is a UsageError.
         `on_progress(message, fraction)` hears the tool's progress.
         """
-        self._check_open()
+        if self.closed:
+            self._check_open()
         if timeout is not None and not timeout > 0:
             raise UsageError(f"timeout is not above 0: {timeout!r}. Pass seconds, or None for the tool's own.")
         if call_id is None:
             self._last_call += 1
             call_id = f"{self.id}-{self._last_call}"
-        name = name_of(name)
+        if type(name) is not str:
+            name = name_of(name)
         arguments: Mapping[str, Any] = {} if args is None else args
         if repair is None and idempotency_key is None:
             return await attempt(self, call_id, name, arguments, 1, timeout, on_progress)
@@ -224,7 +226,7 @@ class Session:
         the name of another tool is left out, with an incident in the journal that names both origins.
         """
         self._check_open()
-        routes = [self.route(tool) for tool in (await self._toolbox.refresh()).values()]
+        routes = [self.route(tool) for tool in (await self.toolbox.refresh()).values()]
         declared = [route.tool.declaration for route in routes if not route.grants.missing]
         return declared + [tool.declaration for tool in self.supervisor.provider_tools.values()]
 
@@ -312,17 +314,9 @@ class Session:
         """The tool of this name that its provider runs, if there is one."""
         return self.supervisor.provider_tools.get(name)
 
-    def known(self, name: str) -> Tool[..., Any] | None:
-        """The tool of this name, if there was one when the toolsets were last asked."""
-        return self._toolbox.found(name)
-
-    async def offered(self, name: str) -> Tool[..., Any] | None:
-        """The tool of this name, None where there is none. Raises ToolsetError where a toolset could not be asked."""
-        return await self._toolbox.find(name)
-
     def tool_names(self) -> list[str]:
         """The tools that this session may use, as far as its toolsets have said."""
-        return [name for name, tool in self._toolbox.known.items() if not self.route(tool).grants.missing]
+        return [name for name, tool in self.toolbox.known.items() if not self.route(tool).grants.missing]
 
     def checks(self, route: Route) -> Checks:
         """What calls that go this way are held to."""
@@ -362,7 +356,7 @@ class Session:
         if tool.lifetime == "session":
             return self._route_to(tool, grants, limits, [tool], kept=tool.name)
         group = (frozenset(grants.given), limits)
-        mates = [mate for mate in self._toolbox.mates(tool) if self._shares(mate, group)]
+        mates = [mate for mate in self.toolbox.mates(tool) if self._shares(mate, group)]
         if mutates:
             return self._route_to(tool, grants, limits, mates)
         return replace(self._route_to(tool, grants, limits, [tool, *mates]), exclusive="")
@@ -583,13 +577,14 @@ class _Listener:
     def _record(self, kind: str, run: Run, data: dict[str, Any]) -> None:
         self._session.journal.write(Record(kind, self._session.id, run.call_id, {"tool": run.tool, **data}))
 
-    def on_ended(self, run: Run) -> None:
+    def on_ended(self, run: Run) -> bool:
         for scope in self._operations:  # nobody waits for them any more
             scope.cancel()
         if self._egress is not None:
             self._egress.close()
         if self._trail is not None:
             self._trail.close()
+        return bool(self._operations) or self._egress is not None or self._trail is not None
 
     def on_incident(self, run: Run, what: str) -> None:
         _log.warning("call %s of %s: %s", run.call_id, run.tool, what)

@@ -16,10 +16,10 @@ from toolcell import Supervisor, Tool, tool
 
 # 10 % above what was counted on CPython 3.11 with cgroups v1, the most of all kinds of hosts. A timer of the pool that
 # rings within a call adds some thirty function calls, so the cheapest of several calls is what counts.
-SUPERVISOR_CALLS = {"kept": 415, "fresh": 435}
-SUPERVISOR_SYSTEM_CALLS = {"kept": 14, "fresh": 15}
-CELL_CALLS = 175
-CELL_SYSTEM_CALLS = 5
+SUPERVISOR_CALLS = {"kept": 255, "fresh": 275}
+SUPERVISOR_SYSTEM_CALLS = {"kept": 13, "fresh": 14}
+CELL_CALLS = 125
+CELL_SYSTEM_CALLS = 3
 SYSTEM_CALLS = frozenset(
     {
         *("clock_gettime", "close", "fcntl", "fstat", "fstatvfs", "getrlimit", "getrusage", "lseek", "lstat", "open"),

@@ -120,12 +120,6 @@ class Tool(Generic[P, R]):
         return self._parameters
 
     @property
-    def writes_output(self) -> bool:
-        """Whether a type says how results are written, so that a cell needs it to encode them."""
-        given = self._options.get("output_schema")
-        return given is not None and not isinstance(given, Mapping)
-
-    @property
     def origin(self) -> str:
         """Where it was written: `module:qualname`, with file and line where that names nothing."""
         function = underlying(self.fn)
@@ -208,7 +202,10 @@ class Tool(Generic[P, R]):
         An async tool of a session's lifetime keeps one event loop over its calls, so that connections live on.
         """
         try:
-            return self.encoded(self._completed(self._called(bound)))
+            value = self._called(bound)
+            if type(value) not in _PLAIN:
+                value = self._completed(value)
+            return self.encoded(value) if self.writes_output else value
         finally:
             if self.lifetime == "call":
                 self.close()
@@ -272,6 +269,8 @@ class Tool(Generic[P, R]):
         if not callable(asked):
             check_flag(self.name, "requires_approval", asked)
         self._check_mutates(options.get("mutates"))
+        given = options.get("output_schema")
+        self.writes_output = given is not None and not isinstance(given, Mapping)  # by a type, which a cell needs then
         self.sometimes_mutates = options.get("mutates") is not None  # by the call's arguments: see `mutates_for`
         self.metadata: Mapping[str, Any] = check_metadata(self.name, options.get("metadata", {}))
         self._defaults = self._promised(options.get("parameters_schema"))
@@ -445,6 +444,9 @@ class Tool(Generic[P, R]):
         options = {key: value for key, value in self._options.items() if key not in ("requires_approval", "mutates")}
         rebuilt = ("_binder", "_declaration", "_derived", "_loop", "_original", "_output", "_previewer")
         return self.__dict__ | dict.fromkeys(rebuilt) | {"_options": options}
+
+
+_PLAIN = frozenset({str, int, float, bool, type(None), dict, list})  # what most tools return, and no coroutine
 
 
 def _own_name(fn: Callable[..., object]) -> str:

@@ -78,10 +78,10 @@ async def attempt(
     """One attempt at a call, the first has `number` 1, step by step."""
     supervisor = session.supervisor
     # resolve
-    tool = session.known(name)
+    tool = session.toolbox.found(name)
     if tool is None:
         try:
-            tool = await session.offered(name)
+            tool = await session.toolbox.find(name)
         except ToolsetError as error:
             unknown = _unknown(session, name, f" {error}")
             return _refused(session, ToolCall(call_id, name, arguments, number), None, unknown)
@@ -148,7 +148,7 @@ async def attempt(
         outcome = await in_pool(session, run, route.guarded, watch)
     # render
     result = result_of(outcome, route, call, session.id)
-    if result.error is not None and outcome.ending == "result" and run is not None and run.cell is not None:
+    if outcome.ending == "result" and run is not None and run.cell is not None and result.error is not None:
         run.cell.condemn(run, result.error.message)
     elif watch is not None and outcome.ending in ("result", "error"):
         denied = trespass(declaration, watch)
@@ -220,18 +220,18 @@ def _refused(session: "Session", call: ToolCall, tool: Tool[..., Any] | None, er
 
 
 def _record(session: "Session", call: ToolCall, result: ToolResult, outcome: Outcome | None) -> None:
-    error, usage, kind = result.error, result.usage, "call"
+    error, usage, kind = result.error, vars(result.usage), "call"
     data: dict[str, Any] = {
         "tool": result.tool,
         "version": result.version,
         "attempt": call.attempt,
         "error": None,
-        "wall_s": usage.wall_s,
-        "queue_s": usage.queue_s,
-        "cpu_s": usage.cpu_s,
-        "max_rss_bytes": usage.max_rss_bytes,
-        "memory_bytes": usage.memory_bytes,
-        "processes": usage.processes,
+        "wall_s": usage["wall_s"],
+        "queue_s": usage["queue_s"],
+        "cpu_s": usage["cpu_s"],
+        "max_rss_bytes": usage["max_rss_bytes"],
+        "memory_bytes": usage["memory_bytes"],
+        "processes": usage["processes"],
     }
     if error is not None:
         data["error"], data["message"] = error.kind, error.message

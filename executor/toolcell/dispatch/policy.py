@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, cast
+from typing import Literal, Protocol
 
 from toolcell.call import ToolCall
 from toolcell.errors import UsageError
@@ -50,7 +50,8 @@ class TierPolicy:
 
     def decide(self, call: ToolCall, declaration: ToolDeclaration, session: SessionInfo) -> Decision:
         if not (self.tools or self.kinds or self.agents or self.channels):
-            return cast("Decision", getattr(self, declaration.tier))  # a field for each tier, by its name
+            of_tier: Decision = getattr(self, declaration.tier)  # a field for each tier, by its name
+            return of_tier
         own = self.tools.get(declaration.name)
         decisions: list[Decision] = [own if own is not None else getattr(self, declaration.tier)]
         for more in (

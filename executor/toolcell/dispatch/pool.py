@@ -15,7 +15,7 @@ async def in_pool(session: "Session", run: Run, guarded: Guarded | None = None, 
     """Submit and wait, until the outcome is there and the audit done. If the waiting task is cancelled, the call is
     ended and audited behind it, and nothing is left running.
     """
-    pool = session.pool
+    pool = session.supervisor.pool
     outcome = pool.submit(run)
     try:
         if watch is None or guarded is None:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from enum import Enum
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from toolcell.wire.frames import Buffer, Field, Violation, WireLimits
 from toolcell.wire.messages import (
@@ -250,7 +250,7 @@ class Cell:
     def check(self) -> bool:
         """Take in what has happened to an idle cell that the loop has not come to; whether it is free still."""
         self._on_ready()
-        return self.free and not self._doomed
+        return self.state is CellState.READY and not self._doomed
 
     def assign(self, run: Run, now: float) -> None:
         """Send the call to the waiting process. Raises Unpackable where the arguments cannot be sent."""
@@ -258,14 +258,14 @@ class Cell:
         call, session = run.call, run.call.session
         if session is not None:
             if session.config:
-                context["config"] = cast("Field", session.config)
+                context["config"] = dict(session.config)
             if session.values:
                 context["values"] = session.values
         if call.attempt > 1:
             context["attempt"] = call.attempt
         if run.preview:
             context["preview"] = True
-        arguments = cast("dict[str, Field]", call.arguments)
+        arguments: Any = call.arguments
         buffers = self._link.send(Call(self._link.seq + 1, call.id, call.tool, arguments, context))  # may be Unpackable
         if not self._standby:
             self._process += 1
@@ -275,25 +275,24 @@ class Cell:
         run.cell = self
         run.started_at = now
         self._verdict = None
-        if self._watchdog is not None:
-            self._disarm()
         self.evidence.new_call()
-        run.deadline = self._deadlines.at(run.deadline_at, self._on_deadline)
         if self._kept:
             self._cpu_before = self._cpu_clock()
         if self._listener is not None:
             self._listen()
-        self._sent = self._received = 0
-        self._write(buffers)
-
-    def _write(self, buffers: Sequence[Buffer]) -> None:
-        self._sent += sum(map(len, buffers))
-        self._to_call.write(buffers)
+        self._to_call.write(buffers)  # as soon as all is counted from here: what follows is done while the cell works
+        self._sent = sum(map(len, buffers))
+        self._received = 0
+        if self._watchdog is not None:
+            self._disarm()
+        run.deadline = self._deadlines.at(run.deadline_at, self._on_deadline)
 
     def reply(self, run: Run, request: int, ok: bool, value: Field) -> None:
         """Answer a handle request of the running call; too late is no error."""
         if self.run is run and run.outcome is None and self.state is CellState.BUSY:
-            self._write(self._link.send(Reply(self._link.seq, request, ok, value)))
+            buffers = self._link.send(Reply(self._link.seq, request, ok, value))
+            self._sent += sum(map(len, buffers))
+            self._to_call.write(buffers)
 
     def cancel(self, run: Run) -> None:
         """The caller is gone: tell the tool, and end the call a moment later."""
@@ -381,18 +380,20 @@ class Cell:
         if self._listening:
             self._stop_listening()
         try:
-            run.listener.on_ended(run)
+            ending = run.listener.on_ended(run)
         except Exception:  # a journal that raises must not keep the caller waiting
             _log.exception("the connections of %r could not be ended", run)
-        self._leaving = run
-        run.end(outcome, now)
+            ending = True
+        if run.gone is not None:
+            self._leaving = run
+        run.end(outcome, now, later=ending)
         self._keeper.on_call_ended(run)
 
     def _gone(self) -> None:
         """No process of the call that ended is left."""
-        run, self._leaving = self._leaving, None
-        if run is not None and run.gone is not None:
-            run.gone.set()
+        if self._leaving is not None and self._leaving.gone is not None:
+            self._leaving.gone.set()
+        self._leaving = None
 
     def _recycle(self) -> None:
         """Have the init sweep and make the next standby. Nothing more is written for the old call after this."""
@@ -464,7 +465,8 @@ class Cell:
         self._conclude(outcome)
         if self._kept:
             self._link.next_kept_call()
-            self._gone()
+            if self._leaving is not None:
+                self._gone()
             self._idle()
         else:
             self._recycle()

@@ -154,32 +154,29 @@ class Pool:
     def submit(self, run: Run) -> Waiter[Outcome]:
         """Run it now where a cell is free, else let it wait. What is returned gets the outcome, whatever happens."""
         waiter = run.waiter = self._reactor.waiter()
-        self._start(run)
-        return waiter
-
-    def _start(self, run: Run) -> None:
         if self._broken or not self._open:
             reason = self._broken or "The supervisor is closing."
             run.end(
                 Outcome(ending="unavailable", message=reason, cure="See the log for why the zygotes ended."), _now()
             )
-            return
+            return waiter
         idle = self._idle.get(run.spec.key)
         while idle and run.exclusive not in self._exclusive:
             cell = idle[-1]
             if cell.check():
                 idle.pop()
                 self._assign(run, cell)
-                return
+                return waiter
             if cell in idle:
                 idle.remove(cell)
         if len(self.waiting) >= self._max_waiting:
             message = f"{len(self.waiting):,} calls are waiting already, the most that max_waiting allows."
             run.end(Outcome(ending="overloaded", message=message), _now())
-            return
+            return waiter
         self.waiting[run] = None
         run.deadline = self._deadlines.at(run.deadline_at, lambda: self._expire(run))
         self._pump()
+        return waiter
 
     def cancel(self, run: Run) -> None:
         """The caller has gone: a waiting call is forgotten, a running one is ended behind its back."""

@@ -21,7 +21,10 @@ T = TypeVar("T")
 class Waiter(Protocol[T]):
     """One result, set once, waited for by one task."""
 
-    def set(self, value: T) -> None: ...
+    def set(self, value: T, *, later: bool = False) -> None:
+        """Give the task the value; `later`, so that what is under way comes before it."""
+        ...
+
     def __await__(self) -> Generator[Any, Any, T]: ...
 
 
@@ -69,10 +72,10 @@ class _FutureWaiter(asyncio.Future[Any]):
             self._go_on = fn, context
         super().add_done_callback(fn, context=context)
 
-    def set(self, value: object) -> None:
+    def set(self, value: object, *, later: bool = False) -> None:
         if self.done():
             return
-        if self._go_on is not None and self.reactor.calling_back:
+        if self._go_on is not None and self.reactor.calling_back and not later:
             self.remove_done_callback(self._go_on[0])
             self.reactor.going_on.append(self)
         self.set_result(value)
@@ -140,7 +143,7 @@ class _EventWaiter:
         self._event = event
         self._value: list[object] = []
 
-    def set(self, value: object) -> None:
+    def set(self, value: object, *, later: bool = False) -> None:
         if not self._value:
             self._value.append(value)
             self._event.set()

@@ -120,8 +120,10 @@ class Listener(Protocol):
         """The call has connected to its proxy: take the connection over. Says whether more may come."""
         ...
 
-    def on_ended(self, run: "Run") -> None:
-        """The call is over, and so is all that was done for it. Comes before its caller has the outcome."""
+    def on_ended(self, run: "Run") -> bool:
+        """The call is over, and so is all that was done for it. Comes before its caller has the outcome. Says whether
+        some of that is still to end, in tasks that are to run before the caller's.
+        """
         ...
 
 
@@ -182,8 +184,10 @@ class Run:
         state = self.outcome.ending if self.outcome else "running" if self.cell else "queued"
         return f"<Run {self.call_id} of {self.tool} · {state}>"
 
-    def end(self, outcome: Outcome, now: float) -> bool:
-        """Take the outcome unless there is one: the first wins. Says whether this one did."""
+    def end(self, outcome: Outcome, now: float, *, later: bool = False) -> bool:
+        """Take the outcome unless there is one: the first wins. Says whether this one did. The caller has it at once,
+        or `later`, when what was done for the call has ended too.
+        """
         if self.outcome is not None:
             return False
         started = self.started_at or now
@@ -191,7 +195,7 @@ class Run:
         outcome.queue_s = started - self.queued_at
         self.outcome = outcome
         if self.waiter is not None:
-            self.waiter.set(outcome)
+            self.waiter.set(outcome, later=later)
         if self.cell is None and self.gone is not None:
             self.gone.set()
         return True

@@ -60,7 +60,7 @@ def preload_for(names: Iterable[str] | None) -> bool:
 def serve(loaded: Loaded, cpu_s: float, contexts: Contexts, *, kept: bool) -> NoReturn:
     """Become the call process: one more Landlock layer, limits of its own, fresh randomness; then wait for the call."""
     scope_call()
-    limit_cpu(cpu_s, again=kept)
+    limit = limit_cpu(cpu_s, again=kept)
     raise_oom_score()
     gc.enable()
     reseed()
@@ -73,7 +73,7 @@ def serve(loaded: Loaded, cpu_s: float, contexts: Contexts, *, kept: bool) -> No
         except EOFError:
             close(loaded)
         if kept:
-            limit_cpu(cpu_s, again=True)  # each call has its own
+            limit = limit_cpu(cpu_s, again=True, now=limit)  # each call has its own
         answer = perform.run(loaded.get(call.tool), call, contexts)
         if os.getpid() != me:
             os._exit(0)  # the tool forked, and this is a child that returned from the tool too

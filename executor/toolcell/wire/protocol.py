@@ -228,8 +228,6 @@ class SupervisorLink:
 
 def _oversized(result: Result, size: int, limits: WireLimits) -> bool:
     """Whether a Result's frame of `size` bytes is over the limit, which counts neither display nor envelope."""
-    if size <= limits.result_bytes:
-        return False
     display = result.payload.get("display")
     beside = len(display.encode("utf-8", "replace")) if isinstance(display, str) else 0
     return size - beside > limits.result_bytes + ENVELOPE_BYTES
@@ -239,7 +237,7 @@ def result_fits(payload: dict[str, Field], result_bytes: int) -> bool:
     """Whether a cell that is limited to `result_bytes` could send this payload as a result."""
     limits = WireLimits.for_results(result_bytes)
     size = encoded_bytes(payload)
-    return size <= limits.frame_bytes and not _oversized(Result(0, payload), size, limits)
+    return size <= result_bytes or (size <= limits.frame_bytes and not _oversized(Result(0, payload), size, limits))
 
 
 def _judged(decoder: FrameDecoder, data: bytes, judge: Callable[[Message], Event]) -> list[Event]:
@@ -274,7 +272,8 @@ class CellLink:
         if following is None:
             raise LocalProtocolError(f"{type(message).__name__} cannot be sent while {self.state.value}.")
         buffers = encode(to_fields(message), self._limits)
-        if isinstance(message, Result) and _oversized(message, sum(map(len, buffers)), self._limits):
+        size = sum(map(len, buffers))
+        if size > self._limits.result_bytes and isinstance(message, Result) and _oversized(message, size, self._limits):
             raise TooLarge(f"the result has more than {self._limits.result_bytes:,} bytes")
         self.state = following
         return buffers

@@ -62,17 +62,21 @@ def apply(limits: Limits, *, in_use: int, address_space: bool, processes: int) -
         _set("RLIMIT_AS", limits.memory_bytes + in_use)
 
 
-def limit_cpu(seconds: float, *, again: bool) -> None:
+def limit_cpu(seconds: float, *, again: bool, now: int = 0) -> int:
     """CPU time of this process from now on: SIGXCPU at the limit, rounded up to whole seconds, SIGKILL one later.
 
-    A limit that is to be set `again` has no SIGKILL, for the hard limit can never be raised (setrlimit(2)).
+    A limit that is to be set `again` has no SIGKILL, for the hard limit can never be raised (setrlimit(2)). Nothing is
+    set where the limit is what it is `now`, which the last time returned.
     """
     used = resource.getrusage(resource.RUSAGE_SELF)
     soft = int(used.ru_utime + used.ru_stime + seconds) + 1
+    if soft == now:
+        return now
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
     if hard != RLIM_INFINITY:
         soft = min(soft, hard - 1)
     resource.setrlimit(resource.RLIMIT_CPU, (soft, hard if again else soft + 1))
+    return soft
 
 
 def set_oom_score(score: int) -> None:
