@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from toolcell import Supervisor
+from toolcell.dispatch.overflow import MOST_JSON
 
 from .conftest import Publish
 from .floors import copy_and_back
@@ -31,8 +32,8 @@ def test_an_echo(publish: Publish, size: str) -> None:
 
 async def echoes(size: str, rounds: int, workspace: Path) -> Figure:
     with copy_and_back(SAMPLES[size], SIZES[size]) as floor, executor() as pool:
-        # A long result is also written to a file for the model's sake, which is another figure.
-        async with Supervisor(tools=[kept], model_bytes=2 * max(SIZES.values())) as supervisor:
+        # A long result is also written to a file for the model's sake, and measured for that, which is another figure.
+        async with Supervisor(tools=[kept], model_bytes=MOST_JSON * 2 * max(SIZES.values())) as supervisor:
             check_whole(supervisor)
             session = await supervisor.open_session("main", workspace=workspace)
             cases = [

@@ -98,9 +98,9 @@ def test_what_was_encoded_comes_back() -> None:
 
 
 def test_a_large_frame_is_two_buffers_so_that_its_body_is_not_copied() -> None:
-    header, body = encode([1, "x" * 100_000], LIMITS)
+    header, body = encode([1, "x" * 2_000_000], LIMITS)
     assert header == HEADER.pack(len(body))
-    assert FrameDecoder(LIMITS).feed(bytes(header) + body) == [[1, "x" * 100_000]]
+    assert FrameDecoder(LIMITS).feed(bytes(header) + body) == [[1, "x" * 2_000_000]]
 
 
 def test_a_frame_may_come_in_two_reads_cut_at_any_byte() -> None:
@@ -120,6 +120,77 @@ def test_a_frame_may_come_byte_by_byte() -> None:
 def test_many_frames_of_one_read_come_in_order() -> None:
     stream = b"".join(joined([number]) for number in range(20_000))
     assert FrameDecoder(LIMITS).feed(stream) == [[number] for number in range(20_000)]
+
+
+LARGE: list[Field] = [16, 1, {"output": "0123456789abcdef" * 20_000}]
+
+
+def read_in_pieces(decoder: FrameDecoder, stream: bytes, size: int) -> list[list[Field] | Violation]:
+    """What the decoder gives for a stream of which each piece is read to where the decoder wants it."""
+    frames: list[list[Field] | Violation] = []
+    while stream:
+        rest = decoder.rest
+        piece = stream[: size if rest is None else min(size, len(rest))]
+        stream = stream[len(piece) :]
+        if rest is None:
+            frames += decoder.feed(piece)
+        else:
+            rest[: len(piece)] = piece
+            frames += decoder.feed(rest[: len(piece)])
+    return frames
+
+
+@pytest.mark.parametrize("size", [30_000, 64 * KIB, 100_001, 319_000])
+def test_a_large_frame_may_be_read_to_where_it_is_decoded(size: int) -> None:
+    stream = joined(FIELDS) + joined(LARGE) + joined([2]) + joined(LARGE) + joined([3])
+    decoder = FrameDecoder(LIMITS)
+    assert read_in_pieces(decoder, stream, size) == [FIELDS, LARGE, [2], LARGE, [3]]
+    assert not decoder.partial
+    copied = FrameDecoder(LIMITS)
+    pieces = [stream[at : at + size] for at in range(0, len(stream), size)]
+    assert [frame for piece in pieces for frame in copied.feed(piece)] == [FIELDS, LARGE, [2], LARGE, [3]]
+
+
+def test_the_sizes_are_those_of_the_frames_also_behind_a_large_one() -> None:
+    decoder = FrameDecoder(LIMITS)
+    stream = joined(LARGE) + joined([2]) + joined([3, 4])
+    assert decoder.feed(stream[:300_000]) == []
+    assert decoder.rest is not None
+    assert decoder.feed(stream[300_000:]) == [LARGE, [2], [3, 4]]
+    assert decoder.sizes == [len(joined(LARGE)), len(joined([2])), len(joined([3, 4]))]
+
+
+def test_two_streams_with_half_a_large_frame_each_do_not_mix() -> None:
+    other: list[Field] = [16, 1, {"output": "fedcba9876543210" * 20_000}]
+    for _ in range(2):  # the second time, in the memory of the first
+        one, two = FrameDecoder(LIMITS), FrameDecoder(LIMITS)
+        assert one.feed(joined(LARGE)[:200_000]) == two.feed(joined(other)[:200_000]) == []
+        assert one.feed(joined(LARGE)[200_000:]) == [LARGE]
+        assert two.feed(joined(other)[200_000:]) == [other]
+
+
+def test_a_large_frame_that_is_forgotten_leaves_nothing_to_the_next_one() -> None:
+    decoder = FrameDecoder(LIMITS)
+    decoder.feed(joined(LARGE)[:300_000])
+    decoder.clear()
+    assert not decoder.partial
+    assert decoder.rest is None
+    assert decoder.feed(joined([2])) == [[2]]
+
+
+def test_a_large_frame_that_is_undecodable_is_the_last() -> None:
+    decoder = FrameDecoder(LIMITS)
+    stream = framed(b"\x91\xdb" + (200_000).to_bytes(4, "big") + b"\xff" * 200_000) + joined([2])
+    assert decoder.feed(stream[:100_000]) == []
+    assert only(decoder.feed(stream[100_000:])).reason == "undecodable frame"
+    assert decoder.feed(joined([3])) == []
+
+
+def test_a_frame_that_waits_to_be_written_stays_what_it_is() -> None:
+    texts = [letter * 2_000_000 for letter in "abc"]
+    waiting = [encode([1, text], LIMITS) for text in texts]
+    assert joined([2]) == HEADER.pack(2) + b"\x91\x02"
+    assert [FrameDecoder(LIMITS).feed(b"".join(buffers)) for buffers in waiting] == [[[1, text]] for text in texts]
 
 
 def test_an_empty_read_is_nothing() -> None:

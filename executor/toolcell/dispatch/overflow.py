@@ -50,7 +50,7 @@ class Overflow:
         """
         if result.error is not None or 0 < received * MOST_JSON <= self._model_bytes:
             return result
-        if len(result.encoded()) <= self._model_bytes:
+        if not _is_longer(result, self._model_bytes):
             return result
         try:
             artifact = await to_thread.run_sync(self._write, result, workspace)
@@ -97,6 +97,14 @@ class Overflow:
         if self._store is None:
             self._store = Path(os.path.realpath(tempfile.mkdtemp(prefix="toolcell-outputs-")))
         return self._store
+
+
+def _is_longer(result: ToolResult, model_bytes: int) -> bool:
+    """Whether `result.encoded()` is longer than that; it is not made where the output alone is."""
+    output: object = result.output
+    if isinstance(output, str) and len(output) > model_bytes:
+        return True
+    return len(result.encoded()) > model_bytes
 
 
 def _lines_of(result: ToolResult) -> tuple[bytes, str]:

@@ -39,19 +39,19 @@ from toolcell.wire.messages import (
     Request,
     Result,
 )
+from toolcell.wire.pipes import PIPE_BYTES
 from toolcell.wire.protocol import CONTROL_LIMITS, ControlLink, SupervisorLink
 from toolcell_sandbox.mechanisms.cgroups import Cgroup
 
 from .capture import Capture
 from .deadlines import Deadline, Deadlines
 from .evidence import Evidence, limit_of_exit
-from .outbox import Outbox, read_available
+from .outbox import Outbox, read_available, read_into
 from .reactor import Reactor
 from .run import CellSpec, Outcome, Run
 
 _log = logging.getLogger("toolcell.pool")
 READ_BYTES = 256 * 1024
-PIPE_BYTES = 64 * 1024  # a pipe's default capacity (pipe(7)): a shorter read has emptied it
 KEEP_OUTPUT_BYTES = 64 * 1024
 SHORT_CALL_S = 0.02  # below this, no tree-wide counter is read: a call cannot have done much
 RECYCLE_S = 5.0  # a sweep takes a millisecond or two; one that takes this long never ends
@@ -137,7 +137,7 @@ class Cell:
         self.evidence = Evidence(cgroup, kept=self._kept)
         load = self._control_link.send(self._load())  # first: it may be Unpackable, and nothing is open yet
         self._open_descriptors()
-        self._to_call = Outbox(self._calls_fd, self._want_room_for_calls)
+        self._to_call = Outbox(self._calls_fd, self._want_room_for_calls, pipe=True)
         self._to_init = Outbox(self._control.fileno(), self._want_room_for_control)
         self._handlers: dict[int, Callable[[], None]] = {
             self._out_fd: self._on_stdout,
@@ -426,7 +426,8 @@ class Cell:
     def _on_frames(self, *, whole: bool = False) -> None:
         """Read once, so that a flood of frames shares the loop with other cells; or all that is there."""
         while not self._epoll.closed:
-            data = read_available(self._frames_fd, READ_BYTES)
+            rest = self._link.rest
+            data = read_available(self._frames_fd, READ_BYTES) if rest is None else read_into(self._frames_fd, rest)
             if not data:
                 if data is not None:  # every writer is gone, and the init is one of them: its pidfd says the rest
                     self._unwatch(self._frames_fd)
@@ -434,7 +435,7 @@ class Cell:
             self._received += len(data)
             for event in self._link.receive(data):
                 self._on_frame(event)
-            if not whole or len(data) < PIPE_BYTES:
+            if not whole or (rest is None and len(data) < PIPE_BYTES):
                 return
 
     def _on_frame(self, event: Message | Violation) -> None:

@@ -4,18 +4,23 @@ import os
 from collections.abc import Callable, Sequence
 
 from toolcell.wire.frames import Buffer
+from toolcell.wire.pipes import widen
 
 IOV_MAX = 64
 
 
 class Outbox:
-    """`want(True)` is called when the descriptor has to be watched for room, `want(False)` when no longer."""
+    """`want(True)` is called when the descriptor has to be watched for room, `want(False)` when no longer.
 
-    __slots__ = ("_fd", "_waiting", "_want")
+    A pipe that is full is widened.
+    """
 
-    def __init__(self, fd: int, want: Callable[[bool], None]) -> None:
+    __slots__ = ("_fd", "_is_pipe", "_waiting", "_want")
+
+    def __init__(self, fd: int, want: Callable[[bool], None], *, pipe: bool = False) -> None:
         self._fd = fd
         self._want = want
+        self._is_pipe = pipe
         self._waiting: list[memoryview] = []
 
     def __bool__(self) -> bool:
@@ -27,6 +32,9 @@ class Outbox:
             self._waiting += map(memoryview, buffers)
             return
         self._waiting = self._send(buffers)
+        if self._waiting and self._is_pipe:
+            widen(self._fd)
+            self._waiting = self._send(self._waiting)
         if self._waiting:
             self._want(True)
 
@@ -64,6 +72,16 @@ def read_available(fd: int, size: int) -> bytes | None:
     """Read once without blocking: bytes, b"" at the end, None when there is nothing now."""
     try:
         return os.read(fd, size)
+    except BlockingIOError:
+        return None
+    except ConnectionResetError:
+        return b""
+
+
+def read_into(fd: int, room: memoryview) -> Buffer | None:
+    """The same, to where it stays: the part of `room` that was filled."""
+    try:
+        return room[: os.readv(fd, [room])]
     except BlockingIOError:
         return None
     except ConnectionResetError:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from toolcell.wire.frames import Buffer
+from toolcell.wire.pipes import PIPE_BYTES
 
 CONTROL: Final = 3
 """A stream socket between the init and the supervisor. Closed in every call process before tool code runs."""
@@ -15,7 +16,7 @@ FRAMES_OUT: Final = 5
 SHARED: Final = (0, 1, 2, FRAMES_IN, FRAMES_OUT)
 """What every call process inherits, one after the other, as the same open files."""
 _F_SETSIG, _F_GETSIG = 10, 11  # fcntl(2); the module has no names for them
-READ_BYTES: Final = 64 * 1024  # a pipe's default capacity
+READ_BYTES: Final = PIPE_BYTES
 
 
 class State(NamedTuple):

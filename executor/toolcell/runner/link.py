@@ -7,8 +7,9 @@ import signal
 import threading
 from typing import TYPE_CHECKING, NoReturn
 
-from toolcell.wire.frames import Field, Violation, WireLimits
+from toolcell.wire.frames import Buffer, Field, Violation, WireLimits
 from toolcell.wire.messages import Call, Cancel, Error, Log, Progress, Reply, Request, Result
+from toolcell.wire.pipes import PIPE_BYTES, widen
 from toolcell.wire.protocol import CellLink, Event, State
 
 from . import fds
@@ -57,7 +58,7 @@ class Link:
         self._last_request = 0
         self._replies.clear()
         while not self._calls:
-            data = os.read(fds.FRAMES_IN, fds.READ_BYTES)
+            data = self._read()
             if not data:
                 raise EOFError
             self.take(data)
@@ -73,6 +74,8 @@ class Link:
         """Send a message. Raises Unpackable for what cannot cross, with nothing sent."""
         buffers = self.protocol.send(message)
         try:
+            if len(buffers[-1]) > PIPE_BYTES:
+                widen(fds.FRAMES_OUT)
             fds.write_all(fds.FRAMES_OUT, buffers)
         except OSError:
             _lost()
@@ -92,7 +95,7 @@ class Link:
         with self._lock:
             number = self._send_request(operation, arguments)
             while number not in self._replies:
-                self.take(os.read(fds.FRAMES_IN, fds.READ_BYTES))
+                self.take(self._read())
             return _value(self._replies.pop(number))
 
     async def arequest(self, operation: str, arguments: dict[str, Field]) -> Field:
@@ -121,7 +124,7 @@ class Link:
         if self._lock.acquire(blocking=False):
             try:
                 while select.select([fds.FRAMES_IN], [], [], 0)[0]:
-                    self.take(os.read(fds.FRAMES_IN, fds.READ_BYTES))
+                    self.take(self._read())
             finally:
                 self._lock.release()
 
@@ -134,9 +137,13 @@ class Link:
 
     def _on_readable(self) -> None:
         with self._lock:
-            self.take(os.read(fds.FRAMES_IN, fds.READ_BYTES))
+            self.take(self._read())
 
-    def take(self, data: bytes) -> None:
+    def _read(self) -> Buffer:
+        rest = self.protocol.rest
+        return os.read(fds.FRAMES_IN, fds.READ_BYTES) if rest is None else rest[: os.readv(fds.FRAMES_IN, [rest])]
+
+    def take(self, data: Buffer) -> None:
         """Act on bytes from the supervisor; none at all means that it is gone."""
         if not data:
             os._exit(0)  # the supervisor is gone

@@ -8,7 +8,7 @@ fails is a `Violation`, a value; decoding never raises into the caller.
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Self, cast
+from typing import Self, TypeVar, cast
 
 import msgpack
 
@@ -18,7 +18,11 @@ HEADER = struct.Struct(">I")
 _HEADER_BYTES = HEADER.size
 _FIRST = 0x90  # msgpack fixarray: what every message of ours starts with
 _AROUND_BYTES = 320 * 1024  # a display (64,000 characters) and the envelope; requests, which hold 256 KiB of text
-_LARGE = 64 * 1024  # above this, header and body travel as two buffers (writev) instead of being joined by a copy
+_LARGE = 1024 * 1024  # above this, header and body travel as two buffers (writev) instead of being joined by a copy
+
+_IN_PIECES = 64 * 1024  # frames that are longer, and do not come in one read, have room made for all of them at once
+_RESERVE_AT = 16  # but only when the 16th part has come: a length alone reserves nothing
+_STR32 = b"\xdb"
 
 Buffer = bytes | memoryview
 Field = None | bool | int | float | str | bytes | list["Field"] | dict[str, "Field"]
@@ -66,21 +70,21 @@ class TooLarge(Unpackable):
     """The message is larger than a frame may be."""
 
 
-# Packers to use again, for each new one allocates 256 KiB (msgpack _packer.pyx). One is in use by one thread at a time.
+# Memory to use again: a new packer allocates 256 KiB (msgpack _packer.pyx), and a new buffer for 10 MB takes 2,560 page
+# faults. What is in use is not in here; one of each stays, as large as the largest frame that it held.
 _packers: list[msgpack.Packer] = []
+_buffers: list[bytearray] = []
 
 
 def _pack(value: object) -> tuple[msgpack.Packer, memoryview]:
     """The encoded value, in a packer's own buffer: nothing is copied."""
     packer = _packers.pop() if _packers else msgpack.Packer(autoreset=False)
+    try:
+        packer.reset()
+    except BufferError:  # its last frame waits to be written
+        packer = msgpack.Packer(autoreset=False)
     packer.pack(value)
     return packer, packer.getbuffer()
-
-
-def _put_back(packer: msgpack.Packer, body: memoryview) -> None:
-    body.release()
-    packer.reset()
-    _packers.append(packer)
 
 
 def encode(fields: Sequence[object], limits: WireLimits) -> list[Buffer]:
@@ -94,20 +98,27 @@ def encode(fields: Sequence[object], limits: WireLimits) -> list[Buffer]:
         raise TooLarge(f"the message has {size:,} bytes; a frame holds at most {limits.frame_bytes:,}")
     if size > limits.elements and more_elements_than(limits.elements, body):  # it would be taken for an attack
         raise TooLarge(f"the message has too many elements; a frame holds at most {limits.elements:,}")
+    _put_back(_packers, packer)
     if size > _LARGE:
-        return [HEADER.pack(size), body]  # the packer, which has grown, goes with its buffer
+        return [HEADER.pack(size), body]
     frame = HEADER.pack(size) + body
-    _put_back(packer, body)
+    body.release()
     return [frame]
 
 
 def encoded_bytes(value: object) -> int:
     """How many bytes a frame takes that holds this value and nothing else."""
     packer, body = _pack((value,))
-    size = _HEADER_BYTES + len(body)
-    if size <= _LARGE:
-        _put_back(packer, body)
-    return size
+    _put_back(_packers, packer)
+    return _HEADER_BYTES + len(body)
+
+
+T = TypeVar("T")
+
+
+def _put_back(spare: list[T], used: T) -> None:
+    if not spare:
+        spare.append(used)
 
 
 class _Broken(Exception):
@@ -167,7 +178,7 @@ def _deeper_than(value: list[Field], limit: int) -> bool:
     return True
 
 
-def decode(body: bytes | memoryview, limits: WireLimits) -> list[Field] | Violation:
+def decode(body: Buffer, limits: WireLimits) -> list[Field] | Violation:
     """Decode one frame's body: a list of its fields, or what is wrong with it."""
     if more_elements_than(limits.elements, body):
         return Violation("too many elements", f"over {limits.elements:,} in one frame")
@@ -199,7 +210,7 @@ def decode(body: bytes | memoryview, limits: WireLimits) -> list[Field] | Violat
     return fields
 
 
-def decode_trusted(body: bytes | memoryview, limits: WireLimits) -> list[Field] | Violation:
+def decode_trusted(body: Buffer, limits: WireLimits) -> list[Field] | Violation:
     """The same for a body that the supervisor wrote, which has checked what is in it."""
     try:
         value = msgpack.unpackb(body)
@@ -212,44 +223,53 @@ def _not_an_array() -> Violation:
     return Violation("undecodable frame", "the body is not an array")
 
 
-Decode = Callable[[bytes | memoryview, WireLimits], list[Field] | Violation]
+Decode = Callable[[Buffer, WireLimits], list[Field] | Violation]
 
 
 class FrameDecoder:
     """Cuts a byte stream into frames. After the first violation it stays broken and reads no further."""
 
-    __slots__ = ("_buffer", "_decode", "_limits", "broken", "sizes")
+    __slots__ = ("_buffer", "_decode", "_large", "_limits", "broken", "sizes")
 
     def __init__(self, limits: WireLimits, decode: Decode = decode) -> None:
         self._limits = limits
         self._decode = decode
         self._buffer = bytearray()
+        self._large: _Large | None = None
         self.broken: Violation | None = None
         self.sizes: list[int] = []  # the bytes of each frame that the last `feed` returned
 
     def __repr__(self) -> str:
-        return f"<FrameDecoder {len(self._buffer):,} bytes waiting{f' · {self.broken}' if self.broken else ''}>"
+        waiting = len(self._buffer) if self._large is None else self._large.filled
+        return f"<FrameDecoder {waiting:,} bytes waiting{f' · {self.broken}' if self.broken else ''}>"
 
     @property
     def partial(self) -> bool:
         """Whether part of a frame has come and the rest has not."""
-        return bool(self._buffer)
+        return bool(self._buffer) or self._large is not None
+
+    @property
+    def rest(self) -> memoryview | None:
+        """Where the rest of a large frame may be read into; the part that was read is then what to `feed`."""
+        return None if self._large is None else self._large.rest
 
     def clear(self) -> None:
         """Forget what was read: the next byte starts a frame. What is broken stays broken."""
         self._buffer.clear()
+        self._large = None
 
-    def feed(self, data: bytes) -> list[list[Field] | Violation]:
+    def feed(self, data: Buffer) -> list[list[Field] | Violation]:
         """Take bytes as they came; return the frames that are complete now, in order."""
+        self.sizes = []
         if self.broken is not None:
-            self.sizes = []
             return []
+        if self._large is not None:
+            return self._fill(self._large, data)
         if not self._buffer and len(data) > _HEADER_BYTES:  # the usual case: one read holds one frame
             (length,) = HEADER.unpack_from(data)
             if len(data) == _HEADER_BYTES + length and self._refuse(length, data[_HEADER_BYTES]) is None:
-                self.sizes = [len(data)]
-                return [self._decoded(data[_HEADER_BYTES:] if length <= _LARGE else memoryview(data)[_HEADER_BYTES:])]
-        self.sizes = []
+                body = data[_HEADER_BYTES:] if length <= _LARGE else memoryview(data)[_HEADER_BYTES:]
+                return [self._decoded(body, length)]
         frames: list[list[Field] | Violation] = []
         buffer = self._buffer
         buffer += data
@@ -265,10 +285,12 @@ class FrameDecoder:
                 break
             end = start + _HEADER_BYTES + length
             if len(buffer) < end:
+                if length > _IN_PIECES and len(buffer) - start > length // _RESERVE_AT:
+                    self._large = _Large(length, buffer[start + _HEADER_BYTES :])
+                    start = len(buffer)
                 break
             with memoryview(buffer) as view, view[start + _HEADER_BYTES : end] as body:
-                frames.append(self._decoded(body))
-            self.sizes.append(end - start)
+                frames.append(self._decoded(body, length))
             start = end
             if self.broken is not None:
                 break
@@ -278,7 +300,20 @@ class FrameDecoder:
             del buffer[:start]
         return frames
 
-    def _decoded(self, body: bytes | memoryview) -> list[Field] | Violation:
+    def _fill(self, large: "_Large", data: Buffer) -> list[list[Field] | Violation]:
+        beyond = large.fill(data)
+        if large.rest:
+            return []
+        self._large = None
+        frame = self._decoded(large.body, len(large.body))
+        large.put_back()
+        sizes = self.sizes
+        frames = [frame, *self.feed(beyond)]
+        self.sizes = sizes + self.sizes
+        return frames
+
+    def _decoded(self, body: Buffer, length: int) -> list[Field] | Violation:
+        self.sizes.append(_HEADER_BYTES + length)
         frame = self._decode(body, self._limits)
         if type(frame) is Violation:
             self.broken = frame
@@ -290,3 +325,37 @@ class FrameDecoder:
         if first & 0xF0 != _FIRST:
             return Violation("undecodable frame", f"the body starts with 0x{first:02x}, not with an array")
         return None
+
+
+class _Large:
+    """The body of a large frame that comes in pieces: read to where it stays, or copied there."""
+
+    __slots__ = ("_memory", "body", "filled")
+
+    def __init__(self, length: int, begun: bytes | bytearray) -> None:
+        # CPython decodes text in one pass from an address that is a multiple of 8, and else in two (ascii_decode in
+        # unicodeobject.c). What is large in a large frame is mostly one text, the first that has 4 bytes of length.
+        text = begun.find(_STR32, 0, 512) + HEADER.size + 1
+        shift = -text % 8
+        size = shift + length
+        self._memory = _buffers.pop() if _buffers and len(_buffers[-1]) >= size else bytearray(size)
+        self.body = memoryview(self._memory)[shift:size]
+        self.filled = len(begun)
+        self.body[: self.filled] = begun
+
+    @property
+    def rest(self) -> memoryview:
+        return self.body[self.filled :]
+
+    def fill(self, data: Buffer) -> Buffer:
+        """Take what was read, into `rest` or anywhere else; return what comes after the frame."""
+        room = len(self.body) - self.filled
+        taken = data[:room]
+        if not (isinstance(data, memoryview) and data.obj is self._memory):
+            self.body[self.filled : self.filled + len(taken)] = taken
+        self.filled += len(taken)
+        return data[room:]
+
+    def put_back(self) -> None:
+        """The frame has been decoded, and nothing of it is here any more."""
+        _put_back(_buffers, self._memory)

@@ -121,6 +121,11 @@ class SupervisorLink:
         return self._decoder.partial
 
     @property
+    def rest(self) -> memoryview | None:
+        """Where the rest of a large frame may be read into; see `FrameDecoder.rest`."""
+        return self._decoder.rest
+
+    @property
     def broken(self) -> Violation | None:
         return self._decoder.broken
 
@@ -152,7 +157,7 @@ class SupervisorLink:
         self.state = following
         return buffers
 
-    def receive(self, data: bytes) -> list[Event]:
+    def receive(self, data: Buffer) -> list[Event]:
         """Take bytes from the cell; return what they mean. Nothing comes after the first Violation."""
         events: list[Event] = []
         decoder = self._decoder
@@ -240,7 +245,7 @@ def result_fits(payload: dict[str, Field], result_bytes: int) -> bool:
     return size <= result_bytes or (size <= limits.frame_bytes and not _oversized(Result(0, payload), size, limits))
 
 
-def _judged(decoder: FrameDecoder, data: bytes, judge: Callable[[Message], Event]) -> list[Event]:
+def _judged(decoder: FrameDecoder, data: Buffer, judge: Callable[[Message], Event]) -> list[Event]:
     """What `data` means to an end that takes every message as it comes. Nothing comes after the first Violation."""
     events: list[Event] = []
     for frame in decoder.feed(data):
@@ -266,6 +271,11 @@ class CellLink:
     def __repr__(self) -> str:
         return f"<CellLink {self.state.value} · call {self.seq}>"
 
+    @property
+    def rest(self) -> memoryview | None:
+        """Where the rest of a large frame may be read into; see `FrameDecoder.rest`."""
+        return self._decoder.rest
+
     def send(self, message: Result | Error | Progress | Log | Request) -> list[Buffer]:
         """Return the buffers that carry `message`. Raises Unpackable for what msgpack cannot carry or is too large."""
         following = _FROM_CELL[self.state].get(type(message))
@@ -278,7 +288,7 @@ class CellLink:
         self.state = following
         return buffers
 
-    def receive(self, data: bytes) -> list[Event]:
+    def receive(self, data: Buffer) -> list[Event]:
         """Take bytes from the supervisor; return what they mean."""
         return _judged(self._decoder, data, self._judge)
 
@@ -308,7 +318,7 @@ class ControlLink:
     def send(self, message: Load | Recycle) -> list[Buffer]:
         return encode(to_fields(message), self._limits)
 
-    def receive(self, data: bytes) -> list[Event]:
+    def receive(self, data: Buffer) -> list[Event]:
         """Take bytes from the init; return Hello, Failed, Ready, Exited, or a Violation."""
         return _judged(self._decoder, data, self._judge)
 
