@@ -21,7 +21,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import Any, Protocol, cast
 
-from toolcell.wire.frames import Buffer, Field, Violation, WireLimits
+from toolcell.wire.frames import Field, Violation, WireLimits
 from toolcell.wire.messages import (
     Call,
     Cancel,
