@@ -9,7 +9,10 @@ import os
 import select
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib import import_module
+from types import FrameType
 from typing import NoReturn, cast
 
 from toolcell.wire.frames import Field, FrameDecoder, Violation, encode
@@ -19,8 +22,12 @@ from toolcell_sandbox.enter import Entered
 from toolcell_sandbox.mechanisms import lifetime
 from toolcell_sandbox.protected import protects_below
 
-from . import descendants, fds, loading, serve
+from . import descendants, fds, forks, loading, serve
 from .scratch import Scratch
+
+# What `signal.signal` calls: itself, it looks for the handler that was there in an enum, a tenth of a fork's price.
+_set_handler: Callable[[int, int], object] = import_module("_signal").signal
+_DEFAULT = int(signal.SIG_DFL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +86,7 @@ def main(entered: Entered) -> NoReturn:
     os.environ.clear()
     os.environ.update(options.environ)
     os.chdir(options.cwd)
+    forks.stop()
     loaded = loading.load(cast("list[dict[str, object]]", first.tools))
     if loading.started_threads():
         control.send(
@@ -87,12 +95,16 @@ def main(entered: Entered) -> NoReturn:
             )
         )
         os._exit(1)
-    serve.prepare_randomness()
+    prepared = serve.prepare(loaded, options.cpu_s, options.result_bytes, options.protects, kept=options.kept)
     sys.stdout.flush()
     sys.stderr.flush()
     gc.collect()
     gc.freeze()
-    Init(control, options, loaded, Scratch(options.scratch, entered.view), entered.children_fd).run()
+    Init(control, options, prepared, Scratch(options.scratch, entered.view), entered.children_fd).run()
+
+
+def _noted(_number: int, _frame: FrameType | None) -> None:
+    """The handler of SIGCHLD: the byte in the pipe says it all."""
 
 
 def _options(fields: dict[str, Field]) -> Options:
@@ -105,11 +117,11 @@ class Init:
     """One call process at a time: fork it, wait for its end or for word that its call is over, sweep, again."""
 
     def __init__(
-        self, control: Control, options: Options, loaded: loading.Loaded, scratch: Scratch, children_fd: int
+        self, control: Control, options: Options, prepared: serve.Prepared, scratch: Scratch, children_fd: int
     ) -> None:
         self.control = control
         self.options = options
-        self.loaded = loaded
+        self.prepared = prepared
         self.scratch = scratch
         self.seq = 0
         self.states = {fd: fds.state_of(fd) for fd in fds.SHARED}
@@ -119,7 +131,7 @@ class Init:
         self.deaths_fd, self.death_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def run(self) -> NoReturn:
-        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # a handler, or no byte is written
+        signal.signal(signal.SIGCHLD, _noted)  # a handler, or no byte is written
         signal.set_wakeup_fd(self.death_fd, warn_on_full_buffer=False)
         self.next()
         while True:
@@ -167,8 +179,7 @@ class Init:
         if pid == 0:
             try:
                 self._become_call_process()
-                options = self.options
-                serve.serve(self.loaded, options.cpu_s, options.result_bytes, options.protects, kept=options.kept)
+                serve.serve(self.prepared)
             finally:
                 os._exit(70)  # EX_SOFTWARE: serve never returns
         self.child = pid
@@ -178,7 +189,7 @@ class Init:
     def _become_call_process(self) -> None:
         """In the child: give up what is the init's alone."""
         signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        _set_handler(signal.SIGCHLD, _DEFAULT)
         for fd in (fds.CONTROL, self.deaths_fd, self.death_fd):
             os.close(fd)
         if self.children_fd >= 0:

@@ -7,18 +7,19 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterable
+from dataclasses import dataclass
 from importlib import import_module
 from typing import NoReturn
 
 from toolcell.wire.frames import TooLarge, Unpackable, WireLimits
 from toolcell.wire.messages import Error, Result
-from toolcell_sandbox.mechanisms.landlock import scope_call
-from toolcell_sandbox.mechanisms.rlimits import limit_cpu, raise_oom_score
+from toolcell_sandbox.mechanisms.landlock import call_ruleset, scope_call
+from toolcell_sandbox.mechanisms.rlimits import can_raise_oom_score, limit_cpu, raise_oom_score
 from toolcell_tools import function
 from toolcell_tools.definition import Tool
 from toolcell_tools.workspace import Protects
 
-from . import perform, warm
+from . import forks, perform, warm
 from .link import Link
 from .loading import Loaded, LoadError
 
@@ -36,6 +37,7 @@ def preload() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)  # what a call printed before it crashed is there to be read
+    warm.rehearse()
 
 
 def preload_for(names: Iterable[str] | None) -> bool:
@@ -57,16 +59,40 @@ def preload_for(names: Iterable[str] | None) -> bool:
     return bool(wanted)
 
 
-def serve(loaded: Loaded, cpu_s: float, result_bytes: int, protects: Protects, *, kept: bool) -> NoReturn:
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What the init has made ready for all its call processes: what each would do again, it would pay for again."""
+
+    loaded: Loaded
+    cpu_s: float
+    kept: bool
+    protects: Protects
+    limits: WireLimits
+    link: Link  # each call process has its own by the fork
+    ruleset: int
+    scored: bool
+
+
+def prepare(loaded: Loaded, cpu_s: float, result_bytes: int, protects: Protects, *, kept: bool) -> Prepared:
+    """In the init, before the first fork."""
+    prepare_randomness()
+    limits = WireLimits.for_results(result_bytes)
+    return Prepared(loaded, cpu_s, kept, protects, limits, Link(limits), call_ruleset(), can_raise_oom_score())
+
+
+def serve(prepared: Prepared) -> NoReturn:
     """Become the call process: one more Landlock layer, limits of its own, fresh randomness; then wait for the call."""
-    scope_call()
+    loaded, cpu_s, kept, link = prepared.loaded, prepared.cpu_s, prepared.kept, prepared.link
+    scope_call(prepared.ruleset)
+    if prepared.ruleset >= 0:
+        os.close(prepared.ruleset)
     limit_cpu(cpu_s, again=kept)
-    raise_oom_score()
+    if prepared.scored:
+        raise_oom_score()
+    forks.register_kept()
     gc.enable()
     reseed()
-    limits = WireLimits.for_results(result_bytes)
-    link = Link(limits)
-    warm.warm_up(loaded, link, limits, protects)
+    warm.warm_up(loaded, link, prepared.limits, prepared.protects)
     me = os.getpid()
     while True:
         try:
@@ -75,7 +101,7 @@ def serve(loaded: Loaded, cpu_s: float, result_bytes: int, protects: Protects, *
             close(loaded)
         if kept:
             limit_cpu(cpu_s, again=True)  # each call has its own
-        answer = perform.run(loaded.get(call.tool), call, link, protects)
+        answer = perform.run(loaded.get(call.tool), call, link, prepared.protects)
         if os.getpid() != me:
             os._exit(0)  # the tool forked, and this is a child that returned from the tool too
         perform.flush()

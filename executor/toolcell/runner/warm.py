@@ -16,6 +16,7 @@ from .link import Link
 from .loading import Loaded, LoadError
 
 _ROUNDS = 2
+_REHEARSALS = 30  # by then, the interpreter has specialised what it is going to (PEP 659)
 
 
 def _nothing(text: str = "", count: int = 0, flag: bool = False) -> dict[str, object]:
@@ -64,6 +65,23 @@ def warm_up(loaded: Loaded, link: Link, limits: WireLimits, protects: Protects) 
         perform.flush()
         link.protocol.send(answer)
         link.protocol = CellLink(limits)
+
+
+def rehearse() -> None:
+    """In the zygote: go through a call's motions until the interpreter has adapted its bytecode and filled its caches.
+
+    It writes both down where it is, so that each call process would do so in pages of its own.
+    """
+    limits = WireLimits()
+    for _ in range(_REHEARSALS):
+        link = Link(limits)
+        link.take(_CALL)
+        link.protocol.send(perform.run(_TOOL, link.wait_for_call(), link, _unprotected))
+        perform.flush()
+
+
+def _unprotected(_path: str, _directory: bool) -> str:
+    return ""
 
 
 def _touch(tool: Tool[..., object]) -> None:
