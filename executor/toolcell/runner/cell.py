@@ -13,10 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import import_module
 from types import FrameType
-from typing import NoReturn, cast
+from typing import Any, NoReturn, cast
 
-from toolcell.wire.frames import Field, FrameDecoder, Violation, encode
-from toolcell.wire.messages import VERSION, Exited, Failed, Hello, Load, Message, Ready, Recycle, from_fields, to_fields
+import msgpack
+
+from toolcell.wire.frames import HEADER, Field, encode
+from toolcell.wire.messages import SHAPES, VERSION, Exited, Failed, Hello, Load, Message, Ready, Recycle, to_fields
 from toolcell.wire.protocol import CONTROL_LIMITS
 from toolcell_sandbox.enter import Entered
 from toolcell_sandbox.mechanisms import lifetime
@@ -50,27 +52,32 @@ class Options:
 
 
 class Control:
-    """The control socket, blocking."""
+    """The control socket, blocking. What comes is the supervisor's word, so it is not judged."""
 
     def __init__(self) -> None:
-        self._decoder = FrameDecoder(CONTROL_LIMITS)
-        self._waiting: list[Message] = []
+        self._read = bytearray()
 
-    def send(self, message: Message) -> None:
-        fds.write_all(fds.CONTROL, encode(to_fields(message), CONTROL_LIMITS))
+    def send(self, *messages: Message) -> None:
+        fds.write_all(fds.CONTROL, [b"".join(self.packed(message) for message in messages)])
+
+    def packed(self, message: Message) -> bytes:
+        return b"".join(encode(to_fields(message), CONTROL_LIMITS))
 
     def receive(self) -> Message:
         """The supervisor's next message. Its end being closed is the end of this cell."""
-        while not self._waiting:
+        (size,) = HEADER.unpack(self._take(HEADER.size))
+        kind, *fields = cast("list[Any]", msgpack.unpackb(self._take(size)))
+        return SHAPES[kind][0]._make(fields)
+
+    def _take(self, size: int) -> bytes:
+        while len(self._read) < size:
             data = os.read(fds.CONTROL, fds.READ_BYTES)
             if not data:
                 os._exit(0)
-            for frame in self._decoder.feed(data):
-                message = frame if isinstance(frame, Violation) else from_fields(frame)
-                if isinstance(message, Violation):
-                    os._exit(76)  # EX_PROTOCOL, sysexits.h
-                self._waiting.append(message)
-        return self._waiting.pop(0)
+            self._read += data
+        taken = bytes(self._read[:size])
+        del self._read[:size]
+        return taken
 
 
 def main(entered: Entered) -> NoReturn:
@@ -79,7 +86,7 @@ def main(entered: Entered) -> NoReturn:
     control.send(Hello(VERSION, {"report": cast("Field", entered.report.to_wire()), "pid": os.getpid()}))
     first = control.receive()
     if not isinstance(first, Load):
-        os._exit(76)
+        os._exit(76)  # EX_PROTOCOL, sysexits.h
     options = _options(first.options)
     if not {"mount_namespace", "pivot_root", "mount_setattr"} <= entered.report.on:
         options = replace(options, scratch="")  # the host's own /tmp is not ours to empty
@@ -126,50 +133,47 @@ class Init:
         self.seq = 0
         self.states = {fd: fds.state_of(fd) for fd in fds.SHARED}
         self.child = 0  # pid of the call process, 0 where there is none
-        self.child_fd = -1
         self.children_fd = children_fd
         self.deaths_fd, self.death_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def run(self) -> NoReturn:
         signal.signal(signal.SIGCHLD, _noted)  # a handler, or no byte is written
         signal.set_wakeup_fd(self.death_fd, warn_on_full_buffer=False)
+        watched = select.poll()
+        watched.register(fds.CONTROL, select.POLLIN)
+        watched.register(self.deaths_fd, select.POLLIN)
         self.next()
         while True:
-            watched = select.poll()
-            watched.register(fds.CONTROL, select.POLLIN)
-            watched.register(self.deaths_fd, select.POLLIN)
-            if self.child:
-                watched.register(self.child_fd, select.POLLIN)
             for fd, _event in watched.poll():
                 if fd == fds.CONTROL:
                     self.on_message(self.control.receive())
                     break  # the child may be another one now; poll again (it is level-triggered)
-                if fd == self.deaths_fd:
-                    os.read(fd, 4096)
-                    descendants.reap_but(self.child)
-                else:
-                    self.on_exit()
+                os.read(fd, 4096)
+                if descendants.reap_but(self.child):
+                    self.control.send(self.on_exit())
 
     def on_message(self, message: Message) -> None:
         """`Recycle` of the process that is there ends its call; of the next number, it asks for a process."""
         if not isinstance(message, Recycle) or message.seq not in (self.seq, self.seq + 1):
             os._exit(76)
         if message.seq == self.seq:
-            self.sweep()
-            self.next()
+            self.next(*self.sweep())
         else:
             self.fork()
 
-    def next(self) -> None:
-        """Say that the next call may come, with a process waiting for it or without."""
-        if self.options.standby:
-            self.fork()
-        else:
-            self.control.send(Ready(self.seq, 0))
+    def next(self, *before: Message) -> None:
+        """Say that the next call may come, with a process waiting for it or without, and `before` it what there is."""
+        if not self.options.standby:
+            self.control.send(*before, Ready(self.seq, waiting=False))
+            return
+        if before:
+            self.control.send(*before)
+        self.fork()
 
     def fork(self) -> None:
         """Fork the call process for the next call and say that it waits."""
         self.seq += 1
+        ready = self.control.packed(Ready(self.seq, waiting=True))  # now: after the fork, it costs pages to write to
         try:
             pid = os.fork()
         except OSError as error:
@@ -182,9 +186,8 @@ class Init:
                 serve.serve(self.prepared)
             finally:
                 os._exit(70)  # EX_SOFTWARE: serve never returns
+        fds.write_all(fds.CONTROL, (ready,))
         self.child = pid
-        self.child_fd = os.pidfd_open(pid)
-        self.control.send(Ready(self.seq, pid))
 
     def _become_call_process(self) -> None:
         """In the child: give up what is the init's alone."""
@@ -196,23 +199,24 @@ class Init:
             os.close(self.children_fd)
             lifetime.die_with_parent(-1)
 
-    def on_exit(self) -> None:
-        """The call process ended by itself: say how, and kill what it left."""
+    def on_exit(self) -> Exited:
+        """The call process has ended, or is about to: how it did, once what it left is killed."""
         _pid, status, usage = os.wait4(self.child, 0)
-        self._ended(status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss)
-
-    def _ended(self, status: int, cpu_s: float, max_rss_kib: int) -> None:
-        os.close(self.child_fd)
         self.child = 0
-        self.child_fd = -1
         self._kill_rest()
-        self.control.send(Exited(self.seq, os.waitstatus_to_exitcode(status), cpu_s, max_rss_kib * 1024))
+        cpu_s = usage.ru_utime + usage.ru_stime
+        return Exited(self.seq, os.waitstatus_to_exitcode(status), cpu_s, usage.ru_maxrss * 1024)
 
-    def sweep(self) -> None:
-        """End the call: no process of it is left after this, no file in the scratch, no byte in the pipe."""
+    def sweep(self) -> tuple[Exited, ...]:
+        """End the call: no process of it is left after this, no file in the scratch, no byte in the pipe.
+
+        Returns how its process ended, if that has not been said yet.
+        """
+        exited: tuple[Exited, ...] = ()
         if self.child:
             os.kill(self.child, signal.SIGKILL)
-            self.on_exit()
+            exited = (self.on_exit(),)
+            os.read(self.deaths_fd, 4096)  # its own death is in there, and is known
         else:
             self._kill_rest()
         while select.select([fds.FRAMES_IN], [], [], 0)[0]:
@@ -228,6 +232,7 @@ class Init:
                 self.scratch.empty()
             except (OSError, RecursionError):
                 os._exit(77)  # a tree built to resist: this cell, and its scratch with it, is replaced instead
+        return exited
 
     def _kill_rest(self) -> None:
         if self.children_fd < 0:
