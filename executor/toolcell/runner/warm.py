@@ -15,12 +15,12 @@ from . import perform
 from .link import Link
 from .loading import Loaded, LoadError
 
-_ROUNDS = 2
-_REHEARSALS = 30  # by then, the interpreter has specialised what it is going to (PEP 659)
+_REHEARSALS = 5  # of each result: by then, the interpreter has specialised what it is going to (PEP 659)
+_RESULTS: tuple[object, ...] = ("text", 1, 1.5, True, None, ["text"], {"text": "text", "count": 1})
 
 
-def _nothing(text: str = "", count: int = 0, flag: bool = False) -> dict[str, object]:
-    return {"text": text, "count": count, "flag": flag}
+def _nothing(text: str = "", count: int = 0, flag: bool = False) -> object:
+    return _RESULTS[count]
 
 
 _TOOL: Tool[..., object] = Tool(_nothing, name="warm_up", derive=False)
@@ -36,10 +36,16 @@ _CONTEXT: dict[str, Field] = {
     "grants": ["read", "write"],
     "remaining_s": 1.0,
 }
-_CALL = b"".join(
-    encode(to_fields(Call(1, "warm", "warm_up", {"text": "x" * 64, "count": 1, "flag": True}, _CONTEXT)), WireLimits())
-)
 _TOOL.prepare()
+
+
+def _call(result: int) -> bytes:
+    arguments: dict[str, Field] = {"text": "x" * 64, "count": result, "flag": True}
+    return b"".join(encode(to_fields(Call(1, "warm", "warm_up", arguments, _CONTEXT)), WireLimits()))
+
+
+_CALLS = [_call(result) for result in range(len(_RESULTS))]
+_WARMING = (_CALLS[0], _CALLS[-1])
 
 
 async def _nothing_async() -> None:
@@ -57,10 +63,10 @@ def warm_up(loaded: Loaded, link: Link, limits: WireLimits, protects: Protects) 
         import asyncio
 
         asyncio.run(_nothing_async())
-    for _ in range(_ROUNDS):
+    for call in _WARMING:
         if link.is_called():
             return
-        link.take(_CALL)
+        link.take(call)
         answer: Result | Error = perform.run(_TOOL, link.wait_for_call(), link, protects)
         perform.flush()
         link.protocol.send(answer)
@@ -73,9 +79,9 @@ def rehearse() -> None:
     It writes both down where it is, so that each call process would do so in pages of its own.
     """
     limits = WireLimits()
-    for _ in range(_REHEARSALS):
+    for call in _CALLS * _REHEARSALS:
         link = Link(limits)
-        link.take(_CALL)
+        link.take(call)
         link.protocol.send(perform.run(_TOOL, link.wait_for_call(), link, _unprotected))
         perform.flush()
 
