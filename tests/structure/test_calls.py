@@ -1,5 +1,7 @@
 """A call's way through the supervisor: validation and repair, unknown names, keys, progress, deadlines, the result."""
 
+import os
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -51,6 +53,18 @@ def post(address: Address, copies: Annotated[int, Field(ge=1, le=10)] = 1, tags:
 def attempts(ctx: ToolContext, number: int) -> list[int]:
     """Which attempt this is, and the number."""
     return [ctx.attempt, number]
+
+
+def threads_in_a_fork() -> list[int]:
+    """How many threads there are here, and in a child that was forked beside them, by its own count."""
+    done = threading.Event()
+    threading.Thread(target=done.wait, daemon=True).start()
+    child = os.fork()
+    if child == 0:
+        os._exit(threading.active_count())
+    counts = [threading.active_count(), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])]
+    done.set()
+    return counts
 
 
 def count(ctx: ToolContext, fail: bool = False, seconds: float = 0.0) -> int:
@@ -461,3 +475,9 @@ def test_the_blocking_api_serves_many_threads(workspace: Path) -> None:
             child.call("echo")
     with pytest.raises((UsageError, RuntimeError)):
         supervisor.open_session("main", workspace=workspace)
+
+
+async def test_a_tool_that_forks_beside_its_threads_has_the_handlers_of_a_fork(tmp_path: Path) -> None:
+    async with Supervisor(tools=[threads_in_a_fork]) as supervisor:
+        session = await supervisor.open_session("main", workspace=tmp_path)
+        assert (await session.call("threads_in_a_fork", {})).unwrap() == [2, 1]

@@ -40,7 +40,7 @@ MESSAGES: list[Message] = [
     Request(1, 1, "memory.search", {"query": "q"}),
     Hello(1, {"pid": 1}),
     Failed("seccomp", "no", "seccomp", "Boot another kernel."),
-    Ready(1, 2),
+    Ready(1, True),
     Exited(1, -9, 0.5, 1024),
     Load([{"name": "read"}], {"kept": False}),
     Recycle(1),

@@ -115,8 +115,8 @@ def refuses(link: SupervisorLink | CellLink | ControlLink, *messages: Message) -
     """The violation that the last of `messages` is; after it the machine must be silent for good."""
     *before, last = messages
     assert link.receive(stream(*before)) == before
-    violation = only_violation(link.receive(stream(last) + stream(call(), progress(), result(), Ready(1, 1))))
-    for later in (stream(progress()), stream(result()), stream(call(2)), stream(Ready(1, 1)), b"\x00", b""):
+    violation = only_violation(link.receive(stream(last) + stream(call(), progress(), result(), Ready(1, True))))
+    for later in (stream(progress()), stream(result()), stream(call(2)), stream(Ready(1, True)), b"\x00", b""):
         assert link.receive(later) == []
     return violation
 
@@ -275,7 +275,7 @@ INTO_A_CELL: list[Message] = [call(), Reply(1, 1, True, None), Cancel(1, "")]
 ON_CONTROL: list[Message] = [
     Hello(VERSION, {}),
     Failed("", "", "", ""),
-    Ready(1, 1),
+    Ready(1, True),
     Exited(1, 0, 0, 0),
     Load([], {}),
     Recycle(1),
@@ -513,7 +513,7 @@ def test_the_control_socket_opens_with_hello_or_failed(first: Message) -> None:
         assert link.receive(data[:cut]) + link.receive(data[cut:]) == [first]
 
 
-@pytest.mark.parametrize("first", [Ready(1, 2), Exited(1, 0, 0.0, 0)], ids=["Ready", "Exited"])
+@pytest.mark.parametrize("first", [Ready(1, True), Exited(1, 0, 0.0, 0)], ids=["Ready", "Exited"])
 def test_ready_or_exited_before_hello_is_a_violation(first: Message) -> None:
     violation = refuses(ControlLink(LIMITS), first)
     assert violation == Violation("frame out of place", f"{type(first).__name__} before Hello")
@@ -521,9 +521,9 @@ def test_ready_or_exited_before_hello_is_a_violation(first: Message) -> None:
 
 def test_ready_exited_and_failed_follow_hello() -> None:
     said: list[Message] = [
-        Ready(1, 2),
+        Ready(1, True),
         Exited(1, 0, 0.1, 9),
-        Ready(2, 3),
+        Ready(2, True),
         Exited(2, -9, 1, 9),
         Failed("import", "", "", ""),
     ]
@@ -703,7 +703,7 @@ GARBAGE = {
 def test_a_machine_that_saw_a_violation_gives_no_more_events(
     make: Callable[[], SupervisorLink | CellLink | ControlLink], garbage: bytes
 ) -> None:
-    after = stream(progress(), result(), Cancel(1, ""), Ready(1, 1))
+    after = stream(progress(), result(), Cancel(1, ""), Ready(1, True))
     for cut in range(1, len(garbage) + 1):
         link = make()
         events = link.receive(garbage[:cut]) + link.receive(garbage[cut:] + after)

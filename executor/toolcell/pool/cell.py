@@ -515,19 +515,19 @@ class Cell:
         if self.state is CellState.BUSY:  # forked on demand, for the call that runs
             self._note_process()
             return
-        if ready.seq <= self._recycled and ready.pid:
+        if ready.seq <= self._recycled and ready.waiting:
             return  # the same, but the call has ended before this was read
         self._process = ready.seq
         self._drain()  # what came after the end of the last call is a violation
         if self._doomed:
             return
-        if self._left_behind(own=2 if ready.pid else 1):
+        if self._left_behind(own=2 if ready.waiting else 1):
             self.kill()  # its cgroup has them, and the pool kills what is in that
             return
         self._stdout.clear()
         self._stderr.clear()
         self.evidence.settle()
-        if ready.pid:
+        if ready.waiting:
             self._note_process()
         self._link.next_call()
         self._idle()

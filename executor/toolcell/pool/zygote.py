@@ -33,6 +33,7 @@ ENVIRONMENT = {
     "HOME": "/tmp",
     "TMPDIR": "/tmp",
     "TOOLCELL_IN_CELL": "1",
+    "LD_BIND_NOW": "1",  # else each call process looks up, and writes down, the address of each C function it uses
     "MALLOC_ARENA_MAX": "1",  # an arena for each thread would reserve 64 MiB of the limited address space each
 }
 

@@ -5,6 +5,10 @@ import sys
 
 gc.disable()  # what is imported stays; to look for garbage meanwhile takes a tenth of the time
 
+from . import forks  # noqa: E402
+
+forks.keep_back()
+
 from .zygote import main  # noqa: E402
 
 main(int(sys.argv[1]))

@@ -21,15 +21,15 @@ def children(fd: int) -> list[int]:
     return [int(pid) for pid in listed.split()]
 
 
-def reap_but(own: int) -> None:
-    """Reap what has died of the adopted, up to the process `own`, which is for another to reap."""
+def reap_but(own: int) -> bool:
+    """Reap what has died of the adopted, up to the process `own`, which is for another to reap: whether it has died."""
     while True:
         try:
             dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
-            return
+            return False
         if dead is None or dead.si_pid == own:
-            return
+            return dead is not None
         os.waitpid(dead.si_pid, 0)
 
 

@@ -7,17 +7,18 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterable
+from dataclasses import dataclass
 from importlib import import_module
 from typing import NoReturn
 
 from toolcell.wire.frames import TooLarge, Unpackable
 from toolcell.wire.messages import Error, Result
-from toolcell_sandbox.mechanisms.landlock import scope_call
-from toolcell_sandbox.mechanisms.rlimits import limit_cpu, raise_oom_score
+from toolcell_sandbox.mechanisms.landlock import call_ruleset, scope_call
+from toolcell_sandbox.mechanisms.rlimits import can_raise_oom_score, limit_cpu, raise_oom_score
 from toolcell_tools import function
 from toolcell_tools.definition import Tool
 
-from . import perform, warm
+from . import forks, perform, warm
 from .context import Contexts
 from .link import Link
 from .loading import Loaded, LoadError
@@ -36,6 +37,7 @@ def preload() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)  # what a call printed before it crashed is there to be read
+    warm.rehearse()
 
 
 def preload_for(names: Iterable[str] | None) -> bool:
@@ -57,15 +59,44 @@ def preload_for(names: Iterable[str] | None) -> bool:
     return bool(wanted)
 
 
-def serve(loaded: Loaded, cpu_s: float, contexts: Contexts, *, kept: bool) -> NoReturn:
-    """Become the call process: one more Landlock layer, limits of its own, fresh randomness; then wait for the call."""
-    scope_call()
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What the init has made ready for all its call processes: what each would do again, it would pay for again."""
+
+    loaded: Loaded
+    cpu_s: float
+    kept: bool
+    contexts: Contexts  # each call process has its own, and its own link, by the fork
+    ruleset: int
+    scored: bool
+
+
+def prepare(loaded: Loaded, cpu_s: float, contexts: Contexts, *, kept: bool) -> Prepared:
+    """In the init, before the first fork."""
+    prepare_randomness()
+    return Prepared(loaded, cpu_s, kept, contexts, call_ruleset(), can_raise_oom_score())
+
+
+def serve(prepared: Prepared, gate: int = -1) -> NoReturn:
+    """Become the call process: one more Landlock layer, limits of its own, fresh randomness; then wait for the call.
+
+    Where there is a `gate`, whatever is in the pipe before its other end is closed is for another process.
+    """
+    loaded, cpu_s, kept, contexts = prepared.loaded, prepared.cpu_s, prepared.kept, prepared.contexts
+    link = contexts.link
+    scope_call(prepared.ruleset)
+    if prepared.ruleset >= 0:
+        os.close(prepared.ruleset)
     limit = limit_cpu(cpu_s, again=kept)
-    raise_oom_score()
+    if prepared.scored:
+        raise_oom_score()
+    forks.register_kept()
     gc.enable()
     reseed()
-    link = contexts.link
     warm.warm_up(loaded, contexts)
+    if gate >= 0:
+        os.read(gate, 1)
+        os.close(gate)
     me = os.getpid()
     while True:
         try:

@@ -12,19 +12,35 @@ from toolcell_tools.definition import Tool
 
 from . import perform
 from .context import Contexts
+from .link import Link
 from .loading import Loaded, LoadError
 
-_ROUNDS = 2
+_REHEARSALS = 5  # of each result: by then, the interpreter has specialised what it is going to (PEP 659)
+_RESULTS: tuple[object, ...] = ("text", 1, 1.5, True, None, ["text"], {"text": "text", "count": 1})
 
 
-def _nothing(ctx: ToolContext, text: str = "", count: int = 0, flag: bool = False) -> dict[str, object]:
-    return {"call_id": ctx.call_id, "text": text, "count": count, "flag": flag}
+def _nothing(ctx: ToolContext, text: str = "", count: int = 0, flag: bool = False) -> object:
+    return _RESULTS[count] if ctx.call_id else text
 
 
 _TOOL: Tool[..., object] = Tool(_nothing, name="warm_up", derive=False)
-_ARGUMENTS: dict[str, Field] = {"text": "x" * 64, "count": 1, "flag": True}
-_CALL = b"".join(encode(to_fields(Call(1, "warm", "warm_up", _ARGUMENTS, {"remaining_s": 1.0})), WireLimits()))
+_SESSION: dict[str, Field] = {
+    "session_id": "",
+    "agent_id": "",
+    "session_kind": "main",
+    "workspace_root": "/tmp",
+    "grants": ["read", "write"],
+}
 _TOOL.prepare()
+
+
+def _call(result: int) -> bytes:
+    arguments: dict[str, Field] = {"text": "x" * 64, "count": result, "flag": True}
+    return b"".join(encode(to_fields(Call(1, "warm", "warm_up", arguments, {"remaining_s": 1.0})), WireLimits()))
+
+
+_CALLS = [_call(result) for result in range(len(_RESULTS))]
+_WARMING = (_CALLS[0], _CALLS[-1])
 
 
 async def _nothing_async() -> None:
@@ -43,14 +59,31 @@ def warm_up(loaded: Loaded, contexts: Contexts) -> None:
         import asyncio
 
         asyncio.run(_nothing_async())
-    for _ in range(_ROUNDS):
+    for call in _WARMING:
         if link.is_called():
             return
-        link.take(_CALL)
+        link.take(call)
         answer: Result | Error = perform.run(_TOOL, link.wait_for_call(), contexts)
         perform.flush()
         link.protocol.send(answer)
         link.start_over()
+
+
+def rehearse() -> None:
+    """In the zygote: go through a call's motions until the interpreter has adapted its bytecode and filled its caches.
+
+    It writes both down where it is, so that each call process would do so in pages of its own.
+    """
+    contexts = Contexts(_SESSION, _unprotected, Link(WireLimits()))
+    for call in _CALLS * _REHEARSALS:
+        contexts.link.take(call)
+        contexts.link.protocol.send(perform.run(_TOOL, contexts.link.wait_for_call(), contexts))
+        contexts.link.start_over()
+        perform.flush()
+
+
+def _unprotected(_path: str, _directory: bool) -> str:
+    return ""
 
 
 def _touch(tool: Tool[..., object]) -> None:

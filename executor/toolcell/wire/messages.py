@@ -103,10 +103,10 @@ class Failed(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """A standby call process waits for call number `seq`; `pid` is its number inside the cell."""
+    """Call number `seq` is over and nothing of it is left; or, `waiting`, a call process waits for that number."""
 
     seq: int
-    pid: int
+    waiting: bool
 
 
 class Exited(NamedTuple):
@@ -179,7 +179,7 @@ SHAPES: Final[Mapping[int, _Shape]] = {
     20: (Request, (_int, _int, _str, _map)),
     32: (Hello, (_int, _map)),
     33: (Failed, (_str, _str, _str, _str)),
-    34: (Ready, (_int, _int)),
+    34: (Ready, (_int, _bool)),
     35: (Exited, (_int, _int, _number, _int)),
     48: (Load, (_list, _map)),
     49: (Recycle, (_int,)),

@@ -87,20 +87,20 @@ def restrict(rules: Iterable[Rule], version: int, *, connect: Iterable[int] | No
         os.close(ruleset)
 
 
-def scope_call() -> None:
-    """One more layer, for a call process: it cannot signal, trace or reach the cell's init or anything else outside.
-
-    Does nothing below ABI 6, where the kernel has no scopes. At most 16 layers can be nested (E2BIG is an error).
-    """
+def call_ruleset() -> int:
+    """A descriptor of the rules for `scope_call`; -1 below ABI 6, where the kernel has no scopes."""
     version = abi()
     _files, _network, scopes = handled(version)
-    if not scopes:
-        return
-    ruleset = _create(0, 0, scopes, version)
-    try:
+    return _create(0, 0, scopes, version) if scopes else -1
+
+
+def scope_call(ruleset: int) -> None:
+    """One more layer, for a call process: it cannot signal, trace or reach the cell's init or anything else outside.
+
+    At most 16 layers can be nested (E2BIG is an error).
+    """
+    if ruleset >= 0:
         _restrict_self(ruleset)
-    finally:
-        os.close(ruleset)
 
 
 def _create(files: int, network: int, scopes: int, version: int) -> int:

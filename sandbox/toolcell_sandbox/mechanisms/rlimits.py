@@ -84,15 +84,20 @@ def set_oom_score(score: int) -> None:
     write_file("/proc/self/oom_score_adj", str(score), step="set oom_score_adj")
 
 
-def raise_oom_score() -> None:
-    """Make a call process the first to go when memory runs out; without /proc in the cell this does nothing.
-
-    The files of a process that is not dumpable belong to root, so it is dumpable while it writes.
-    """
+def can_raise_oom_score() -> bool:
+    """Whether this cell has a /proc of its own: else it has none at all, or the host's behind Landlock."""
     try:
         os.close(os.open("/proc/self/oom_score_adj", os.O_RDONLY))
     except OSError:
-        return  # this cell has no /proc of its own: none at all, or the host's behind Landlock
+        return False
+    return True
+
+
+def raise_oom_score() -> None:
+    """Make a call process the first to go when memory runs out, where `can_raise_oom_score`.
+
+    The files of a process that is not dumpable belong to root, so it is dumpable while it writes.
+    """
     syscall("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0, step="prctl PR_SET_DUMPABLE")
     try:
         set_oom_score(CALL_OOM_SCORE)
