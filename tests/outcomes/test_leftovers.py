@@ -1,6 +1,7 @@
 """The second layer of "nothing outlives its call": the cgroup of a cell, where the pid namespace is missing."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,11 +14,12 @@ CLONE_NEWPID = 0x20000000
 NO_PID_NAMESPACE = Machine("no pid namespace", refuse=("unshare,clone", 1, CLONE_NEWPID), allow=("pid_namespace",))
 
 
-def answer_of(who: str) -> dict[str, Any]:
+def answer_of(who: str, temporary: Path) -> dict[str, Any]:
     """What the calls came to, with a daemon that `who` ends."""
     script = Path(__file__).parent / "leftovers.py"
     command = command_on(NO_PID_NAMESPACE, [sys.executable, "-I", str(script), who, *NO_PID_NAMESPACE.allow])
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    env = {**os.environ, "TMPDIR": str(temporary)}  # the machine's own is others' too
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, env=env)
     assert done.returncode == 0, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout)
     assert answer["during"] == 1, "it was there while its call ran, or this tests nothing"
@@ -27,11 +29,11 @@ def answer_of(who: str) -> dict[str, Any]:
 
 
 @pytest.mark.root
-def test_a_daemon_that_no_pid_namespace_ends_is_ended_by_the_init_that_adopts_it() -> None:
-    assert answer_of("init")["errors"] == []
+def test_a_daemon_that_no_pid_namespace_ends_is_ended_by_the_init_that_adopts_it(tmp_path: Path) -> None:
+    assert answer_of("init", tmp_path)["errors"] == []
 
 
 @pytest.mark.root
-def test_a_daemon_that_no_init_ends_any_more_is_ended_by_its_cgroup_and_put_on_record() -> None:
-    answer = answer_of("cgroup")
+def test_a_daemon_that_no_init_ends_any_more_is_ended_by_its_cgroup_and_put_on_record(tmp_path: Path) -> None:
+    answer = answer_of("cgroup", tmp_path)
     assert any("outlived" in incident for incident in answer["incidents"])

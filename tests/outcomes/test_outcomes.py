@@ -137,7 +137,7 @@ AT_THE_DEADLINE = (
 A_NEW_CELL = Fact("another cell", lambda seen: seen.next["number"] <= seen.first["number"])
 TRACEBACK_IN_THE_JOURNAL = Fact("traceback in the journal", lambda seen: "Traceback" in seen.traceback)
 NO_TRACEBACK_FOR_THE_MODEL = Fact("no traceback for the model", lambda seen: "Traceback" not in seen.result.for_model())
-BURNS = used("cpu_s", DEADLINE * 0.3, DEADLINE + SLACK)
+BURNS = used("cpu_s", DEADLINE * 0.1, DEADLINE + SLACK)
 IDLES = used("cpu_s", 0.0, 0.2)
 EATS = used("max_rss_bytes", 64 * MIB, 200 * MIB)
 SHORT_MESSAGE = Fact("a bounded message", lambda seen: len(seen.result.for_model()) < 10_000)

@@ -4,8 +4,9 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -63,13 +64,11 @@ class Result:
 
 
 @pytest.fixture
-def private_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A directory that ordinary users can reach; pytest's own are 0700."""
-    path = tmp_path_factory.mktemp("cell")
-    for parent in (path, *path.parents):
-        if parent.owner() == "root" and str(parent).startswith(str(tmp_path_factory.getbasetemp().parent)):
-            parent.chmod(parent.stat().st_mode | 0o055)
-    yield path
+def private_dir(open_directory: Path) -> Path:
+    """A directory of a test's own that ordinary users can reach."""
+    path = Path(tempfile.mkdtemp(prefix="cell-", dir=open_directory))
+    path.chmod(0o755)
+    return path
 
 
 @pytest.fixture
