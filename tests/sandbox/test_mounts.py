@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.ordinary import USER
 
 from toolcell_sandbox import Identity, Limits, Profile
 from toolcell_sandbox.view import plan, resolve
@@ -75,12 +76,12 @@ answer([error_of(lambda: os.chmod("f", 0o4755)), error_of(lambda: os.chmod("f", 
 def test_a_rootless_cell_reads_and_writes_its_users_files(cell: Any, private_dir: Path) -> None:
     workspace = private_dir / "mine"
     workspace.mkdir(mode=0o700)
-    os.chown(workspace, 12345, 12345)
+    os.chown(workspace, USER, USER)
     code = PRINT + "open(arguments + '/new', 'w').close(); answer(os.listdir(arguments))"
     assert cell(code, user=True, profile=_profile(writable=(str(workspace),)), arguments=str(workspace)).value == [
         "new"
     ]
-    assert (workspace / "new").stat().st_uid == 12345
+    assert (workspace / "new").stat().st_uid == USER
 
 
 def test_paths_nest_in_any_order_and_may_have_any_name(any_cell: Any, private_dir: Path) -> None:
