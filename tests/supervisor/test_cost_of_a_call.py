@@ -25,8 +25,8 @@ PAGE_FAULTS = 500  # of a process that was forked for its call: mostly pages tha
 SYSTEM_CALLS = frozenset(
     {
         *("clock_gettime", "close", "fcntl", "fstat", "fstatvfs", "getrlimit", "getrusage", "lseek", "lstat", "open"),
-        *("pidfd_open", "pidfd_send_signal", "pipe2", "poll", "pread", "pwrite", "read", "readlink", "recv", "select"),
-        *("send", "setrlimit", "stat", "statvfs", "write", "writev"),
+        *("pidfd_open", "pidfd_send_signal", "pipe2", "poll", "pread", "process_time", "pwrite", "read", "readlink"),
+        *("recv", "select", "send", "setrlimit", "stat", "statvfs", "write", "writev"),
     }
 )
 

@@ -55,6 +55,7 @@ READ_BYTES = 256 * 1024
 KEEP_OUTPUT_BYTES = 64 * 1024
 SHORT_CALL_S = 0.02  # below this, no tree-wide counter is read: a call cannot have done much
 RECYCLE_S = 5.0  # a sweep takes a millisecond or two; one that takes this long never ends
+JUST_NOW_S = 0.0002  # ago, an idle cell's descriptors were all looked at
 ACCEPT_AGAIN_S = 0.1
 STALE_CONNECTIONS = 256  # above the listening socket's backlog
 TEARDOWN_S = 2.0  # for what a tool of a session's lifetime does at its end, such as saying goodbye to a server
@@ -247,9 +248,10 @@ class Cell:
         """Whether it is ending, though its end has not been seen yet."""
         return self._doomed or self._retiring
 
-    def check(self) -> bool:
+    def check(self, now: float) -> bool:
         """Take in what has happened to an idle cell that the loop has not come to; whether it is free still."""
-        self._on_ready()
+        if now - self.idle_since > JUST_NOW_S:
+            self._on_ready()
         return self.state is CellState.READY and not self._doomed
 
     def assign(self, run: Run, now: float) -> None:

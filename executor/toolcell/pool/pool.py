@@ -163,7 +163,7 @@ class Pool:
         idle = self._idle.get(run.spec.key)
         while idle and run.exclusive not in self._exclusive:
             cell = idle[-1]
-            if cell.check():
+            if cell.check(run.queued_at):
                 idle.pop()
                 self._assign(run, cell)
                 return waiter

@@ -2,6 +2,7 @@
 
 import os
 import resource
+import time
 from resource import RLIM_INFINITY
 
 from toolcell_sandbox.errors import SandboxError
@@ -68,8 +69,7 @@ def limit_cpu(seconds: float, *, again: bool, now: int = 0) -> int:
     A limit that is to be set `again` has no SIGKILL, for the hard limit can never be raised (setrlimit(2)). Nothing is
     set where the limit is what it is `now`, which the last time returned.
     """
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    soft = int(used.ru_utime + used.ru_stime + seconds) + 1
+    soft = int(time.process_time() + seconds) + 1
     if soft == now:
         return now
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
