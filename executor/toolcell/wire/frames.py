@@ -97,7 +97,8 @@ def encode(fields: Sequence[object], limits: WireLimits) -> list[Buffer]:
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise Unpackable(f"the message cannot be encoded: {error}") from error
     size = len(body)
-    _check_size(size, limits)
+    if size > limits.frame_bytes:
+        raise TooLarge(_TOO_LONG.format(size, limits.frame_bytes))
     if size > limits.elements and more_elements_than(limits.elements, body):  # it would be taken for an attack
         raise TooLarge(_TOO_MANY.format(limits.elements))
     _put_back(_packers, packer)
@@ -115,15 +116,11 @@ def _encode_around(fields: Sequence[object], text: str, limits: WireLimits) -> l
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise Unpackable(f"the message cannot be encoded: {error}") from error
     size = len(before) + len(text) + len(after)
-    _check_size(size, limits)
+    if size > limits.frame_bytes:
+        raise TooLarge(_TOO_LONG.format(size, limits.frame_bytes))
     if more_elements_than(limits.elements, before[:-STR32_BYTES] + b"\xa0" + after):  # with "" in its place
         raise TooLarge(_TOO_MANY.format(limits.elements))
     return [HEADER.pack(size) + before, characters(text), after]
-
-
-def _check_size(size: int, limits: WireLimits) -> None:
-    if size > limits.frame_bytes:
-        raise TooLarge(f"the message has {size:,} bytes; a frame holds at most {limits.frame_bytes:,}")
 
 
 def encoded_bytes(value: object) -> int:
@@ -133,6 +130,7 @@ def encoded_bytes(value: object) -> int:
     return _HEADER_BYTES + len(body)
 
 
+_TOO_LONG = "the message has {:,} bytes; a frame holds at most {:,}"
 _TOO_MANY = "the message has too many elements; a frame holds at most {:,}"
 T = TypeVar("T")
 
@@ -289,8 +287,7 @@ class FrameDecoder:
         if not self._buffer and len(data) > _HEADER_BYTES:  # the usual case: one read holds one frame
             (length,) = HEADER.unpack_from(data)
             if len(data) == _HEADER_BYTES + length and self._refuse(length, data[_HEADER_BYTES]) is None:
-                body = data[_HEADER_BYTES:] if length <= _LARGE else memoryview(data)[_HEADER_BYTES:]
-                return [self._decoded(body, length)]
+                return [self._decoded(data[_HEADER_BYTES:], length)]
         frames: list[list[Field] | Violation] = []
         buffer = self._buffer
         buffer += data

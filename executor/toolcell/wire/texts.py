@@ -1,7 +1,7 @@
 """A long text goes out of the memory that it is in: msgpack would copy it into a buffer of its own first."""
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgpack
@@ -10,6 +10,7 @@ LONG: Final = 1024 * 1024
 _FEW: Final = 64  # arguments, or the parts of a result
 STR32: Final = b"\xdb"  # and 4 bytes of length come before a text of over 64 KiB
 STR32_BYTES: Final = 5
+_type_of: Callable[[object], type[object]] = type  # what type() says of an Any is unknown to type checkers
 _utf8_of = ctypes.pythonapi.PyUnicode_AsUTF8AndSize  # of an ASCII text, its own characters (docs: c-api/unicode)
 _utf8_of.argtypes = (ctypes.py_object, ctypes.c_void_p)
 _utf8_of.restype = ctypes.c_void_p
@@ -21,9 +22,9 @@ _Characters = ctypes.c_char * (1 << 32)  # one type for texts of any length: cty
 def long_text(fields: Sequence[Any]) -> str | None:
     """The first ASCII text of over LONG characters that is one of the few values in one of the fields."""
     for field in fields:
-        if field.__class__ is dict and len(field) <= _FEW:
+        if _type_of(field) is dict and len(field) <= _FEW:
             for value in field.values():
-                if value.__class__ is str and len(value) > LONG and value.isascii():
+                if _type_of(value) is str and len(value) > LONG and value.isascii():
                     return value
     return None
 
@@ -34,7 +35,7 @@ def around(fields: Sequence[Any], text: str) -> tuple[bytes, bytes]:
     packer.pack_array_header(len(fields))
     before = b""
     for field in fields:
-        if before or field.__class__ is not dict or not any(value is text for value in field.values()):
+        if before or _type_of(field) is not dict or not any(value is text for value in field.values()):
             packer.pack(field)
             continue
         packer.pack_map_header(len(field))
