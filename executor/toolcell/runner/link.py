@@ -74,7 +74,7 @@ class Link:
         """Send a message. Raises Unpackable for what cannot cross, with nothing sent."""
         buffers = self.protocol.send(message)
         try:
-            if len(buffers[-1]) > PIPE_BYTES:
+            if sum(map(len, buffers)) > PIPE_BYTES:
                 widen(fds.FRAMES_OUT)
             fds.write_all(fds.FRAMES_OUT, buffers)
         except OSError:

@@ -13,6 +13,7 @@ from typing import Self, TypeVar, cast
 import msgpack
 
 from .elements import more_elements_than
+from .texts import STR32, STR32_BYTES, around, characters, long_text
 
 HEADER = struct.Struct(">I")
 _HEADER_BYTES = HEADER.size
@@ -22,7 +23,6 @@ _LARGE = 1024 * 1024  # above this, header and body travel as two buffers (write
 
 _IN_PIECES = 64 * 1024  # frames that are longer, and do not come in one read, have room made for all of them at once
 _RESERVE_AT = 16  # but only when the 16th part has come: a length alone reserves nothing
-_STR32 = b"\xdb"
 
 Buffer = bytes | memoryview
 Field = None | bool | int | float | str | bytes | list["Field"] | dict[str, "Field"]
@@ -89,21 +89,38 @@ def _pack(value: object) -> tuple[msgpack.Packer, memoryview]:
 
 def encode(fields: Sequence[object], limits: WireLimits) -> list[Buffer]:
     """Return the buffers of one frame, to be written in order."""
+    text = long_text(fields)
+    if text is not None:
+        return _encode_around(fields, text, limits)
     try:
         packer, body = _pack(fields)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise Unpackable(f"the message cannot be encoded: {error}") from error
     size = len(body)
     if size > limits.frame_bytes:
-        raise TooLarge(f"the message has {size:,} bytes; a frame holds at most {limits.frame_bytes:,}")
+        raise TooLarge(_TOO_LONG.format(size, limits.frame_bytes))
     if size > limits.elements and more_elements_than(limits.elements, body):  # it would be taken for an attack
-        raise TooLarge(f"the message has too many elements; a frame holds at most {limits.elements:,}")
+        raise TooLarge(_TOO_MANY.format(limits.elements))
     _put_back(_packers, packer)
     if size > _LARGE:
         return [HEADER.pack(size), body]
     frame = HEADER.pack(size) + body
     body.release()
     return [frame]
+
+
+def _encode_around(fields: Sequence[object], text: str, limits: WireLimits) -> list[Buffer]:
+    """The same for a message with a long text in it."""
+    try:
+        before, after = around(fields, text)
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise Unpackable(f"the message cannot be encoded: {error}") from error
+    size = len(before) + len(text) + len(after)
+    if size > limits.frame_bytes:
+        raise TooLarge(_TOO_LONG.format(size, limits.frame_bytes))
+    if more_elements_than(limits.elements, before[:-STR32_BYTES] + b"\xa0" + after):  # with "" in its place
+        raise TooLarge(_TOO_MANY.format(limits.elements))
+    return [HEADER.pack(size) + before, characters(text), after]
 
 
 def encoded_bytes(value: object) -> int:
@@ -113,6 +130,8 @@ def encoded_bytes(value: object) -> int:
     return _HEADER_BYTES + len(body)
 
 
+_TOO_LONG = "the message has {:,} bytes; a frame holds at most {:,}"
+_TOO_MANY = "the message has too many elements; a frame holds at most {:,}"
 T = TypeVar("T")
 
 
@@ -268,8 +287,7 @@ class FrameDecoder:
         if not self._buffer and len(data) > _HEADER_BYTES:  # the usual case: one read holds one frame
             (length,) = HEADER.unpack_from(data)
             if len(data) == _HEADER_BYTES + length and self._refuse(length, data[_HEADER_BYTES]) is None:
-                body = data[_HEADER_BYTES:] if length <= _LARGE else memoryview(data)[_HEADER_BYTES:]
-                return [self._decoded(body, length)]
+                return [self._decoded(data[_HEADER_BYTES:], length)]
         frames: list[list[Field] | Violation] = []
         buffer = self._buffer
         buffer += data
@@ -335,7 +353,7 @@ class _Large:
     def __init__(self, length: int, begun: bytes | bytearray) -> None:
         # CPython decodes text in one pass from an address that is a multiple of 8, and else in two (ascii_decode in
         # unicodeobject.c). What is large in a large frame is mostly one text, the first that has 4 bytes of length.
-        text = begun.find(_STR32, 0, 512) + HEADER.size + 1
+        text = begun.find(STR32, 0, 512) + STR32_BYTES
         shift = -text % 8
         size = shift + length
         self._memory = _buffers.pop() if _buffers and len(_buffers[-1]) >= size else bytearray(size)
