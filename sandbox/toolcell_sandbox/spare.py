@@ -102,7 +102,7 @@ class Spare:
         self._message(plan())
 
     def __repr__(self) -> str:
-        return f"<Spare pid {self.child.pid}>"
+        return f"<Spare with {len(self._base.binds)} paths in place>"
 
     @staticmethod
     def is_possible(profile: Profile, identity: Identity, report: SandboxReport) -> bool:
