@@ -9,6 +9,8 @@ TYPE_CHECKING = False  # checkers know this name; importing typing would cost mi
 if TYPE_CHECKING:
     from typing import Any, Literal
 
+    from .identity import Mode
+
     State = Literal["on", "missing", "substituted"]
 
 NAMES = [
@@ -59,7 +61,7 @@ class SandboxReport:
     """The mechanisms of this machine for one identity mode ("root", "rootless", "userns-root")."""
 
     mechanisms: tuple[Mechanism, ...]
-    identity: str
+    identity: "Mode"
 
     @property
     def on(self) -> frozenset[str]:
@@ -107,7 +109,7 @@ class SandboxReport:
     @classmethod
     def from_wire(cls, wire: "Mapping[str, Any]") -> "SandboxReport":
         """The inverse of `to_wire`."""
-        return cls(tuple(Mechanism(**row) for row in wire["mechanisms"]), str(wire["identity"]))
+        return cls(tuple(Mechanism(**row) for row in wire["mechanisms"]), str(wire["identity"]))  # type: ignore[arg-type]
 
     def __str__(self) -> str:
         lines = [f"sandbox as {self.identity}"]

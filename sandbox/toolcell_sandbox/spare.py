@@ -24,7 +24,7 @@ from .mechanisms.fds import LOWEST_OWN, raised
 from .network import NoNetwork
 from .profile import Profile
 from .report import SandboxReport
-from .spawn import Failed, Main, base_of, begin, missing, prepare, terminate
+from .spawn import Failed, Main, begin, prepare, terminate
 from .view import Bind, View
 
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
@@ -66,19 +66,18 @@ class Spare:
         far as it can be done without consequences. Raises SandboxError where it cannot be begun.
         """
         like = Profile(system=tuple(system), proc=proc)
-        common = view.plan(like, identity)
-        binds = tuple(bind for bind in common.binds if bind.owner is None)  # a mapped one is mapped for one cell's uid
-        base = base_of(like, identity, missing(report, allow_missing))
-        self._base = replace(base, binds=binds, links=common.links)
+
+        def rehearsed() -> Order:
+            return prepare(like, identity=identity, report=report, allow_missing=allow_missing)
+
+        common = rehearsed()
+        binds = tuple(bind for bind in common.view.binds if bind.owner is None)  # others are mapped for one cell's uid
+        self._base = replace(common.base, binds=binds, links=common.view.links)
         self._report = report
+        sample, _given = self._message(common)
         self.mounts = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ordered = False
-
-        def plan() -> Order:
-            return prepare(like, identity=identity, report=report, allow_missing=allow_missing)
-
-        sample, _given = self._message(plan())
 
         def receive() -> Order:
             nonlocal ordered
@@ -99,10 +98,10 @@ class Spare:
             raise
         finally:
             theirs.close()
-        self._message(plan())
+        self._message(rehearsed())
 
     def __repr__(self) -> str:
-        return f"<Spare pid {self.child.pid}>"
+        return f"<Spare with {len(self._base.binds)} paths in place>"
 
     @staticmethod
     def is_possible(profile: Profile, identity: Identity, report: SandboxReport) -> bool:
@@ -121,8 +120,8 @@ class Spare:
             return False
         try:
             socket.send_fds(self._channel, [told], given)
-        except BrokenPipeError:
-            return False  # it has died; the caller sees that when it waits for it
+        except OSError:
+            return False  # it has died, or what sockets take here is less: another process carries the order out
         self._close()
         return True
 

@@ -131,7 +131,8 @@ def prepare(
     protected: Sequence[Bound] = (),
 ) -> Order:
     """Everything that can be worked out, checked and cached before the fork. SandboxError for what is missing."""
-    off = missing(report, allow_missing)
+    report.require(allow_missing)
+    off = frozenset(mechanism.name for mechanism in report.missing)
     if "net_namespace" in off and isinstance(profile.reach, ProxyNetwork):
         raise SandboxError(
             "A proxied network needs a network namespace, or the cell would be on the host's network",
@@ -148,7 +149,7 @@ def prepare(
         for owner in {bind.owner for bind in planned.binds if bind.owner}:
             id_maps[owner] = idmap_fd(*owner, identity.uid, identity.gid)
     return Order(
-        base=base_of(profile, identity, off),
+        base=_base(profile, identity, off),
         profile=profile,
         identity=identity,
         report=report,
@@ -163,14 +164,7 @@ def prepare(
     )
 
 
-def missing(report: SandboxReport, allow_missing: frozenset[str]) -> frozenset[str]:
-    """The mechanisms that are missing. SandboxError for one that is not allowed to be."""
-    report.require(allow_missing)
-    return frozenset(mechanism.name for mechanism in report.missing)
-
-
-def base_of(profile: Profile, identity: Identity, off: frozenset[str]) -> Base:
-    """What cells of this profile and identity are begun with."""
+def _base(profile: Profile, identity: Identity, off: frozenset[str]) -> Base:
     shared = {"net_namespace"} if isinstance(profile.reach, HostNetwork) else set[str]()
     return Base(
         off=off,

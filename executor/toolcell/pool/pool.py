@@ -272,7 +272,7 @@ class Pool:
     def _request_for(self, spec: CellSpec, slot: int, cgroup: Cgroup | None) -> dict[str, object]:
         """What a zygote is told of a cell, beside its descriptors."""
         in_userns = spec.key.session_id in self._userns_sessions
-        identity = Identity.for_slot(slot, "userns-root" if in_userns else None)
+        identity = Identity.for_slot(slot, "userns-root" if in_userns else self.report.identity)
         return {
             "profile": spec.profile.to_wire(),
             "identity": {"mode": identity.mode, "uid": identity.uid, "gid": identity.gid, "slot": identity.slot},

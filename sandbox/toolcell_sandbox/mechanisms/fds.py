@@ -4,9 +4,10 @@ import os
 from collections.abc import Iterable
 from fcntl import F_DUPFD_CLOEXEC, fcntl
 
+from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.kernel.syscalls import syscall
 
-LOWEST_OWN = 64
+LOWEST_OWN = 32
 """What a process that is to become a cell opens for itself lies here or above, and what a cell is given, below."""
 _LAST = 0xFFFFFFFF
 
@@ -15,6 +16,13 @@ def raised(fd: int) -> int:
     """The same open file at `LOWEST_OWN` or above, closed on exec; `fd` is closed."""
     try:
         return fcntl(fd, F_DUPFD_CLOEXEC, LOWEST_OWN)
+    except OSError as error:
+        raise SandboxError(
+            "A descriptor could not be moved out of the way of those that a cell is given",
+            step="move a descriptor",
+            errno=error.errno or 0,
+            cure="Raise the limit on open files (ulimit -n): making a cell takes about 60.",
+        ) from error
     finally:
         os.close(fd)
 
