@@ -401,7 +401,12 @@ def _workspace(path: str | Path) -> Path:
         ) from None
     if not os.path.isdir(root):
         if not os.path.lexists(root) and os.path.isdir(os.path.dirname(root)):
-            os.mkdir(root)
+            try:
+                os.mkdir(root)
+            except OSError as error:  # also where it is there, and closed to us
+                raise UsageError(
+                    f"The workspace cannot be made: {str(path)!r}: {error.strerror}. Pass one that this user can reach."
+                ) from None
         else:
             raise UsageError(
                 f"The workspace is not a directory: {str(path)!r}. Pass one that exists, or a new name in one."

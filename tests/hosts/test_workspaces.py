@@ -30,6 +30,7 @@ REFUSED = {
     "/": "The workspace cannot be '/': a cell has its own. Pass a directory elsewhere.",
     "/tmp": "The workspace cannot be '/tmp'",
     "/proc": "The workspace cannot be '/proc'",
+    "/proc/nothing": "The workspace cannot be made: '/proc/nothing': No such file or directory. Pass one that",
     "/sys": "The workspace cannot be '/sys'",
     "/dev": "The workspace cannot be '/dev'",
     "/dev/shm": "The workspace cannot be '/dev/shm'",

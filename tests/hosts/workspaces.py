@@ -43,7 +43,7 @@ async def main(base: Path) -> dict[str, object]:
         for name in ("tmpfs", "noexec", "overlay", "read-only", "mount within"):
             if (base / name).exists():
                 await row(name, base / name)
-        for path in ("/", "/tmp", "/proc", "/proc/self", "/sys", "/dev", "/dev/shm"):
+        for path in ("/", "/tmp", "/proc", "/proc/self", "/proc/nothing", "/sys", "/dev", "/dev/shm"):
             await row(path, path)
         deep = base
         while len(str(deep)) < 3800:
