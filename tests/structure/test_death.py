@@ -13,8 +13,9 @@ import anyio
 import psutil
 import pytest
 
-from toolcell import Crashed, Session, Supervisor, ToolResult
+from toolcell import Capability, Crashed, MemoryRecord, Session, Supervisor, ToolContext, ToolResult, tool
 from toolcell.testing import misbehaving
+from toolcell.testing.backends import ListMemory
 from toolcell.testing.residue import cgroups_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
@@ -189,3 +190,43 @@ async def test_a_new_supervisor_sweeps_away_the_cgroups_of_one_that_was_killed(
     await anyio.sleep(0.5)  # until the kernel has ended what was in them
     async with supervise(TOOLS):
         assert list(cgroups_of(killed.pid)) == []
+
+
+class DeadlyMemory(ListMemory):
+    """Kills the process that asks, and then answers it."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        super().__init__()
+        self.supervisor = supervisor
+
+    async def search(self, query: str, *, limit: int, namespace: str) -> list[MemoryRecord]:
+        (cell,) = self.supervisor.pool.cells.values()
+        for process in psutil.Process(cell.pid).children():
+            process.send_signal(getattr(signal, query))
+        return []
+
+
+def ask(ctx: ToolContext, query: str) -> int:
+    """How many records the memory finds."""
+    assert ctx.memory is not None
+    return len(ctx.memory.search(query))
+
+
+def double(number: int) -> int:
+    """Twice the number."""
+    return 2 * number
+
+
+@pytest.mark.parametrize("standby", [1, 0])
+@pytest.mark.parametrize("name", ["SIGSEGV", "SIGKILL"])
+async def test_an_answer_to_a_process_that_has_died_is_not_for_the_next_one(
+    supervise: Callable[..., Supervisor], workspace: Path, name: str, standby: int
+) -> None:
+    tools = [tool(each, needs={Capability.MEMORY_READ}) for each in (ask, double)]
+    async with supervise(tools, standby=standby) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace, memory=DeadlyMemory(supervisor))
+        for number in range(5):
+            result = await session.call("ask", {"query": name})
+            assert isinstance(result.error, Crashed), result.error
+            assert (await session.call("double", {"number": number})).unwrap() == 2 * number
+        assert len(supervisor.pool.cells) == 1

@@ -133,6 +133,7 @@ class Init:
         self.seq = 0
         self.states = {fd: fds.state_of(fd) for fd in fds.SHARED}
         self.child = 0  # pid of the call process, 0 where there is none
+        self.gate = -1  # what a process that was forked ahead waits for; -1 where the child is not such a one
         self.children_fd = children_fd
         self.deaths_fd, self.death_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
@@ -150,7 +151,7 @@ class Init:
                     break  # the child may be another one now; poll again (it is level-triggered)
                 os.read(fd, 4096)
                 if descendants.reap_but(self.child):
-                    self.control.send(self.on_exit())
+                    self.on_death()
 
     def on_message(self, message: Message) -> None:
         """`Recycle` of the process that is there ends its call; of the next number, it asks for a process."""
@@ -159,7 +160,7 @@ class Init:
         if message.seq == self.seq:
             self.next(*self.sweep())
         else:
-            self.fork()
+            self.offer()
 
     def next(self, *before: Message) -> None:
         """Say that the next call may come, with a process waiting for it or without, and `before` it what there is."""
@@ -168,12 +169,33 @@ class Init:
             return
         if before:
             self.control.send(*before)
-        self.fork()
+        self.offer()
 
-    def fork(self) -> None:
-        """Fork the call process for the next call and say that it waits."""
+    def offer(self) -> None:
+        """Have a call process for the next call, and say that it waits."""
         self.seq += 1
-        ready = self.control.packed(Ready(self.seq, waiting=True))  # now: after the fork, it costs pages to write to
+        ready = self.control.packed(Ready(self.seq, waiting=True))  # now: after a fork, it costs pages to write to
+        if self.gate < 0:
+            self.fork()
+        fds.write_all(fds.CONTROL, (ready,))
+        if self.gate >= 0:
+            self.open_gate()
+
+    def fork_ahead(self) -> None:
+        """Fork the next call process while the supervisor concludes the last call.
+
+        It waits at a gate before it looks at the pipe, where there may be something left for the last one.
+        """
+        gate, self.gate = os.pipe2(os.O_CLOEXEC)
+        self.fork(gate)
+        os.close(gate)
+
+    def open_gate(self) -> None:
+        os.close(self.gate)
+        self.gate = -1
+
+    def fork(self, gate: int = -1) -> None:
+        """Fork a call process. Nothing of another may be left."""
         try:
             pid = os.fork()
         except OSError as error:
@@ -183,10 +205,9 @@ class Init:
         if pid == 0:
             try:
                 self._become_call_process()
-                serve.serve(self.prepared)
+                serve.serve(self.prepared, gate)
             finally:
                 os._exit(70)  # EX_SOFTWARE: serve never returns
-        fds.write_all(fds.CONTROL, (ready,))
         self.child = pid
 
     def _become_call_process(self) -> None:
@@ -198,6 +219,18 @@ class Init:
         if self.children_fd >= 0:
             os.close(self.children_fd)
             lifetime.die_with_parent(-1)
+        if self.gate >= 0:
+            os.close(self.gate)
+
+    def on_death(self) -> None:
+        """The child has ended by itself: say how, and have another ready for when the supervisor has concluded."""
+        exited = self.on_exit()
+        if self.gate >= 0:
+            self.open_gate()  # it was forked ahead, and nobody has heard of it; the next is forked when it is due
+            return
+        self.control.send(exited)
+        if self.options.standby:
+            self.fork_ahead()
 
     def on_exit(self) -> Exited:
         """The call process has ended, or is about to: how it did, once what it left is killed."""
@@ -213,8 +246,10 @@ class Init:
         Returns how its process ended, if that has not been said yet.
         """
         exited: tuple[Exited, ...] = ()
-        if self.child:
-            os.kill(self.child, signal.SIGKILL)
+        if self.gate >= 0:
+            pass  # the call's process ended by itself; what it left was killed before another was forked ahead
+        elif self.child:
+            os.kill(-1 if self.children_fd < 0 else self.child, signal.SIGKILL)  # all at once: they die side by side
             exited = (self.on_exit(),)
             os.read(self.deaths_fd, 4096)  # its own death is in there, and is known
         else:

@@ -80,8 +80,11 @@ def prepare(loaded: Loaded, cpu_s: float, result_bytes: int, protects: Protects,
     return Prepared(loaded, cpu_s, kept, protects, limits, Link(limits), call_ruleset(), can_raise_oom_score())
 
 
-def serve(prepared: Prepared) -> NoReturn:
-    """Become the call process: one more Landlock layer, limits of its own, fresh randomness; then wait for the call."""
+def serve(prepared: Prepared, gate: int = -1) -> NoReturn:
+    """Become the call process: one more Landlock layer, limits of its own, fresh randomness; then wait for the call.
+
+    Where there is a `gate`, whatever is in the pipe before its other end is closed is for another process.
+    """
     loaded, cpu_s, kept, link = prepared.loaded, prepared.cpu_s, prepared.kept, prepared.link
     scope_call(prepared.ruleset)
     if prepared.ruleset >= 0:
@@ -93,6 +96,9 @@ def serve(prepared: Prepared) -> NoReturn:
     gc.enable()
     reseed()
     warm.warm_up(loaded, link, prepared.limits, prepared.protects)
+    if gate >= 0:
+        os.read(gate, 1)
+        os.close(gate)
     me = os.getpid()
     while True:
         try:

@@ -13,6 +13,6 @@ EXPECT = Ends("protocol_violation", "out of place")
 
 
 def attack(scene: Scene) -> object:
-    send(misbehaving.frame_of(34, misbehaving.call_number(), 1))
+    send(misbehaving.frame_of(34, misbehaving.call_number(), True))
     time.sleep(1000)
     return "sent"
