@@ -318,8 +318,8 @@ class Cell:
         if self.run is None:
             return
         self._measure(outcome)
+        self._recycle()  # first: the init is at work while we conclude
         self._conclude(outcome)
-        self._recycle()
 
     def end_after_sweep(self, verdict: Outcome) -> None:
         """End the running call with this outcome once its processes are gone, so that its counts are exact."""
@@ -465,14 +465,15 @@ class Cell:
             outcome = replace(outcome, ending="limit", resource="memory")
         elif outcome.reason == "again" and self.evidence.forks_refused():
             outcome = replace(outcome, ending="limit", resource="processes")
-        self._conclude(outcome)
         if self._kept:
+            self._conclude(outcome)
             self._link.next_kept_call()
             if self._leaving is not None:
                 self._gone()
             self._idle()
         else:
             self._recycle()
+            self._conclude(outcome)
 
     def _on_violation(self, violation: Violation) -> None:
         """The cell lied or broke its pipe. Its call ends with that, and the cell is never used again."""
@@ -593,10 +594,10 @@ class Cell:
         if not self._kept or outcome.cpu_s == 0.0:  # a kept process's account is of its whole life
             outcome.cpu_s = max(exited.cpu_s - self._cpu_before, outcome.cpu_s)
         outcome.max_rss_bytes = max(exited.max_rss_bytes, outcome.max_rss_bytes)
-        self._conclude(outcome)
-        self._gone()
         if not swept:
             self._recycle()
+        self._conclude(outcome)
+        self._gone()
 
     def _outcome_of_exit(self, exited: Exited) -> Outcome:
         assert self.run is not None
