@@ -88,6 +88,17 @@ def claim_a_picture() -> int:
     return 2
 
 
+def say(text: str, times: int, display: str | None) -> Any:
+    """The text so many times, with a display of its own or without."""
+    return text * times if display is None else ToolResult(output=text * times, display=display)
+
+
+def claim_no_display(output: Any) -> int:
+    """Send a result without a display."""
+    misbehaving.write_frames(misbehaving.frame_of(16, misbehaving.call_number(), {"output": output}))
+    return 2
+
+
 def lead_away(ctx: ToolContext, target: str) -> str:
     """Put a link where the supervisor writes long outputs."""
     os.symlink(target, ctx.workspace_root / ".toolcell")
@@ -118,10 +129,41 @@ TOOLS: list[Any] = [
     tool(job_status, needs={Capability.READ}),
     claim_a_file,
     claim_a_picture,
+    say,
+    claim_no_display,
     tool(lead_away, needs=WRITE),
     misbehaving.look_around,
     *base_tools(),
 ]
+
+# -- displays ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "times", "display", "shown"),
+    [
+        ("é", 3, None, "ééé"),
+        ("", 0, None, ""),
+        ("x", 64_000, None, "x" * 64_000),
+        ("x", 64_001, None, "x" * 63_999 + "…"),
+        ("é", 3, "an echo", "an echo"),
+        ("é", 3, "", ""),
+        ("x", 64_001, "long", "long"),
+    ],
+)
+async def test_a_text_is_its_own_display_up_to_a_bound_unless_the_tool_gives_one(
+    text: str, times: int, display: str | None, shown: str, main: Session
+) -> None:
+    result = await main.call("say", {"text": text, "times": times, "display": display})
+    assert (result.unwrap(), result.display) == (text * times, shown)
+
+
+@pytest.mark.parametrize("output", [1, None, {"a": 1}, ["x"]])
+async def test_what_is_no_text_is_no_display(output: Any, main: Session) -> None:
+    result = await main.call("claim_no_display", {"output": output})
+    assert result.error is not None and result.error.kind == "protocol_violation"
+    assert "display is a string" in result.error.message
+
 
 # -- against the output schema -----------------------------------------------------------------------------------------
 

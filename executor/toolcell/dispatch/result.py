@@ -10,7 +10,7 @@ from toolcell.call import ToolCall
 from toolcell.pool.capture import EMPTY, Captured
 from toolcell.pool.run import Outcome
 from toolcell.wire.frames import encoded_bytes
-from toolcell.wire.messages import VALUES_BYTES
+from toolcell.wire.messages import VALUES_BYTES, display_of
 from toolcell_sandbox.limits import Limits
 from toolcell_tools.capability import Capability
 from toolcell_tools.declaration import ToolDeclaration
@@ -75,8 +75,8 @@ def result_of(outcome: Outcome, route: "Route", call: ToolCall, session_id: str)
         "error": None,
         "usage": constructed(Usage, usage),
         "call_id": call.id,
-        "tool": declaration.name,
-        "version": declaration.version,
+        "tool": route.tool.name,
+        "version": route.tool.version,
         "session_id": session_id,
         "arguments": call.arguments,
         "sandbox": route.sandbox,
@@ -105,10 +105,10 @@ def result_of(outcome: Outcome, route: "Route", call: ToolCall, session_id: str)
 def _said(payload: Mapping[str, Any]) -> dict[str, Any]:
     """The parts of a result that a cell has said; pydantic's ValidationError, TypeError or KeyError for what is none.
 
-    What is empty is left out of a payload, and so is a display that is the output itself.
+    What is empty is left out of a payload, and so is the display of a text.
     """
     output = payload["output"]
-    display = payload.get("display", output)
+    display = payload["display"] if "display" in payload else display_of(output)
     if type(display) is not str:
         raise TypeError("display is a string")
     said: dict[str, Any] = {"output": output, "display": display}

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from toolcell.wire.frames import Field, encoded_bytes
-from toolcell.wire.messages import VALUES_BYTES, Call, Error, Result
+from toolcell.wire.messages import VALUES_BYTES, Call, Error, Result, display_of
 from toolcell_tools.capability import Capability
 from toolcell_tools.context import ToolContext
 from toolcell_tools.encode import encode_json, encode_return
@@ -71,9 +71,10 @@ def _previewed(tool: AnyTool, call: Call, ctx: ToolContext) -> Result:
 
 def _sent(payload: dict[str, Any], values: dict[str, Field] | None) -> dict[str, Field]:
     """What is sent of a result: nothing twice, and nothing that is empty."""
-    sent: dict[str, Field] = {"output": payload["output"]}
-    if payload["display"] is not payload["output"]:
-        sent["display"] = payload["display"]
+    output, display = payload["output"], payload["display"]
+    sent: dict[str, Field] = {"output": output}
+    if display is not output and display != display_of(output):
+        sent["display"] = display
     if payload["artifacts"]:
         sent["artifacts"] = payload["artifacts"]
     if payload["content"]:

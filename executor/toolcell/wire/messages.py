@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from itertools import product
 from typing import Final, NamedTuple
 
+from toolcell_tools.encode import DISPLAY_TEXT_CHARS
+
 from .frames import Field, Violation
 
 VERSION: Final = 1
@@ -47,7 +49,7 @@ class Reply(NamedTuple):
 class Result(NamedTuple):
     """The call's result; the first terminal frame (this or `Error`) wins.
 
-    `payload` has the `output`, the `display` unless that is the output itself, and of `artifacts`, `content` and
+    `payload` has the `output`, the `display` unless that is `display_of` the output, and of `artifacts`, `content` and
     `values` those that are not empty.
     """
 
@@ -135,6 +137,14 @@ class Recycle(NamedTuple):
 Message = (
     Call | Cancel | Reply | Result | Error | Progress | Log | Request | Hello | Failed | Ready | Exited | Load | Recycle
 )
+
+
+def display_of(output: Field) -> Field:
+    """The display of a result that comes without one: the output itself, a text that is too long for people cut."""
+    if type(output) is str and len(output) > DISPLAY_TEXT_CHARS:
+        return output[: DISPLAY_TEXT_CHARS - 1] + "…"
+    return output
+
 
 VALUES_BYTES: Final = 64 * 1024
 """Of the values that a `Result` carries back to its session, encoded. Both ends hold to it."""
