@@ -25,7 +25,8 @@ def long_text(fields: Sequence[Any]) -> str | None:
         if _type_of(field) is dict and len(field) <= _FEW:
             for value in field.values():
                 if _type_of(value) is str and len(value) > LONG and value.isascii():
-                    return value
+                    text: str = value
+                    return text
     return None
 
 
