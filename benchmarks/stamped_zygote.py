@@ -11,10 +11,14 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from toolcell.runner import cell, fds, loading, perform, serve, warm
-from toolcell.runner.link import Link
-from toolcell.runner.zygote import Zygote, main
-from toolcell_sandbox.spare import Spare
+from toolcell.runner import forks
+
+forks.keep_back()  # as `python -m toolcell.runner` does
+
+from toolcell.runner import cell, fds, loading, perform, serve, warm  # noqa: E402
+from toolcell.runner.link import Link  # noqa: E402
+from toolcell.runner.zygote import Zygote, main  # noqa: E402
+from toolcell_sandbox.spare import Spare  # noqa: E402
 
 STAMPS: list[tuple[str, float]] = []
 
