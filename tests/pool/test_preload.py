@@ -129,3 +129,17 @@ def test_arguments_of_a_type_need_pydantic_and_those_of_a_schema_do_not() -> Non
     assert "pydantic" in preload_of(typed)
     as_they_come = dynamic_tool("as_they_come", parameters={"type": "object"}, handler=shown, description="D")
     assert "pydantic" not in preload_of(as_they_come)
+
+
+def test_a_rehearsal_finds_its_tool_and_loads_nothing_that_a_zygote_has_not() -> None:
+    found = loaded(
+        [],
+        """
+from toolcell.runner.loading import LoadError, load
+from toolcell.runner.rehearsal import _TOOLS, rehearse
+from toolcell_sandbox.report import SandboxReport
+rehearse(SandboxReport((), "root"))
+assert not any(isinstance(each, LoadError) for each in load(_TOOLS).values())
+""",
+    )
+    assert found["later"] == []
