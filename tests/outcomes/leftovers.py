@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 from typing import Any
 
 import anyio
@@ -37,8 +38,12 @@ def daemons() -> list[int]:
 
 
 def kill_zygotes() -> None:
-    for child in psutil.Process().children():
-        child.kill()
+    """And wait until they are dead, which is when every init has been sent its signal."""
+    zygotes = psutil.Process().children()
+    for zygote in zygotes:
+        zygote.kill()
+    while any(zygote.status() != psutil.STATUS_ZOMBIE for zygote in zygotes):
+        time.sleep(0.001)
 
 
 async def main(who: str, missing: list[str]) -> None:

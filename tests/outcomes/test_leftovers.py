@@ -23,7 +23,7 @@ def answer_of(who: str, temporary: Path) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout)
     assert answer["during"] == 1, "it was there while its call ran, or this tests nothing"
-    assert answer["outputs"][1] == 1 and answer["cgroup"]
+    assert answer["outputs"][1] == 1 and answer["cgroup"], answer
     assert answer["after"] == 0 and answer["residue"] == []
     return answer
 
@@ -36,4 +36,4 @@ def test_a_daemon_that_no_pid_namespace_ends_is_ended_by_the_init_that_adopts_it
 @pytest.mark.root
 def test_a_daemon_that_no_init_ends_any_more_is_ended_by_its_cgroup_and_put_on_record(tmp_path: Path) -> None:
     answer = answer_of("cgroup", tmp_path)
-    assert any("outlived" in incident for incident in answer["incidents"])
+    assert any("outlived" in incident for incident in answer["incidents"]), answer

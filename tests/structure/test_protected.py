@@ -294,7 +294,7 @@ async def test_a_file_of_the_users_own_is_left_alone_once_the_kept_process_is_go
     (await first.call("kept")).unwrap()
     await first.close()
     with anyio.fail_after(10):
-        while supervisor.pool.cells:
+        while supervisor.protection.awaits_kept:
             await anyio.sleep(0.01)
     (workspace / ".envrc").write_text("mine")
     second = await supervisor.open_session("main", workspace=workspace)

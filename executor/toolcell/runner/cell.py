@@ -63,14 +63,21 @@ class Control:
     def send(self, *messages: Message) -> None:
         fds.write_all(fds.CONTROL, [b"".join(self.packed(message) for message in messages)])
 
-    def packed(self, message: Message) -> bytes:
+    @staticmethod
+    def packed(message: Message) -> bytes:
+        """The frame that carries a message."""
         return b"".join(encode(to_fields(message), CONTROL_LIMITS))
+
+    @staticmethod
+    def unpacked(body: bytes) -> Message:
+        """The message of a frame's body."""
+        kind, *fields = cast("list[Any]", msgpack.unpackb(body))
+        return SHAPES[kind][0]._make(fields)
 
     def receive(self) -> Message:
         """The supervisor's next message. Its end being closed is the end of this cell."""
         (size,) = HEADER.unpack(self._take(HEADER.size))
-        kind, *fields = cast("list[Any]", msgpack.unpackb(self._take(size)))
-        return SHAPES[kind][0]._make(fields)
+        return self.unpacked(self._take(size))
 
     def _take(self, size: int) -> bytes:
         while len(self._read) < size:

@@ -5,26 +5,24 @@ import gc
 import os
 from typing import cast
 
-from toolcell.wire.frames import Field, FrameDecoder, Violation, encode
-from toolcell.wire.messages import VERSION, Hello, Load, from_fields, to_fields
-from toolcell.wire.protocol import CONTROL_LIMITS
+from toolcell.wire.frames import HEADER, Field
+from toolcell.wire.messages import VERSION, Hello, Load
 from toolcell_sandbox.report import SandboxReport
 
 from . import loading
+from .cell import Control
 
 _OPTIONS: dict[str, Field] = {"environ": {"PATH": "/usr/bin", "HOME": "/tmp"}, "cwd": "/tmp", "cpu_s": 1.0}
 _TOOLS: list[Field] = [{"name": "rehearse", "how": "import", "where": "toolcell_tools.encode:encode_json"}]
-_LOAD = b"".join(encode(to_fields(Load(_TOOLS, _OPTIONS)), CONTROL_LIMITS))
+_LOAD = Control.packed(Load(_TOOLS, _OPTIONS))[HEADER.size :]
 
 
 def rehearse(report: SandboxReport) -> None:
     """What `cell.main` does until it has its tools, with nothing sent and nothing read."""
-    hello = Hello(VERSION, {"report": cast("Field", report.to_wire()), "pid": os.getpid()})
-    encode(to_fields(hello), CONTROL_LIMITS)
-    for frame in FrameDecoder(CONTROL_LIMITS).feed(_LOAD):
-        load = frame if isinstance(frame, Violation) else from_fields(frame)
-        if isinstance(load, Load):
-            os.environ.update(os.environ.copy())
-            loading.load(cast("list[dict[str, object]]", load.tools))
+    Control.packed(Hello(VERSION, {"report": cast("Field", report.to_wire()), "pid": os.getpid()}))
+    load = Control.unpacked(_LOAD)
+    assert isinstance(load, Load)
+    os.environ.update(os.environ.copy())
+    loading.load(cast("list[dict[str, object]]", load.tools))
     loading.started_threads()
     gc.collect()

@@ -143,6 +143,11 @@ class Protection:
             guarded = self._guarded[key] = Guarded(profile, self._quarantine, self._kept)
         return guarded
 
+    @property
+    def awaits_kept(self) -> bool:
+        """Whether a process that is kept over calls lives, or what it left has not been audited."""
+        return bool(self._kept)
+
     async def leave_kept(self, writable: tuple[str, ...], living: Sequence[tuple[str, ...]]) -> Watch:
         """A kept process that could write there is gone, and those that live may write to `living`: what it left."""
         watch = Watch((), "")
