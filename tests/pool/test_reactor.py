@@ -1,6 +1,8 @@
 """Waiters and workers, on both event loops: who goes on when, in which context, and what a cancelled one leaves."""
 
+import math
 import os
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextvars import ContextVar
 
@@ -129,3 +131,26 @@ async def test_what_a_worker_does_can_be_cancelled_and_the_next_work_is_done_all
         assert sorted(done) == sorted(["beside it", *map(str, range(2 * MAX_IDLE))])
         tasks.cancel_scope.cancel()
     reactor.close()
+
+
+async def test_an_alarm_rings_once_at_its_moment_and_the_last_one_set_counts() -> None:
+    reactor = current_reactor()
+    rung: list[tuple[str, float]] = []
+
+    def alarm(name: str) -> Callable[[], None]:
+        return lambda: rung.append((name, time.monotonic()))
+
+    start = time.monotonic()
+    reactor.set_alarm(start + 0.01, alarm("replaced"))
+    reactor.set_alarm(start + 0.05, alarm("later"))
+    await anyio.sleep(0.03)
+    assert rung == []
+    await anyio.sleep(0.1)
+    reactor.set_alarm(start, alarm("in the past"))
+    await anyio.sleep(0.05)
+    reactor.set_alarm(time.monotonic() + 0.01, alarm("never"))
+    reactor.set_alarm(math.inf, alarm("never"))
+    await anyio.sleep(0.05)
+    reactor.close()
+    assert [name for name, _when in rung] == ["later", "in the past"]
+    assert rung[0][1] >= start + 0.05

@@ -6,11 +6,15 @@ frame, no lock, no thread.
 
 import asyncio
 import math
+import os
+import struct
 import time
 from collections import deque
 from collections.abc import Callable, Generator
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+
+from toolcell_sandbox.kernel.syscalls import syscall
 
 if TYPE_CHECKING:
     import trio
@@ -37,9 +41,7 @@ class Reactor(Protocol):
 
     def unwatch(self, fd: int) -> None: ...
     def set_alarm(self, when: float, on_alarm: Callable[[], None]) -> None:
-        """Call `on_alarm` at `when` (time.monotonic), or a little later; math.inf for not at all. Replaces the last
-        one.
-        """
+        """Call `on_alarm` at `when` (time.monotonic); math.inf for not at all. Replaces the last one."""
         ...
 
     def waiter(self) -> "Waiter[Any]": ...
@@ -57,6 +59,37 @@ def current_reactor() -> Reactor:
     except RuntimeError:
         return TrioReactor()
     return AsyncioReactor()
+
+
+class _Alarm:
+    """One moment, kept by the kernel (timerfd_create(2)): event loops wait for whole milliseconds, rounded up."""
+
+    def __init__(self, reactor: Reactor) -> None:
+        flags = os.O_CLOEXEC | os.O_NONBLOCK
+        self._fd = syscall("timerfd_create", time.CLOCK_MONOTONIC, flags, step="make a timer")
+        self._on_alarm: Callable[[], None] | None = None
+        reactor.watch(self._fd, self._ring)
+
+    def set(self, when: float, on_alarm: Callable[[], None]) -> None:
+        seconds, rest = divmod(max(when, 1e-9), 1.0) if when != math.inf else (0.0, 0.0)  # 0 is never
+        self._on_alarm = None if when == math.inf else on_alarm
+        moment = struct.pack("=4q", 0, 0, int(seconds), int(rest * 1e9))
+        syscall("timerfd_settime", self._fd, _ABSOLUTE, moment, None, step="set a timer")
+
+    def _ring(self) -> None:
+        try:
+            os.read(self._fd, 8)
+        except BlockingIOError:
+            return  # it was set anew after it had rung
+        on_alarm, self._on_alarm = self._on_alarm, None
+        if on_alarm is not None:
+            on_alarm()
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+_ABSOLUTE = 1  # TFD_TIMER_ABSTIME (linux/timerfd.h)
 
 
 class _FutureWaiter(asyncio.Future[Any]):
@@ -92,10 +125,10 @@ class AsyncioReactor:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._alarm: asyncio.TimerHandle | None = None
         self._watched: set[int] = set()
         self.calling_back = False
         self.going_on: deque[_FutureWaiter] = deque()  # whose tasks run when the callback has ended
+        self._alarm = _Alarm(self)
 
     def watch(self, fd: int, on_ready: Callable[[], None]) -> None:
         self._loop.add_reader(fd, self._call_back, on_ready)
@@ -115,12 +148,7 @@ class AsyncioReactor:
         self._loop.remove_reader(fd)
 
     def set_alarm(self, when: float, on_alarm: Callable[[], None]) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
-        if when != math.inf:
-            delay = when - time.monotonic()  # the loop's clock need not be time.monotonic (uvloop)
-            self._alarm = self._loop.call_later(max(0.0, delay), on_alarm)
+        self._alarm.set(when, on_alarm)
 
     def waiter(self) -> Waiter[Any]:
         waiter = _FutureWaiter(loop=self._loop)
@@ -131,9 +159,9 @@ class AsyncioReactor:
         self._loop.call_soon(callback)
 
     def close(self) -> None:
-        self.set_alarm(math.inf, lambda: None)
         for fd in list(self._watched):
             self.unwatch(fd)
+        self._alarm.close()
 
 
 class _EventWaiter:
@@ -161,7 +189,7 @@ class TrioReactor:
 
         self._trio = trio
         self._watched: dict[int, trio.CancelScope] = {}
-        self._alarm: trio.CancelScope | None = None
+        self._alarm = _Alarm(self)
 
     def watch(self, fd: int, on_ready: Callable[[], None]) -> None:
         trio = self._trio
@@ -184,21 +212,7 @@ class TrioReactor:
             self._trio.lowlevel.notify_closing(fd)
 
     def set_alarm(self, when: float, on_alarm: Callable[[], None]) -> None:
-        trio = self._trio
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
-        if when == math.inf:
-            return
-        scope = self._alarm = trio.CancelScope()
-
-        async def ring() -> None:
-            with scope:
-                await trio.sleep(max(0.0, when - time.monotonic()))
-                if not scope.cancel_called:
-                    on_alarm()
-
-        trio.lowlevel.spawn_system_task(ring, name="toolcell's alarm")
+        self._alarm.set(when, on_alarm)
 
     def waiter(self) -> Waiter[Any]:
         return _EventWaiter(self._trio.Event())
@@ -210,6 +224,6 @@ class TrioReactor:
         self._trio.lowlevel.spawn_system_task(run, name="toolcell, soon")
 
     def close(self) -> None:
-        self.set_alarm(math.inf, lambda: None)
         for fd in list(self._watched):
             self.unwatch(fd)
+        self._alarm.close()
