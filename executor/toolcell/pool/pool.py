@@ -106,11 +106,13 @@ class Pool:
         require_proc()
         tree = CgroupTree.detect()  # before the first child: it may be this process's cgroup that has to be divided
         with ExitStack() as undo:
+            undo.callback(self._reactor.close)
             undo.callback(self._close_zygotes)
             first = self._new_zygote(None)
             try:
                 self.report = SandboxReport.from_wire(dict(await first.started()))
                 self.report.require(self._allow_missing)
+                self._deadlines.at(time.monotonic() + PRUNE_S, self._prune)  # which takes a descriptor
             except SandboxError as error:
                 raise SandboxUnavailableError(str(error), error.mechanism, error.cure) from None
             if tree is not None and "cgroup" in self.report.on:
@@ -118,7 +120,6 @@ class Pool:
                 tree.sweep_stale()  # of supervisors that were killed
             undo.pop_all()
         self._open = True
-        self._deadlines.at(time.monotonic() + PRUNE_S, self._prune)
 
     async def close(self) -> None:
         """End every call and every cell, wait until they are gone, and leave nothing behind."""

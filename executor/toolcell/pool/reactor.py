@@ -41,7 +41,9 @@ class Reactor(Protocol):
 
     def unwatch(self, fd: int) -> None: ...
     def set_alarm(self, when: float, on_alarm: Callable[[], None]) -> None:
-        """Call `on_alarm` at `when` (time.monotonic); math.inf for not at all. Replaces the last one."""
+        """Call `on_alarm` at `when` (time.monotonic); math.inf for not at all. Replaces the last one. The first one takes
+        a descriptor: SandboxError where there is none.
+        """
         ...
 
     def waiter(self) -> "Waiter[Any]": ...
@@ -65,12 +67,15 @@ class _Alarm:
     """One moment, kept by the kernel (timerfd_create(2)): event loops wait for whole milliseconds, rounded up."""
 
     def __init__(self, reactor: Reactor) -> None:
-        flags = os.O_CLOEXEC | os.O_NONBLOCK
-        self._fd = syscall("timerfd_create", time.CLOCK_MONOTONIC, flags, step="make a timer")
+        self._reactor = reactor
+        self._fd = -1  # made when it is needed for the first time
         self._on_alarm: Callable[[], None] | None = None
-        reactor.watch(self._fd, self._ring)
 
     def set(self, when: float, on_alarm: Callable[[], None]) -> None:
+        if self._fd < 0:
+            flags = os.O_CLOEXEC | os.O_NONBLOCK
+            self._fd = syscall("timerfd_create", time.CLOCK_MONOTONIC, flags, step="make a timer")
+            self._reactor.watch(self._fd, self._ring)
         seconds, rest = divmod(max(when, 1e-9), 1.0) if when != math.inf else (0.0, 0.0)  # 0 is never
         self._on_alarm = None if when == math.inf else on_alarm
         moment = struct.pack("=4q", 0, 0, int(seconds), int(rest * 1e9))
@@ -86,7 +91,9 @@ class _Alarm:
             on_alarm()
 
     def close(self) -> None:
-        os.close(self._fd)
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
 
 _ABSOLUTE = 1  # TFD_TIMER_ABSTIME (linux/timerfd.h)
