@@ -41,8 +41,8 @@ class Reactor(Protocol):
 
     def unwatch(self, fd: int) -> None: ...
     def set_alarm(self, when: float, on_alarm: Callable[[], None]) -> None:
-        """Call `on_alarm` at `when` (time.monotonic); math.inf for not at all. Replaces the last one. The first one takes
-        a descriptor: SandboxError where there is none.
+        """Call `on_alarm` at `when` (time.monotonic); math.inf for not at all. Replaces the last one. The first
+        takes a descriptor: SandboxError where there is none.
         """
         ...
 
