@@ -22,7 +22,7 @@ from .enter import Order
 from .identity import Identity
 from .mechanisms.fds import LOWEST_OWN, raised
 from .network import NoNetwork
-from .profile import Profile
+from .profile import Profile, is_below
 from .report import SandboxReport
 from .spawn import Failed, Main, begin, prepare, terminate
 from .view import Bind, View
@@ -71,8 +71,10 @@ class Spare:
             return prepare(like, identity=identity, report=report, allow_missing=allow_missing)
 
         common = rehearsed()
-        binds = tuple(bind for bind in common.view.binds if bind.owner is None)  # others are mapped for one cell's uid
-        self._base = replace(common.base, binds=binds, links=common.view.links)
+        # Not those that are mapped for one cell's uid, nor what lies below the scratch, which an order comes with.
+        binds = tuple(bind for bind in common.view.binds if bind.owner is None and not is_below(bind.path, ("/tmp",)))
+        links = tuple(link for link in common.view.links if not is_below(link[0], ("/tmp",)))
+        self._base = replace(common.base, binds=binds, links=links)
         self._report = report
         sample, _given = self._message(common)
         self.mounts = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)

@@ -232,3 +232,26 @@ def test_after_a_mount_on_the_host_another_cell_is_made_and_sees_it(private_dir:
     command = ["unshare", "-m", sys.executable, "-I", str(script), str(place), SOURCE]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     assert json.loads(done.stdout) == [False, ["file"]]
+
+
+def test_system_paths_below_tmp_are_not_hidden_by_the_scratch(run: Callable[..., Any]) -> None:
+    """As of a virtual environment that lies there."""
+    code = """
+    import shutil, tempfile
+    below = tempfile.mkdtemp(dir="/tmp")
+    os.chmod(below, 0o755)
+    os.mkdir(below + "/packages")
+    os.symlink("packages", below + "/link")
+    like = profile.replace(system=(*profile.system, below + "/link"))
+    begun = Spare(main, failed, identity=identity, system=like.system, proc=True, report=report)
+    time.sleep(0.1)
+    child, told = make(begun, like)
+    shutil.rmtree(below)
+    say(child is begun.child, told)
+    """
+    inside = """
+    import os
+    path = entered.profile.system[-1]
+    answer = [os.readlink(path), os.listdir(path), sorted(os.listdir(os.path.dirname(path)))]
+    """
+    assert run(code, inside) == [True, ["packages", [], ["link", "packages"]]]
