@@ -47,7 +47,7 @@ from .sessions.policy import confine, summary_for
 from .sessions.protection import Guarded, Watch, overlap
 from .sessions.shipping import content_of
 from .sessions.toolbox import Toolbox
-from .wire.frames import Field, TooLarge
+from .wire.frames import Field, TooLarge, Unpackable
 from .wire.messages import Log, Progress, Request
 
 if TYPE_CHECKING:
@@ -122,6 +122,7 @@ class Session:
         self.http = http
         self.config = dict(config)
         self.values: dict[str, Any] = {}
+        self._info: SessionInfo | None = None
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.closed = False
         self.supervisor = supervisor
@@ -243,9 +244,15 @@ class Session:
         self.supervisor.forget(self)
         self.journal.write(Record("session", self.id, data={"event": "closed"}))
 
-    @cached_property
+    @property
     def info(self) -> SessionInfo:
         """What toolsets, hooks and policies are told of this session."""
+        info = self._info
+        if info is None or info.values is not self.values or info.config is not self.config:
+            info = self._info = self._new_info()
+        return info
+
+    def _new_info(self) -> SessionInfo:
         return SessionInfo(
             session_id=self.id,
             agent_id=self.agent_id,
@@ -525,23 +532,25 @@ class _Listener:
         self._session.tell_log(run.call_id, run.tool, log.level, log.message, log.fields)
 
     def on_request(self, run: Run, request: Request) -> None:
-        self._session.supervisor.workers.start(self._serve, run, request)
+        self._session.supervisor.in_background(self._serve, run, request)
 
-    async def _serve(self, scope: anyio.CancelScope, run: Run, request: Request) -> None:
+    async def _serve(self, run: Run, request: Request) -> None:
         if run.outcome is not None:
             return
-        self._operations.add(scope)
-        try:
-            ok, value = await self._answer(run, request)
-        finally:
-            self._operations.discard(scope)
-        if run.cell is None:
-            return
-        try:
-            run.cell.reply(run, request.request, ok, value)
-        except TooLarge as error:
-            refusal = broker.Refusal("execution", f"The answer is too large for this call: {error}. Ask for less.")
-            run.cell.reply(run, request.request, False, refusal.to_wire())
+        with anyio.CancelScope() as scope:
+            self._operations.add(scope)
+            try:
+                ok, value = await self._answer(run, request)
+            finally:
+                self._operations.discard(scope)
+            if run.cell is None:
+                return
+            try:
+                run.cell.reply(run, request.request, ok, value)
+            except Unpackable as error:
+                why = "is too large for this call" if isinstance(error, TooLarge) else "cannot be sent"
+                refusal = broker.Refusal("execution", f"The answer {why}: {error}. Ask for less.")
+                run.cell.reply(run, request.request, False, refusal.to_wire())
 
     async def _answer(self, run: Run, request: Request) -> tuple[bool, Field]:
         try:

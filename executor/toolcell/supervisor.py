@@ -46,7 +46,6 @@ from .journal import Journal, RecentJournal, Record
 from .pool.cell import Cell
 from .pool.pool import Pool
 from .pool.reactor import Reactor, current_reactor
-from .pool.workers import Workers
 from .session import Session, new_session_id
 from .sessions.modules import Source
 from .sessions.policy import resolved, session_grants, within
@@ -208,7 +207,6 @@ class Supervisor:
         self.host_threads = anyio.CapacityLimiter(MAX_HOST_THREADS)
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
-        self.workers = Workers(self._tasks, self._reactor)
         for toolset in self.toolsets:
             toolset.attach(self)
         return self

@@ -6,7 +6,7 @@ import signal
 from dataclasses import dataclass
 
 from .errors import SandboxError
-from .kernel.syscalls import start_pausing, syscall, write_file
+from .kernel.syscalls import start_holder, syscall, write_file
 
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def idmap_fd(owner_uid: int, owner_gid: int, uid: int, gid: int) -> int:
 def _make_idmap(owner_uid: int, owner_gid: int, uid: int, gid: int) -> int:
     what = {"step": "make the id map of a mount", "mechanism": "idmapped_mounts", "cure": user_namespace_cure()}
     stack = ctypes.create_string_buffer(_STACK_BYTES)
-    holder = start_pausing(CLONE_NEWUSER, stack, **what)
+    holder = start_holder(CLONE_NEWUSER, stack, **what)
     try:
         # The inside of the map is what is on disk, the outside is what the mount shows (idmappings.rst).
         write_file(f"/proc/{holder}/uid_map", f"{owner_uid} {uid} 1", **what)

@@ -79,6 +79,7 @@ class Spare:
         sample, _given = self._message(common)
         self.mounts = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._stale = False
         ordered = False
 
         def receive() -> Order:
@@ -156,7 +157,8 @@ class Spare:
     def _mounts_have_changed(self) -> bool:
         poll = select.poll()
         poll.register(self.mounts, select.POLLPRI)
-        return bool(poll.poll(0))
+        self._stale = self._stale or bool(poll.poll(0))  # the kernel says it once
+        return self._stale
 
 
 def _can_come_first(binds: Iterable[Bind], planned: View) -> bool:

@@ -465,9 +465,17 @@ async def main(order: dict[str, Any]) -> None:
                     say({"starts": name})
                     say(await lane.run(name, programs[name]))
 
-            async with anyio.create_task_group() as tasks:
-                for lane in lanes:
-                    tasks.start_soon(work, lane, waiting)
+            async def stay_awake() -> None:
+                while True:  # a cell that is idle for a minute is ended, and a slow machine takes longer than that
+                    await anyio.sleep(20)
+                    await bystander.call(tool, calm)
+
+            async with anyio.create_task_group() as beside:
+                beside.start_soon(stay_awake)
+                async with anyio.create_task_group() as tasks:
+                    for lane in lanes:
+                        tasks.start_soon(work, lane, waiting)
+                beside.cancel_scope.cancel()
             last = await bystander.call(tool, calm)
             alive = init in [cell.pid for cell in supervisor.pool.cells.values()]
             await work(lanes[0], alone)

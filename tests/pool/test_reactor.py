@@ -1,7 +1,8 @@
-"""Waiters and workers, on both event loops: who goes on when, in which context, and what a cancelled one leaves."""
+"""Waiters and the alarm, on both event loops: who goes on when, in which context, and what a cancelled one leaves."""
 
 import math
 import os
+import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextvars import ContextVar
@@ -10,7 +11,6 @@ import anyio
 import pytest
 
 from toolcell.pool.reactor import Reactor, current_reactor
-from toolcell.pool.workers import MAX_IDLE, Workers
 
 pytestmark = pytest.mark.anyio
 WHO: ContextVar[str] = ContextVar("who", default="nobody")
@@ -105,34 +105,6 @@ async def test_a_task_that_is_cancelled_while_it_waits_hears_nothing_of_a_later_
     assert await ring(reactor, pipe, act, waiter) == "in time"
 
 
-async def test_what_a_worker_does_can_be_cancelled_and_the_next_work_is_done_all_the_same() -> None:
-    reactor = current_reactor()
-    done: list[str] = []
-    scopes: list[anyio.CancelScope] = []
-
-    async def hang(scope: anyio.CancelScope) -> None:
-        scopes.append(scope)
-        await anyio.sleep_forever()
-
-    async def note(_scope: anyio.CancelScope, what: str) -> None:
-        done.append(what)
-
-    async with anyio.create_task_group() as tasks:
-        workers = Workers(tasks, reactor)
-        workers.start(hang)
-        await anyio.wait_all_tasks_blocked()
-        workers.start(note, "beside it")
-        await anyio.wait_all_tasks_blocked()
-        scopes[0].cancel()
-        await anyio.wait_all_tasks_blocked()
-        for number in range(2 * MAX_IDLE):
-            workers.start(note, str(number))
-        await anyio.wait_all_tasks_blocked()
-        assert sorted(done) == sorted(["beside it", *map(str, range(2 * MAX_IDLE))])
-        tasks.cancel_scope.cancel()
-    reactor.close()
-
-
 async def test_an_alarm_rings_once_at_its_moment_and_the_last_one_set_counts() -> None:
     reactor = current_reactor()
     rung: list[tuple[str, float]] = []
@@ -149,6 +121,8 @@ async def test_an_alarm_rings_once_at_its_moment_and_the_last_one_set_counts() -
     reactor.set_alarm(start, alarm("in the past"))
     await anyio.sleep(0.05)
     reactor.set_alarm(time.monotonic() + 0.01, alarm("never"))
+    reactor.set_alarm(sys.maxsize, alarm("never"))
+    reactor.set_alarm(1e300, alarm("never"))
     reactor.set_alarm(math.inf, alarm("never"))
     await anyio.sleep(0.05)
     reactor.close()

@@ -1,5 +1,6 @@
 """Processes that die: the supervisor, a zygote, a cell, a standby. What is left, and what the next call finds."""
 
+import functools
 import os
 import signal
 import subprocess
@@ -8,6 +9,7 @@ import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import anyio
 import psutil
@@ -230,3 +232,48 @@ async def test_an_answer_to_a_process_that_has_died_is_not_for_the_next_one(
             assert isinstance(result.error, Crashed), result.error
             assert (await session.call("double", {"number": number})).unwrap() == 2 * number
         assert len(supervisor.pool.cells) == 1
+
+
+def leave_packets(next_seq: int) -> None:
+    """Answer with what takes the supervisor a while; meanwhile, fill the pipes with packets (O_DIRECT, pipe(2)), which
+    a read gives one at a time: the first one begins a frame that hides that there is more.
+    """
+    import fcntl
+    import struct
+
+    answer = misbehaving.frame_of(16, next_seq - 1, {"output": [1] * 800_000, "display": "innocent"})
+    while answer:
+        answer = answer[os.write(5, answer) :]
+    for fd in (1, 5):
+        fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_DIRECT)
+    forged = misbehaving.frame_of(16, next_seq, {"output": "forged", "display": "x" * 4000})
+    forged = misbehaving.frame_of(16, next_seq, {"output": "forged", "display": "x" * (4000 + 4096 - len(forged))})
+    assert len(forged) == 4096
+    os.write(5, (struct.pack(">I", 1_000_000) + b"\x93").ljust(4096, b"\1") + forged * 15)
+    os.write(1, b"SECRET".ljust(4096) * 16)
+    time.sleep(10)
+
+
+def speak() -> str:
+    """Print something and return something."""
+    print("spoken")
+    return "genuine"
+
+
+async def test_what_a_call_leaves_in_its_pipes_in_packets_is_not_the_next_calls(
+    supervise: Callable[..., Supervisor], workspace: Path
+) -> None:
+    async with supervise([tool(leave_packets), tool(speak)], max_cells=1) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        (await session.call("speak")).unwrap()
+        heard: dict[str, ToolResult] = {}
+
+        async def call(name: str, **arguments: Any) -> None:
+            heard[name] = await session.call(name, arguments)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(functools.partial(call, "leave_packets", next_seq=3))
+            await anyio.sleep(0.001)
+            tasks.start_soon(call, "speak")
+        assert len(heard["leave_packets"].unwrap()) == 800_000
+        assert (heard["speak"].unwrap(), heard["speak"].stdout.text) == ("genuine", "spoken\n")

@@ -2,7 +2,9 @@
 
 import sys
 from collections.abc import Callable, Collection, Sequence
+from itertools import repeat
 from json import JSONEncoder
+from operator import is_
 from typing import TYPE_CHECKING, Any, cast
 
 from .artifact import Artifact, merged
@@ -137,7 +139,7 @@ def _walk(value: Any, depth: int, room: _Room) -> Any:
     if kind is str:
         room.chars += len(value)
         return value if value.isascii() else _valid_text(value)
-    if kind in _AS_IS:
+    if kind is bool or kind is float or value is None:
         return value
     if kind is int:
         if _INT_MIN <= value <= _INT_MAX:
@@ -234,7 +236,7 @@ def _all_plain(values: Collection[Any], count: int, room: _Room, kind: type[obje
     """
     kinds = [*map(type, values)]
     kind = kind or kinds[0]
-    if kinds.count(kind) != count:
+    if not all(map(is_, kinds, repeat(kind))):  # not `==`, for a metaclass has its own idea of that
         return False
     if kind is str:
         text = "".join(values)

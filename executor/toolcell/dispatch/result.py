@@ -1,7 +1,7 @@
 """From how a call ended to the `ToolResult` that the caller gets. Pure: facts in, value out."""
 
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import pydantic
@@ -49,7 +49,6 @@ _LIMIT_OF: Mapping[str, str] = {
     "result": "result_bytes",
 }
 _NO_OUTPUT = CapturedOutput()
-_BESIDE: Sequence[tuple[str, Any]] = (("artifacts", []), ("content", []), ("values", {}))
 
 
 def result_of(outcome: Outcome, route: "Route", call: ToolCall, session_id: str) -> ToolResult:
@@ -118,7 +117,7 @@ def _said(payload: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _said_beside(payload: Mapping[str, Any]) -> dict[str, Any]:
-    artifacts, content, values = (payload.get(name, empty) for name, empty in _BESIDE)
+    artifacts, content, values = payload.get("artifacts", []), payload.get("content", []), payload.get("values", {})
     for name, sent in (("artifacts", artifacts), ("content", content)):
         if type(sent) is not list or len(cast("list[object]", sent)) > MAX_ITEMS:
             raise TypeError(f"{name} is a list of at most {MAX_ITEMS:,}")

@@ -39,7 +39,6 @@ from toolcell.wire.messages import (
     Request,
     Result,
 )
-from toolcell.wire.pipes import PIPE_BYTES
 from toolcell.wire.protocol import CONTROL_LIMITS, ControlLink, SupervisorLink
 from toolcell_sandbox.mechanisms.cgroups import Cgroup
 
@@ -52,6 +51,7 @@ from .run import CellSpec, Outcome, Run
 
 _log = logging.getLogger("toolcell.pool")
 READ_BYTES = 256 * 1024
+DRAIN_READS = 4096  # more than any pipe has room for packets; a process that goes on writing is not swept
 KEEP_OUTPUT_BYTES = 64 * 1024
 SHORT_CALL_S = 0.02  # below this, no tree-wide counter is read: a call cannot have done much
 RECYCLE_S = 5.0  # a sweep takes a millisecond or two; one that takes this long never ends
@@ -349,9 +349,9 @@ class Cell:
                 status = os.pread(self._status_fd, 4096, 0)
             except ProcessLookupError:
                 return
-            start = status.find(b"VmHWM:")
+            start = status.find(b"\nVmHWM:")  # the first line has the name that the process gave itself
             if start >= 0:
-                outcome.max_rss_bytes = int(status[start + 6 : status.index(b"kB", start)]) * 1024
+                outcome.max_rss_bytes = int(status[start + 7 : status.index(b"kB", start)]) * 1024
                 self._peak_before, self._rss_before = tree.memory_bytes, outcome.max_rss_bytes
 
     def _cpu_clock(self) -> float:
@@ -422,12 +422,14 @@ class Cell:
                         handler()
         except Exception:  # a bug of ours: better a lost cell and an error than a call that never ends
             _log.exception("%r failed and is ended", self)
-            self.end(Outcome(ending="lost"))
             self.kill()
+            self._conclude(Outcome(ending="lost"))
 
     def _on_frames(self, *, whole: bool = False) -> None:
         """Read once, so that a flood of frames shares the loop with other cells; or all that is there."""
-        while not self._epoll.closed:
+        for _ in range(DRAIN_READS if whole else 1):
+            if self._epoll.closed:
+                return
             rest = self._link.rest
             data = read_available(self._frames_fd, READ_BYTES) if rest is None else read_into(self._frames_fd, rest)
             if not data:
@@ -437,8 +439,8 @@ class Cell:
             self._received += len(data)
             for event in self._link.receive(data):
                 self._on_frame(event)
-            if not whole or (rest is None and len(data) < PIPE_BYTES):
-                return
+        if whole:
+            self._on_endless_pipe()
 
     def _on_frame(self, event: Message | Violation) -> None:
         run = self.run
@@ -632,10 +634,16 @@ class Cell:
             self.end_after_sweep(Outcome(ending="limit", resource=resource))
 
     def _drain(self) -> None:
-        """Read what is in the pipes of a call whose processes are gone."""
-        self._on_stdout()
-        self._on_stderr()
+        """Read what is in the pipes of a call whose processes are gone, to the last byte, for what is left would be the
+        next call's. A short read is no end: the call may have made its pipes hold packets (O_DIRECT, pipe(2)).
+        """
+        self._capture(self._out_fd, self._stdout, DRAIN_READS)
+        self._capture(self._err_fd, self._stderr, DRAIN_READS)
         self._on_frames(whole=True)
+
+    def _on_endless_pipe(self) -> None:
+        self.report("somebody still writes to the pipes of a call whose processes are gone")
+        self.kill()
 
     def _on_stdout(self) -> None:
         self._capture(self._out_fd, self._stdout)
@@ -643,8 +651,8 @@ class Cell:
     def _on_stderr(self) -> None:
         self._capture(self._err_fd, self._stderr)
 
-    def _capture(self, fd: int, capture: Capture) -> None:
-        for _ in range(16):  # a flood must not hold the loop
+    def _capture(self, fd: int, capture: Capture, reads: int = 16) -> None:
+        for _ in range(reads):  # a flood must not hold the loop
             data = read_available(fd, READ_BYTES)
             if data is None:
                 break
@@ -652,8 +660,9 @@ class Cell:
                 self._unwatch(fd)
                 break
             capture.feed(data)
-            if len(data) < PIPE_BYTES:
-                break
+        else:
+            if reads == DRAIN_READS:
+                self._on_endless_pipe()
         if self.run is not None and capture.total > self.run.limits.output_bytes:
             self.end_after_sweep(Outcome(ending="limit", resource="output"))
 

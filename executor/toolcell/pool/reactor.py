@@ -8,10 +8,11 @@ import asyncio
 import math
 import os
 import struct
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Generator
-from contextvars import Context
+from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from toolcell_sandbox.kernel.syscalls import syscall
@@ -70,13 +71,16 @@ class _Alarm:
         self._reactor = reactor
         self._fd = -1  # made when it is needed for the first time
         self._on_alarm: Callable[[], None] | None = None
+        self._closed = False
 
     def set(self, when: float, on_alarm: Callable[[], None]) -> None:
+        if self._closed:
+            return
         if self._fd < 0:
             flags = os.O_CLOEXEC | os.O_NONBLOCK
             self._fd = syscall("timerfd_create", time.CLOCK_MONOTONIC, flags, step="make a timer")
             self._reactor.watch(self._fd, self._ring)
-        seconds, rest = divmod(max(when, 1e-9), 1.0) if when != math.inf else (0.0, 0.0)  # 0 is never
+        seconds, rest = divmod(min(max(when, 1e-9), _LATEST), 1.0) if when != math.inf else (0.0, 0.0)  # 0 is never
         self._on_alarm = None if when == math.inf else on_alarm
         moment = struct.pack("=4q", 0, 0, int(seconds), int(rest * 1e9))
         syscall("timerfd_settime", self._fd, _ABSOLUTE, moment, None, step="set a timer")
@@ -91,12 +95,14 @@ class _Alarm:
             on_alarm()
 
     def close(self) -> None:
+        self._closed = True
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
 _ABSOLUTE = 1  # TFD_TIMER_ABSTIME (linux/timerfd.h)
+_LATEST = 2.0**33  # seconds; the kernel counts nanoseconds in 64 bits
 
 
 class _FutureWaiter(asyncio.Future[Any]):
@@ -127,18 +133,30 @@ class _FutureWaiter(asyncio.Future[Any]):
         context.run(wake, self)
 
 
+def _in_asyncio() -> Context:
+    """The context of callbacks. What anyio does in one asks for the kind of loop; with no task to tell, sniffio has to,
+    which anyio depends on, or did.
+    """
+    context = copy_context()
+    sniffio = sys.modules.get("sniffio")
+    if sniffio is not None:
+        context.run(sniffio.current_async_library_cvar.set, "asyncio")
+    return context
+
+
 class AsyncioReactor:
     """On asyncio, all of it is there already: add_reader, call_at, futures."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._context = _in_asyncio()
         self._watched: set[int] = set()
         self.calling_back = False
         self.going_on: deque[_FutureWaiter] = deque()  # whose tasks run when the callback has ended
         self._alarm = _Alarm(self)
 
     def watch(self, fd: int, on_ready: Callable[[], None]) -> None:
-        self._loop.add_reader(fd, self._call_back, on_ready)
+        self._context.run(self._loop.add_reader, fd, self._call_back, on_ready)
         self._watched.add(fd)
 
     def _call_back(self, on_ready: Callable[[], None]) -> None:
@@ -147,8 +165,12 @@ class AsyncioReactor:
             on_ready()
         finally:
             self.calling_back = False
-            while self.going_on:
-                self.going_on.popleft().go_on()
+            try:
+                while self.going_on:
+                    self.going_on.popleft().go_on()
+            finally:  # where a task raised SystemExit, which ends the loop's turn
+                while self.going_on:
+                    self._loop.call_soon(self.going_on.popleft().go_on)
 
     def unwatch(self, fd: int) -> None:
         self._watched.discard(fd)
@@ -163,7 +185,7 @@ class AsyncioReactor:
         return waiter
 
     def soon(self, callback: Callable[[], None]) -> None:
-        self._loop.call_soon(callback)
+        self._loop.call_soon(callback, context=self._context.copy())
 
     def close(self) -> None:
         for fd in list(self._watched):

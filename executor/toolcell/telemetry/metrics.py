@@ -83,8 +83,8 @@ class _Usages:
         self._new += wall_s, queue_s, cpu_s, memory_bytes
         if len(self._new) >= 4 * _AT_ONCE:
             with self._lock:
-                self._take(self._new)
-                self._new = []
+                new, self._new = self._new, []
+                self._take(new)
 
     def add(self, other: "_Usages | None") -> "_Usages":
         """Count all calls that the other has counted."""

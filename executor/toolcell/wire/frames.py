@@ -78,7 +78,7 @@ _buffers: list[bytearray] = []
 
 def _pack(value: object) -> tuple[msgpack.Packer, memoryview]:
     """The encoded value, in a packer's own buffer: nothing is copied."""
-    packer = _packers.pop() if _packers else msgpack.Packer(autoreset=False)
+    packer = _taken(_packers) or msgpack.Packer(autoreset=False)
     try:
         packer.reset()
     except BufferError:  # its last frame waits to be written
@@ -133,6 +133,13 @@ def encoded_bytes(value: object) -> int:
 _TOO_LONG = "the message has {:,} bytes; a frame holds at most {:,}"
 _TOO_MANY = "the message has too many elements; a frame holds at most {:,}"
 T = TypeVar("T")
+
+
+def _taken(spare: list[T]) -> T | None:
+    try:  # another thread may take it first
+        return spare.pop()
+    except IndexError:
+        return None
 
 
 def _put_back(spare: list[T], used: T) -> None:
@@ -202,6 +209,7 @@ def decode(body: Buffer, limits: WireLimits) -> list[Field] | Violation:
     if more_elements_than(limits.elements, body):
         return Violation("too many elements", f"over {limits.elements:,} in one frame")
     census = _Census(limits.containers)
+    most = min(limits.elements, len(body))  # each takes a byte; msgpack makes room for as many as are announced
     try:
         value = msgpack.unpackb(
             body,
@@ -212,8 +220,8 @@ def decode(body: Buffer, limits: WireLimits) -> list[Field] | Violation:
             ext_hook=census.extension,
             max_str_len=limits.string_bytes,
             max_bin_len=limits.string_bytes,
-            max_array_len=limits.elements,
-            max_map_len=limits.elements,
+            max_array_len=most,
+            max_map_len=most,
             max_ext_len=0,
         )
     except _Broken as broken:
@@ -356,7 +364,8 @@ class _Large:
         text = begun.find(STR32, 0, 512) + STR32_BYTES
         shift = -text % 8
         size = shift + length
-        self._memory = _buffers.pop() if _buffers and len(_buffers[-1]) >= size else bytearray(size)
+        memory = _taken(_buffers)
+        self._memory = memory if memory is not None and len(memory) >= size else bytearray(size)
         self.body = memoryview(self._memory)[shift:size]
         self.filled = len(begun)
         self.body[: self.filled] = begun

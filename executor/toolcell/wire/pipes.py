@@ -5,7 +5,7 @@ import fcntl
 from typing import Final
 
 PIPE_BYTES: Final = 64 * 1024
-"""A pipe's default capacity (pipe(7)). A read that gives less has emptied it."""
+"""A pipe's default capacity (pipe(7))."""
 WIDE_BYTES: Final = 256 * 1024
 """What a pipe holds once a frame did not go into it whole. 10 MB go over in two thirds of the time; more gains little
 and counts against the 64 MiB that the pipes of a user without privileges may hold (pipe-user-pages-soft)."""

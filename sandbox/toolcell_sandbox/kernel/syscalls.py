@@ -14,7 +14,8 @@ Argument = int | bytes | str | None | ctypes.Array[ctypes.c_char] | ctypes.Struc
 _libc = ctypes.CDLL(None, use_errno=True)
 _syscall = _libc.syscall
 _syscall.restype = ctypes.c_long
-_clone, _pause = _libc.clone, _libc.pause
+_clone, _sleep = _libc.clone, _libc.sleep
+_HOLDER_S = 5
 _CLONE_VM = 0x100
 
 AT_FDCWD = -100
@@ -72,15 +73,15 @@ def fork(step: str) -> int:
         raise SandboxError(f"{step} failed", step=step, errno=number, cure=_EXHAUSTED.get(number, "")) from error
 
 
-def start_pausing(flags: int, stack: "ctypes.Array[ctypes.c_char]", *, step: str, mechanism: str, cure: str) -> int:
-    """Start a child that waits for a signal, in new namespaces by `flags` (clone(2)); returns its pid.
+def start_holder(flags: int, stack: "ctypes.Array[ctypes.c_char]", *, step: str, mechanism: str, cure: str) -> int:
+    """Start a child that waits to be killed, in new namespaces by `flags` (clone(2)); returns its pid.
 
-    It runs no Python: it shares all memory with this process, so nothing is copied, and only calls pause(3), on
-    `stack`, which must be kept until it has been waited for.
+    It runs no Python: it shares all memory with this process, so nothing is copied, and only calls sleep(3), on
+    `stack`, which must be kept until it has been waited for. Where this process dies first, it ends after 5 s.
     """
     top = (ctypes.addressof(stack) + len(stack)) & ~15
     ctypes.set_errno(0)
-    pid = int(_clone(_pause, ctypes.c_void_p(top), ctypes.c_int(flags | _CLONE_VM | signal.SIGCHLD), None))
+    pid = int(_clone(_sleep, ctypes.c_void_p(top), ctypes.c_int(flags | _CLONE_VM | signal.SIGCHLD), _HOLDER_S))
     if pid < 0:
         number = ctypes.get_errno()
         raise SandboxError(

@@ -9,6 +9,7 @@ from tests.escape.kit import Ends, Scene, send
 
 from toolcell.testing import misbehaving
 
+TIMEOUT = 40.0  # the supervisor reads a hundred thousand
 EXPECT = Ends("protocol_violation", "too many frames")
 
 
