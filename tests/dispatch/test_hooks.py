@@ -286,3 +286,26 @@ async def test_only_what_hooks_leave_is_written_to_a_file(supervise: Any, worksp
     named = await left(supervise, workspace, "row", {"n": 1}, after=ToolResult(output={"n": 2}, artifacts=[kept]))
     assert named.artifacts == [kept], "a hook may say where something is; a cell may not"
     assert put_in.artifacts[0].read().decode() == text and "the rest is artifact" in put_in.for_model()
+
+
+def picture(ctx: ToolContext) -> ToolResult:
+    """Show the values."""
+    return ToolResult(output=dict(ctx.values), content=[TextBlock(text="x")])
+
+
+class Marks(Hook):
+    """Writes into the values of one agent's results, where they are."""
+
+    async def after_call(self, call: ToolCall, result: ToolResult) -> None:
+        if call.session is not None and call.session.agent_id == "a":
+            result.values["secret"] = "of a"
+
+
+async def test_what_a_hook_writes_into_one_sessions_result_is_in_no_others(supervise: Any, workspace: Path) -> None:
+    async with supervise([picture], hooks=[Marks()]) as supervisor:
+        of_a = await supervisor.open_session("main", workspace=workspace, agent_id="a")
+        of_b = await supervisor.open_session("main", workspace=workspace, agent_id="b")
+        assert (await of_a.call("picture")).values == {"secret": "of a"}
+        for _ in range(2):
+            result = await of_b.call("picture")
+            assert (result.values, result.output, of_b.values) == ({}, {}, {})

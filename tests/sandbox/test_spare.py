@@ -224,7 +224,8 @@ def test_after_a_mount_on_the_host_another_cell_is_made_and_sees_it(private_dir:
     time.sleep(0.1)
     os.system(f"mount -t tmpfs tmpfs {place}/disk && touch {place}/disk/file")
     child, told = make(begun)
-    say(child is begun.child, told)
+    again, _told = make(begun)  # the kernel says only once that there is another mount
+    say(child is begun.child or again is begun.child, told)
     """
     inside = "import os; answer = os.listdir(entered.profile.writable[0] + '/disk')"
     script = private_dir / "maker.py"

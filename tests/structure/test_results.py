@@ -348,3 +348,16 @@ async def test_the_store_goes_with_the_supervisor_and_its_size_is_bounded(superv
     assert not there[-1].parent.exists()
     with pytest.raises(FileNotFoundError):
         artifacts[-1].read()
+
+
+def seen(ctx: ToolContext) -> dict[str, Any]:
+    """The values of the session."""
+    return dict(ctx.values)
+
+
+async def test_values_that_are_assigned_anew_are_those_of_the_next_call(supervise: Any, workspace: Path) -> None:
+    async with supervise([seen]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        assert (await session.call("seen")).unwrap() == {}
+        session.values = {"x": 1}
+        assert (await session.call("seen")).unwrap() == {"x": 1}

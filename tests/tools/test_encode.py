@@ -303,3 +303,20 @@ def test_encoding_leaves_no_coroutine_behind() -> None:
 
     assert asyncio.run(main()) == "x"
     gc.collect()
+
+
+class LikeAll(type):
+    """Says of its classes that they are equal to any other."""
+
+    def __eq__(cls, other: object) -> bool:
+        return True
+
+    __hash__ = type.__hash__
+
+
+@pytest.mark.parametrize("plain", ["x", 1, 1.5, True, None])
+def test_a_class_that_says_it_is_equal_to_a_plain_one_is_not_plain(plain: object) -> None:
+    odd = LikeAll("Odd", (), {})()
+    for value in ([plain] * 20 + [odd], {str(number): plain for number in range(20)} | {"odd": odd}):
+        with pytest.raises(Unencodable, match="Odd"):
+            encode_json(value)
