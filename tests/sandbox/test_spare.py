@@ -134,7 +134,7 @@ def test_a_spare_ends_when_nobody_can_order_it_any_more(run: Callable[..., Any])
 
 
 def test_it_takes_no_order_that_it_does_not_fit(run: Callable[..., Any]) -> None:
-    inside = "import os; answer = [os.path.exists('/usr/lib'), os.path.exists('/usr/bin'), os.path.exists('/proc/1')]"
+    inside = "import os; answer = [os.path.exists('/usr/lib'), os.path.exists('/usr/sbin'), os.path.exists('/proc/1')]"
     code = """
     begun = spare()
     without_bin = tuple(path for path in profile.system if path not in ("/usr", "/bin", "/sbin"))
