@@ -46,8 +46,8 @@ def process_pool(workers: int = 1) -> Iterator[ProcessPoolExecutor]:
 
 
 @contextmanager
-def awaited_executor(workers: int) -> Iterator[Echo]:
-    """`loop.run_in_executor`, for many calls at once."""
+def awaited_executor(workers: int = 1) -> Iterator[Echo]:
+    """`loop.run_in_executor`: what a program with an event loop does, which must not wait in `result()`."""
     with process_pool(workers) as pool:
 
         async def call(text: str) -> str:
@@ -104,6 +104,7 @@ def loky_executor() -> Iterator[Echo]:
 
 POOLS: Mapping[str, Callable[[], AbstractContextManager[Echo]]] = {
     "ProcessPoolExecutor": executor,
+    "ProcessPoolExecutor, awaited": awaited_executor,
     "mp.Pool": multiprocessing_pool,
     "pebble": pebble_pool,
     "loky": loky_executor,

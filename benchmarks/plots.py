@@ -9,7 +9,7 @@ from .report import Curve, Figure, Stage
 from .targets import TARGETS, Target
 
 OURS, SECOND, FLOOR = "#1f6feb", "#8250df", "#6e7781"
-PEERS = ("#bc4c00", "#bf8700", "#1a7f37", "#cf222e", "#bf3989")
+PEERS = ("#bc4c00", "#bf8700", "#1a7f37", "#cf222e", "#bf3989", "#0a7ea4")
 WHERE = {"supervisor": OURS, "kernel": FLOOR, "cell": SECOND, "zygote": PEERS[0]}
 STYLE: dict[Any, Any] = {
     "font.size": 9,
