@@ -90,7 +90,6 @@ MACHINES = (
                 "content, names and directories hold; mode, times and attributes of what is the user's do not",
             ),
             ("read outside", "content and listings hold; that a path exists, and its size, can be seen"),
-            ("priorities", "the nice value of the user's own processes can be lowered, their affinity changed"),
             ("private scratch", "there is none: /tmp is closed, not the cell's own"),
             ("host name", "it is the host's, and so are the names of network interfaces"),
             ("process limit", "RLIMIT_NPROC counts all processes of the user; the watch counts the call's"),

@@ -119,6 +119,20 @@ def test_execve_depends_on_the_grant_alone(machine: str) -> None:
         assert _answer(machine, name, allow_exec=False) == refuse(errno.EACCES)
 
 
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_process_schedules_itself_and_no_other(machine: str) -> None:
+    for name in ("sched_setaffinity", "sched_setparam", "sched_setscheduler", "sched_setattr", "get_robust_list"):
+        assert _answer(machine, name, 0) == _answer(machine, name, HIGH) == ALLOW  # a pid is an int
+        for pid in (1, 2, 0xFFFFFFFF, HIGH | 1):
+            assert _answer(machine, name, pid) == refuse(errno.EPERM)
+    for name, process in (("setpriority", 0), ("ioprio_set", 1)):
+        assert _answer(machine, name, process, 0) == ALLOW
+        for which, who in ((process, 1), (process, HIGH | 1), (1 - process, 0), (2, 0), (3, 0), (process, 0xFFFFFFFF)):
+            assert _answer(machine, name, which, who) == refuse(errno.EPERM)
+    for name in ("sched_getaffinity", "sched_getscheduler", "getpriority", "ioprio_get"):
+        assert _answer(machine, name, 1) == ALLOW
+
+
 def test_every_entry_names_a_call_of_some_machine_and_a_reason() -> None:
     known = {name for table in TABLES.values() for name in table}
     for names, _error, reason in (*REFUSED, EXEC_REFUSED):

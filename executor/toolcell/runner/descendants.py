@@ -21,16 +21,21 @@ def children(fd: int) -> list[int]:
     return [int(pid) for pid in listed.split()]
 
 
-def reap_but(own: int) -> bool:
-    """Reap what has died of the adopted, up to the process `own`, which is for another to reap: whether it has died."""
-    while True:
-        try:
-            dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        except ChildProcessError:
-            return False
-        if dead is None or dead.si_pid == own:
-            return dead is not None
-        os.waitpid(dead.si_pid, 0)
+def open_children() -> int:
+    """A descriptor that lists the children of this process, -1 where there is no /proc."""
+    try:
+        return os.open("/proc/thread-self/children", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return -1
+
+
+def dead() -> int:
+    """A child that has died and waits to be reaped; 0 where there is none."""
+    try:
+        found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return 0
+    return 0 if found is None else found.si_pid
 
 
 def kill_namespace() -> None:

@@ -4,7 +4,7 @@ import fcntl
 import os
 import stat
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
 from toolcell.wire.frames import Buffer
 from toolcell.wire.pipes import PIPE_BYTES
@@ -19,32 +19,30 @@ _F_SETSIG, _F_GETSIG = 10, 11  # fcntl(2); the module has no names for them
 READ_BYTES: Final = PIPE_BYTES
 
 
-class State(NamedTuple):
-    """What a process can change of a descriptor for others that have it too: it belongs to the open file."""
-
-    flags: int
-    owner: int
-    signal: int
-    pipe_bytes: int  # 0 where it is no pipe
-
-
-def state_of(fd: int) -> State:
-    """The state of `fd` now."""
-    pipe_bytes = fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ) if stat.S_ISFIFO(os.fstat(fd).st_mode) else 0
-    flags, owner = fcntl.fcntl(fd, fcntl.F_GETFL), fcntl.fcntl(fd, fcntl.F_GETOWN)
-    return State(flags, owner, fcntl.fcntl(fd, _F_GETSIG), pipe_bytes)
+Setting = tuple[int, int, int, int]
+"""A descriptor, what asks fcntl(2) for something of it and what sets it, and what it was."""
+_SETTINGS: Final = (
+    (fcntl.F_GETFL, fcntl.F_SETFL),
+    (fcntl.F_GETOWN, fcntl.F_SETOWN),
+    (_F_GETSIG, _F_SETSIG),
+    (fcntl.F_GETPIPE_SZ, fcntl.F_SETPIPE_SZ),
+)
 
 
-def restore(fd: int, state: State) -> None:
-    """Undo what a call changed of `fd`: non-blocking, asynchronous, a smaller pipe. OSError where it cannot be."""
-    now = state_of(fd)
-    if now == state:
-        return
-    fcntl.fcntl(fd, fcntl.F_SETFL, state.flags)
-    fcntl.fcntl(fd, fcntl.F_SETOWN, state.owner)
-    fcntl.fcntl(fd, _F_SETSIG, state.signal)
-    if now.pipe_bytes != state.pipe_bytes:
-        fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, state.pipe_bytes)
+def settings() -> list[Setting]:
+    """What a process can change of `SHARED` for others: it belongs to the open file, not to the descriptor."""
+    found: list[Setting] = []
+    for fd in SHARED:
+        own = _SETTINGS if stat.S_ISFIFO(os.fstat(fd).st_mode) else _SETTINGS[:-1]
+        found += [(fd, get, put, fcntl.fcntl(fd, get)) for get, put in own]
+    return found
+
+
+def restore(settings: list[Setting]) -> None:
+    """Undo what a call changed: non-blocking, asynchronous, a smaller pipe. OSError where it cannot be."""
+    for fd, get, put, value in settings:
+        if fcntl.fcntl(fd, get) != value:
+            fcntl.fcntl(fd, put, value)
 
 
 def write_all(fd: int, buffers: Iterable[Buffer]) -> None:

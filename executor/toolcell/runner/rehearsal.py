@@ -10,7 +10,7 @@ from toolcell.wire.messages import VERSION, Hello, Load
 from toolcell_sandbox.report import SandboxReport
 
 from . import loading
-from .cell import Control
+from .control import Control
 
 _OPTIONS: dict[str, Field] = {"environ": {"PATH": "/usr/bin", "HOME": "/tmp"}, "cwd": "/tmp", "cpu_s": 1.0}
 _TOOLS: list[Field] = [{"name": "rehearse", "how": "import", "where": "toolcell_tools.encode:encode_json"}]

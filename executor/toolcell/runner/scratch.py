@@ -18,6 +18,13 @@ class Scratch:
         self._path = path
         self._mounts = frozenset(bind.path for bind in view.binds if is_below(bind.path, (path,)))
         self._links = {place: text for place, text in view.links if is_below(place, (path,))}
+        # The names in it that cannot be moved or replaced; None where there may be others, or what leads to others.
+        direct = [os.path.basename(place) for place in self._mounts if os.path.dirname(place) == path]
+        self._fixed = direct if len(direct) == len(self._mounts) and not self._links else None
+
+    def is_empty(self) -> bool:
+        """Whether a quick look shows that there is nothing to do for `empty`."""
+        return os.listdir(self._path) == self._fixed
 
     def empty(self) -> None:
         """Delete all but the mount points, the links, and what leads to them. Follows no link.

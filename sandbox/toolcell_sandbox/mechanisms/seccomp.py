@@ -92,6 +92,18 @@ CHECKS: tuple[Check, ...] = (
     Check("fcntl", ((1, "==", 1024),), EPERM, "F_SETLEASE holds up others who open a shared file"),
     Check("fcntl", ((1, "==", 1026),), EPERM, "F_NOTIFY watches directories"),
     Check("prlimit64", ((0, "!=", 0),), EPERM, "limits of another process"),
+    # 0 is the caller. The kernel allows the rest to whoever has the uid: the init, and a call process that waits.
+    Check(
+        "sched_setaffinity sched_setparam sched_setscheduler sched_setattr",
+        ((0, "!=", 0),),
+        EPERM,
+        "schedules another process",
+    ),
+    Check("setpriority", ((0, "!=", 0),), EPERM, "priority of a group or of all processes of a user"),
+    Check("setpriority", ((1, "!=", 0),), EPERM, "priority of another process"),
+    Check("ioprio_set", ((0, "!=", 1),), EPERM, "I/O priority of a group or of all processes of a user"),
+    Check("ioprio_set", ((1, "!=", 0),), EPERM, "I/O priority of another process"),
+    Check("get_robust_list", ((0, "!=", 0),), EPERM, "addresses of another process"),
     Check("personality", ((0, "!=", 0xFFFFFFFF),), EPERM, "turns off address randomisation; reading it is fine"),
     Check("socketpair", ((0, "!=", 1),), EAFNOSUPPORT, "only AF_UNIX pairs"),
     Check("socketpair", ((1, "&", 2),), EAFNOSUPPORT, "a datagram socket can send to any path, connected or not"),

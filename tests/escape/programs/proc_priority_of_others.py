@@ -5,12 +5,9 @@ Source: own
 
 import os
 
-from tests.escape.kit import NO_NAMESPACES, Scene, tried
+from tests.escape.kit import Scene, tried
 
-EXPECT = "ESRCH"
-VARIES = {NO_NAMESPACES: "ok"}
-HARM = {NO_NAMESPACES: "priority"}
-LAST = True
+EXPECT = "EPERM"
 
 
 def attack(scene: Scene) -> object:

@@ -1,0 +1,79 @@
+"""The init's end of the control socket, blocking. What comes is the supervisor's word, so it is not judged.
+
+What is said for each call is packed by hand: on msgpack's general way the init would write to some forty pages, which
+it has to copy again after each fork.
+"""
+
+import os
+from struct import Struct
+from typing import Any, cast
+
+import msgpack
+
+from toolcell.wire.frames import HEADER, encode
+from toolcell.wire.messages import SHAPES, Message, to_fields
+from toolcell.wire.protocol import CONTROL_LIMITS
+
+from . import fds
+
+# A frame's length, an array (0x90 + fields), the kind (messages.SHAPES), then each field behind the byte of its type:
+# uint 32 (0xce), int 32 (0xd2), uint 64 (0xcf), float 64 (0xcb), and the one byte that is false or true (0xc2, 0xc3).
+_READY = Struct(">I3sIB")
+_EXITED = Struct(">I3sIcicdcQ")
+
+
+def ready(seq: int, waiting: bool) -> bytes:
+    """The frame of a `Ready`."""
+    return _READY.pack(8, b"\x93\x22\xce", seq, 0xC2 + waiting)
+
+
+def exited(seq: int, code: int, cpu_s: float, max_rss_bytes: int) -> bytes:
+    """The frame of an `Exited`."""
+    return _EXITED.pack(30, b"\x95\x23\xce", seq, b"\xd2", code, b"\xcb", cpu_s, b"\xcf", max_rss_bytes)
+
+
+def recycled(frames: bytes) -> list[int]:
+    """The numbers in frames of `Recycle`: a length below 256, an array of 2, the kind, and the number, one byte or more
+    behind that of its type."""
+    found: list[int] = []
+    while frames:
+        end = 4 + frames[3]
+        found.append(frames[6] if end == 7 else int.from_bytes(frames[7:end], "big"))
+        frames = frames[end:]
+    return found
+
+
+class Control:
+    """What is said before the first call."""
+
+    def __init__(self) -> None:
+        self._read = bytearray()
+
+    def send(self, message: Message) -> None:
+        fds.write_all(fds.CONTROL, [self.packed(message)])
+
+    @staticmethod
+    def packed(message: Message) -> bytes:
+        """The frame that carries a message."""
+        return b"".join(encode(to_fields(message), CONTROL_LIMITS))
+
+    @staticmethod
+    def unpacked(body: bytes) -> Message:
+        """The message of a frame's body."""
+        kind, *fields = cast("list[Any]", msgpack.unpackb(body))
+        return SHAPES[kind][0]._make(fields)
+
+    def receive(self) -> Message:
+        """The supervisor's next message. Its end being closed is the end of this cell."""
+        (size,) = HEADER.unpack(self._take(HEADER.size))
+        return self.unpacked(self._take(size))
+
+    def _take(self, size: int) -> bytes:
+        while len(self._read) < size:
+            data = os.read(fds.CONTROL, fds.READ_BYTES)
+            if not data:
+                os._exit(0)
+            self._read += data
+        taken = bytes(self._read[:size])
+        del self._read[:size]
+        return taken
