@@ -14,7 +14,7 @@ from .report import Mechanism, SandboxReport
 from .view import Bind, View
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Base:
     """What a cell is begun with, before it matters whose it is (`spawn.prepare` works it out).
 
@@ -41,7 +41,7 @@ class Base:
         return not self.off & {"mount_namespace", "pivot_root", "mount_setattr"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Order:
     """Everything that entering needs, worked out beforehand by the caller (`spawn.prepare`).
 
@@ -177,8 +177,8 @@ def enter(
 
 
 def _not_in_place(order: Order) -> list[Bind]:
-    in_place = frozenset(order.base.binds)
-    return [bind for bind in order.view.binds if bind not in in_place]
+    in_place = {bind.path for bind in order.base.binds}  # the same ones: a spare takes no other order
+    return [bind for bind in order.view.binds if bind.path not in in_place]
 
 
 def _listen_for_proxy() -> int:

@@ -24,7 +24,7 @@ _STACK_BYTES = 64 * 1024  # for a function of the C library that only waits, and
 _idmaps: dict[tuple[int, int, int, int], int] = {}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Identity:
     """The user id and group id that a cell has, as seen inside it.
 

@@ -4,11 +4,16 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from dataclasses import replace as _replace
+from functools import lru_cache
+
+TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
+if TYPE_CHECKING:
+    from typing import Any
 
 MIB = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Limits:
     """Limits of one call: seconds as floats, sizes in bytes, the rest counts. Every value is positive and finite."""
 
@@ -66,7 +71,13 @@ class Limits:
     @classmethod
     def from_wire(cls, wire: Mapping[str, object]) -> "Limits":
         """The inverse of `to_wire`; ValueError on an unknown field or a bad value."""
-        unknown = wire.keys() - {field.name for field in fields(cls)}
-        if unknown:
-            raise ValueError(f"Limits has no such field: {sorted(unknown)[0]!r}. Remove it.")
-        return cls(**wire)  # type: ignore[arg-type]  # __post_init__ checks every value
+        return _of_wire(tuple(wire.items()))
+
+
+@lru_cache(maxsize=64)  # the limits of cell after cell are the same
+def _of_wire(items: tuple[tuple[str, object], ...]) -> Limits:
+    wire: dict[str, Any] = dict(items)
+    unknown = wire.keys() - Limits.__dataclass_fields__.keys()
+    if unknown:
+        raise ValueError(f"Limits has no such field: {sorted(unknown)[0]!r}. Remove it.")
+    return Limits(**wire)  # __post_init__ checks every value

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 CAPABILITIES = frozenset(["read", "write", "exec", "channel", "memory.read", "memory.write", "web", "http", "net"])
 WORKER_CAPABILITIES = frozenset(["read", "memory.read", "web"])
 _RESERVED = ("/", "/dev", "/proc", "/sys", "/tmp")
+_LISTS = frozenset(["readable", "writable", "system", "pass_env", "http", "protected"])
 
 
 def python_paths() -> tuple[str, ...]:
@@ -60,7 +61,7 @@ def _checked(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Profile:
     """What a cell may see and use. Immutable; a narrower one is made with `narrow`, any other with `replace`.
 
@@ -215,11 +216,13 @@ class Profile:
 
         return explain(self)
 
-    def to_wire(self) -> dict[str, object]:
-        """Only str, int, float, bool, list and dict."""
+    def to_wire(self, *, short: bool = False) -> dict[str, object]:
+        """Only str, int, float, bool, list and dict. A `short` one leaves out what is as it is by default."""
         wire: dict[str, object] = {}
         for each in fields(self):
             value: object = getattr(self, each.name)
+            if short and value == each.default:
+                continue
             if isinstance(value, Limits):
                 value = value.to_wire()
             elif isinstance(value, frozenset):
@@ -237,13 +240,13 @@ class Profile:
     def from_wire(cls, wire: Mapping[str, "Any"]) -> "Profile":
         """The inverse of `to_wire`; ValueError on an unknown field or a bad value."""
         values = dict(wire)
-        unknown = values.keys() - {each.name for each in fields(cls)}
+        unknown = values.keys() - cls.__dataclass_fields__.keys()
         if unknown:
             raise ValueError(f"Profile has no such field: {sorted(unknown)[0]!r}. Remove it.")
         values["network"] = network_from_wire(values.get("network", {"kind": "none"}))
         values["limits"] = Limits.from_wire(values["limits"])
-        values["grants"] = frozenset(values["grants"])
-        for name in ("readable", "writable", "system", "pass_env", "http", "protected"):
+        values["grants"] = frozenset(values.get("grants", ()))
+        for name in _LISTS & values.keys():
             values[name] = tuple(values[name])
         return cls(**values)
 

@@ -56,7 +56,7 @@ class Mechanism:
     cure: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SandboxReport:
     """The mechanisms of this machine for one identity mode ("root", "rootless", "userns-root")."""
 

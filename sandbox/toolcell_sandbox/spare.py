@@ -8,6 +8,7 @@ A fork shares all pages until one side writes to them, and Python writes whereve
 go through the motions of an order after the fork, and need no new pages when one comes.
 """
 
+import copy
 import copyreg
 import os
 import pickle
@@ -25,16 +26,18 @@ from .network import NoNetwork
 from .profile import Profile, is_below
 from .report import SandboxReport
 from .spawn import Failed, Main, begin, prepare, terminate
-from .view import Bind, View
+from .view import Bind, Found, View
 
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
 if TYPE_CHECKING:
+    from typing import Any
+
     from .errors import SandboxError
 
-    _Message = tuple[Order, list[tuple[int, bool]], list[tuple[int, int]]]
+    _Message = tuple[dict[str, Any], dict[str, Any], View, list[tuple[int, bool]], list[tuple[int, int]]]
 
 _NEEDED = frozenset({"mount_namespace", "pid_namespace", "net_namespace", "mount_setattr", "pivot_root", "pidfd"})
-_NO_REPORT = SandboxReport((), "root")
+_NOT_TOLD = ("base", "profile", "report", "view", "id_maps")  # as they are
 _MAX_FDS = 128  # of one message, of which the kernel takes 253 (SCM_MAX_FD, unix(7))
 _MAX_BYTES = 128 * 1024  # below what a socket takes at once (net.core.wmem_default)
 
@@ -65,10 +68,18 @@ class Spare:
         `main` and `failed` are as in `spawn`. `rehearse` is run inside before it waits: what `main` is going to do, as
         far as it can be done without consequences. Raises SandboxError where it cannot be begun.
         """
-        like = Profile(system=tuple(system), proc=proc)
+        self._like = Profile(system=tuple(system), proc=proc)
+        self._mode = identity.mode
+        self._found = view.find_system(self._like, identity)
 
         def rehearsed() -> Order:
-            return prepare(like, identity=identity, report=report, allow_missing=allow_missing)
+            return prepare(
+                self._like,
+                identity=identity,
+                report=report,
+                allow_missing=allow_missing,
+                system=self.system_of(self._like, identity),
+            )
 
         common = rehearsed()
         # Not those that are mapped for one cell's uid, nor what lies below the scratch, which an order comes with.
@@ -84,9 +95,11 @@ class Spare:
 
         def receive() -> Order:
             nonlocal ordered
-            _opened(sample)
+            self._order_of(*_opened(sample)[:3], {})
             rehearse()
-            order = replace(_receive(theirs), report=report)
+            told, received = _received(theirs)
+            parts, changes, rest, streams, owners = _opened(told)
+            order = self._order_of(parts, changes, rest, dict(zip(owners, _placed(streams, received), strict=True)))
             ordered = True
             return order
 
@@ -128,12 +141,30 @@ class Spare:
         self._close()
         return True
 
+    def system_of(self, profile: Profile, identity: Identity) -> Found | None:
+        """What the system paths of such a cell are, where that is known from the beginning of this one and holds."""
+        same = profile.system == self._like.system and identity.mode == self._mode
+        return self._found if same and isinstance(profile.reach, NoNetwork) and self._found.holds() else None
+
     def _message(self, order: Order) -> tuple[bytes, list[int]]:
-        """What a spare is told of an order, and the descriptors to be sent with it."""
+        """What a spare is told of an order, and the descriptors to be sent with it: of the profile and the view only
+        what is other than where it began."""
         streams = [(fd, os.get_inheritable(fd)) for fd in (0, 1, 2, *order.keep_fds)]
-        short = replace(order, base=self._base, report=_NO_REPORT, id_maps={})  # the spare has the report
-        told = pickle.dumps((short, streams, list(order.id_maps)))
+        like, in_place = vars(self._like), {bind.path for bind in self._base.binds}
+        parts = {name: value for name, value in vars(order).items() if name not in _NOT_TOLD}
+        changes = {name: value for name, value in vars(order.profile).items() if value != like[name]}
+        rest = replace(order.view, binds=tuple(bind for bind in order.view.binds if bind.path not in in_place))
+        told = pickle.dumps((parts, changes, rest, streams, list(order.id_maps)))
         return told, [*(fd for fd, _ in streams), *order.id_maps.values()]
+
+    def _order_of(
+        self, parts: "dict[str, Any]", changes: "dict[str, Any]", rest: View, id_maps: dict[tuple[int, int], int]
+    ) -> Order:
+        """In the spare: the order, of what it is told and what it has."""
+        profile = copy.copy(self._like)
+        vars(profile).update(changes)  # which were checked where they came from
+        planned = View((*self._base.binds, *rest.binds), rest.links, rest.witness)
+        return Order(base=self._base, profile=profile, report=self._report, view=planned, id_maps=id_maps, **parts)
 
     def end(self) -> None:
         """Kill and reap it."""
@@ -166,22 +197,24 @@ def _can_come_first(binds: Iterable[Bind], planned: View) -> bool:
     rest = {bind.path: bind for bind in planned.binds}
     if any(rest.pop(bind.path, None) != bind for bind in binds):
         return False
-    return not any(above in rest for bind in binds for above in view.parents(bind.path))
+    return not any(view.above(bind.path, rest) for bind in binds)
 
 
-def _receive(channel: socket.socket) -> Order:
-    """Wait for the order, and put its descriptors in their places."""
+def _received(channel: socket.socket) -> tuple[bytes, list[int]]:
+    """Wait for an order; what is told of it, and its descriptors."""
     with channel:
         told, received, _flags, _address = socket.recv_fds(channel, _MAX_BYTES, _MAX_FDS, socket.MSG_CMSG_CLOEXEC)
     if not told:
         os._exit(0)  # nobody needs it any more
-    order, streams, owners = _opened(told)
-    own = [raised(fd) for fd in received]
-    for (target, inheritable), fd in zip(streams, own, strict=False):
+    return told, [raised(fd) for fd in received]
+
+
+def _placed(streams: Sequence[tuple[int, bool]], received: Sequence[int]) -> Sequence[int]:
+    """Put the first of these descriptors in their places; the others."""
+    for (target, inheritable), fd in zip(streams, received, strict=False):
         os.dup2(fd, target, inheritable)
         os.close(fd)
-    id_maps = dict(zip(owners, own[len(streams) :], strict=True))
-    return replace(order, id_maps=id_maps)
+    return received[len(streams) :]
 
 
 def _opened(told: bytes) -> "_Message":

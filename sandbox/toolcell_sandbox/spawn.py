@@ -16,7 +16,7 @@ from .mechanisms.cgroups import limited_by
 from .network import HostNetwork, ProxyNetwork
 from .profile import Profile
 from .report import SandboxReport
-from .view import Bound
+from .view import Bound, Found
 
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ def spawn(
         keep_fds=keep_fds,
         allow_missing=allow_missing,
         protected=protected,
+        system=None if spare is None else spare.system_of(profile, identity),
     )
     if spare is not None and spare.take(order):
         return spare.child
@@ -129,6 +130,7 @@ def prepare(
     keep_fds: Sequence[int] = (),
     allow_missing: frozenset[str] = frozenset(),
     protected: Sequence[Bound] = (),
+    system: Found | None = None,
 ) -> Order:
     """Everything that can be worked out, checked and cached before the fork. SandboxError for what is missing."""
     report.require(allow_missing)
@@ -143,7 +145,7 @@ def prepare(
     limited = limited_by(cgroups)
     if identity.mode == "userns-root" and not ("pids" in limited or "cgroup" in off or rlimits.bind_processes()):
         raise _unbounded_root()
-    planned = view.plan(profile, identity, protected)
+    planned = view.plan(profile, identity, protected, system)
     id_maps: dict[tuple[int, int], int] = {}
     if "idmapped_mounts" not in off:
         for owner in {bind.owner for bind in planned.binds if bind.owner}:

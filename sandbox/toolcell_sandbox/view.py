@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from .errors import SandboxError
@@ -30,7 +30,7 @@ _WITNESSES = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Bind:
     """One tree or file, shown at its own place. `owner` is set when the mount is id-mapped from that uid and gid."""
 
@@ -51,7 +51,7 @@ class Bound:
     born_ns: int = 0  # tells it from another that has got the inode's number since
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class View:
     """The binds, outermost first; the symbolic links to make again; a path of the host that must not be seen."""
 
@@ -60,63 +60,103 @@ class View:
     witness: str
 
 
-def plan(profile: Profile, identity: Identity, protected: Iterable[Bound] = ()) -> View:
+@dataclass(frozen=True)
+class Found:
+    """What the system paths of a profile are: the trees to bind, before they are reduced, the symbolic links that lead
+    there, and the paths where nothing is."""
+
+    binds: tuple[Bind, ...]
+    links: Mapping[str, str]
+    missing: tuple[str, ...]
+
+    def holds(self) -> bool:
+        """Whether they still are."""
+        try:
+            return (
+                all(_inode(os.lstat(bind.path)) == bind.inode for bind in self.binds)
+                and all(os.readlink(place) == text for place, text in self.links.items())
+                and not any(map(os.path.lexists, self.missing))
+            )
+        except OSError:
+            return False
+
+
+def find_system(profile: Profile, identity: Identity) -> Found:
+    """Look at the system paths of a profile."""
+    binds: dict[str, Bind] = {}
+    links: dict[str, str] = {}
+    missing: list[str] = []
+    seen: dict[str, str] = {}
+    for path in (*profile.system, *(_RESOLVER if isinstance(profile.reach, HostNetwork) else ())):
+        try:
+            real, met = _resolved(path, seen)
+        except FileNotFoundError:
+            missing.append(path)
+            continue
+        links.update(met)
+        if real not in binds:
+            binds[real] = _bind(real, False, True, identity)
+    return Found(tuple(binds.values()), links, tuple(missing))
+
+
+def plan(profile: Profile, identity: Identity, protected: Iterable[Bound] = (), system: Found | None = None) -> View:
     """The view of this profile. SandboxError when a readable or writable path is not there or cannot be bound.
 
-    `protected` are paths below writable ones; a pin is bound as it is, so that nobody can rename or remove it.
+    `protected` are paths below writable ones; a pin is bound as it is, so that nobody can rename or remove it. `system`
+    is what its system paths are known to be.
     """
+    found = find_system(profile, identity) if system is None else system
+    links = dict(found.links)
     writable: dict[str, bool] = {}
-    is_system: dict[str, bool] = {}
-    links: dict[str, str] = {}
     seen: dict[str, str] = {}
-    for paths, may_write, system in (
-        (profile.system, False, True),
-        (_RESOLVER if isinstance(profile.reach, HostNetwork) else (), False, True),
-        (profile.readable, False, False),
-        (profile.writable, True, False),
-    ):
+    for paths, may_write in ((profile.readable, False), (profile.writable, True)):
         for path in paths:
             try:
-                real, met = resolve(path, seen)
+                real, met = _resolved(path, seen)
             except FileNotFoundError:
-                if system:
-                    continue
                 raise SandboxError(
                     f"A path of the profile does not exist: {path}",
                     step="plan view",
                     cure="Create it, or take it out of the profile.",
                 ) from None
-            except OSError as error:
-                raise SandboxError(
-                    f"A path of the profile cannot be reached: {path}",
-                    step="plan view",
-                    errno=error.errno or 0,
-                    cure="Make it and its parents accessible to this user, or take it out of the profile.",
-                ) from error
-            if met and not system and not profile.follow_links:
+            if met and not profile.follow_links:
                 raise SandboxError(
                     f"A path of the profile has become a symbolic link: {path}",
                     step="plan view",
                     cure="Find out which tool put it there, and open the session anew.",
                 )
-            if real in ("/", "/tmp", "/proc", "/dev", "/sys"):
-                raise SandboxError(
-                    f"A path of the profile is really {real}: {path}", step="plan view", cure="Name what is below it."
-                )
             links.update(met)
             writable[real] = may_write or writable.get(real, False)
-            is_system[real] = system and is_system.get(real, True)
-    held = [bound for bound in protected if bound.path not in writable]
-    binds = _reduced(
-        [
-            *(_bind(path, writable[path], is_system[path], identity) for path in writable),
-            *(bind for bound in held if (bind := _bind_protected(bound, identity))),
-        ],
+    binds = {bind.path: bind for bind in found.binds}
+    binds.update((path, _bind(path, may_write, False, identity)) for path, may_write in writable.items())
+    held = [bound for bound in protected if bound.path not in binds]
+    reduced = _reduced(
+        [*binds.values(), *(bind for bound in held if (bind := _bind_protected(bound, identity)))],
         pins={bound.path for bound in held if bound.pin},
     )
-    roots = {bind.path for bind in binds}
-    loose = tuple((path, text) for path, text in links.items() if not _is_among(path, roots))
-    return View(binds, loose, _witness(roots))
+    roots = {bind.path for bind in reduced}
+    loose = tuple((path, text) for path, text in links.items() if path not in roots and not above(path, roots))
+    return View(reduced, loose, _witness(roots))
+
+
+def _resolved(path: str, seen: dict[str, str]) -> tuple[str, list[tuple[str, str]]]:
+    """As `resolve`; FileNotFoundError where nothing is, SandboxError for what no cell can have."""
+    try:
+        real, met = resolve(path, seen)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise SandboxError(
+            f"A path of the profile cannot be reached: {path}",
+            step="plan view",
+            errno=error.errno or 0,
+            cure="Make it and its parents accessible to this user, or take it out of the profile.",
+        ) from error
+    if real in ("/", "/tmp", "/proc", "/dev", "/sys"):
+        raise SandboxError(
+            f"A path of the profile is really {real}: {path}", step="plan view", cure="Name what is below it."
+        )
+    return real, met
 
 
 def resolve(path: str, seen: dict[str, str] | None = None) -> tuple[str, list[tuple[str, str]]]:
@@ -164,7 +204,7 @@ def _bind(path: str, writable: bool, system: bool, identity: Identity) -> Bind:
         )
     open_to_all = info.st_mode & 0o005 == 0o005 if directory else info.st_mode & 0o004
     owner = None if system and open_to_all else _owner(info, identity)
-    return Bind(path, writable, directory, (info.st_dev, info.st_ino), owner)
+    return Bind(path, writable, directory, _inode(info), owner)
 
 
 def _bind_protected(bound: Bound, identity: Identity) -> Bind | None:
@@ -173,9 +213,13 @@ def _bind_protected(bound: Bound, identity: Identity) -> Bind | None:
         info = os.lstat(bound.path)
     except OSError:
         return None
-    if (info.st_dev, info.st_ino) != bound.inode:
+    if _inode(info) != bound.inode:
         return None
     return Bind(bound.path, bound.pin, stat.S_ISDIR(info.st_mode), bound.inode, _owner(info, identity))
+
+
+def _inode(info: os.stat_result) -> tuple[int, int]:
+    return info.st_dev, info.st_ino
 
 
 def _owner(info: os.stat_result, identity: Identity) -> tuple[int, int] | None:
@@ -185,26 +229,23 @@ def _owner(info: os.stat_result, identity: Identity) -> tuple[int, int] | None:
 def _reduced(binds: Iterable[Bind], pins: Container[str]) -> tuple[Bind, ...]:
     kept: dict[str, Bind] = {}
     for bind in sorted(binds, key=lambda each: (each.path.count("/"), each.path)):  # outermost first
-        nearest = next((kept[above] for above in parents(bind.path) if above in kept), None)
+        nearest = kept.get(above(bind.path, kept))
         if nearest is None or bind.path in pins or (nearest.writable, nearest.owner) != (bind.writable, bind.owner):
             kept[bind.path] = bind
     return tuple(kept.values())
 
 
-def parents(path: str) -> list[str]:
-    """The directories above an absolute path, innermost first, the root left out."""
-    parts = path.split("/")
-    return ["/".join(parts[:count]) for count in range(len(parts) - 1, 1, -1)]
-
-
-def _is_among(path: str, roots: Container[str]) -> bool:
-    """Whether a path is one of these or below one of them."""
-    return path in roots or any(above in roots for above in parents(path))
+def above(path: str, places: Container[str]) -> str:
+    """The innermost directory above an absolute path that is among these; "" where none is."""
+    while path := path[: path.rindex("/")]:
+        if path in places:
+            return path
+    return ""
 
 
 def _witness(roots: set[str]) -> str:
-    above = {path for root in roots for path in parents(root)}
     for path in _WITNESSES:
-        if not _is_among(path, roots) and path not in above and os.path.lexists(path):
+        hidden = path not in roots and not above(path, roots) and not any(root.startswith(f"{path}/") for root in roots)
+        if hidden and os.path.lexists(path):
             return path
     return ""

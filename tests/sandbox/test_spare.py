@@ -134,7 +134,10 @@ def test_a_spare_ends_when_nobody_can_order_it_any_more(run: Callable[..., Any])
 
 
 def test_it_takes_no_order_that_it_does_not_fit(run: Callable[..., Any]) -> None:
-    inside = "import os; answer = [os.path.exists('/usr/lib'), os.path.exists('/usr/sbin'), os.path.exists('/proc/1')]"
+    inside = """
+    import os
+    answer = [os.path.exists(path) for path in ("/usr/lib", "/usr/sbin", "/proc/1", "/etc/resolv.conf")]
+    """
     code = """
     begun = spare()
     without_bin = tuple(path for path in profile.system if path not in ("/usr", "/bin", "/sbin"))
@@ -153,10 +156,45 @@ def test_it_takes_no_order_that_it_does_not_fit(run: Callable[..., Any]) -> None
     """
     (said,) = run(code, inside)
     assert said == {
-        "host": [False, [True, True, True]],
-        "no proc": [False, [True, True, False]],
-        "other system": [False, [True, False, True]],
-        "its own": [True, [True, True, True]],
+        "host": [False, [True, True, True, os.path.exists("/etc/resolv.conf")]],
+        "no proc": [False, [True, True, False, False]],
+        "other system": [False, [True, False, True, False]],
+        "its own": [True, [True, True, True, False]],
+    }
+
+
+def test_a_system_path_that_is_another_than_it_was_is_seen_as_it_is_now(run: Callable[..., Any]) -> None:
+    code = """
+    changes = {
+        "replaced": lambda: (os.rename("tree", "old"), os.mkdir("tree"), open("tree/new", "w").close()),
+        "another link": lambda: (os.unlink("link"), os.symlink("elsewhere", "link")),
+        "made": lambda: os.mkdir("absent"),
+        "nothing": lambda: None,
+    }
+    said = {}
+    for name, change in changes.items():
+        below = os.path.join(place, name)
+        os.makedirs(below + "/tree"), os.mkdir(below + "/elsewhere"), os.symlink("tree", below + "/link")
+        os.chdir(below)
+        system = (*profile.system, below + "/link", below + "/absent")
+        like = profile.replace(system=system, writable=())
+        begun = Spare(main, failed, identity=identity, system=system, proc=True, report=report)
+        change()
+        child, told = make(begun, like)
+        said[name] = [child is begun.child, told]
+    say(said)
+    """
+    inside = """
+    import os
+    link, absent = entered.profile.system[-2:]
+    answer = [os.readlink(link), os.listdir(link), os.path.exists(absent)]
+    """
+    (said,) = run(code, inside)
+    assert said == {
+        "replaced": [False, ["tree", ["new"], False]],
+        "another link": [False, ["elsewhere", [], False]],
+        "made": [True, ["tree", [], True]],  # it is put in place with what is of a session
+        "nothing": [True, ["tree", [], False]],
     }
 
 

@@ -200,7 +200,7 @@ class Cell:
             "cpu_s": profile.limits.cpu_s,
             "result_bytes": profile.limits.result_bytes,
             "writable": list(profile.writable),
-            "protected": list(profile.protected),
+            "protected": list(profile.protected) if profile.writable else [],
             "session": dict(self.spec.session),
         }
         tools = [dict(tool) for tool in self.spec.tools]

@@ -275,7 +275,7 @@ class Pool:
         in_userns = spec.key.session_id in self._userns_sessions
         identity = Identity.for_slot(slot, "userns-root" if in_userns else self.report.identity)
         return {
-            "profile": spec.profile.to_wire(),
+            "profile": spec.profile.to_wire(short=True),
             "identity": {"mode": identity.mode, "uid": identity.uid, "gid": identity.gid, "slot": identity.slot},
             "cgroups": list(cgroup.paths) if cgroup else [],
             "preload": _preload(spec.tools),

@@ -52,7 +52,7 @@ def _tell_failure(error: SandboxError) -> None:
 
 def _rehearse_request(profile: Profile) -> None:
     """The fork of a spare left us with pages to be had anew: now, not when a request comes."""
-    wire = msgpack.unpackb(msgpack.packb(profile.to_wire()), strict_map_key=True)
+    wire = msgpack.unpackb(msgpack.packb(profile.to_wire(short=True)), strict_map_key=True)
     Profile.from_wire(cast("dict[str, object]", wire))
 
 

@@ -4,6 +4,7 @@ import ctypes
 import errno
 import os
 import signal
+from collections.abc import Callable
 
 from toolcell_sandbox.errors import SandboxError
 
@@ -12,8 +13,6 @@ from .numbers import MACHINE, NUMBERS
 Argument = int | bytes | str | None | ctypes.Array[ctypes.c_char] | ctypes.Structure
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_syscall = _libc.syscall
-_syscall.restype = ctypes.c_long
 _clone, _sleep = _libc.clone, _libc.sleep
 _HOLDER_S = 5
 _CLONE_VM = 0x100
@@ -26,19 +25,22 @@ _EXHAUSTED = {
 }
 
 
+def _taking(arguments: int) -> Callable[..., int]:
+    """syscall(2), with so many arguments of 64 bits each: a flag or a negative descriptor is not cut to 32."""
+    function = _libc["syscall"]
+    function.restype = ctypes.c_long
+    function.argtypes = (ctypes.c_long, *(ctypes.c_void_p,) * arguments)
+    return function
+
+
+_calls = [_taking(arguments) for arguments in range(7)]
+_AS_IT_IS = frozenset((int, bytes, type(None)))
+
+
 def _convert(argument: Argument) -> object:
-    # ctypes passes a bare int as a C int: a pointer-sized flag or a negative fd would be cut to 32 bits.
-    if isinstance(argument, int):
-        return ctypes.c_long(argument)
     if isinstance(argument, str):
-        return ctypes.c_char_p(os.fsencode(argument))
-    if isinstance(argument, bytes):
-        return ctypes.c_char_p(argument)
-    if argument is None:
-        return ctypes.c_void_p(None)
-    if isinstance(argument, ctypes.Structure):
-        return ctypes.byref(argument)
-    return argument
+        return os.fsencode(argument)
+    return ctypes.byref(argument) if isinstance(argument, ctypes.Structure) else argument
 
 
 def attempt(name: str, *arguments: Argument) -> int:
@@ -50,8 +52,9 @@ def attempt(name: str, *arguments: Argument) -> int:
             step=name,
             cure="Use an x86_64 or aarch64 machine.",
         )
-    ctypes.set_errno(0)  # a stale errno must never be read as this call's
-    result = int(_syscall(ctypes.c_long(number), *(_convert(argument) for argument in arguments)))
+    if not _AS_IT_IS.issuperset(map(type, arguments)):
+        arguments = tuple(map(_convert, arguments))  # type: ignore[arg-type]
+    result = _calls[len(arguments)](number, *arguments)
     return -ctypes.get_errno() if result == -1 else result
 
 

@@ -8,7 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Iterable
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.kernel.syscalls import write_file
@@ -255,8 +255,13 @@ def _open_members(path: str, root: int | None) -> int:
 
 def limited_by(paths: Iterable[str]) -> frozenset[str]:
     """What these groups limit: "memory", "pids", both or neither."""
+    return frozenset[str]().union(*map(_limited_by, paths))
+
+
+@lru_cache(maxsize=1024)  # a group is used for cell after cell, and which controllers it has never changes
+def _limited_by(path: str) -> frozenset[str]:
     files = {"memory.limit_in_bytes": "memory", "memory.max": "memory", "pids.max": "pids"}
-    return frozenset(what for path in paths for name, what in files.items() if os.path.exists(f"{path}/{name}"))
+    return frozenset(what for name, what in files.items() if os.path.exists(f"{path}/{name}"))
 
 
 def read_file(path: str) -> str:

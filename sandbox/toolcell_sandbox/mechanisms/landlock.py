@@ -1,8 +1,8 @@
 """Landlock: what may be opened, and that nothing outside the cell can be signalled. Needs no privilege."""
 
-import ctypes
 import os
 import stat
+import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -35,18 +35,9 @@ class Rule:
     rights: int
 
 
-class _RulesetAttr(ctypes.Structure):
-    _fields_ = (("fs", ctypes.c_uint64), ("net", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
-
-
-class _PathBeneathAttr(ctypes.Structure):
-    _pack_ = 1
-    _layout_ = "ms"
-    _fields_ = (("allowed", ctypes.c_uint64), ("parent_fd", ctypes.c_int32))
-
-
-class _NetPortAttr(ctypes.Structure):
-    _fields_ = (("allowed", ctypes.c_uint64), ("port", ctypes.c_uint64))
+_ruleset_attr = struct.Struct("=3Q").pack  # files, network, scopes
+_path_beneath_attr = struct.Struct("=Qi").pack  # rights, descriptor
+_net_port_attr = struct.Struct("=2Q").pack  # rights, port
 
 
 def abi() -> int:
@@ -79,7 +70,7 @@ def restrict(rules: Iterable[Rule], version: int, *, connect: Iterable[int] | No
         for rule in rules:
             _add(ruleset, rule, files)
         for port in connect or () if network else ():
-            attr = _NetPortAttr(CONNECT_TCP, port)
+            attr = _net_port_attr(CONNECT_TCP, port)
             step = f"add Landlock rule for TCP port {port}"
             syscall("landlock_add_rule", ruleset, _RULE_NET_PORT, attr, 0, step=step, mechanism="landlock")
         _restrict_self(ruleset)
@@ -104,7 +95,7 @@ def scope_call(ruleset: int) -> None:
 
 
 def _create(files: int, network: int, scopes: int, version: int) -> int:
-    attr = _RulesetAttr(files, network, scopes)
+    attr = _ruleset_attr(files, network, scopes)
     size = 8 if version < 4 else 16 if version < 6 else 24  # an older kernel does not know the later fields
     return syscall(
         "landlock_create_ruleset", attr, size, 0, step="create Landlock ruleset", mechanism="landlock", cure=_CURE
@@ -126,7 +117,7 @@ def _add(ruleset: int, rule: Rule, files: int) -> None:
         rights = rule.rights & files
         if not stat.S_ISDIR(os.fstat(fd).st_mode):
             rights &= FILE_RIGHTS
-        attr = _PathBeneathAttr(rights, fd)
+        attr = _path_beneath_attr(rights, fd)
         step = f"add Landlock rule for {rule.path}"
         syscall("landlock_add_rule", ruleset, _RULE_PATH_BENEATH, attr, 0, step=step, mechanism="landlock")
     finally:

@@ -5,9 +5,9 @@ opened as detached trees, with their flags and id maps set before anyone can rea
 new root, outermost first. Then the old root is dropped.
 """
 
-import ctypes
 import errno
 import os
+import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -35,12 +35,8 @@ _IDMAP_CURE = (
 )
 
 
-class _MountAttr(ctypes.Structure):
-    _fields_ = tuple((name, ctypes.c_uint64) for name in ("set", "clear", "propagation", "userns_fd"))
-
-
-class _OpenHow(ctypes.Structure):
-    _fields_ = tuple((name, ctypes.c_uint64) for name in ("flags", "mode", "resolve"))
+_mount_attr = struct.Struct("=4Q").pack  # set, clear, propagation, userns_fd
+_open_how = struct.Struct("=3Q").pack  # flags, mode, resolve
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,15 +117,14 @@ def clone_tree(path: str, root: int = AT_FDCWD) -> int:
 
 def open_beneath(root: int, path: str, *, in_root: bool = True) -> int:
     """An O_PATH descriptor of `path`, refusing every symbolic link on the way, so that nobody can plant one."""
-    how = _OpenHow(os.O_PATH | os.O_CLOEXEC, 0, RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)
-    if in_root:
-        how.resolve |= RESOLVE_IN_ROOT
-    return syscall("openat2", root, path, how, ctypes.sizeof(how), step=f"open {path}", mechanism="mount_namespace")
+    resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | (RESOLVE_IN_ROOT if in_root else 0)
+    how = _open_how(os.O_PATH | os.O_CLOEXEC, 0, resolve)
+    return syscall("openat2", root, path, how, len(how), step=f"open {path}", mechanism="mount_namespace")
 
 
 def set_attributes(fd: int, attributes: int, path: str = "", flags: int = AT_EMPTY_PATH | AT_RECURSIVE) -> None:
     """Set mount attributes on a tree and all mounts below it."""
-    attr = _MountAttr(attributes, 0, MS_PRIVATE, 0)
+    attr = _mount_attr(attributes, 0, MS_PRIVATE, 0)
     step = "set mount attributes"
     syscall(
         "mount_setattr",
@@ -137,7 +132,7 @@ def set_attributes(fd: int, attributes: int, path: str = "", flags: int = AT_EMP
         path,
         flags,
         attr,
-        ctypes.sizeof(attr),
+        len(attr),
         step=step,
         mechanism="mount_setattr",
         cure=_NEW_API_CURE,
@@ -146,8 +141,8 @@ def set_attributes(fd: int, attributes: int, path: str = "", flags: int = AT_EMP
 
 def set_id_map(fd: int, userns_fd: int) -> int:
     """Id-map a detached tree; 0, or minus the errno."""
-    attr = _MountAttr(ATTR_IDMAP, 0, 0, userns_fd)
-    return attempt("mount_setattr", fd, "", AT_EMPTY_PATH | AT_RECURSIVE, attr, ctypes.sizeof(attr))
+    attr = _mount_attr(ATTR_IDMAP, 0, 0, userns_fd)
+    return attempt("mount_setattr", fd, "", AT_EMPTY_PATH | AT_RECURSIVE, attr, len(attr))
 
 
 def new_root() -> str:
