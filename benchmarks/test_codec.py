@@ -72,7 +72,7 @@ def ours(schema: dict[str, Any]) -> Callable[[], object]:
         arguments = validator.check(ARGUMENTS)
         assert isinstance(arguments, dict)
         call = Call(CALL.seq, CALL.call_id, CALL.tool, arguments, CALL.context)
-        (frame,) = decoder.feed(b"".join(encode(to_fields(call), limits)))
+        (frame,) = decoder.feed(b"".join(encode(to_fields(call), limits, arguments.values())))
         assert not isinstance(frame, Violation)
         assert from_fields(frame) == CALL
 

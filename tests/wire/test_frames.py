@@ -3,6 +3,7 @@
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import cast
 
 import msgpack
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from toolcell.wire.elements import more_elements_than
 from toolcell.wire.frames import (
     HEADER,
+    Buffer,
     Field,
     FrameDecoder,
     TooLarge,
@@ -186,6 +188,12 @@ def test_a_large_frame_that_is_undecodable_is_the_last() -> None:
     assert decoder.feed(joined([3])) == []
 
 
+def encoded(fields: list[object], limits: WireLimits = LIMITS) -> list[Buffer]:
+    """The buffers of a frame whose first mapping may have a long text."""
+    mappings = [cast("dict[str, object]", field) for field in fields if isinstance(field, dict)]
+    return encode(fields, limits, mappings[0].values())
+
+
 LONG_TEXTS: dict[str, list[object]] = {
     "an argument": [1, 1, "id", "tool", {"path": "a", "content": "x" * 2_000_000, "mode": 1}, {"grants": ["read"]}],
     "an output": [16, 1, {"output": "y" * 2_000_000, "display": "y", "artifacts": [], "content": [], "values": {}}],
@@ -197,14 +205,14 @@ LONG_TEXTS: dict[str, list[object]] = {
 
 @pytest.mark.parametrize("fields", LONG_TEXTS.values(), ids=LONG_TEXTS)
 def test_a_long_text_goes_out_of_where_it_is_as_msgpack_would_write_it(fields: list[object]) -> None:
-    buffers = encode(fields, LIMITS)
+    buffers = encoded(fields)
     assert b"".join(buffers)[HEADER.size :] == msgpack.packb(fields)
     assert FrameDecoder(LIMITS).feed(b"".join(buffers)) == [fields]
 
 
 def test_a_long_text_lives_as_long_as_its_frame_waits() -> None:
     with allocating_at_most(3_000_000):  # the text itself, which is there once
-        header, text, rest = encode([1, {"a": "x" * 2_000_000}], LIMITS)
+        header, text, rest = encoded([1, {"a": "x" * 2_000_000}])
         assert isinstance(text, memoryview)
         assert text.readonly
     waiting = text[1_000_000:]
@@ -216,12 +224,12 @@ def test_a_long_text_lives_as_long_as_its_frame_waits() -> None:
 def test_a_message_with_a_long_text_is_held_to_the_same_limits() -> None:
     text = "x" * 2_000_000
     with pytest.raises(TooLarge, match="a frame holds at most 2,000,000"):
-        encode([1, {"a": text}], WireLimits(frame_bytes=2_000_000))
+        encoded([1, {"a": text}], WireLimits(frame_bytes=2_000_000))
     with pytest.raises(TooLarge, match="too many elements"):
-        encode([1, {"a": text, "b": list(range(8))}], WireLimits(elements=10))
-    assert len(encode([1, {"a": text, "b": list(range(6))}], WireLimits(elements=10))) == 3
+        encoded([1, {"a": text, "b": list(range(8))}], WireLimits(elements=10))
+    assert len(encoded([1, {"a": text, "b": list(range(6))}], WireLimits(elements=10))) == 3
     with pytest.raises(Unpackable, match="cannot be encoded"):
-        encode([1, {"a": text, "b": object()}], LIMITS)
+        encoded([1, {"a": text, "b": object()}])
 
 
 def test_a_frame_that_waits_to_be_written_stays_what_it_is() -> None:

@@ -6,14 +6,14 @@ fails is a `Violation`, a value; decoding never raises into the caller.
 """
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Self, TypeVar, cast
 
 import msgpack
 
 from .elements import more_elements_than
-from .texts import STR32, STR32_BYTES, around, characters, long_text
+from .texts import FEW, LONG, STR32, STR32_BYTES, around, characters
 
 HEADER = struct.Struct(">I")
 _HEADER_BYTES = HEADER.size
@@ -76,37 +76,28 @@ _packers: list[msgpack.Packer] = []
 _buffers: list[bytearray] = []
 
 
-def _pack(value: object) -> tuple[msgpack.Packer, memoryview]:
-    """The encoded value, in a packer's own buffer: nothing is copied."""
-    packer = _taken(_packers) or msgpack.Packer(autoreset=False)
-    try:
-        packer.reset()
-    except BufferError:  # its last frame waits to be written
-        packer = msgpack.Packer(autoreset=False)
-    packer.pack(value)
-    return packer, packer.getbuffer()
+def encode(fields: Sequence[object], limits: WireLimits, values: Collection[object] = ()) -> list[Buffer]:
+    """Return the buffers of one frame, to be written in order.
 
-
-def encode(fields: Sequence[object], limits: WireLimits) -> list[Buffer]:
-    """Return the buffers of one frame, to be written in order."""
-    text = long_text(fields)
-    if text is not None:
-        return _encode_around(fields, text, limits)
+    `values` are those of the one mapping among the fields that may have a long text; it goes out of where it is.
+    """
+    if len(values) <= FEW:
+        for value in values:
+            if type(value) is str and len(value) > LONG and value.isascii():
+                return _encode_around(fields, value, limits)
+    packer = _taken(_packers) or msgpack.Packer()
     try:
-        packer, body = _pack(fields)
+        body = packer.pack(fields)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise Unpackable(f"the message cannot be encoded: {error}") from error
+    _put_back(_packers, packer)
     size = len(body)
     if size > limits.frame_bytes:
         raise TooLarge(_TOO_LONG.format(size, limits.frame_bytes))
     if size > limits.elements and more_elements_than(limits.elements, body):  # it would be taken for an attack
         raise TooLarge(_TOO_MANY.format(limits.elements))
-    _put_back(_packers, packer)
-    if size > _LARGE:
-        return [HEADER.pack(size), body]
-    frame = HEADER.pack(size) + body
-    body.release()
-    return [frame]
+    header = HEADER.pack(size)
+    return [header, body] if size > _LARGE else [header + body]
 
 
 def _encode_around(fields: Sequence[object], text: str, limits: WireLimits) -> list[Buffer]:
@@ -125,9 +116,7 @@ def _encode_around(fields: Sequence[object], text: str, limits: WireLimits) -> l
 
 def encoded_bytes(value: object) -> int:
     """How many bytes a frame takes that holds this value and nothing else."""
-    packer, body = _pack((value,))
-    _put_back(_packers, packer)
-    return _HEADER_BYTES + len(body)
+    return _HEADER_BYTES + len(msgpack.Packer().pack((value,)))
 
 
 _TOO_LONG = "the message has {:,} bytes; a frame holds at most {:,}"
@@ -185,9 +174,9 @@ class _Census:
     def _too_many(self) -> _Broken:
         return _Broken("too many containers", f"over {self.most:,} arrays and maps in one frame")
 
-    @staticmethod
-    def extension(code: int, data: bytes) -> object:
-        raise _Broken("extension type", f"code {code}; only plain msgpack types may cross")
+
+def _extension(code: int, data: bytes) -> object:
+    raise _Broken("extension type", f"code {code}; only plain msgpack types may cross")
 
 
 def _deeper_than(value: list[Field], limit: int) -> bool:
@@ -204,33 +193,30 @@ def _deeper_than(value: list[Field], limit: int) -> bool:
     return True
 
 
+_unpack = cast("Callable[..., list[Field]]", msgpack.unpackb)  # looked at, for it may be anything else
+
+
 def decode(body: Buffer, limits: WireLimits) -> list[Field] | Violation:
     """Decode one frame's body: a list of its fields, or what is wrong with it."""
-    if more_elements_than(limits.elements, body):
+    if len(body) > limits.elements and more_elements_than(limits.elements, body):  # an element has a byte at least
         return Violation("too many elements", f"over {limits.elements:,} in one frame")
     census = _Census(limits.containers)
-    most = min(limits.elements, len(body))  # each takes a byte; msgpack makes room for as many as are announced
-    try:
-        value = msgpack.unpackb(
+    try:  # by itself, msgpack takes no text that is not UTF-8, no number as key, and no more elements than bytes
+        fields = _unpack(
             body,
-            raw=False,
-            strict_map_key=True,
             list_hook=census.array,
             object_pairs_hook=census.mapping,
-            ext_hook=census.extension,
+            ext_hook=_extension,
             max_str_len=limits.string_bytes,
             max_bin_len=limits.string_bytes,
-            max_array_len=most,
-            max_map_len=most,
             max_ext_len=0,
         )
     except _Broken as broken:
         return Violation(*broken.args)
     except (ValueError, TypeError, msgpack.exceptions.UnpackException, RecursionError) as error:
         return Violation("undecodable frame", str(error)[:200] or type(error).__name__)
-    if not isinstance(value, list):
+    if fields.__class__ is not list:
         return _not_an_array()
-    fields = cast("list[Field]", value)
     # A frame of no more containers than `depth` cannot nest deeper than that: most need no walk.
     if census.containers > limits.depth and _deeper_than(fields, limits.depth):
         return Violation("nested too deep", f"over {limits.depth} levels")
@@ -240,10 +226,10 @@ def decode(body: Buffer, limits: WireLimits) -> list[Field] | Violation:
 def decode_trusted(body: Buffer, limits: WireLimits) -> list[Field] | Violation:
     """The same for a body that the supervisor wrote, which has checked what is in it."""
     try:
-        value = msgpack.unpackb(body)
+        fields = _unpack(body)
     except (ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
         return Violation("undecodable frame", str(error)[:200] or type(error).__name__)
-    return cast("list[Field]", value) if isinstance(value, list) else _not_an_array()
+    return fields if fields.__class__ is list else _not_an_array()
 
 
 def _not_an_array() -> Violation:
@@ -287,15 +273,24 @@ class FrameDecoder:
 
     def feed(self, data: Buffer) -> list[list[Field] | Violation]:
         """Take bytes as they came; return the frames that are complete now, in order."""
-        self.sizes = []
         if self.broken is not None:
+            self.sizes = []
             return []
         if self._large is not None:
             return self._fill(self._large, data)
-        if not self._buffer and len(data) > _HEADER_BYTES:  # the usual case: one read holds one frame
-            (length,) = HEADER.unpack_from(data)
-            if len(data) == _HEADER_BYTES + length and self._refuse(length, data[_HEADER_BYTES]) is None:
-                return [self._decoded(data[_HEADER_BYTES:], length)]
+        length = len(data) - _HEADER_BYTES
+        if (
+            not self._buffer
+            and 0 < length <= self._limits.frame_bytes
+            and HEADER.unpack_from(data)[0] == length  # the usual case: one read holds one frame
+            and data[_HEADER_BYTES] & 0xF0 == _FIRST
+        ):
+            self.sizes = [len(data)]
+            frame = self._decode(data[_HEADER_BYTES:], self._limits)
+            if type(frame) is Violation:
+                self.broken = frame
+            return [frame]
+        self.sizes = []
         frames: list[list[Field] | Violation] = []
         buffer = self._buffer
         buffer += data

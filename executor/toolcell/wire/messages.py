@@ -202,21 +202,20 @@ def to_fields(message: Message) -> tuple[object, ...]:
     return (KIND_OF[type(message)], *message)
 
 
-_KNOWN: Final[Mapping[int, tuple[type[Message], frozenset[tuple[type, ...]]]]] = {
-    kind: (cls, frozenset(product({int}, *types))) for kind, (cls, types) in SHAPES.items()
+_KNOWN: Final[Mapping[tuple[object, ...], type[Message]]] = {
+    (kind, int, *given): cls for kind, (cls, types) in SHAPES.items() for given in product(*types)
 }
-"""For each kind its class, and what the types of a frame's fields may be, the kind's own first."""
+"""The class of a frame by its kind and the types of all its fields, the kind's own first."""
 _made = tuple[Field, ...].__new__
 
 
 def from_fields(fields: list[Field]) -> Message | Violation:
     """The message that a decoded frame is, or what is wrong with it."""
-    kind = fields[0] if fields else None
-    if type(kind) is int:
-        known = _KNOWN.get(kind)
-        if known is not None and tuple(map(type, fields)) in known[1]:
-            return _made(known[0], fields[1:])  # what `_make` does, in one call less
-    return _malformed(fields)
+    try:
+        cls = _KNOWN[(fields[0], *map(type, fields))]
+    except (LookupError, TypeError):  # no fields, or a list as kind
+        return _malformed(fields)
+    return _made(cls, fields[1:])  # what `_make` does, in one call less
 
 
 def _malformed(fields: list[Field]) -> Violation:

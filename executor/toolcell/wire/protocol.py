@@ -12,7 +12,7 @@ The rules, which the tables below and a few counters carry out:
 A violation is an event like any other: the machine that saw one stays broken and gives no event after it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -105,7 +105,7 @@ class SupervisorLink:
         self._decoder = FrameDecoder(limits)
         self._kept = kept
         self.state = State.IDLE
-        self.seq = 0
+        self.seq: int = 0
         self.stale = 0  # frames of earlier calls that a kept process sent late
         self._frames = 0
         self._report_bytes = 0
@@ -141,7 +141,9 @@ class SupervisorLink:
         if isinstance(message, Call):
             if message.seq != self.seq + 1:
                 raise LocalProtocolError(f"Call number {self.seq + 1} is due, not {message.seq}.")
-            buffers = encode(to_fields(message), self._limits)  # may refuse: the state moves only after it did not
+            buffers = encode(
+                to_fields(message), self._limits, message.arguments.values()
+            )  # may refuse: nothing changes
             self.seq = message.seq
             self._frames = self._report_bytes = self._last_request = 0
             self._pending.clear()
@@ -245,20 +247,6 @@ def result_fits(payload: dict[str, Field], result_bytes: int) -> bool:
     return size <= result_bytes or (size <= limits.frame_bytes and not _oversized(Result(0, payload), size, limits))
 
 
-def _judged(decoder: FrameDecoder, data: Buffer, judge: Callable[[Message], Event]) -> list[Event]:
-    """What `data` means to an end that takes every message as it comes. Nothing comes after the first Violation."""
-    events: list[Event] = []
-    for frame in decoder.feed(data):
-        event: Event = frame if isinstance(frame, Violation) else from_fields(frame)
-        if not isinstance(event, Violation):
-            event = judge(event)
-        events.append(event)
-        if isinstance(event, Violation):
-            decoder.broken = event
-            break
-    return events
-
-
 class CellLink:
     """The call process's end: calls and replies in, results and requests out."""
 
@@ -266,7 +254,7 @@ class CellLink:
         self._limits = limits
         self._decoder = FrameDecoder(limits, decode_trusted)
         self.state = State.IDLE
-        self.seq = 0
+        self.seq: int = 0
 
     def __repr__(self) -> str:
         return f"<CellLink {self.state.value} · call {self.seq}>"
@@ -281,7 +269,7 @@ class CellLink:
         following = _FROM_CELL[self.state].get(type(message))
         if following is None:
             raise LocalProtocolError(f"{type(message).__name__} cannot be sent while {self.state.value}.")
-        buffers = encode(to_fields(message), self._limits)
+        buffers = encode(to_fields(message), self._limits, message.payload.values() if type(message) is Result else ())
         size = sum(map(len, buffers))
         if size > self._limits.result_bytes and isinstance(message, Result) and _oversized(message, size, self._limits):
             raise TooLarge(f"the result has more than {self._limits.result_bytes:,} bytes")
@@ -289,17 +277,21 @@ class CellLink:
         return buffers
 
     def receive(self, data: Buffer) -> list[Event]:
-        """Take bytes from the supervisor; return what they mean."""
-        return _judged(self._decoder, data, self._judge)
-
-    def _judge(self, message: Message) -> Event:
-        if isinstance(message, Call) and self.state is not State.CALLED:
-            self.seq = message.seq
-            self.state = State.CALLED
-            return message
-        if isinstance(message, (Reply, Cancel)) and self.state is not State.IDLE:
-            return message  # where it crossed with our terminal frame, nobody waits for it any more
-        return Violation("frame out of place", f"{type(message).__name__} while {self.state.value}")
+        """Take bytes from the supervisor; return what they mean. Nothing comes after the first Violation."""
+        events: list[Event] = []
+        for frame in self._decoder.feed(data):
+            event: Event = frame if isinstance(frame, Violation) else from_fields(frame)
+            if isinstance(event, Call) and self.state is not State.CALLED:
+                self.seq = event.seq
+                self.state = State.CALLED
+            elif not isinstance(event, (Reply, Cancel)) or self.state is State.IDLE:
+                # a Reply or Cancel that crossed with our terminal frame is none: nobody waits for it any more
+                if not isinstance(event, Violation):
+                    event = Violation("frame out of place", f"{type(event).__name__} while {self.state.value}")
+                self._decoder.broken = event
+                return [*events, event]
+            events.append(event)
+        return events
 
 
 CONTROL_LIMITS: Final = WireLimits(frame_bytes=256 * 1024 * 1024, string_bytes=64 * 1024 * 1024)
@@ -319,8 +311,16 @@ class ControlLink:
         return encode(to_fields(message), self._limits)
 
     def receive(self, data: Buffer) -> list[Event]:
-        """Take bytes from the init; return Hello, Failed, Ready, Exited, or a Violation."""
-        return _judged(self._decoder, data, self._judge)
+        """Take bytes from the init; return Hello, Failed, Ready, Exited, or a Violation, and nothing after that."""
+        events: list[Event] = []
+        for frame in self._decoder.feed(data):
+            said = frame if isinstance(frame, Violation) else from_fields(frame)
+            event = said if isinstance(said, Violation) else self._judge(said)
+            events.append(event)
+            if isinstance(event, Violation):
+                self._decoder.broken = event
+                break
+        return events
 
     def _judge(self, message: Message) -> Event:
         if isinstance(message, Hello) and message.version != VERSION:

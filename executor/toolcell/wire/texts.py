@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgpack
 
 LONG: Final = 1024 * 1024
-_FEW: Final = 64  # arguments, or the parts of a result
+FEW: Final = 64  # arguments, or the parts of a result: among more than that, none is looked for
 STR32: Final = b"\xdb"  # and 4 bytes of length come before a text of over 64 KiB
 STR32_BYTES: Final = 5
 _type_of: Callable[[object], type[object]] = type  # what type() says of an Any is unknown to type checkers
@@ -17,17 +17,6 @@ _utf8_of.restype = ctypes.c_void_p
 
 
 _Characters = ctypes.c_char * (1 << 32)  # one type for texts of any length: ctypes keeps each for ever
-
-
-def long_text(fields: Sequence[Any]) -> str | None:
-    """The first ASCII text of over LONG characters that is one of the few values in one of the fields."""
-    for field in fields:
-        if _type_of(field) is dict and len(field) <= _FEW:
-            for value in field.values():
-                if _type_of(value) is str and len(value) > LONG and value.isascii():
-                    text: str = value
-                    return text
-    return None
 
 
 def around(fields: Sequence[Any], text: str) -> tuple[bytes, bytes]:
