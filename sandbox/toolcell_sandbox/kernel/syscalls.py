@@ -4,6 +4,8 @@ import ctypes
 import errno
 import os
 import signal
+from collections.abc import Callable
+from functools import partial
 
 from toolcell_sandbox.errors import SandboxError
 
@@ -41,8 +43,7 @@ def _convert(argument: Argument) -> object:
     return argument
 
 
-def attempt(name: str, *arguments: Argument) -> int:
-    """The system call's result, or minus its errno. Never raises for what the kernel answers."""
+def _number(name: str) -> ctypes.c_long:
     number = NUMBERS.get(name)
     if number is None:
         raise SandboxError(
@@ -50,8 +51,14 @@ def attempt(name: str, *arguments: Argument) -> int:
             step=name,
             cure="Use an x86_64 or aarch64 machine.",
         )
+    return ctypes.c_long(number)
+
+
+def attempt(name: str, *arguments: Argument) -> int:
+    """The system call's result, or minus its errno. Never raises for what the kernel answers."""
+    number = _number(name)
     ctypes.set_errno(0)  # a stale errno must never be read as this call's
-    result = int(_syscall(ctypes.c_long(number), *(_convert(argument) for argument in arguments)))
+    result = int(_syscall(number, *map(_convert, arguments)))
     return -ctypes.get_errno() if result == -1 else result
 
 
@@ -59,9 +66,26 @@ def syscall(name: str, *arguments: Argument, step: str, mechanism: str = "", cur
     """The system call's result; raises SandboxError, naming `step`, when the kernel refuses."""
     result = attempt(name, *arguments)
     if result < 0:
-        cure = _EXHAUSTED.get(-result, cure)
-        raise SandboxError(f"{step} failed", step=step, mechanism=mechanism, errno=-result, cure=cure)
+        raise _refused(-result, step, mechanism, cure)
     return result
+
+
+def _refused(number: int, step: str, mechanism: str, cure: str) -> SandboxError:
+    cure = _EXHAUSTED.get(number, cure)
+    return SandboxError(f"{step} failed", step=step, mechanism=mechanism, errno=number, cure=cure)
+
+
+def prepared(name: str, *arguments: Argument, step: str, mechanism: str = "", cure: str = "") -> Callable[[], None]:
+    """What makes this system call as `syscall` does, its arguments converted now: a process that is forked later need
+    not do it, in pages that it would have to copy.
+    """
+    call = partial(_syscall, _number(name), *map(_convert, arguments))
+
+    def make() -> None:
+        if call() == -1:  # errno is this call's own then (syscall(2))
+            raise _refused(ctypes.get_errno(), step, mechanism, cure)
+
+    return make
 
 
 def fork(step: str) -> int:
