@@ -53,7 +53,7 @@ def run_programs(modules: dict[str, ModuleType], scene: Any, give: int, _entered
             try:
                 answer: object
                 try:
-                    landlock.scope_call(landlock.call_ruleset())
+                    landlock.call_layer()()
                     answer = module.attack(scene)
                 except BaseException as error:
                     answer = f"{type(error).__name__}: {error}"

@@ -229,9 +229,8 @@ def test_a_call_process_cannot_touch_its_init(any_cell: Any) -> None:
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        landlock.scope_call(landlock.call_ruleset())
-        rlimits.raise_oom_score()
-        rlimits.limit_cpu(5, again=False)
+        for step in (landlock.call_layer(), rlimits.call_oom_score(), rlimits.call_cpu_limit(5)):
+            step()
         score = open("/proc/self/oom_score_adj").read().strip()
         try:
             open("/proc/1/mem", "rb"); memory = "open"
@@ -251,7 +250,7 @@ def test_a_seventeenth_landlock_layer_is_an_error(any_cell: Any) -> None:
     from toolcell_sandbox.mechanisms import landlock
     try:
         for layer in range(20):
-            landlock.scope_call(landlock.call_ruleset())
+            landlock.call_layer()()
     except SandboxError as error:
         answer([layer, errno.errorcode[error.errno]])
     """

@@ -160,8 +160,9 @@ def speak_through_a_child(word: str) -> str:
 
 
 def speak_and_crash(word: str) -> None:
-    """Print, then crash."""
+    """Print, from Python and from C, then crash."""
     print(f"last words: {word}")
+    ctypes.CDLL(None).printf(b"and %s", word.encode())
     os.abort()
 
 
@@ -318,7 +319,7 @@ async def test_what_a_program_prints_that_the_tool_started_is_the_calls_own(main
 
 async def test_what_a_call_printed_before_it_crashed_is_not_lost_and_not_the_next_ones(main: Session) -> None:
     crashed = await main.call("speak_and_crash", {"word": "adieu"})
-    assert isinstance(crashed.error, Crashed) and crashed.stdout.text == "last words: adieu\n"
+    assert isinstance(crashed.error, Crashed) and crashed.stdout.text == "last words: adieu\nand adieu"
     following = await main.call("add_ten", {"value": 2})
     assert (following.output, following.stdout.text) == (12, "")
 

@@ -202,12 +202,12 @@ class Tool(Generic[P, R]):
         An async tool of a session's lifetime keeps one event loop over its calls, so that connections live on.
         """
         try:
-            value = self._called(bound)
+            value: object = self.fn(**bound)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
             if type(value) not in _PLAIN:
                 value = self._completed(value)
             return self.encoded(value) if self.writes_output else value
         finally:
-            if self.lifetime == "call":
+            if self._loop is not None and self.lifetime == "call":
                 self.close()
 
     def close(self) -> None:
@@ -425,9 +425,6 @@ class Tool(Generic[P, R]):
         """What a preview may take: the bound arguments, defaults included."""
         defaults = {one.name: one.default for one in self.parameters if one.default is not MISSING}
         return defaults | bound
-
-    def _called(self, bound: Mapping[str, Any]) -> object:
-        return cast("Callable[..., object]", self.fn)(**bound)
 
     def _completed(self, value: object) -> object:
         """`value`, or what it comes to if it is a coroutine. All coroutines of one call run in one event loop."""

@@ -78,7 +78,7 @@ def main(entered: Entered) -> NoReturn:
         )
         os._exit(1)
     contexts = Contexts(options.session, options.protects, Link(WireLimits.for_results(options.result_bytes)))
-    prepared = serve.prepare(loaded, options.cpu_s, contexts, kept=options.kept)
+    prepared = serve.prepare(loaded, options.cpu_s, contexts, kept=options.kept, standby=options.standby)
     sys.stdout.flush()
     sys.stderr.flush()
     if len(sys.modules) > modules:  # importing leaves cycles behind; what the zygote had leaves nothing to collect

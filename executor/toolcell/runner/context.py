@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from toolcell.wire.frames import Field
-from toolcell.wire.messages import Call, Log, Progress
+from toolcell.wire.messages import Log, Progress
 from toolcell_tools.capability import Capability, SessionKind
 from toolcell_tools.context import ToolContext
 from toolcell_tools.encode import encode_json
@@ -22,9 +22,10 @@ LOG_CHARS = 16_000
 class LinkReporter:
     """The context's reporting, over the pipe."""
 
-    def __init__(self, link: Link, deadline: float) -> None:
+    deadline = 0.0
+
+    def __init__(self, link: Link) -> None:
         self._link = link
-        self._deadline = deadline
 
     def progress(self, message: str, fraction: float | None) -> None:
         self._link.tell(Progress(self._link.seq, _text(message), fraction))
@@ -34,7 +35,7 @@ class LinkReporter:
         self._link.tell(Log(self._link.seq, _text(level), _text(message), plain))
 
     def remaining(self) -> float:
-        return self._deadline - time.monotonic()
+        return self.deadline - time.monotonic()
 
     def cancelled(self) -> bool:
         self._link.poll()
@@ -50,7 +51,8 @@ class Contexts:
     are of; what the kernel lets through was settled at lockdown.
 
     `protects` is the policy of protected names, for the write handle to refuse with a sentence. Only that handle is one
-    call's own, for it notes what was written.
+    call's own, for it notes what was written. The first context is made at once, in the init: of a call process that is
+    forked from it, it is the only one.
     """
 
     def __init__(self, session: Mapping[str, Field], protects: Protects, link: Link) -> None:
@@ -69,21 +71,24 @@ class Contexts:
             "shell": Shell(root) if Capability.EXEC in grants else None,
             **{name: handle(link) for name, (capability, handle) in _BROKERED.items() if capability in grants},
         }
+        self.ready: tuple[ToolContext, LinkReporter] | None = self._made()
 
-    def of(self, call: Call) -> ToolContext:
-        """The context of one call."""
-        given = cast("dict[str, Any]", call.context)
-        deadline = time.monotonic() + given["remaining_s"]
-        return ToolContext(
-            call_id=call.call_id,
-            reporter=LinkReporter(self.link, deadline),
-            deadline=deadline,
-            config=given.get("config"),
-            values=given.get("values"),
-            attempt=given.get("attempt", 1),
-            writer=None if self._protects is None else WorkspaceWriter(self._root, self._protects),
-            **self._same,
-        )
+    def of(self, call_id: str, given: dict[str, Any]) -> ToolContext:
+        """The context of one call, of what a `Call` says of it."""
+        ctx, reporter = self.ready or self._made()
+        self.ready = None
+        ctx.call_id = call_id
+        ctx.deadline = reporter.deadline = time.monotonic() + given["remaining_s"]
+        if len(given) > 1:
+            ctx.config = given.get("config", ctx.config)
+            ctx.values = given.get("values", ctx.values)
+            ctx.attempt = given.get("attempt", 1)
+        return ctx
+
+    def _made(self) -> tuple[ToolContext, LinkReporter]:
+        reporter = LinkReporter(self.link)
+        writer = None if self._protects is None else WorkspaceWriter(self._root, self._protects)
+        return ToolContext(call_id="", reporter=reporter, deadline=0.0, writer=writer, **self._same), reporter
 
 
 _BROKERED: Mapping[str, tuple[Capability, Callable[[Link], object]]] = {

@@ -6,6 +6,7 @@ no other threads, and `serve.reseed` sees to randomness; but run in each fork, t
 
 import os
 from collections.abc import Callable
+from functools import partial
 
 _register = os.register_at_fork
 _kept: list[dict[str, Callable[[], object]]] = []
@@ -25,7 +26,6 @@ def stop() -> None:
     os.register_at_fork = _register
 
 
-def register_kept() -> None:
-    """In a call process, where the tool may start threads and fork."""
-    for handlers in _kept:
-        _register(**handlers)
+def kept() -> list[Callable[[], object]]:
+    """What registers them in a call process, where the tool may start threads and fork."""
+    return [partial(_register, **handlers) for handlers in _kept]

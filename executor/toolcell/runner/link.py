@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 from toolcell.wire.frames import Buffer, Field, Violation, WireLimits
 from toolcell.wire.messages import Call, Cancel, Error, Log, Progress, Reply, Request, Result
 from toolcell.wire.pipes import PIPE_BYTES, widen
-from toolcell.wire.protocol import CellLink, Event, State
+from toolcell.wire.protocol import CellLink, State
 
 from . import fds
 
@@ -33,15 +33,20 @@ class Refused(Exception):
 class Link:
     """One call process's pipes. `request` may be used from any thread of the tool; `arequest` from its event loop."""
 
-    def __init__(self, limits: WireLimits) -> None:
+    def __init__(self, limits: WireLimits, incoming: int = fds.FRAMES_IN, outgoing: int = fds.FRAMES_OUT) -> None:
         self._limits = limits
+        self._incoming = incoming
+        self._outgoing = outgoing
         self.protocol = CellLink(limits)
         self._lock = threading.Lock()
         self._last_request = 0
         self._replies: dict[int, Reply] = {}
         self._futures: dict[int, asyncio.Future[Reply]] = {}
         self._room: asyncio.Semaphore | None = None
-        self._calls: list[Call] = []
+        self._call: Call | None = None  # that has come and was not waited for yet
+        self._rest: memoryview | None = None  # where the rest of a large frame belongs, when a part of it has come
+        self._readable = select.poll()
+        self._readable.register(incoming, select.POLLIN)
         self.cancelled = False
 
     def start_over(self) -> None:
@@ -50,33 +55,37 @@ class Link:
 
     def is_called(self) -> bool:
         """Whether something has come from the supervisor already: a call, or the end of the pipe."""
-        return bool(select.select([fds.FRAMES_IN], [], [], 0)[0])
+        return bool(self._readable.poll(0))
 
     def wait_for_call(self) -> Call:
         """Block until the supervisor sends a call; raises EOFError once it has closed the pipe, for none will come."""
         self.cancelled = False
         self._last_request = 0
         self._replies.clear()
-        while not self._calls:
+        while self._call is None:
             data = self._read()
             if not data:
                 raise EOFError
             self.take(data)
-        return self._calls.pop(0)
+        call, self._call = self._call, None
+        return call
 
     def wait_for_end(self) -> NoReturn:
         """Wait, after the answer, to be killed by the init: the supervisor reads this process's accounts first."""
-        while os.read(fds.FRAMES_IN, fds.READ_BYTES):
+        while os.read(self._incoming, fds.READ_BYTES):
             pass  # a reply or a cancellation that crossed with the answer
         os._exit(0)
 
     def send(self, message: Result | Error | Progress | Log | Request) -> None:
         """Send a message. Raises Unpackable for what cannot cross, with nothing sent."""
         buffers = self.protocol.send(message)
+        first = buffers[0]
         try:
-            if sum(map(len, buffers)) > PIPE_BYTES:
-                widen(fds.FRAMES_OUT)
-            fds.write_all(fds.FRAMES_OUT, buffers)
+            if len(buffers) > 1 or len(first) > PIPE_BYTES:
+                widen(self._outgoing)
+                fds.write_all(self._outgoing, buffers)
+            elif (written := os.write(self._outgoing, first)) < len(first):
+                fds.write_all(self._outgoing, [memoryview(first)[written:]])
         except OSError:
             _lost()
 
@@ -96,7 +105,10 @@ class Link:
             number = self._send_request(operation, arguments)
             while number not in self._replies:
                 self.take(self._read())
-            return _value(self._replies.pop(number))
+            reply = self._replies.pop(number)
+        if reply.ok:
+            return reply.value
+        raise _refused(reply)
 
     async def arequest(self, operation: str, arguments: dict[str, Field]) -> Field:
         """The same for an async tool: the loop goes on while the broker works."""
@@ -110,20 +122,23 @@ class Link:
                 number = self._send_request(operation, arguments)
             future: asyncio.Future[Reply] = loop.create_future()
             if not self._futures:
-                loop.add_reader(fds.FRAMES_IN, self._on_readable)
+                loop.add_reader(self._incoming, self._on_readable)
             self._futures[number] = future
             try:
-                return _value(await future)
+                reply = await future
             finally:
                 del self._futures[number]
                 if not self._futures:
-                    loop.remove_reader(fds.FRAMES_IN)
+                    loop.remove_reader(self._incoming)
+        if reply.ok:
+            return reply.value
+        raise _refused(reply)
 
     def poll(self) -> None:
         """Read what has come, without waiting: a cancellation, perhaps."""
         if self._lock.acquire(blocking=False):
             try:
-                while select.select([fds.FRAMES_IN], [], [], 0)[0]:
+                while self._readable.poll(0):
                     self.take(self._read())
             finally:
                 self._lock.release()
@@ -140,37 +155,34 @@ class Link:
             self.take(self._read())
 
     def _read(self) -> Buffer:
-        rest = self.protocol.rest
-        return os.read(fds.FRAMES_IN, fds.READ_BYTES) if rest is None else rest[: os.readv(fds.FRAMES_IN, [rest])]
+        rest = self._rest
+        return os.read(self._incoming, fds.READ_BYTES) if rest is None else rest[: os.readv(self._incoming, [rest])]
 
     def take(self, data: Buffer) -> None:
         """Act on bytes from the supervisor; none at all means that it is gone."""
         if not data:
             os._exit(0)  # the supervisor is gone
-        for event in self.protocol.receive(data):
-            self._on_event(event)
+        events = self.protocol.receive(data)
+        self._rest = None if events else self.protocol.rest
+        for event in events:
+            if isinstance(event, Call):
+                self._call = event
+            elif isinstance(event, Reply):
+                future = self._futures.get(event.request)
+                if future is None:
+                    self._replies[event.request] = event
+                elif not future.done():
+                    future.set_result(event)
+            elif isinstance(event, Cancel):
+                self.cancelled = True
+            elif isinstance(event, Violation):
+                _lost()
 
-    def _on_event(self, event: Event) -> None:
-        if isinstance(event, Call):
-            self._calls.append(event)
-        elif isinstance(event, Cancel):
-            self.cancelled = True
-        elif isinstance(event, Reply):
-            future = self._futures.get(event.request)
-            if future is None:
-                self._replies[event.request] = event
-            elif not future.done():
-                future.set_result(event)
-        elif isinstance(event, Violation):
-            _lost()
 
-
-def _value(reply: Reply) -> Field:
-    if reply.ok:
-        return reply.value
+def _refused(reply: Reply) -> Refused:
     refusal = reply.value if isinstance(reply.value, dict) else {}
     data = refusal.get("data")
-    raise Refused(str(refusal.get("kind")), str(refusal.get("message")), data if isinstance(data, dict) else {})
+    return Refused(str(refusal.get("kind")), str(refusal.get("message")), data if isinstance(data, dict) else {})
 
 
 def _lost() -> NoReturn:

@@ -17,7 +17,7 @@ from toolcell_tools.encode import encode_json, encode_return
 from toolcell_tools.failures import MissingCapability, ProtectedName, RequestDenied, ToolFailure, Unencodable
 
 from .context import Contexts
-from .loading import AnyTool, LoadError
+from .loading import AnyTool, Loaded, LoadError
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -29,47 +29,49 @@ _SPENT = {
     errno.EMFILE: "files",
     errno.EFBIG: "file_size",
 }
-_fflush = ctypes.CDLL(None).fflush  # flushes every open C stream when given NULL (fflush(3))
+_libc = ctypes.CDLL(None)
+_IONBF = 2  # stdio.h
 
 
-def run(tool: AnyTool | LoadError | None, call: Call, contexts: Contexts) -> Result | Error:
+def run(tools: Loaded, call: Call, contexts: Contexts) -> Result | Error:
     """Call the tool; whatever comes of it is an answer. Only the end of the process is not."""
+    seq, call_id, name, arguments, given = call
+    tool = tools.get(name)
     if tool is None:
-        return Error(call.seq, "import", f"the cell has no tool named {call.tool!r}", {})
+        return Error(seq, "import", f"the cell has no tool named {name!r}", {})
     if isinstance(tool, LoadError):
-        return Error(call.seq, "import", tool.message, {"traceback": tool.traceback})
+        return Error(seq, "import", tool.message, {"traceback": tool.traceback})
     try:
-        given = call.context
+        ctx = contexts.of(call_id, given) if tool.takes_context or "preview" in given else None
         if "preview" in given:
-            return _previewed(tool, call, contexts.of(call))
-        ctx = contexts.of(call) if tool.takes_context else None
+            return _previewed(tool, call, ctx)
         try:
-            arguments = tool.bind(call.arguments, ctx)
+            bound = tool.bind(arguments, ctx)
         except ValueError as error:
             pydantic = sys.modules.get("pydantic_core")  # not imported: then no argument is made by it
             if pydantic is None or not isinstance(error, pydantic.ValidationError):
                 raise
-            return _arguments(call.seq, cast("ValidationError", error))
-        value = tool.run(arguments, ctx)
+            return _arguments(seq, cast("ValidationError", error))
+        value = tool.run(bound, ctx)
         if ctx is None:
-            return Result(call.seq, _sent(encode_return(value), cast("dict[str, Field]", given.get("values"))))
+            return Result(seq, _sent(encode_return(value), given.get("values")))
         recorded = ctx.writer.artifacts if ctx.writer is not None else ()
-        return Result(call.seq, _sent(encode_return(value, recorded), _values(ctx.values)))
+        return Result(seq, _sent(encode_return(value, recorded), _values(ctx.values) if ctx.values else None))
     except SystemExit as leaving:
         _leave(leaving)
     except MemoryError as error:
         error.__traceback__ = None  # it holds what filled the memory
-        return Error(call.seq, "memory", "MemoryError", {})
+        return Error(seq, "memory", "MemoryError", {})
     except BaseException as error:
-        return _failure(call.seq, error)
+        return _failure(seq, error)
 
 
-def _previewed(tool: AnyTool, call: Call, ctx: ToolContext) -> Result:
+def _previewed(tool: AnyTool, call: Call, ctx: ToolContext | None) -> Result:
     """What the tool says a call would do. Nothing it leaves in the context goes back."""
     return Result(call.seq, _sent(encode_return(tool.preview(ctx, call.arguments).to_dict()), None))
 
 
-def _sent(payload: dict[str, Any], values: dict[str, Field] | None) -> dict[str, Field]:
+def _sent(payload: dict[str, Any], values: Field) -> dict[str, Field]:
     """What is sent of a result: nothing twice, and nothing that is empty."""
     output, display = payload["output"], payload["display"]
     sent: dict[str, Field] = {"output": output}
@@ -86,8 +88,6 @@ def _sent(payload: dict[str, Any], values: dict[str, Field] | None) -> dict[str,
 
 def _values(values: dict[str, Any]) -> dict[str, Field]:
     """What the tool leaves in `ctx.values`, which goes back to the session and so must stay small."""
-    if not values:
-        return {}
     plain = cast("dict[str, Field]", encode_json(values))
     if encoded_bytes(plain) > VALUES_BYTES:
         raise Unencodable(f"ctx.values is larger than {VALUES_BYTES:,} bytes; keep large data in a file")
@@ -95,13 +95,20 @@ def _values(values: dict[str, Any]) -> dict[str, Field]:
 
 
 def flush() -> None:
-    """Push out what Python and C still hold of the two streams, so that it belongs to this call."""
+    """Push out what Python still holds of the two streams, so that it belongs to this call. C holds nothing."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except BaseException:  # the tool may have closed or replaced it; then there is nothing of ours in it
             continue
-    _fflush(None)
+
+
+def unbuffer_c() -> None:
+    """Have C's stdout hold nothing back, as its stderr does: what a library of the tool's prints is there to be read,
+    even if it crashes, and no call has to flush it.
+    """
+    if _libc.setvbuf(ctypes.c_void_p.in_dll(_libc, "stdout"), None, _IONBF, 0):
+        raise OSError("the C library's stdout could not be made unbuffered (setvbuf(3))")
 
 
 def _leave(leaving: SystemExit) -> NoReturn:

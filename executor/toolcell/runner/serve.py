@@ -6,15 +6,16 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import NoReturn
 
 from toolcell.wire.frames import TooLarge, Unpackable
-from toolcell.wire.messages import Error, Result
-from toolcell_sandbox.mechanisms.landlock import call_ruleset, scope_call
-from toolcell_sandbox.mechanisms.rlimits import can_raise_oom_score, limit_cpu, raise_oom_score
+from toolcell.wire.messages import Call, Error, Result
+from toolcell_sandbox.mechanisms.landlock import call_layer
+from toolcell_sandbox.mechanisms.rlimits import call_cpu_limit, call_oom_score, limit_cpu_again
 from toolcell_tools import function
 from toolcell_tools.definition import Tool
 
@@ -37,7 +38,8 @@ def preload() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)  # what a call printed before it crashed is there to be read
-    warm.rehearse()
+    perform.unbuffer_c()
+    warm.rehearse(answer)
 
 
 def preload_for(names: Iterable[str] | None) -> bool:
@@ -66,15 +68,17 @@ class Prepared:
     loaded: Loaded
     cpu_s: float
     kept: bool
+    standby: bool
     contexts: Contexts  # each call process has its own, and its own link, by the fork
-    ruleset: int
-    scored: bool
+    steps: tuple[Callable[[], object], ...]  # what a call process does to itself first
 
 
-def prepare(loaded: Loaded, cpu_s: float, contexts: Contexts, *, kept: bool) -> Prepared:
+def prepare(loaded: Loaded, cpu_s: float, contexts: Contexts, *, kept: bool, standby: bool) -> Prepared:
     """In the init, before the first fork."""
-    prepare_randomness()
-    return Prepared(loaded, cpu_s, kept, contexts, call_ruleset(), can_raise_oom_score())
+    steps: list[Callable[[], object]] = [call_layer(), call_oom_score()]
+    if not kept:
+        steps.append(call_cpu_limit(cpu_s))
+    return Prepared(loaded, cpu_s, kept, standby, contexts, (*steps, *forks.kept(), *fresh_randomness(), gc.enable))
 
 
 def serve(prepared: Prepared, gate: int = -1) -> NoReturn:
@@ -82,36 +86,35 @@ def serve(prepared: Prepared, gate: int = -1) -> NoReturn:
 
     Where there is a `gate`, whatever is in the pipe before its other end is closed is for another process.
     """
-    loaded, cpu_s, kept, contexts = prepared.loaded, prepared.cpu_s, prepared.kept, prepared.contexts
-    link = contexts.link
-    scope_call(prepared.ruleset)
-    if prepared.ruleset >= 0:
-        os.close(prepared.ruleset)
-    limit = limit_cpu(cpu_s, again=kept)
-    if prepared.scored:
-        raise_oom_score()
-    forks.register_kept()
-    gc.enable()
-    reseed()
-    warm.warm_up(loaded, contexts)
+    for step in prepared.steps:
+        step()
+    loaded, contexts = prepared.loaded, prepared.contexts
+    if prepared.standby:
+        warm.warm_up(loaded, contexts)
     if gate >= 0:
         os.read(gate, 1)
         os.close(gate)
-    me = os.getpid()
+    limit = 0
     while True:
         try:
-            call = link.wait_for_call()
+            call = contexts.link.wait_for_call()
         except EOFError:
             close(loaded)
-        if kept:
-            limit = limit_cpu(cpu_s, again=True, now=limit)  # each call has its own
-        answer = perform.run(loaded.get(call.tool), call, contexts)
-        if os.getpid() != me:
-            os._exit(0)  # the tool forked, and this is a child that returned from the tool too
-        perform.flush()
-        deliver(answer, link)
-        if not kept:
-            link.wait_for_end()
+        if prepared.kept:
+            limit = limit_cpu_again(prepared.cpu_s, limit)  # each call has its own
+        answer(call, loaded, contexts)
+        if not prepared.kept:
+            contexts.link.wait_for_end()
+
+
+def answer(call: Call, loaded: Loaded, contexts: Contexts) -> None:
+    """Run the call's tool, and send what came of it."""
+    me = os.getpid()
+    found = perform.run(loaded, call, contexts)
+    if os.getpid() != me:
+        os._exit(0)  # the tool forked, and this is a child that returned from the tool too
+    perform.flush()
+    deliver(found, contexts.link)
 
 
 def close(loaded: Loaded) -> NoReturn:
@@ -128,33 +131,29 @@ def close(loaded: Loaded) -> NoReturn:
     os._exit(int(failed))
 
 
-def prepare_randomness() -> None:
-    """Before call processes are forked: OpenSSL makes its generators at their first use, a millisecond in each."""
-    ssl = sys.modules.get("ssl")
-    if ssl is not None:
-        ssl.RAND_bytes(1)
-
-
-def reseed() -> None:
-    """Give this process randomness of its own: forks of one zygote would all draw the same.
+def fresh_randomness() -> list[Callable[[], object]]:
+    """What gives a call process randomness of its own: forks of one init would all draw the same.
 
     What is not loaded has drawn nothing yet, and seeds itself when a tool loads it.
     """
+    steps: list[Callable[[], object]] = []
     random = sys.modules.get("random")
     if random is not None:
-        random.seed()
+        steps.append(random.seed)
     uuid = sys.modules.get("uuid")
     if uuid is not None:
-        uuid.__dict__.update(_last_timestamp=None, _node=None)
+        steps.append(partial(uuid.__dict__.update, _last_timestamp=None, _node=None))
     tempfile = sys.modules.get("tempfile")
     if tempfile is not None:
-        tempfile.__dict__.update(_name_sequence=None)
+        steps.append(partial(tempfile.__dict__.update, _name_sequence=None))
     ssl = sys.modules.get("ssl")
     if ssl is not None:
-        ssl.RAND_add(os.urandom(32), 32.0)  # OpenSSL 3 notices a fork by itself; this does not rest on it
+        ssl.RAND_bytes(1)  # OpenSSL makes its generators at their first use, a millisecond in each process
+        steps.append(lambda: ssl.RAND_add(os.urandom(32), 32.0))  # OpenSSL 3 notices a fork; this does not rest on it
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
-        numpy_random.seed()
+        steps.append(numpy_random.seed)
+    return steps
 
 
 def deliver(answer: Result | Error, link: Link) -> None:

@@ -5,8 +5,12 @@ call would pay for several hundred page faults. Here a made-up call goes the who
 encode) with nothing sent, while nobody waits. Where the call is there already, it is its own warm-up.
 """
 
+import os
+from collections.abc import Callable
+
 from toolcell.wire.frames import Field, WireLimits, encode
 from toolcell.wire.messages import Call, Error, Result, to_fields
+from toolcell.wire.pipes import PIPE_BYTES
 from toolcell_tools.context import ToolContext
 from toolcell_tools.definition import Tool
 
@@ -32,6 +36,7 @@ _SESSION: dict[str, Field] = {
     "grants": ["read", "write"],
 }
 _TOOL.prepare()
+_TOOLS: Loaded = {"warm_up": _TOOL}
 
 
 def _call(result: int) -> bytes:
@@ -49,7 +54,7 @@ async def _nothing_async() -> None:
 
 def warm_up(loaded: Loaded, contexts: Contexts) -> None:
     """Go through a call's motions, and leave the link as it was; stop when a real one has come."""
-    link = contexts.link
+    link, ready = contexts.link, contexts.ready
     if link.is_called():
         return
     for tool in loaded.values():
@@ -63,23 +68,27 @@ def warm_up(loaded: Loaded, contexts: Contexts) -> None:
         if link.is_called():
             return
         link.take(call)
-        answer: Result | Error = perform.run(_TOOL, link.wait_for_call(), contexts)
+        answer: Result | Error = perform.run(_TOOLS, link.wait_for_call(), contexts)
         perform.flush()
         link.protocol.send(answer)
         link.start_over()
+        contexts.ready = ready
 
 
-def rehearse() -> None:
+def rehearse(answer: Callable[[Call, Loaded, Contexts], None]) -> None:
     """In the zygote: go through a call's motions until the interpreter has adapted its bytecode and filled its caches.
 
     It writes both down where it is, so that each call process would do so in pages of its own.
     """
-    contexts = Contexts(_SESSION, _unprotected, Link(WireLimits()))
+    (incoming, calls), (answers, outgoing) = os.pipe(), os.pipe()
+    contexts = Contexts(_SESSION, _unprotected, Link(WireLimits(), incoming, outgoing))
     for call in _CALLS * _REHEARSALS:
-        contexts.link.take(call)
-        contexts.link.protocol.send(perform.run(_TOOL, contexts.link.wait_for_call(), contexts))
+        os.write(calls, call)
+        answer(contexts.link.wait_for_call(), _TOOLS, contexts)
+        os.read(answers, PIPE_BYTES)
         contexts.link.start_over()
-        perform.flush()
+    for fd in (incoming, calls, answers, outgoing):
+        os.close(fd)
 
 
 def _unprotected(_path: str, _directory: bool) -> str:

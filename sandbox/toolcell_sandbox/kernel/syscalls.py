@@ -5,6 +5,8 @@ import errno
 import os
 import signal
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 from toolcell_sandbox.errors import SandboxError
 
@@ -43,8 +45,7 @@ def _convert(argument: Argument) -> object:
     return ctypes.byref(argument) if isinstance(argument, ctypes.Structure) else argument
 
 
-def attempt(name: str, *arguments: Argument) -> int:
-    """The system call's result, or minus its errno. Never raises for what the kernel answers."""
+def _number(name: str) -> int:
     number = NUMBERS.get(name)
     if number is None:
         raise SandboxError(
@@ -52,9 +53,16 @@ def attempt(name: str, *arguments: Argument) -> int:
             step=name,
             cure="Use an x86_64 or aarch64 machine.",
         )
-    if not _AS_IT_IS.issuperset(map(type, arguments)):
-        arguments = tuple(map(_convert, arguments))  # type: ignore[arg-type]
-    result = _calls[len(arguments)](number, *arguments)
+    return number
+
+
+def _converted(arguments: tuple[Argument, ...]) -> tuple[Any, ...]:
+    return arguments if _AS_IT_IS.issuperset(map(type, arguments)) else tuple(map(_convert, arguments))
+
+
+def attempt(name: str, *arguments: Argument) -> int:
+    """The system call's result, or minus its errno. Never raises for what the kernel answers."""
+    result = _calls[len(arguments)](_number(name), *_converted(arguments))
     return -ctypes.get_errno() if result == -1 else result
 
 
@@ -62,9 +70,26 @@ def syscall(name: str, *arguments: Argument, step: str, mechanism: str = "", cur
     """The system call's result; raises SandboxError, naming `step`, when the kernel refuses."""
     result = attempt(name, *arguments)
     if result < 0:
-        cure = _EXHAUSTED.get(-result, cure)
-        raise SandboxError(f"{step} failed", step=step, mechanism=mechanism, errno=-result, cure=cure)
+        raise _refused(-result, step, mechanism, cure)
     return result
+
+
+def _refused(number: int, step: str, mechanism: str, cure: str) -> SandboxError:
+    cure = _EXHAUSTED.get(number, cure)
+    return SandboxError(f"{step} failed", step=step, mechanism=mechanism, errno=number, cure=cure)
+
+
+def prepared(name: str, *arguments: Argument, step: str, mechanism: str = "", cure: str = "") -> Callable[[], None]:
+    """What makes this system call as `syscall` does, its arguments converted now: a process that is forked later need
+    not do it, in pages that it would have to copy.
+    """
+    call = partial(_calls[len(arguments)], _number(name), *_converted(arguments))
+
+    def make() -> None:
+        if call() == -1:  # errno is this call's own then (syscall(2))
+            raise _refused(ctypes.get_errno(), step, mechanism, cure)
+
+    return make
 
 
 def fork(step: str) -> int:

@@ -3,11 +3,11 @@
 import os
 import stat
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from toolcell_sandbox.errors import SandboxError
-from toolcell_sandbox.kernel.syscalls import attempt, syscall
+from toolcell_sandbox.kernel.syscalls import attempt, prepared, syscall
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR, REMOVE_DIR, REMOVE_FILE = (1 << bit for bit in range(6))
 MAKE_CHAR, MAKE_DIR, MAKE_REG, MAKE_SOCK, MAKE_FIFO, MAKE_BLOCK, MAKE_SYM = (1 << bit for bit in range(6, 13))
@@ -78,20 +78,24 @@ def restrict(rules: Iterable[Rule], version: int, *, connect: Iterable[int] | No
         os.close(ruleset)
 
 
-def call_ruleset() -> int:
-    """A descriptor of the rules for `scope_call`; -1 below ABI 6, where the kernel has no scopes."""
-    version = abi()
-    _files, _network, scopes = handled(version)
-    return _create(0, 0, scopes, version) if scopes else -1
-
-
-def scope_call(ruleset: int) -> None:
-    """One more layer, for a call process: it cannot signal, trace or reach the cell's init or anything else outside.
+def call_layer() -> Callable[[], None]:
+    """What adds one more layer, for a call process, which is forked later: it cannot signal, trace or reach the cell's
+    init or anything else outside. Nothing below ABI 6, where the kernel has no scopes.
 
     At most 16 layers can be nested (E2BIG is an error).
     """
-    if ruleset >= 0:
-        _restrict_self(ruleset)
+    version = abi()
+    _files, _network, scopes = handled(version)
+    if not scopes:
+        return lambda: None
+    ruleset = _create(0, 0, scopes, version)
+    restrict_self = prepared("landlock_restrict_self", ruleset, 0, **_RESTRICT)
+
+    def restrict_call() -> None:
+        restrict_self()
+        os.close(ruleset)
+
+    return restrict_call
 
 
 def _create(files: int, network: int, scopes: int, version: int) -> int:
@@ -125,5 +129,11 @@ def _add(ruleset: int, rule: Rule, files: int) -> None:
 
 
 def _restrict_self(ruleset: int) -> None:
-    cure = "Fewer than 16 Landlock layers may be nested: enter from a less restricted process."
-    syscall("landlock_restrict_self", ruleset, 0, step="restrict with Landlock", mechanism="landlock", cure=cure)
+    syscall("landlock_restrict_self", ruleset, 0, **_RESTRICT)
+
+
+_RESTRICT = {
+    "step": "restrict with Landlock",
+    "mechanism": "landlock",
+    "cure": "Fewer than 16 Landlock layers may be nested: enter from a less restricted process.",
+}

@@ -3,17 +3,20 @@
 import os
 import resource
 import time
+from collections.abc import Callable
+from functools import partial
 from resource import RLIM_INFINITY
 
 from toolcell_sandbox.errors import SandboxError
-from toolcell_sandbox.kernel.syscalls import syscall, write_file
+from toolcell_sandbox.kernel.syscalls import prepared, write_file
 from toolcell_sandbox.limits import MIB, Limits
 
 OWN_PROCESSES = 2  # the cell's init and its standby
 BEHIND_CGROUP = 8  # where a pids cgroup counts, it is to refuse first: it keeps count of what it refused
 CELL_OOM_SCORE = 200  # die before host services
-CALL_OOM_SCORE = 1000  # die before the cell's init
+_CALL_OOM_SCORE = "1000"  # a call process is to die before the cell's init
 PR_SET_DUMPABLE = 4
+_OOM_SCORE = "/proc/self/oom_score_adj"
 
 
 def address_space_in_use() -> int:
@@ -63,46 +66,58 @@ def apply(limits: Limits, *, in_use: int, address_space: bool, processes: int) -
         _set("RLIMIT_AS", limits.memory_bytes + in_use)
 
 
-def limit_cpu(seconds: float, *, again: bool, now: int = 0) -> int:
-    """CPU time of this process from now on: SIGXCPU at the limit, rounded up to whole seconds, SIGKILL one later.
-
-    A limit that is to be set `again` has no SIGKILL, for the hard limit can never be raised (setrlimit(2)). Nothing is
-    set where the limit is what it is `now`, which the last time returned.
+def call_cpu_limit(seconds: float) -> Callable[[], None]:
+    """What limits the CPU time of a call process, which is forked later and counts from 0: SIGXCPU at the limit,
+    rounded up to whole seconds, SIGKILL one later.
     """
-    soft = int(time.process_time() + seconds) + 1
-    if soft == now:
+    soft, _hard = _cpu_limit(seconds)
+    return partial(resource.setrlimit, resource.RLIMIT_CPU, (soft, soft + 1))
+
+
+def limit_cpu_again(seconds: float, now: int) -> int:
+    """CPU time of this process from now on, for one more call of it: SIGXCPU at the limit, and no SIGKILL, for the hard
+    limit can never be raised (setrlimit(2)). Nothing is set where the limit is what it is `now`, which the last time
+    returned, and 0 the first time.
+    """
+    if int(time.process_time() + seconds) + 1 == now:
         return now
-    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
-    if hard != RLIM_INFINITY:
-        soft = min(soft, hard - 1)
-    resource.setrlimit(resource.RLIMIT_CPU, (soft, hard if again else soft + 1))
-    return soft
+    limit = _cpu_limit(time.process_time() + seconds)
+    resource.setrlimit(resource.RLIMIT_CPU, limit)
+    return limit[0]
+
+
+def _cpu_limit(seconds: float) -> tuple[int, int]:
+    soft, hard = int(seconds) + 1, resource.getrlimit(resource.RLIMIT_CPU)[1]
+    return (soft if hard == RLIM_INFINITY else min(soft, hard - 1)), hard
 
 
 def set_oom_score(score: int) -> None:
     """Let the kernel prefer this process when memory runs out (0 to 1000)."""
-    write_file("/proc/self/oom_score_adj", str(score), step="set oom_score_adj")
+    write_file(_OOM_SCORE, str(score), step="set oom_score_adj")
 
 
-def can_raise_oom_score() -> bool:
-    """Whether this cell has a /proc of its own: else it has none at all, or the host's behind Landlock."""
-    try:
-        os.close(os.open("/proc/self/oom_score_adj", os.O_RDONLY))
-    except OSError:
-        return False
-    return True
-
-
-def raise_oom_score() -> None:
-    """Make a call process the first to go when memory runs out, where `can_raise_oom_score`.
+def call_oom_score() -> Callable[[], None]:
+    """What makes a call process, which is forked later, the first to go when memory runs out. Nothing where the cell
+    has no /proc of its own: then it has none at all, or the host's behind Landlock.
 
     The files of a process that is not dumpable belong to root, so it is dumpable while it writes.
     """
-    syscall("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0, step="prctl PR_SET_DUMPABLE")
     try:
-        set_oom_score(CALL_OOM_SCORE)
-    finally:
-        syscall("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0, step="prctl PR_SET_DUMPABLE")
+        os.close(os.open(_OOM_SCORE, os.O_RDONLY))
+    except OSError:
+        return lambda: None
+    dumpable, undumpable = (
+        prepared("prctl", PR_SET_DUMPABLE, value, 0, 0, 0, step="prctl PR_SET_DUMPABLE") for value in (1, 0)
+    )
+
+    def raise_oom_score() -> None:
+        dumpable()
+        try:
+            write_file(_OOM_SCORE, _CALL_OOM_SCORE, step="set oom_score_adj")
+        finally:
+            undumpable()
+
+    return raise_oom_score
 
 
 def _set(name: str, value: int) -> None:
