@@ -17,9 +17,9 @@ from toolcell import Supervisor, Tool, tool
 
 # 10 % above what was counted on CPython 3.11 with cgroups v1, the most of all kinds of hosts. A timer of the pool that
 # rings within a call adds some thirty function calls, so the cheapest of several calls is what counts.
-SUPERVISOR_CALLS = {"kept": 255, "fresh": 275}
+SUPERVISOR_CALLS = {"kept": 237, "fresh": 253}
 SUPERVISOR_SYSTEM_CALLS = {"kept": 13, "fresh": 14}
-CELL_CALLS = 125
+CELL_CALLS = 100
 CELL_SYSTEM_CALLS = 3
 PAGE_FAULTS = 500  # of a process that was forked for its call: mostly pages that it wrote to
 SYSTEM_CALLS = frozenset(

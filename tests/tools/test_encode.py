@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 from collections import Counter, OrderedDict, deque, namedtuple
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, field_serializer
 
 from toolcell_tools import Artifact, ImageBlock, TextBlock, ToolResult, Unencodable, encode_json, encode_return
-from toolcell_tools.encode import MAX_DEPTH
+from toolcell_tools.encode import MAX_DEPTH, encode_counted
 
 
 class Colour(Enum):
@@ -105,7 +106,72 @@ def test_any_json_value_goes_through_msgpack_unchanged(value: Any) -> None:
     encoded = encode_return(value)
     assert msgpack.unpackb(msgpack.packb(encoded)) == encoded
     assert encoded["output"] == value
-    assert isinstance(encoded["display"], str)
+    written = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    assert encoded["display"] == (value if isinstance(value, str) else written)
+
+
+_PLACES = st.lists(st.integers(0, 30) | st.sampled_from(["a", "longer", "ä b"]), max_size=12)
+_OFFENDERS: dict[str, Any] = {
+    "a lone surrogate": "\ud800",
+    "an integer of more than 64 bits": 2**64,
+    "a bytes, and JSON keys are strings": {b"a": 1},
+    "a Loud, and JSON keys are strings": {Loud("a"): 1},
+    "a builtin_function_or_method": len,
+}
+
+
+@given(_PLACES, st.sampled_from(sorted(_OFFENDERS)), st.sampled_from([0, "text", 1.5, None, [], {}]))
+def test_what_cannot_cross_is_named_with_its_place_whatever_is_beside_it(
+    places: list[int | str], why: str, beside: Any
+) -> None:
+    value = _OFFENDERS[why]
+    path = ""
+    for place in places:
+        if isinstance(place, int):
+            value, path = [*[beside] * place, value, beside], f"[{place}]{path}"
+        else:
+            value, path = {"beside": beside, place: value}, (f".{place}" if place != "ä b" else '["ä b"]') + path
+    said = refusal(value)
+    assert why.split(",")[0] in said
+    assert said.startswith(f"${path}") or len(places) + ("keys" in why) >= 12
+
+
+@given(
+    st.recursive(
+        st.sampled_from([None, True, 7, 1.5, "text", "ä", Colour.RED, Word.YES, date(2026, 1, 2), (1, 2), {3}]),
+        lambda inner: st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(st.text(max_size=3), inner),
+    )
+)
+def test_what_was_encoded_is_plain_and_the_callers_no_longer(value: Any) -> None:
+    plain, values, chars = encode_counted(value)
+    assert (values, chars >= _chars(plain)) == (_values(plain), True)
+    before = json.dumps(plain)
+    _empty(value)
+    assert json.dumps(plain) == before
+    assert encode_json(plain) == plain
+
+
+def _inside(value: Any) -> list[Any]:
+    assert type(value) in {type(None), bool, int, float, str, list, dict}
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
+
+
+def _values(plain: Any) -> int:
+    return 1 + sum(map(_values, _inside(plain)))
+
+
+def _chars(plain: Any) -> int:
+    own = len(plain) if isinstance(plain, str) else sum(map(len, plain)) if isinstance(plain, dict) else 0
+    return own + sum(map(_chars, _inside(plain)))
+
+
+def _empty(value: Any) -> None:
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ():
+        _empty(each)
+    if isinstance(value, (dict, list)):
+        value.clear()
 
 
 def refusal(value: Any) -> str:

@@ -22,6 +22,7 @@ MAX_ITEMS = 10_000  # artifacts, or blocks of content: the supervisor looks at e
 MAX_ELEMENTS = 1_000_000  # in all containers together: bounds what a small web of shared lists can unfold to
 MAX_CONTAINERS = 50_000  # lists and objects, each of which takes far longer to decode than what is in it
 DISPLAY_CHARS = 2_000
+_PUNCTUATION = 3  # about what a value has of it in a display
 DISPLAY_TEXT_CHARS = 64_000  # a str is its own display; past this nobody reads it, and it would cross the pipe twice
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1  # what msgpack can carry
 
@@ -35,9 +36,10 @@ def encode_return(value: object, recorded: Sequence[Artifact] = ()) -> dict[str,
     handles noted, added where the tool does not name the same path itself. Raises Unencodable.
     """
     if type(value) is str:
-        text = _checked(value)
+        text = value if value.isascii() else _checked(value)
         display = text if len(text) <= DISPLAY_TEXT_CHARS else _cut(text, DISPLAY_TEXT_CHARS)
-        return {"output": text, "display": display, "artifacts": _artifacts((), recorded), "content": []}
+        artifacts = _artifacts((), recorded) if recorded else []
+        return {"output": text, "display": display, "artifacts": artifacts, "content": []}
     if type(value) is Answer:
         output = encode_json(value.output)
         artifacts = _artifacts(value.artifacts, recorded)
@@ -45,8 +47,9 @@ def encode_return(value: object, recorded: Sequence[Artifact] = ()) -> dict[str,
     result_module = sys.modules.get("toolcell_tools.result")
     if result_module is not None and isinstance(value, result_module.ToolResult):
         return _encode_result(cast("ToolResult", value), recorded)
-    output = encode_json(value)
-    return {"output": output, "display": _display(output), "artifacts": _artifacts((), recorded), "content": []}
+    output, values, chars = encode_counted(value)
+    display = _display(output, values, chars)
+    return {"output": output, "display": display, "artifacts": _artifacts((), recorded), "content": []}
 
 
 def encode_json(value: object, max_elements: int = MAX_ELEMENTS) -> Any:
@@ -67,8 +70,8 @@ def encode_counted(value: object, max_elements: int = MAX_ELEMENTS) -> tuple[Any
 def _encode_result(result: "ToolResult", recorded: Sequence[Artifact]) -> dict[str, Any]:
     if result.error is not None:
         raise Unencodable("$: a tool does not return an error; raise ToolFailure(message, data) instead")
-    output = encode_json(result.output)
-    display = result.display if "display" in result.model_fields_set else _display(output)
+    output, values, chars = encode_counted(result.output)
+    display = result.display if "display" in result.model_fields_set else _display(output, values, chars)
     if len(result.content) > MAX_ITEMS:
         raise Unencodable(f"$: {len(result.content):,} blocks of content; at most {MAX_ITEMS:,} can be sent")
     content = [block.model_dump(mode="json") for block in result.content]
@@ -256,7 +259,7 @@ def _valid_text(text: str) -> str:
 
 
 def _checked(text: str) -> str:
-    return cast("str", encode_json(text))
+    return text if type(text) is str and text.isascii() else cast("str", encode_json(text))
 
 
 def _a(value: object) -> str:
@@ -276,11 +279,14 @@ def _step(key: str) -> str:
     return f"[{_compact(_cut(key.encode(errors='backslashreplace').decode(), 60))}]"
 
 
-def _display(output: object) -> str:
+def _display(output: object, values: int, chars: int) -> str:
+    """For people: a text itself, and data as JSON. `values` and `chars` are those of `encode_counted`."""
     if type(output) is str:
         return output if len(output) <= DISPLAY_TEXT_CHARS else _cut(output, DISPLAY_TEXT_CHARS)
-    if type(output) is dict or type(output) is list:
-        output = _clipped(cast("object", output), [DISPLAY_CHARS])
+    if type(output) is int:
+        return str(output)
+    if _PUNCTUATION * values + chars > DISPLAY_CHARS:
+        output = _clipped(output, [DISPLAY_CHARS])
     return _cut(_compact(output), DISPLAY_CHARS)
 
 
@@ -289,9 +295,9 @@ def _clipped(value: object, room: list[int]) -> object:
     kind = type(value)
     if kind is str:
         text = cast("str", value)
-        room[0] -= len(text) + 3
+        room[0] -= len(text) + _PUNCTUATION
         return text if len(text) <= DISPLAY_CHARS else text[: DISPLAY_CHARS + 1]
-    room[0] -= 3
+    room[0] -= _PUNCTUATION
     if kind is not dict and kind is not list:
         return value
     if kind is dict:

@@ -8,7 +8,7 @@ fails is a `Violation`, a value; decoding never raises into the caller.
 import struct
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Self, TypeVar, cast
+from typing import Self, cast
 
 import msgpack
 
@@ -85,12 +85,16 @@ def encode(fields: Sequence[object], limits: WireLimits, values: Collection[obje
         for value in values:
             if type(value) is str and len(value) > LONG and value.isascii():
                 return _encode_around(fields, value, limits)
-    packer = _taken(_packers) or msgpack.Packer()
+    try:
+        packer = _packers.pop()
+    except IndexError:  # no frame so far, or another thread packs one
+        packer = msgpack.Packer()
     try:
         body = packer.pack(fields)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise Unpackable(f"the message cannot be encoded: {error}") from error
-    _put_back(_packers, packer)
+    if not _packers:
+        _packers.append(packer)
     size = len(body)
     if size > limits.frame_bytes:
         raise TooLarge(_TOO_LONG.format(size, limits.frame_bytes))
@@ -121,19 +125,6 @@ def encoded_bytes(value: object) -> int:
 
 _TOO_LONG = "the message has {:,} bytes; a frame holds at most {:,}"
 _TOO_MANY = "the message has too many elements; a frame holds at most {:,}"
-T = TypeVar("T")
-
-
-def _taken(spare: list[T]) -> T | None:
-    try:  # another thread may take it first
-        return spare.pop()
-    except IndexError:
-        return None
-
-
-def _put_back(spare: list[T], used: T) -> None:
-    if not spare:
-        spare.append(used)
 
 
 class _Broken(Exception):
@@ -359,8 +350,11 @@ class _Large:
         text = begun.find(STR32, 0, 512) + STR32_BYTES
         shift = -text % 8
         size = shift + length
-        memory = _taken(_buffers)
-        self._memory = memory if memory is not None and len(memory) >= size else bytearray(size)
+        try:
+            memory = _buffers.pop()
+        except IndexError:  # no large frame so far, or another one is being read
+            memory = bytearray()
+        self._memory = memory if len(memory) >= size else bytearray(size)
         self.body = memoryview(self._memory)[shift:size]
         self.filled = len(begun)
         self.body[: self.filled] = begun
@@ -380,4 +374,5 @@ class _Large:
 
     def put_back(self) -> None:
         """The frame has been decoded, and nothing of it is here any more."""
-        _put_back(_buffers, self._memory)
+        if not _buffers:
+            _buffers.append(self._memory)
