@@ -78,6 +78,14 @@ def restrict(rules: Iterable[Rule], version: int, *, connect: Iterable[int] | No
         os.close(ruleset)
 
 
+def rehearse(rules: Iterable[Rule], version: int) -> None:
+    """Make such a ruleset, and drop it."""
+    ruleset = _create(*handled(version), version)
+    for rule in rules:
+        _add(ruleset, rule, handled(version)[0])
+    os.close(ruleset)
+
+
 def call_ruleset() -> int:
     """A descriptor of the rules for `scope_call`; -1 below ABI 6, where the kernel has no scopes."""
     version = abi()
