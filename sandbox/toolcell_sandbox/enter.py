@@ -220,7 +220,10 @@ def _landlock_rules(order: Order) -> list[landlock.Rule]:
     """By what is bound. Where the root is the host's, its /tmp, /proc and listing of / stay closed."""
     execute = landlock.EXECUTE if "exec" in order.profile.grants else 0
     read, write = landlock.READ | execute, landlock.READ | landlock.WRITE | execute
-    rules = [landlock.Rule(bind.path, write if bind.writable else read) for bind in order.view.binds]
+    rules: list[landlock.Rule] = []
+    for bind in order.view.binds:
+        rights = write if bind.writable else read
+        rules.append(landlock.Rule(bind.path, rights if bind.directory else rights & landlock.FILE_RIGHTS))
     rules += [landlock.Rule(f"/dev/{name}", landlock.READ_FILE | landlock.WRITE_FILE) for name in mounts.devices()]
     if order.base.own_root:
         rules.append(landlock.Rule("/tmp", write))
