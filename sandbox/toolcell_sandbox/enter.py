@@ -176,6 +176,16 @@ def enter(
     return Entered(profile, identity, _in_force(order, proc_error), children_fd, order.view)
 
 
+def rehearse(order: Order) -> None:
+    """Work out what `enter` works out for such an order, and do nothing with it: for the pages that this writes to.
+
+    Its binds are in place.
+    """
+    if "landlock" not in order.base.off:
+        landlock.rehearse(_landlock_rules(order), order.landlock_abi)
+    _in_force(order, 0)
+
+
 def _not_in_place(order: Order) -> list[Bind]:
     in_place = {bind.path for bind in order.base.binds}  # the same ones: a spare takes no other order
     return [bind for bind in order.view.binds if bind.path not in in_place]
@@ -210,7 +220,10 @@ def _landlock_rules(order: Order) -> list[landlock.Rule]:
     """By what is bound. Where the root is the host's, its /tmp, /proc and listing of / stay closed."""
     execute = landlock.EXECUTE if "exec" in order.profile.grants else 0
     read, write = landlock.READ | execute, landlock.READ | landlock.WRITE | execute
-    rules = [landlock.Rule(bind.path, write if bind.writable else read) for bind in order.view.binds]
+    rules: list[landlock.Rule] = []
+    for bind in order.view.binds:
+        rights = write if bind.writable else read
+        rules.append(landlock.Rule(bind.path, rights if bind.directory else rights & landlock.FILE_RIGHTS))
     rules += [landlock.Rule(f"/dev/{name}", landlock.READ_FILE | landlock.WRITE_FILE) for name in mounts.devices()]
     if order.base.own_root:
         rules.append(landlock.Rule("/tmp", write))

@@ -4,11 +4,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from dataclasses import replace as _replace
-from functools import lru_cache
-
-TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
-if TYPE_CHECKING:
-    from typing import Any
 
 MIB = 1024 * 1024
 
@@ -41,14 +36,13 @@ class Limits:
     """Wall time for a cell to start, the tools' imports included."""
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value: object = getattr(self, field.name)
-            kind = (int, float) if field.name.endswith("_s") else (int,)
-            if isinstance(value, bool) or not isinstance(value, kind):
-                wanted = "a number of seconds" if field.name.endswith("_s") else "a whole number"
-                raise ValueError(f"Limits.{field.name} is not {wanted}: {value!r}. Pass {wanted} above zero.")
+        for name, value in vars(self).items():
+            timed = name.endswith("_s")
+            if isinstance(value, bool) or not isinstance(value, (int, float) if timed else int):
+                wanted = "a number of seconds" if timed else "a whole number"
+                raise ValueError(f"Limits.{name} is not {wanted}: {value!r}. Pass {wanted} above zero.")
             if value <= 0 or not math.isfinite(value):
-                raise ValueError(f"Limits.{field.name} is not positive and finite: {value!r}. Pass a value above zero.")
+                raise ValueError(f"Limits.{name} is not positive and finite: {value!r}. Pass a value above zero.")
 
     def replace(self, **changes: float) -> "Limits":
         """A copy with these fields changed."""
@@ -71,13 +65,7 @@ class Limits:
     @classmethod
     def from_wire(cls, wire: Mapping[str, object]) -> "Limits":
         """The inverse of `to_wire`; ValueError on an unknown field or a bad value."""
-        return _of_wire(tuple(wire.items()))
-
-
-@lru_cache(maxsize=64)  # the limits of cell after cell are the same
-def _of_wire(items: tuple[tuple[str, object], ...]) -> Limits:
-    wire: dict[str, Any] = dict(items)
-    unknown = wire.keys() - Limits.__dataclass_fields__.keys()
-    if unknown:
-        raise ValueError(f"Limits has no such field: {sorted(unknown)[0]!r}. Remove it.")
-    return Limits(**wire)  # __post_init__ checks every value
+        unknown = wire.keys() - cls.__dataclass_fields__.keys()
+        if unknown:
+            raise ValueError(f"Limits has no such field: {sorted(unknown)[0]!r}. Remove it.")
+        return cls(**wire)  # type: ignore[arg-type]  # __post_init__ checks every value

@@ -10,7 +10,6 @@ folding and without invisible characters, trailing dots and spaces: a host's fil
 
 import re
 from collections.abc import Iterable
-from difflib import get_close_matches
 from functools import lru_cache
 
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
@@ -76,6 +75,8 @@ def lifted(names: Iterable[str], *lift: str) -> tuple[str, ...]:
     left = list(names)
     for name in lift:
         if name not in left:
+            from difflib import get_close_matches  # pages that no cell needs
+
             near = [each for each in left if protects(name, [each])] or get_close_matches(name, left, n=1, cutoff=0.5)
             hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(left) or 'none'}."
             raise ValueError(f"There is no protected name {name!r} to lift. {hint}")

@@ -20,6 +20,7 @@ from types import MappingProxyType
 
 from . import view
 from .enter import Order
+from .enter import rehearse as rehearse_entering
 from .identity import Identity
 from .mechanisms.fds import LOWEST_OWN, raised
 from .network import NoNetwork
@@ -95,7 +96,8 @@ class Spare:
 
         def receive() -> Order:
             nonlocal ordered
-            self._order_of(*_opened(sample)[:3], {})
+            like = self._order_of(*_opened(sample)[:3], {})
+            rehearse_entering(replace(like, view=View(self._base.binds, (), "")))
             rehearse()
             told, received = _received(theirs)
             parts, changes, rest, streams, owners = _opened(told)

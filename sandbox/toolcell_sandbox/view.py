@@ -4,6 +4,7 @@ import os
 import stat
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 
 from .errors import SandboxError
 from .identity import Identity
@@ -75,7 +76,7 @@ class Found:
             return (
                 all(_inode(os.lstat(bind.path)) == bind.inode for bind in self.binds)
                 and all(os.readlink(place) == text for place, text in self.links.items())
-                and not any(map(os.path.lexists, self.missing))
+                and not any(os.access(path, os.F_OK) for path in self.missing)
             )
         except OSError:
             return False
@@ -228,7 +229,7 @@ def _owner(info: os.stat_result, identity: Identity) -> tuple[int, int] | None:
 
 def _reduced(binds: Iterable[Bind], pins: Container[str]) -> tuple[Bind, ...]:
     kept: dict[str, Bind] = {}
-    for bind in sorted(binds, key=lambda each: (each.path.count("/"), each.path)):  # outermost first
+    for bind in sorted(binds, key=attrgetter("path")):  # a directory comes before what is in it
         nearest = kept.get(above(bind.path, kept))
         if nearest is None or bind.path in pins or (nearest.writable, nearest.owner) != (bind.writable, bind.owner):
             kept[bind.path] = bind

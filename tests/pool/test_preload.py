@@ -59,6 +59,7 @@ def preload_of(*tools: Tool[..., Any]) -> list[str]:
 
 def test_for_the_base_tools_a_zygote_loads_nothing_heavy_and_their_cells_nothing_at_all() -> None:
     names = preload_of(*base_tools())
+    assert "subprocess" in names, "of which the shell handle is made"
     found = loaded(names, "from toolcell_tools.base import base_tools\nfor each in base_tools(): each.prepare()")
     assert HEAVY.intersection(found["zygote"]) == {"hashlib"}, "of what is written there is a digest"
     assert len(found["zygote"]) <= MODULES
@@ -71,6 +72,7 @@ def test_for_the_base_tools_a_zygote_loads_nothing_heavy_and_their_cells_nothing
         ("asyncio", "async def nothing(): pass\nimport asyncio\nasyncio.run(nothing())"),
         ("cloudpickle", "import cloudpickle"),
         ("hashlib", "import hashlib\nhashlib.sha256()"),
+        ("subprocess", "import subprocess"),
         ("pydantic", "from pydantic import BaseModel, TypeAdapter\nclass A(BaseModel):\n x: int\nTypeAdapter(list[A])"),
         ("toolcell_tools.result", "from toolcell_tools.result import ToolResult\nToolResult(output=1)"),
     ],
@@ -84,7 +86,8 @@ def test_a_zygote_loads_no_module_of_a_user_whoever_asks() -> None:
 
 
 def test_tools_that_do_not_say_get_all_that_a_zygote_knows() -> None:
-    assert {"asyncio", "cloudpickle", "hashlib", "pydantic", "toolcell_tools.result"} <= {*loaded(None)["zygote"]}
+    known = {"asyncio", "cloudpickle", "hashlib", "pydantic", "subprocess", "toolcell_tools.result"}
+    assert known <= {*loaded(None)["zygote"]}
 
 
 @pytest.mark.parametrize(
@@ -94,6 +97,7 @@ def test_tools_that_do_not_say_get_all_that_a_zygote_knows() -> None:
         ("async def f(x: int) -> str: 'F'", ["asyncio"]),
         ("from datetime import date\ndef f(x: date) -> str: 'F'", ["pydantic"]),
         ("def f(x: int) -> str:\n 'F'\n import hashlib", ["hashlib"]),
+        ("def f(x: int) -> str:\n 'F'\n import subprocess", ["subprocess"]),
         ("def f(x: int) -> str:\n 'F'\n def g():\n  from pydantic.fields import Field", ["pydantic"]),
         ("import pydantic\ndef f(x: int) -> str:\n 'F'\n return pydantic.VERSION", ["pydantic"]),
         ("import asyncio\ndef g(): asyncio.run\ndef f(x: int) -> str:\n 'F'\n return g()", ["asyncio"]),

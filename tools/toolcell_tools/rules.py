@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from typing import Any, cast
 
 from .capability import Capability, PermissionTier
@@ -80,6 +79,8 @@ def check_known(tool: str, given: Iterable[str], known: Iterable[str]) -> None:
     names = sorted(known)
     for option in given:
         if option not in names:
+            from difflib import get_close_matches  # pages that no cell needs
+
             near = get_close_matches(option, names, n=1)
             hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(names)}."
             raise ToolDefinitionError(f"tool {tool!r} has no option {option!r}. {hint}")

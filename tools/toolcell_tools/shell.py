@@ -3,15 +3,17 @@
 import os
 import select
 import signal
-import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from .capture import HeadTail
 from .failures import ToolFailure
 from .paths import resolved
+
+if TYPE_CHECKING:
+    import subprocess
 
 __all__ = ["Completed", "Shell"]
 
@@ -95,7 +97,9 @@ class Shell:
         )
 
 
-def _started(command: str, directory: Path) -> subprocess.Popen[bytes]:
+def _started(command: str, directory: Path) -> "subprocess.Popen[bytes]":
+    import subprocess  # half a megabyte that tools without it need not hold
+
     try:
         return subprocess.Popen(
             ["/bin/sh", "-c", command],
@@ -111,7 +115,7 @@ def _started(command: str, directory: Path) -> subprocess.Popen[bytes]:
 
 
 def _pump(
-    process: subprocess.Popen[bytes], captured: tuple[HeadTail, HeadTail], deadline: float | None, stop: int | None
+    process: "subprocess.Popen[bytes]", captured: tuple[HeadTail, HeadTail], deadline: float | None, stop: int | None
 ) -> bool:
     """Read until the command has ended, True, or until the deadline or `stop`, False."""
     poll = select.poll()
@@ -163,7 +167,7 @@ def _drain_ended(descriptor: int, sink: HeadTail) -> None:
             return
 
 
-def _swept(process: subprocess.Popen[bytes]) -> int:
+def _swept(process: "subprocess.Popen[bytes]") -> int:
     """Kill the command's group, while its leader is not reaped and the number still its own; then reap the leader."""
     try:
         os.killpg(process.pid, signal.SIGKILL)

@@ -5,24 +5,44 @@ import gc
 import os
 from typing import cast
 
-from toolcell.wire.frames import HEADER, Field
+from toolcell.wire.frames import HEADER, Field, WireLimits
 from toolcell.wire.messages import VERSION, Hello, Load
 from toolcell_sandbox.report import SandboxReport
+from toolcell_tools.capability import Capability
 
 from . import loading
+from .context import Contexts
 from .control import Control
+from .link import Link
 
-_OPTIONS: dict[str, Field] = {"environ": {"PATH": "/usr/bin", "HOME": "/tmp"}, "cwd": "/tmp", "cpu_s": 1.0}
+_SESSION: dict[str, Field] = {
+    "session_id": "",
+    "agent_id": "",
+    "session_kind": "main",
+    "workspace_root": "/tmp",
+    "grants": [str(capability.value) for capability in Capability],
+}
+_OPTIONS: dict[str, Field] = {
+    "environ": {"PATH": "/usr/bin", "HOME": "/tmp"},
+    "cwd": "/tmp",
+    "cpu_s": 1.0,
+    "session": _SESSION,
+}
 _TOOLS: list[Field] = [{"name": "rehearse", "how": "import", "where": "toolcell_tools.encode:encode_json"}]
 _LOAD = Control.packed(Load(_TOOLS, _OPTIONS))[HEADER.size :]
 
 
 def rehearse(report: SandboxReport) -> None:
-    """What `cell.main` does until it has its tools, with nothing sent and nothing read."""
+    """What `cell.main` does until it prepares to fork, with nothing sent and nothing read."""
     Control.packed(Hello(VERSION, {"report": cast("Field", report.to_wire()), "pid": os.getpid()}))
     load = Control.unpacked(_LOAD)
     assert isinstance(load, Load)
     os.environ.update(os.environ.copy())
     loading.load(cast("list[dict[str, object]]", load.tools))
     loading.started_threads()
+    Contexts(_SESSION, _unprotected, Link(WireLimits()))
     gc.collect()
+
+
+def _unprotected(_path: str, _directory: bool) -> str:
+    return ""

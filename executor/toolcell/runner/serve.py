@@ -24,7 +24,7 @@ from .context import Contexts
 from .link import Link
 from .loading import Loaded, LoadError
 
-LIBRARIES = ("asyncio", "cloudpickle", "hashlib", "pydantic", "toolcell_tools.result")
+LIBRARIES = ("asyncio", "cloudpickle", "hashlib", "pydantic", "subprocess", "toolcell_tools.result")
 """What a zygote loads ahead where tools need it, each some milliseconds and megabytes; never a user's module."""
 
 _BASE = "toolcell_tools.base."

@@ -88,7 +88,7 @@ def confine(profile: Profile, given: Set[Capability], workspace: Path, limits: L
     which makes them, goes by the session's.
     """
     here = str(workspace)
-    readable = [*profile.readable, *code_roots()]
+    readable = list(profile.readable)
     writable = list(profile.writable) if Capability.WRITE in given else []
     if Capability.WRITE in given:
         writable.append(here)
@@ -102,6 +102,7 @@ def confine(profile: Profile, given: Set[Capability], workspace: Path, limits: L
         grants=frozenset(str(capability.value) for capability in given),
         readable=tuple(readable),
         writable=tuple(writable),
+        system=(*profile.system, *code_roots()),
         limits=limits,
         cwd=here if sees_workspace else "/tmp",
     )

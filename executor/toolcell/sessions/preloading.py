@@ -25,6 +25,8 @@ def libraries_of(tool: Tool[..., Any], *, pickled: bool) -> list[str]:
     found: set[str] = set()
     if Capability.WRITE in tool.needs | tool.uses:
         found.add("hashlib")  # the digest of what is written
+    if Capability.EXEC in tool.needs | tool.uses:
+        found.add("subprocess")  # the shell handle's
     if module.startswith("toolcell_tools.base.") and not pickled:
         return sorted({module, *found})
     if pickled:
@@ -32,7 +34,7 @@ def libraries_of(tool: Tool[..., Any], *, pickled: bool) -> list[str]:
     mentioned = {_home(value) for value in (_used_by(function) if pickled else _all_of(module))}
     mentioned.update(_named_in(getattr(function, "__code__", None)))
     packages = {home.partition(".")[0] for home in mentioned}
-    found |= packages & {"asyncio", "hashlib"}
+    found |= packages & {"asyncio", "hashlib", "subprocess"}
     if tool.is_async:
         found.add("asyncio")
     if packages & {"pydantic", "pydantic_core"} or _converts(tool):

@@ -1,7 +1,6 @@
 """Landlock: what may be opened, and that nothing outside the cell can be signalled. Needs no privilege."""
 
 import os
-import stat
 import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ _CURE = "Boot a kernel from 5.13 with Landlock in the lsm= list."
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """These rights on this path and everything below it."""
+    """These rights on this path and everything below it; `FILE_RIGHTS` alone on what is no directory."""
 
     path: str
     rights: int
@@ -78,6 +77,14 @@ def restrict(rules: Iterable[Rule], version: int, *, connect: Iterable[int] | No
         os.close(ruleset)
 
 
+def rehearse(rules: Iterable[Rule], version: int) -> None:
+    """Make such a ruleset, and drop it."""
+    ruleset = _create(*handled(version), version)
+    for rule in rules:
+        _add(ruleset, rule, handled(version)[0])
+    os.close(ruleset)
+
+
 def call_layer() -> Callable[[], None]:
     """What adds one more layer, for a call process, which is forked later: it cannot signal, trace or reach the cell's
     init or anything else outside. Nothing below ABI 6, where the kernel has no scopes.
@@ -118,10 +125,7 @@ def _add(ruleset: int, rule: Rule, files: int) -> None:
             cure="Make its parents accessible to the cell's user, or take it out of the profile.",
         ) from error
     try:
-        rights = rule.rights & files
-        if not stat.S_ISDIR(os.fstat(fd).st_mode):
-            rights &= FILE_RIGHTS
-        attr = _path_beneath_attr(rights, fd)
+        attr = _path_beneath_attr(rule.rights & files, fd)
         step = f"add Landlock rule for {rule.path}"
         syscall("landlock_add_rule", ruleset, _RULE_PATH_BENEATH, attr, 0, step=step, mechanism="landlock")
     finally:

@@ -77,7 +77,7 @@ def open_devices(root: int) -> list[Tree]:
 
 def devices() -> list[str]:
     """Those of `DEVICES` that /dev has; a container's may have fewer."""
-    return [name for name in DEVICES if os.path.exists(f"/dev/{name}")]
+    return [name for name in DEVICES if os.access(f"/dev/{name}", os.F_OK)]
 
 
 def _open_bind(bind: Bind, id_maps: Mapping[tuple[int, int], int], root: int) -> Tree:
