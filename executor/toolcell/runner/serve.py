@@ -80,7 +80,7 @@ def prepare(loaded: Loaded, cpu_s: float, contexts: Contexts, *, kept: bool) -> 
 def serve(prepared: Prepared, gate: int = -1) -> NoReturn:
     """Become the call process: one more Landlock layer, limits of its own, fresh randomness; then wait for the call.
 
-    Where there is a `gate`, whatever is in the pipe before its other end is closed is for another process.
+    Where there is a `gate`, another call may run until its other end is closed: whatever is in the pipe is for that.
     """
     loaded, cpu_s, kept, contexts = prepared.loaded, prepared.cpu_s, prepared.kept, prepared.contexts
     link = contexts.link
@@ -88,7 +88,7 @@ def serve(prepared: Prepared, gate: int = -1) -> NoReturn:
     if prepared.ruleset >= 0:
         os.close(prepared.ruleset)
     limit = limit_cpu(cpu_s, again=kept)
-    if prepared.scored:
+    if prepared.scored and gate < 0:
         raise_oom_score()
     forks.register_kept()
     gc.enable()
@@ -97,6 +97,8 @@ def serve(prepared: Prepared, gate: int = -1) -> NoReturn:
     if gate >= 0:
         os.read(gate, 1)
         os.close(gate)
+        if prepared.scored:
+            raise_oom_score()  # not before: it is dumpable for that moment
     me = os.getpid()
     while True:
         try:
