@@ -24,6 +24,12 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def of_the_call(init: int) -> list[int]:
+    """The process of the call that runs in a cell, and all below it. A later child of the init is the next call's."""
+    children = Path(f"/proc/{init}/task/{init}/children").read_text().split()
+    return [int(children[0]), *descendants(int(children[0]))] if children else []
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """Bytes of a process: USS is what it shares with no other; PSS adds its part of what it shares."""

@@ -15,7 +15,7 @@ from .conftest import Publish
 from .floors import fork_exit_wait
 from .interleave import Block, Case, interleave
 from .peers import executor_crash
-from .processes import descendants
+from .processes import of_the_call
 from .replay import recorded_time
 from .report import Figure
 from .workload import HANG, check_whole, echo, kept
@@ -79,7 +79,7 @@ async def one(session: Session, supervisor: Supervisor, name: str, until: str) -
         group.start_soon(call)
         await anyio.sleep(0.01)
         (cell,) = [each for each in supervisor.pool.cells.values() if bool(each.spec.key.kept_tool) == (name == "kept")]
-        (pid,) = descendants(cell.pid)
+        (pid,) = of_the_call(cell.pid)
         start = time.perf_counter()
         os.kill(pid, signal.SIGSEGV)
     return times[until] - start

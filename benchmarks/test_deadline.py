@@ -16,7 +16,7 @@ from toolcell import Session, Supervisor, ToolResult
 from .conftest import Publish
 from .interleave import Block, Case, Measured, interleave
 from .peers import NotHere, pebble_timeout
-from .processes import descendants
+from .processes import of_the_call
 from .replay import recorded_time
 from .report import Figure
 from .workload import check_whole, linger
@@ -113,7 +113,7 @@ async def one(session: Session, supervisor: Supervisor, deadline_s: float) -> tu
 
 def processes_of_calls(supervisor: Supervisor) -> list[int]:
     try:
-        return [pid for cell in supervisor.pool.cells.values() if cell.pid for pid in descendants(cell.pid)]
+        return [pid for cell in supervisor.pool.cells.values() if cell.pid for pid in of_the_call(cell.pid)]
     except OSError:  # one of them ended while they were listed
         return []
 

@@ -10,6 +10,7 @@ and a wake-up costs one more system call, however many of them are ready.
 """
 
 import logging
+import math
 import os
 import select
 import signal
@@ -54,6 +55,7 @@ READ_BYTES = 256 * 1024
 DRAIN_READS = 4096  # more than any pipe has room for packets; a process that goes on writing is not swept
 KEEP_OUTPUT_BYTES = 64 * 1024
 SHORT_CALL_S = 0.02  # below this, no tree-wide counter is read: a call cannot have done much
+AHEAD_AFTER_S = 0.003  # into a call: most are over by then, and those that are not have time for another one's fork
 RECYCLE_S = 5.0  # a sweep takes a millisecond or two; one that takes this long never ends
 JUST_NOW_S = 0.0002  # ago, an idle cell's descriptors were all looked at
 ACCEPT_AGAIN_S = 0.1
@@ -127,6 +129,7 @@ class Cell:
         self._doomed = False
         self._retiring = False
         self._blameless = False
+        self._forked_ahead = False
         self._call_pid = 0
         self._status_fd = -1
         self._cpu_before = 0.0
@@ -277,6 +280,7 @@ class Cell:
         run.cell = self
         run.started_at = now
         self._verdict = None
+        self._forked_ahead = False
         self.evidence.new_call()
         if self._kept:
             self._cpu_before = self._cpu_clock()
@@ -288,6 +292,20 @@ class Cell:
         if self._watchdog is not None:
             self._disarm()
         run.deadline = self._deadlines.at(run.deadline_at, self._on_deadline)
+
+    @property
+    def ahead_due(self) -> float:
+        """When the next call process is to be forked, as the call that runs may last; math.inf where it is not."""
+        run = self.run
+        if run is None or self.state is not CellState.BUSY or self._forked_ahead or not self._standby or self._kept:
+            return math.inf
+        return run.started_at + AHEAD_AFTER_S
+
+    def fork_ahead(self) -> None:
+        """Have the init fork the process for the next call, so that it is ready when this one ends, or crashes."""
+        self._forked_ahead = True
+        self.evidence.forked_ahead()
+        self._say(Recycle(self._process + 1))
 
     def reply(self, run: Run, request: int, ok: bool, value: Field) -> None:
         """Answer a handle request of the running call; too late is no error."""

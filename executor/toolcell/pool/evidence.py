@@ -14,12 +14,15 @@ from .tree import TreeUsage, reaped_cpu_s, tree_usage
 
 REFUSED_FORKS = 64
 """So many refused forks in one call are a fork bomb, not a program that copes with EAGAIN."""
+AHEAD_CPU_S = 0.02
+"""What the fork of the next call process and its warm-up may take, which count with the call that runs meanwhile."""
 
 
 class Evidence:
     """The counters of one cell. What they say is of the call that runs; each begins anew with `new_call`."""
 
     __slots__ = (
+        "_ahead",
         "_cgroup",
         "_cpu_at_start",
         "_cpu_of_dead",
@@ -36,6 +39,7 @@ class Evidence:
         self._cgroup = cgroup
         self._kept = kept
         self._init_pid = 0
+        self._ahead = 0  # processes that were forked ahead, beside the call that runs
         self._most = TreeUsage()  # seen in this call
         self._cpu_at_start: float | None = 0.0
         self._cpu_of_dead = 0.0  # what processes of earlier calls have used
@@ -49,12 +53,17 @@ class Evidence:
     def new_call(self) -> None:
         """A call starts. It waits for this: a read and a write of files of the cgroup that are open."""
         most, cgroup = self._most, self._cgroup
+        self._ahead = 0
         most.cpu_s, most.memory_bytes, most.tasks = 0.0, 0, 0
         if cgroup is not None:
             self._cpu_at_start = cgroup.cpu_s()
             self._peak_at_start = 0 if cgroup.reset_peak() else cgroup.memory_peak() or 0
         else:
             self._cpu_at_start = None if self._kept else self._cpu_of_dead  # a new process has used nothing
+
+    def forked_ahead(self) -> None:
+        """The next call process is made ready while this call runs: it is not held against it."""
+        self._ahead = 1
 
     def settle(self) -> None:
         """A call is over and its processes are gone: what they did is not held against the next one."""
@@ -93,7 +102,7 @@ class Evidence:
                 return "processes"
             if self._most.memory_bytes > limits.memory_bytes:
                 return "memory"
-        return "cpu" if self._most.cpu_s > limits.cpu_s else ""
+        return "cpu" if self._most.cpu_s > limits.cpu_s + self._ahead * AHEAD_CPU_S else ""
 
     def account(self, limits: Limits, *, short: bool) -> TreeUsage:
         """The most that the whole tree of the call has used, asked for while its processes are there.
@@ -110,13 +119,13 @@ class Evidence:
     def _look(self, limits: Limits) -> None:
         most = self._most
         if self._cgroup is not None:
-            most.tasks = max(most.tasks, self._cgroup.tasks() - 1)  # without the init
+            most.tasks = max(most.tasks, self._cgroup.tasks() - 1 - self._ahead)  # without the init
             self._count(self._cgroup)
         elif self._init_pid:
             now = tree_usage(self._init_pid, limits.memory_bytes)
             if self._cpu_at_start is None:  # a kept process: what it had used when this call was first looked at
                 self._cpu_at_start = now.cpu_s
-            most.tasks = max(most.tasks, now.tasks)
+            most.tasks = max(most.tasks, now.tasks - self._ahead)
             most.memory_bytes = max(most.memory_bytes, now.memory_bytes)
             most.cpu_s = max(most.cpu_s, now.cpu_s - self._cpu_at_start)
 

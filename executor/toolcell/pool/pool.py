@@ -1,6 +1,7 @@
 """The pool: carries out what `plan` decided, keeps the zygotes and the cells, and rings the deadlines."""
 
 import logging
+import math
 import os
 import random
 import time
@@ -17,7 +18,7 @@ from toolcell_sandbox.mechanisms.cgroup_tree import CgroupTree
 from toolcell_sandbox.mechanisms.cgroups import Cgroup
 from toolcell_sandbox.report import SandboxReport
 
-from .cell import Cell, CellState
+from .cell import AHEAD_AFTER_S, Cell, CellState
 from .deadlines import Deadline, Deadlines
 from .plan import Assign, Room, Spawn, outlived, plan
 from .reactor import Reactor, Waiter
@@ -26,6 +27,7 @@ from .zygote import Zygote, require_proc
 
 _log = logging.getLogger("toolcell.pool")
 WATCH_S = 0.05  # how often running calls are held against the limits of their whole tree
+AHEAD_APART_S = 0.001
 PRUNE_S = 5.0
 BUSY_ZYGOTE = 2  # cells that a zygote has been asked for and has not made yet
 RESTARTS = 5  # zygotes that die this often within RESTART_S are not restarted
@@ -83,6 +85,7 @@ class Pool:
         self._free_cgroups: list[Cgroup] = []
         self._vacating: set[Cell] = set()  # dead cells whose cgroups are not empty yet
         self._watching: Deadline | None = None
+        self._forking_ahead: Deadline | None = None
         self._on_empty: Callable[[], None] | None = None
 
     def __repr__(self) -> str:
@@ -210,6 +213,8 @@ class Pool:
             self._exclusive.add(run.exclusive)
         if self._watching is None:
             self._watching = self._deadlines.at(now + WATCH_S, self._watch)
+        if self._forking_ahead is None and cell.ahead_due < math.inf:
+            self._forking_ahead = self._deadlines.at(now + AHEAD_AFTER_S, self._fork_ahead)
 
     def _end_waiting(self, run: Run, outcome: Outcome) -> None:
         del self.waiting[run]
@@ -446,6 +451,19 @@ class Pool:
         for cell in busy:
             cell.inspect(now)
         self._watching = self._deadlines.at(now + WATCH_S, self._watch) if busy else None
+
+    def _fork_ahead(self) -> None:
+        """Have the next call process forked in the cells whose calls last."""
+        now = _now()
+        soonest = math.inf
+        for cell in self.cells.values():
+            due = cell.ahead_due
+            if due <= now:
+                cell.fork_ahead()
+            elif due < soonest:
+                soonest = due
+        at = max(soonest, now + AHEAD_APART_S)  # those of many cells together
+        self._forking_ahead = self._deadlines.at(at, self._fork_ahead) if soonest < math.inf else None
 
     def _prune(self) -> None:
         now = _now()

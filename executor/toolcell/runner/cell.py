@@ -31,6 +31,8 @@ from .scratch import Scratch
 # What `signal.signal` calls: itself, it looks for the handler that was there in an enum, a tenth of a fork's price.
 _set_handler: Callable[[int, int], object] = import_module("_signal").signal
 _DEFAULT = int(signal.SIG_DFL)
+_NEEDED_APART = frozenset({"pid_namespace", "proc", "landlock_scope", "seccomp"})
+_ROUNDS = 16  # generations of a call's processes that a spare is spared for
 _NOTHING: Callable[[int, FrameType | None], object] = operator.is_  # a handler that is no function of Python's
 
 
@@ -84,7 +86,7 @@ def main(entered: Entered) -> NoReturn:
     if len(sys.modules) > modules:  # importing leaves cycles behind; what the zygote had leaves nothing to collect
         gc.collect()
     gc.freeze()
-    Init(control, options, prepared, Scratch(options.scratch, entered.view), entered.children_fd).run()
+    Init(control, options, prepared, Scratch(options.scratch, entered.view), entered).run()
 
 
 def _options(fields: dict[str, Field]) -> Options:
@@ -101,7 +103,7 @@ class Init:
     """
 
     def __init__(
-        self, control: Control, options: Options, prepared: serve.Prepared, scratch: Scratch, children_fd: int
+        self, control: Control, options: Options, prepared: serve.Prepared, scratch: Scratch, entered: Entered
     ) -> None:
         self.control = control
         self.options = options
@@ -111,9 +113,12 @@ class Init:
         self.settings = fds.settings()
         self.child = 0  # pid of the call process, 0 where there is none
         self.spare = 0  # pid of the process for the call after that, which was forked ahead; 0 where there is none
-        self.gate = -1  # what the spare waits for
-        self.in_namespace = children_fd < 0  # of its own, so that kill(-1) takes all there is
-        self.children_fd = descendants.open_children() if self.in_namespace else children_fd
+        self.spared = b""  # how the list of children shows it
+        self.gate = -1  # what it waits for
+        self.in_namespace = entered.children_fd < 0  # of its own, so that kill(-1) takes all there is
+        self.children_fd = descendants.open_children() if self.in_namespace else entered.children_fd
+        # Whether a call that runs cannot reach a spare, and all of it can be ended but that. A kept process needs none.
+        self.apart = not options.kept and self.children_fd >= 0 and entered.report.on >= _NEEDED_APART
         self.deaths_fd, self.death_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self.calls = select.poll()
         self.calls.register(fds.FRAMES_IN, select.POLLIN)
@@ -134,17 +139,20 @@ class Init:
                 self.on_deaths()
 
     def on_word(self) -> None:
-        """`Recycle` of the process that is there ends its call; of the next number, it asks for a process."""
+        """`Recycle` of the process that is there ends its call; of the next number, it asks for a process: for the call
+        that waits where there is no standby, else ahead, while another call runs."""
         said = os.read(fds.CONTROL, 4096)
         if not said:
             os._exit(0)  # the supervisor is gone
         for seq in recycled(said):
             if seq == self.seq:
                 self.next(self.sweep())
-            elif seq == self.seq + 1:
-                self.offer()
-            else:
+            elif seq != self.seq + 1:
                 os._exit(76)
+            elif not self.options.standby:
+                self.offer()
+            elif self.apart and not self.spare:
+                self.fork_ahead()
 
     def next(self, before: bytes = b"") -> None:
         """Say that the next call may come, with a process waiting for it or without, and `before` it what there is."""
@@ -159,33 +167,40 @@ class Init:
         """Have a call process for the next call, and say that it waits."""
         self.seq += 1
         if self.spare:
-            self.child, self.spare = self.spare, 0
+            self.child = self.spare
+            os.kill(self.child, signal.SIGCONT)  # the call that is over could not stop it; if it could, it goes on
             self.open_gate()
         else:
-            self.child = self.fork()
+            try:
+                self.child = self.fork()
+            except OSError as error:
+                message = f"There is no room for the call's process: {error.strerror}."
+                cure = "Raise the process limit (RLIMIT_NPROC, pids.max) of the user or the cgroup, or run fewer cells."
+                self.control.send(Failed("fork", message, "", cure))
+                os._exit(1)
         os.write(fds.CONTROL, ready(self.seq, waiting=True))
 
     def fork_ahead(self) -> None:
-        """Fork the next call process while the supervisor concludes the last call.
+        """Fork the next call process while a call runs or is concluded; none where there is no room for it.
 
-        It waits at a gate before it looks at the pipe, where there may be something left for the last one.
+        It waits at a gate before it looks at the pipe, where there may be something for the other one.
         """
         gate, self.gate = os.pipe2(os.O_CLOEXEC)
-        self.spare = self.fork(gate)
+        try:
+            self.spare = self.fork(gate)
+            self.spared = b"%d " % self.spare
+        except OSError:
+            self.open_gate()
         os.close(gate)
 
     def open_gate(self) -> None:
+        """Let the spare through, or forget the one that has died."""
         os.close(self.gate)
-        self.gate = -1
+        self.gate, self.spare, self.spared = -1, 0, b""
 
     def fork(self, gate: int = -1) -> int:
-        """Fork a call process. Nothing of another may be left."""
-        try:
-            pid = os.fork()
-        except OSError as error:
-            cure = "Raise the process limit (RLIMIT_NPROC, pids.max) of the user or the cgroup, or run fewer cells."
-            self.control.send(Failed("fork", f"There is no room for the call's process: {error.strerror}.", "", cure))
-            os._exit(1)
+        """Fork a call process. Of another, nothing may be left but what cannot reach this one."""
+        pid = os.fork()
         if pid == 0:
             try:
                 self._become_call_process()
@@ -202,6 +217,8 @@ class Init:
             os.close(fd)
         if self.children_fd >= 0:
             os.close(self.children_fd)
+        if self.apart:
+            os.setpgid(0, 0)  # so that `_kill` has the whole group
         if not self.in_namespace:
             lifetime.die_with_parent(-1)
         if self.gate >= 0:
@@ -215,13 +232,12 @@ class Init:
                 continue
             os.waitpid(pid, 0)
             if pid == self.spare:  # nobody has heard of it; the next is forked when it is due
-                self.spare = 0
                 self.open_gate()
 
     def on_death(self) -> None:
         """The child has ended by itself: say how, and have another ready for when the supervisor has concluded."""
         os.write(fds.CONTROL, self.on_exit())
-        if self.options.standby:
+        if self.options.standby and not self.spare:
             self.fork_ahead()
 
     def on_exit(self) -> bytes:
@@ -238,12 +254,12 @@ class Init:
         Returns how its process ended, if that has not been said yet.
         """
         said = b""
-        if self.child:
-            os.kill(-1 if self.in_namespace else self.child, signal.SIGKILL)  # all at once: they die side by side
+        if self.child:  # else it has ended by itself, and what it left was killed then
+            self._kill()
             said = self.on_exit()
             os.read(self.deaths_fd, 4096)  # its own death is in there, and is known
-        elif not self.spare:
-            self._kill_rest()
+            if self.spare:
+                self.on_deaths()  # that of the spare might be in there too
         while self.calls.poll(0):
             if not os.read(fds.FRAMES_IN, fds.READ_BYTES):
                 os._exit(0)  # the supervisor is gone
@@ -256,9 +272,28 @@ class Init:
             os._exit(77)
         return said
 
-    def _kill_rest(self) -> None:
-        if self.in_namespace:
-            if self.children_fd < 0 or os.pread(self.children_fd, 1, 0):
-                descendants.kill_namespace()
+    def _kill(self) -> None:
+        """Kill the call process, and what can be killed with it at once: they die side by side."""
+        if not self.in_namespace:
+            os.kill(self.child, signal.SIGKILL)
+        elif not self.spare:
+            os.kill(-1, signal.SIGKILL)
         else:
+            os.kill(self.child, signal.SIGKILL)  # it may have left its group
+            try:
+                os.killpg(self.child, signal.SIGKILL)
+            except ProcessLookupError:
+                pass  # it has not come to making one
+
+    def _kill_rest(self) -> None:
+        """Kill and reap whatever is left but the spare; where that is not done in a few rounds, the spare as well."""
+        if not self.in_namespace:
             descendants.kill_children(self.children_fd)
+        elif self.children_fd < 0:
+            descendants.kill_namespace()
+        elif os.pread(self.children_fd, 64, 0) == self.spared:
+            pass  # nobody is left: who has no parent any more is a child of pid 1
+        elif not self.spare or not descendants.kill_children(self.children_fd, (self.spare,), _ROUNDS):
+            descendants.kill_namespace()
+            if self.spare:
+                self.open_gate()

@@ -52,11 +52,12 @@ def kill_namespace() -> None:
             return
 
 
-def kill_children(fd: int, spared: Container[int] = ()) -> None:
-    """Kill the children that `fd` lists, and those that their deaths hand over, until only `spared` are left.
+def kill_children(fd: int, spared: Container[int] = (), rounds: int | None = None) -> bool:
+    """Kill the children that `fd` lists, and those that their deaths hand over, until only `spared` are left. False
+    where that takes more than so many rounds.
 
     None is reaped before all are dead: a zombie keeps its place under the process limit, so that a fork bomb comes to
-    its end, and its number, so that no other process can get it.
+    its end, and its number, so that no other process can get it; and the list, to which is only added, leaves none out.
     """
     killed: set[int] = set()
     while True:
@@ -68,11 +69,16 @@ def kill_children(fd: int, spared: Container[int] = ()) -> None:
         killed.update(found)
         if not found:
             break
+        if rounds is not None:
+            rounds -= 1
+            if rounds <= 0:
+                return False
     for pid in killed:
         os.waitpid(pid, 0)
     if not spared and _any_child():
         time.sleep(_LOOK_AGAIN_S)  # there is one that the list left out
         kill_children(fd)
+    return True
 
 
 def _any_child() -> bool:

@@ -71,20 +71,22 @@ class Prepared:
     standby: bool
     contexts: Contexts  # each call process has its own, and its own link, by the fork
     steps: tuple[Callable[[], object], ...]  # what a call process does to itself first
+    raise_oom_score: Callable[[], object]
 
 
 def prepare(loaded: Loaded, cpu_s: float, contexts: Contexts, *, kept: bool, standby: bool) -> Prepared:
     """In the init, before the first fork."""
-    steps: list[Callable[[], object]] = [call_layer(), call_oom_score()]
+    steps: list[Callable[[], object]] = [call_layer()]
     if not kept:
         steps.append(call_cpu_limit(cpu_s))
-    return Prepared(loaded, cpu_s, kept, standby, contexts, (*steps, *forks.kept(), *fresh_randomness(), gc.enable))
+    steps += (*forks.kept(), *fresh_randomness(), gc.enable)
+    return Prepared(loaded, cpu_s, kept, standby, contexts, tuple(steps), call_oom_score())
 
 
 def serve(prepared: Prepared, gate: int = -1) -> NoReturn:
     """Become the call process: one more Landlock layer, limits of its own, fresh randomness; then wait for the call.
 
-    Where there is a `gate`, whatever is in the pipe before its other end is closed is for another process.
+    Where there is a `gate`, another call may run until its other end is closed: whatever is in the pipe is for that.
     """
     for step in prepared.steps:
         step()
@@ -94,6 +96,7 @@ def serve(prepared: Prepared, gate: int = -1) -> NoReturn:
     if gate >= 0:
         os.read(gate, 1)
         os.close(gate)
+    prepared.raise_oom_score()  # not before the gate: this process is dumpable for that moment
     limit = 0
     while True:
         try:

@@ -12,9 +12,10 @@ from functools import cached_property, lru_cache
 
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.kernel.syscalls import write_file
-from toolcell_sandbox.limits import Limits
+from toolcell_sandbox.limits import MIB, Limits
 
-_OWN_PROCESSES = 3  # the cell's init, its standby, and the process that forks the init
+_OWN_PROCESSES = 4  # the cell's init, a standby, the one after that, and the process that forks the init
+_AHEAD_BYTES = 2 * MIB  # what a call process takes that is made ready while another one runs
 _COUNTER_BYTES = 4096  # no counter file of a group is longer
 
 
@@ -39,7 +40,7 @@ class Cgroup:
         wanted = limits.memory_bytes, limits.processes
         if wanted == self._limited_to:  # as cell after cell has them
             return
-        memory, pids = str(limits.memory_bytes), str(limits.processes + _OWN_PROCESSES)
+        memory, pids = str(limits.memory_bytes + _AHEAD_BYTES), str(limits.processes + _OWN_PROCESSES)
         if self._unified:
             self._write("memory", "memory.max", memory)
             if self._has("memory", "memory.swap.max"):

@@ -11,7 +11,7 @@ from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.kernel.syscalls import prepared, write_file
 from toolcell_sandbox.limits import MIB, Limits
 
-OWN_PROCESSES = 2  # the cell's init and its standby
+OWN_PROCESSES = 3  # the cell's init, a standby, and the one after that
 BEHIND_CGROUP = 8  # where a pids cgroup counts, it is to refuse first: it keeps count of what it refused
 CELL_OOM_SCORE = 200  # die before host services
 _CALL_OOM_SCORE = "1000"  # a call process is to die before the cell's init
