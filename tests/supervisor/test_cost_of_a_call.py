@@ -19,9 +19,9 @@ from toolcell import Supervisor, Tool, tool
 # rings within a call adds some thirty function calls, so the cheapest of several calls is what counts.
 SUPERVISOR_CALLS = {"kept": 255, "fresh": 275}
 SUPERVISOR_SYSTEM_CALLS = {"kept": 13, "fresh": 14}
-CELL_CALLS = 125
+CELL_CALLS = 106
 CELL_SYSTEM_CALLS = 3
-PAGE_FAULTS = 500  # of a process that was forked for its call: mostly pages that it wrote to
+PAGE_FAULTS = 290  # of a process that was forked for its call: mostly pages that it wrote to
 SYSTEM_CALLS = frozenset(
     {
         *("clock_gettime", "close", "fcntl", "fstat", "fstatvfs", "getrlimit", "getrusage", "lseek", "lstat", "open"),
