@@ -54,7 +54,8 @@ class Link:
         """Block until the supervisor sends a call; raises EOFError once it has closed the pipe, for none will come."""
         self.cancelled = False
         self._last_request = 0
-        self._replies.clear()
+        if self._replies:
+            self._replies.clear()
         while self._call is None:
             data = self._read()
             if not data:

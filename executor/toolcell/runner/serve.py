@@ -8,7 +8,6 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
 from typing import NoReturn
 
@@ -149,12 +148,10 @@ def fresh_randomness() -> list[Callable[[], object]]:
     random = sys.modules.get("random")
     if random is not None:
         steps.append(random.seed)
-    uuid = sys.modules.get("uuid")
-    if uuid is not None:
-        steps.append(partial(uuid.__dict__.update, _last_timestamp=None, _node=None))
-    tempfile = sys.modules.get("tempfile")
-    if tempfile is not None:
-        steps.append(partial(tempfile.__dict__.update, _name_sequence=None))
+    for name, drawn in (("uuid", ("_last_timestamp", "_node")), ("tempfile", ("_name_sequence",))):
+        module = sys.modules.get(name)
+        if module is not None:
+            module.__dict__.update(dict.fromkeys(drawn))  # they are drawn anew where they are None
     ssl = sys.modules.get("ssl")
     if ssl is not None:
         ssl.RAND_bytes(1)  # OpenSSL makes its generators at their first use, a millisecond in each process
