@@ -22,7 +22,7 @@ SUPERVISOR_CALLS = {"kept": 237, "fresh": 300}
 SUPERVISOR_SYSTEM_CALLS = {"kept": 13, "fresh": 14}
 CELL_CALLS = 100
 CELL_SYSTEM_CALLS = 3
-PAGE_FAULTS = 500  # of a process that was forked for its call: mostly pages that it wrote to
+PAGE_FAULTS = 290  # of a process that was forked for its call: mostly pages that it wrote to
 SYSTEM_CALLS = frozenset(
     {
         *("clock_gettime", "close", "fcntl", "fstat", "fstatvfs", "getrlimit", "getrusage", "lseek", "lstat", "open"),

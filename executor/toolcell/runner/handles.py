@@ -5,49 +5,17 @@ supervisor.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from toolcell.wire.frames import Field
-from toolcell_tools.capability import Capability
-from toolcell_tools.failures import MissingCapability, RequestDenied, ToolFailure
 from toolcell_tools.handles import FetchedPage, HttpResponse, MemoryRecord, SearchHit
 
-from .link import Link, Refused
+from .link import Link
 
 
 class _Brokered:
     def __init__(self, link: Link) -> None:
-        self._link = link
-
-    def _ask(self, operation: str, arguments: dict[str, Field]) -> Any:
-        try:
-            return self._link.request(operation, arguments)
-        except Refused as refusal:
-            raise _raisable(refusal, operation) from None
-
-    async def _aask(self, operation: str, arguments: dict[str, Field]) -> Any:
-        try:
-            return await self._link.arequest(operation, arguments)
-        except Refused as refusal:
-            raise _raisable(refusal, operation) from None
-
-
-_CAPABILITY = {
-    "channel.send": Capability.CHANNEL,
-    "memory.search": Capability.MEMORY_READ,
-    "memory.store": Capability.MEMORY_WRITE,
-    "web.search": Capability.WEB,
-    "web.fetch": Capability.WEB,
-    "http.request": Capability.HTTP,
-}
-
-
-def _raisable(refusal: Refused, operation: str) -> Exception:
-    if refusal.kind == "permission_denied":
-        return MissingCapability(_CAPABILITY[operation])
-    if refusal.kind == "request_denied":
-        return RequestDenied(str(refusal))
-    return ToolFailure(str(refusal), refusal.data or None)
+        self._ask = link.request
+        self._aask = link.arequest
 
 
 class Channel(_Brokered):
@@ -64,11 +32,12 @@ class MemoryReader(_Brokered):
     """`ctx.memory`: search the agent's memory."""
 
     def search(self, query: str, limit: int = 5) -> list[MemoryRecord]:
-        return [MemoryRecord.from_dict(one) for one in self._ask("memory.search", {"query": query, "limit": limit})]
+        found = self._ask("memory.search", {"query": query, "limit": limit})
+        return list(map(MemoryRecord.from_dict, found))
 
     async def asearch(self, query: str, limit: int = 5) -> list[MemoryRecord]:
         found = await self._aask("memory.search", {"query": query, "limit": limit})
-        return [MemoryRecord.from_dict(one) for one in found]
+        return list(map(MemoryRecord.from_dict, found))
 
 
 class MemoryWriter(_Brokered):
@@ -85,11 +54,12 @@ class Web(_Brokered):
     """`ctx.web`: GET on the public web, fetched by the supervisor."""
 
     def search(self, query: str, limit: int = 5) -> list[SearchHit]:
-        return [SearchHit.from_dict(one) for one in self._ask("web.search", {"query": query, "limit": limit})]
+        found = self._ask("web.search", {"query": query, "limit": limit})
+        return list(map(SearchHit.from_dict, found))
 
     async def asearch(self, query: str, limit: int = 5) -> list[SearchHit]:
         found = await self._aask("web.search", {"query": query, "limit": limit})
-        return [SearchHit.from_dict(one) for one in found]
+        return list(map(SearchHit.from_dict, found))
 
     def fetch(self, url: str, max_bytes: int = 1_000_000) -> FetchedPage:
         return FetchedPage.from_dict(self._ask("web.fetch", {"url": url, "max_bytes": max_bytes}))

@@ -5,12 +5,14 @@ import os
 import select
 import signal
 import threading
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from toolcell.wire.frames import Buffer, Field, Violation, WireLimits
 from toolcell.wire.messages import Call, Cancel, Error, Log, Progress, Reply, Request, Result
 from toolcell.wire.pipes import PIPE_BYTES, widen
 from toolcell.wire.protocol import CellLink, State
+from toolcell_tools.capability import Capability
+from toolcell_tools.failures import MissingCapability, RequestDenied, ToolFailure
 
 from . import fds
 
@@ -18,23 +20,14 @@ if TYPE_CHECKING:
     import asyncio
 
 IN_FLIGHT = 200  # of the 256 of wire.protocol.CallLimits
+_CALLED = State.CALLED  # looked up once: a member of an enum takes a function of Python's before 3.12
 _libc = ctypes.CDLL(None)
-
-
-class Refused(Exception):
-    """The broker said no. `kind` is the error kind it gave, such as "permission_denied"."""
-
-    def __init__(self, kind: str, message: str, data: dict[str, Field]) -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.data = data
 
 
 class Link:
     """One call process's pipes. `request` may be used from any thread of the tool; `arequest` from its event loop."""
 
     def __init__(self, limits: WireLimits, incoming: int = fds.FRAMES_IN, outgoing: int = fds.FRAMES_OUT) -> None:
-        self._limits = limits
         self._incoming = incoming
         self._outgoing = outgoing
         self.protocol = CellLink(limits)
@@ -50,8 +43,8 @@ class Link:
         self.cancelled = False
 
     def start_over(self) -> None:
-        """Forget the calls so far: the next one is the first."""
-        self.protocol = CellLink(self._limits)
+        """Forget the calls so far, which have been answered: the next one is the first."""
+        self.protocol.state = State.IDLE
 
     def is_called(self) -> bool:
         """Whether something has come from the supervisor already: a call, or the end of the pipe."""
@@ -61,7 +54,8 @@ class Link:
         """Block until the supervisor sends a call; raises EOFError once it has closed the pipe, for none will come."""
         self.cancelled = False
         self._last_request = 0
-        self._replies.clear()
+        if self._replies:
+            self._replies.clear()
         while self._call is None:
             data = self._read()
             if not data:
@@ -92,15 +86,15 @@ class Link:
     def tell(self, message: Progress | Log) -> None:
         """Send a message that nothing depends on, from whichever thread; after the call's end it is dropped."""
         with self._lock:
-            if self.protocol.state is State.CALLED:
+            if self.protocol.state is _CALLED:
                 self.send(message)
 
     @property
     def seq(self) -> int:
         return self.protocol.seq
 
-    def request(self, operation: str, arguments: dict[str, Field]) -> Field:
-        """Ask the broker and wait for its answer; raises Refused."""
+    def request(self, operation: str, arguments: dict[str, Field]) -> Any:
+        """Ask the broker and wait for its answer; raises what a tool is to see of a refusal."""
         with self._lock:
             number = self._send_request(operation, arguments)
             while number not in self._replies:
@@ -108,9 +102,9 @@ class Link:
             reply = self._replies.pop(number)
         if reply.ok:
             return reply.value
-        raise _refused(reply)
+        raise _refusal(reply, operation)
 
-    async def arequest(self, operation: str, arguments: dict[str, Field]) -> Field:
+    async def arequest(self, operation: str, arguments: dict[str, Field]) -> Any:
         """The same for an async tool: the loop goes on while the broker works."""
         import asyncio  # 30 ms and 4 MB that a cell without async tools never needs
 
@@ -132,7 +126,7 @@ class Link:
                     loop.remove_reader(self._incoming)
         if reply.ok:
             return reply.value
-        raise _refused(reply)
+        raise _refusal(reply, operation)
 
     def poll(self) -> None:
         """Read what has come, without waiting: a cancellation, perhaps."""
@@ -144,8 +138,8 @@ class Link:
                 self._lock.release()
 
     def _send_request(self, operation: str, arguments: dict[str, Field]) -> int:
-        if self.protocol.state is not State.CALLED:
-            raise Refused("execution", f"The call is over: {operation} comes too late.", {})
+        if self.protocol.state is not _CALLED:
+            raise ToolFailure(f"The call is over: {operation} comes too late.")
         self._last_request += 1
         self.send(Request(self.protocol.seq, self._last_request, operation, arguments))
         return self._last_request
@@ -179,10 +173,28 @@ class Link:
                 _lost()
 
 
-def _refused(reply: Reply) -> Refused:
+def _refusal(reply: Reply, operation: str) -> Exception:
     refusal = reply.value if isinstance(reply.value, dict) else {}
-    data = refusal.get("data")
-    return Refused(str(refusal.get("kind")), str(refusal.get("message")), data if isinstance(data, dict) else {})
+    return refusal_of(operation, str(refusal.get("kind")), str(refusal.get("message")), refusal.get("data"))
+
+
+def refusal_of(operation: str, kind: str, message: str, data: object) -> Exception:
+    """What a tool sees where the broker said no; `kind` is that of the error, such as "permission_denied"."""
+    if kind == "permission_denied":
+        return MissingCapability(_CAPABILITY[operation])
+    if kind == "request_denied":
+        return RequestDenied(message)
+    return ToolFailure(message, data or None)
+
+
+_CAPABILITY = {
+    "channel.send": Capability.CHANNEL,
+    "memory.search": Capability.MEMORY_READ,
+    "memory.store": Capability.MEMORY_WRITE,
+    "web.search": Capability.WEB,
+    "web.fetch": Capability.WEB,
+    "http.request": Capability.HTTP,
+}
 
 
 def _lost() -> NoReturn:

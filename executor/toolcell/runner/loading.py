@@ -7,7 +7,7 @@ import sys
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import cast
+from typing import cast, final
 
 from toolcell.sources import source_digest, source_files
 from toolcell_tools.definition import Tool
@@ -16,6 +16,7 @@ from toolcell_tools.typed import TypedTool
 from .describe import add_to_path
 
 
+@final
 @dataclass(frozen=True, slots=True)
 class LoadError:
     """Why a tool could not be loaded: each call of it is answered with this."""

@@ -39,7 +39,7 @@ def run(tools: Loaded, call: Call, contexts: Contexts) -> Result | Error:
     tool = tools.get(name)
     if tool is None:
         return Error(seq, "import", f"the cell has no tool named {name!r}", {})
-    if isinstance(tool, LoadError):
+    if type(tool) is LoadError:
         return Error(seq, "import", tool.message, {"traceback": tool.traceback})
     try:
         ctx = contexts.of(call_id, given) if tool.takes_context or "preview" in given else None
@@ -75,7 +75,7 @@ def _sent(payload: dict[str, Any], values: Field) -> dict[str, Field]:
     """What is sent of a result: nothing twice, and nothing that is empty."""
     output, display = payload["output"], payload["display"]
     sent: dict[str, Field] = {"output": output}
-    if display is not output and display != display_of(output):
+    if display is not output and (type(output) is not str or display != display_of(output)):
         sent["display"] = display
     if payload["artifacts"]:
         sent["artifacts"] = payload["artifacts"]

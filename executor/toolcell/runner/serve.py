@@ -8,12 +8,11 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
 from typing import NoReturn
 
 from toolcell.wire.frames import TooLarge, Unpackable
-from toolcell.wire.messages import Call, Error, Result
+from toolcell.wire.messages import Call, Error
 from toolcell_sandbox.mechanisms.landlock import call_layer
 from toolcell_sandbox.mechanisms.rlimits import call_cpu_limit, call_oom_score, limit_cpu_again
 from toolcell_tools import function
@@ -21,7 +20,6 @@ from toolcell_tools.definition import Tool
 
 from . import forks, perform, warm
 from .context import Contexts
-from .link import Link
 from .loading import Loaded, LoadError
 
 LIBRARIES = ("asyncio", "cloudpickle", "hashlib", "pydantic", "subprocess", "toolcell_tools.result")
@@ -68,7 +66,7 @@ class Prepared:
     loaded: Loaded
     cpu_s: float
     kept: bool
-    standby: bool
+    warming: warm.Warming | None  # of a process that waits for its call
     contexts: Contexts  # each call process has its own, and its own link, by the fork
     steps: tuple[Callable[[], object], ...]  # what a call process does to itself first
     raise_oom_score: Callable[[], object]
@@ -80,7 +78,8 @@ def prepare(loaded: Loaded, cpu_s: float, contexts: Contexts, *, kept: bool, sta
     if not kept:
         steps.append(call_cpu_limit(cpu_s))
     steps += (*forks.kept(), *fresh_randomness(), gc.enable)
-    return Prepared(loaded, cpu_s, kept, standby, contexts, tuple(steps), call_oom_score())
+    warming = warm.Warming.of(loaded) if standby else None
+    return Prepared(loaded, cpu_s, kept, warming, contexts, tuple(steps), call_oom_score())
 
 
 def serve(prepared: Prepared, gate: int = -1) -> NoReturn:
@@ -91,13 +90,13 @@ def serve(prepared: Prepared, gate: int = -1) -> NoReturn:
     for step in prepared.steps:
         step()
     loaded, contexts = prepared.loaded, prepared.contexts
-    if prepared.standby:
-        warm.warm_up(loaded, contexts)
+    if prepared.warming is not None:
+        warm.warm_up(prepared.warming, contexts)
     if gate >= 0:
         os.read(gate, 1)
         os.close(gate)
     prepared.raise_oom_score()  # not before the gate: this process is dumpable for that moment
-    limit = 0
+    me, limit = os.getpid(), 0
     while True:
         try:
             call = contexts.link.wait_for_call()
@@ -105,19 +104,28 @@ def serve(prepared: Prepared, gate: int = -1) -> NoReturn:
             close(loaded)
         if prepared.kept:
             limit = limit_cpu_again(prepared.cpu_s, limit)  # each call has its own
-        answer(call, loaded, contexts)
+        answer(call, loaded, contexts, me)
         if not prepared.kept:
             contexts.link.wait_for_end()
 
 
-def answer(call: Call, loaded: Loaded, contexts: Contexts) -> None:
-    """Run the call's tool, and send what came of it."""
-    me = os.getpid()
+def answer(call: Call, loaded: Loaded, contexts: Contexts, me: int) -> None:
+    """Run the call's tool, and send what comes of it; what cannot cross, or is too large, is an error that says so.
+
+    `me` is the process that was called.
+    """
+    link = contexts.link
     found = perform.run(loaded, call, contexts)
     if os.getpid() != me:
         os._exit(0)  # the tool forked, and this is a child that returned from the tool too
     perform.flush()
-    deliver(found, contexts.link)
+    try:
+        link.send(found)
+    except Unpackable as error:
+        reason = "result" if isinstance(error, TooLarge) else "unencodable"
+        link.send(Error(call.seq, reason, str(error)[: perform.MESSAGE_CHARS], {}))
+    except MemoryError:
+        link.send(Error(call.seq, "result", "there is not enough memory to encode the result", {}))
 
 
 def close(loaded: Loaded) -> NoReturn:
@@ -143,12 +151,10 @@ def fresh_randomness() -> list[Callable[[], object]]:
     random = sys.modules.get("random")
     if random is not None:
         steps.append(random.seed)
-    uuid = sys.modules.get("uuid")
-    if uuid is not None:
-        steps.append(partial(uuid.__dict__.update, _last_timestamp=None, _node=None))
-    tempfile = sys.modules.get("tempfile")
-    if tempfile is not None:
-        steps.append(partial(tempfile.__dict__.update, _name_sequence=None))
+    for name, drawn in (("uuid", ("_last_timestamp", "_node")), ("tempfile", ("_name_sequence",))):
+        module = sys.modules.get(name)
+        if module is not None:
+            module.__dict__.update(dict.fromkeys(drawn))  # they are drawn anew where they are None
     ssl = sys.modules.get("ssl")
     if ssl is not None:
         ssl.RAND_bytes(1)  # OpenSSL makes its generators at their first use, a millisecond in each process
@@ -157,14 +163,3 @@ def fresh_randomness() -> list[Callable[[], object]]:
     if numpy_random is not None:
         steps.append(numpy_random.seed)
     return steps
-
-
-def deliver(answer: Result | Error, link: Link) -> None:
-    """Send the answer; one that cannot cross, or is too large, is an error that says so."""
-    try:
-        link.send(answer)
-    except Unpackable as error:
-        reason = "result" if isinstance(error, TooLarge) else "unencodable"
-        link.send(Error(answer.seq, reason, str(error)[: perform.MESSAGE_CHARS], {}))
-    except MemoryError:
-        link.send(Error(answer.seq, "result", "there is not enough memory to encode the result", {}))

@@ -7,6 +7,7 @@ encode) with nothing sent, while nobody waits. Where the call is there already, 
 
 import os
 from collections.abc import Callable
+from typing import NamedTuple, Self
 
 from toolcell.wire.frames import Field, WireLimits, encode
 from toolcell.wire.messages import Call, Error, Result, to_fields
@@ -52,15 +53,31 @@ async def _nothing_async() -> None:
     """What asyncio.run is warmed up with."""
 
 
-def warm_up(loaded: Loaded, contexts: Contexts) -> None:
+class Warming(NamedTuple):
+    """What a call process is to warm up besides the way of any call."""
+
+    counted: tuple[object, ...]  # what calling the tools counts references to
+    loop: bool  # whether one of them is async
+
+    @classmethod
+    def of(cls, loaded: Loaded) -> Self:
+        """In the init, what takes some looking."""
+        counted: list[object] = []
+        tools = [tool for tool in loaded.values() if not isinstance(tool, LoadError)]
+        for tool in tools:
+            code = getattr(tool.fn, "__code__", None)
+            names = getattr(tool.fn, "__globals__", None)
+            counted += (tool.__dict__, tool.fn, code, getattr(code, "co_consts", None), names)
+        return cls(tuple(counted), any(tool.is_async for tool in tools))
+
+
+def warm_up(warming: Warming, contexts: Contexts) -> None:
     """Go through a call's motions, and leave the link as it was; stop when a real one has come."""
     link, ready = contexts.link, contexts.ready
     if link.is_called():
         return
-    for tool in loaded.values():
-        if not isinstance(tool, LoadError):
-            _touch(tool)
-    if any(tool.is_async for tool in loaded.values() if not isinstance(tool, LoadError)):
+    list(warming.counted)  # each is in a copy of the tuple for a moment
+    if warming.loop:
         import asyncio
 
         asyncio.run(_nothing_async())
@@ -75,7 +92,7 @@ def warm_up(loaded: Loaded, contexts: Contexts) -> None:
         contexts.ready = ready
 
 
-def rehearse(answer: Callable[[Call, Loaded, Contexts], None]) -> None:
+def rehearse(answer: Callable[[Call, Loaded, Contexts, int], None]) -> None:
     """In the zygote: go through a call's motions until the interpreter has adapted its bytecode and filled its caches.
 
     It writes both down where it is, so that each call process would do so in pages of its own.
@@ -84,7 +101,7 @@ def rehearse(answer: Callable[[Call, Loaded, Contexts], None]) -> None:
     contexts = Contexts(_SESSION, _unprotected, Link(WireLimits(), incoming, outgoing))
     for call in _CALLS * _REHEARSALS:
         os.write(calls, call)
-        answer(contexts.link.wait_for_call(), _TOOLS, contexts)
+        answer(contexts.link.wait_for_call(), _TOOLS, contexts, os.getpid())
         os.read(answers, PIPE_BYTES)
         contexts.link.start_over()
     for fd in (incoming, calls, answers, outgoing):
@@ -93,18 +110,3 @@ def rehearse(answer: Callable[[Call, Loaded, Contexts], None]) -> None:
 
 def _unprotected(_path: str, _directory: bool) -> str:
     return ""
-
-
-def _touch(tool: Tool[..., object]) -> None:
-    """Count references to what calling the tool counts references to."""
-    function = tool.fn
-    code = getattr(function, "__code__", None)
-    for each in (
-        tool.__dict__,
-        function,
-        code,
-        getattr(code, "co_consts", None),
-        getattr(function, "__globals__", None),
-    ):
-        held = [each]
-        del held

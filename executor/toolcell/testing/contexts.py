@@ -21,7 +21,7 @@ from toolcell.backends.http import Requester, Trail
 from toolcell.backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from toolcell.errors import UsageError
 from toolcell.runner import handles
-from toolcell.runner.link import Link, Refused
+from toolcell.runner.link import Link, refusal_of
 from toolcell.sessions import broker
 from toolcell.sessions.grants import grants_for
 from toolcell.wire.frames import Field
@@ -187,4 +187,4 @@ class _InProcess:
         try:
             return await broker.serve(self._table, self._session.principal(), operation, arguments)
         except broker.Refusal as refusal:
-            raise Refused(refusal.kind, str(refusal), refusal.data) from None
+            raise refusal_of(operation, refusal.kind, str(refusal), refusal.data) from None

@@ -20,6 +20,7 @@ _HOLDER_S = 5
 _CLONE_VM = 0x100
 
 AT_FDCWD = -100
+_WRITE_ONLY = os.O_WRONLY | os.O_CLOEXEC
 _EXHAUSTED = {
     errno.EAGAIN: "Raise the limit on processes (ulimit -u, or pids.max of the cgroup that this runs in).",
     errno.EMFILE: "Raise the limit on open files (ulimit -n): making a cell takes about 60.",
@@ -121,7 +122,7 @@ def start_holder(flags: int, stack: "ctypes.Array[ctypes.c_char]", *, step: str,
 def write_file(path: str, text: str, *, step: str, mechanism: str = "", cure: str = "") -> None:
     """Write `text` in one write(2), as kernel files need; raises SandboxError, naming `step`."""
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        fd = os.open(path, _WRITE_ONLY)
         try:
             os.write(fd, text.encode())
         finally:

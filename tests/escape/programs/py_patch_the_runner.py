@@ -17,5 +17,5 @@ def attack(scene: Scene) -> object:
         raise RuntimeError("patched")
 
     json.dumps = broken  # type: ignore[assignment]
-    sys.modules["toolcell.runner.serve"].__dict__["deliver"] = lambda *_: send(bytes(8))
+    sys.modules["toolcell.runner.perform"].__dict__["flush"] = lambda *_: send(bytes(8))
     return "patched"
