@@ -515,7 +515,7 @@ def limits_for(tool: Tool[..., Any], limits: Limits) -> Limits:
 class _Listener:
     """Hears what one call says while it runs."""
 
-    _operations: dict[int, Task] | None = None
+    _operations: "dict[int, tuple[anyio.CancelScope, Task]] | None" = None
     """Of the handles, under way; made when the call asks for something for the first time."""
     _egress: Egress | None = None
     """Made when the call connects to its proxy for the first time."""
@@ -535,40 +535,42 @@ class _Listener:
         self._session.tell_log(run.call_id, run.tool, log.level, log.message, log.fields)
 
     def on_request(self, run: Run, request: Request) -> None:
-        operations = self._operations
-        if operations is None:
-            operations = self._operations = {}
-        task = self._session.supervisor.reactor.task(self._serve(run, request, operations))
-        operations[request.request] = task
+        if self._operations is None:
+            self._operations = {}
+        scope = anyio.CancelScope()
+        task = self._session.supervisor.reactor.task(self._serve(run, request, scope))
+        self._operations[request.request] = scope, task
 
-    async def _serve(self, run: Run, request: Request, operations: dict[int, Task]) -> None:
+    async def _serve(self, run: Run, request: Request, scope: anyio.CancelScope) -> None:
         if run.outcome is not None:
             return
+        with scope:
+            ok, value = await self._answer(run, request)
+            if run.cell is None:
+                return
+            try:
+                run.cell.reply(run, request.request, ok, value)
+            except Unpackable as error:
+                why = "is too large for this call" if isinstance(error, TooLarge) else "cannot be sent"
+                refusal = broker.Refusal("execution", f"The answer {why}: {error}. Ask for less.")
+                run.cell.reply(run, request.request, False, refusal.to_wire())
+
+    async def _answer(self, run: Run, request: Request) -> tuple[bool, Field]:
+        assert self._operations is not None
         try:
             principal = self._principal or self._new_principal(run)
-            value = await broker.serve(self._route.table, principal, request.operation, request.arguments)
-            refusal = None
-        except broker.Refusal as error:
-            value, refusal = None, error
-            if error.kind == "permission_denied":
+            return True, await broker.serve(self._route.table, principal, request.operation, request.arguments)
+        except broker.Refusal as refusal:
+            if refusal.kind == "permission_denied":
                 data = {"tool": run.tool, "operation": request.operation[:64], "by": "broker"}
                 self._session.journal.write(Record("denied", self._session.id, run.call_id, data))
+            return False, refusal.to_wire()
         except Exception:
             _log.exception("the backend of %s failed", request.operation)
-            why = f"The supervisor could not carry out {request.operation!r}."
-            value, refusal = None, broker.Refusal("execution", why)
+            failure = broker.Refusal("execution", f"The supervisor could not carry out {request.operation!r}.")
+            return False, failure.to_wire()
         finally:
-            operations.pop(request.request, None)
-        if run.cell is None:
-            return
-        try:
-            if refusal is None:
-                run.cell.reply(run, request.request, True, value)
-        except Unpackable as error:
-            why = "is too large for this call" if isinstance(error, TooLarge) else "cannot be sent"
-            refusal = broker.Refusal("execution", f"The answer {why}: {error}. Ask for less.")
-        if refusal is not None:
-            run.cell.reply(run, request.request, False, refusal.to_wire())
+            self._operations.pop(request.request, None)
 
     def _new_principal(self, run: Run) -> broker.Principal:
         session = self._session
@@ -594,9 +596,9 @@ class _Listener:
         if self._operations is None and self._egress is None:
             return False
         under_way = list(self._operations.values()) if self._operations else []
-        for operation in under_way:  # nobody waits for them any more, but the supervisor's end
-            operation.cancel()
-            self._session.in_background(operation.ended)
+        for scope, task in under_way:  # nobody waits for them any more, but the supervisor's end
+            scope.cancel()
+            self._session.in_background(task.ended)
         if self._egress is not None:
             self._egress.close()
         if self._trail is not None:

@@ -39,7 +39,6 @@ class Waiter(Protocol[T]):
 class Task(Protocol):
     """What runs beside the callbacks."""
 
-    def cancel(self) -> object: ...
     async def ended(self) -> None:
         """Wait for its end, also where whoever waits is cancelled."""
         ...
@@ -243,18 +242,14 @@ class _EventWaiter:
 
 class _TrioTask:
     def __init__(self, trio: ModuleType, coroutine: Coroutine[Any, Any, None]) -> None:
-        self._scope, self._ended = anyio.CancelScope(), anyio.Event()
+        self._ended = anyio.Event()
         trio.lowlevel.spawn_system_task(self._run, coroutine, name="toolcell, task", context=copy_context())
 
     async def _run(self, coroutine: Coroutine[Any, Any, None]) -> None:
         try:
-            with self._scope:
-                await coroutine
+            await coroutine
         finally:
             self._ended.set()
-
-    def cancel(self) -> None:
-        self._scope.cancel()
 
     async def ended(self) -> None:
         with anyio.CancelScope(shield=True):

@@ -108,6 +108,11 @@ class _Series:
         self.failed = self.failed or _Usages()
         return self.failed
 
+    def copy(self) -> "_Series":
+        copied = _Series()
+        copied.add(self)
+        return copied
+
     def add(self, other: "_Series") -> None:
         self.calls += other.calls
         for kind, count in other.errors.items():
@@ -209,8 +214,10 @@ class Metrics:
 
     def merge(self, other: "Metrics") -> None:
         """Add the counts of another supervisor's metrics to these. Exact but for `max_series`."""
-        with other._counted() as found, self._lock:
-            for (tool, version), theirs in found.items():
+        with other._counted() as found:
+            copies = {key: series.copy() for key, series in found.items()}
+        with self._lock:  # one lock at a time: the other may be taking up these
+            for (tool, version), theirs in copies.items():
                 self._series_of(tool, version).add(theirs)
 
     def _all_of(self, tool: str, version: str | None) -> _Series:
