@@ -15,7 +15,7 @@ from toolcell_sandbox.kernel.syscalls import write_file
 from toolcell_sandbox.limits import Limits
 
 _OWN_PROCESSES = 3  # the cell's init, its standby, and the process that forks the init
-_COUNTER_BYTES = 4096  # no counter file of a group is longer
+_COUNTERS_BYTES = 448  # of a file of several: what we look for is near its start, and longer reads cost a malloc
 _NUMBER_BYTES = 64  # of one that has nothing but a number
 
 
@@ -67,12 +67,12 @@ class Cgroup:
     def oom_kills(self) -> int:
         """Processes that were killed here because the memory limit was reached, since the group was made."""
         fd = self._oom_kills_fd
-        return _counter("oom_kill", os.pread(fd, _COUNTER_BYTES, 0)) if fd >= 0 else 0
+        return _counter(b"\noom_kill ", os.pread(fd, _COUNTERS_BYTES, 0)) if fd >= 0 else 0
 
     def pids_refused(self) -> int:
         """Forks that the process limit refused, since the group was made."""
         fd = self._pids_refused_fd
-        return _counter("max", os.pread(fd, _COUNTER_BYTES, 0)) if fd >= 0 else 0
+        return _counter(b"\nmax ", os.pread(fd, _COUNTERS_BYTES, 0)) if fd >= 0 else 0
 
     def tasks(self) -> int:
         """Processes and threads that are in the group now, the cell's init among them; 0 where they are not counted."""
@@ -103,7 +103,7 @@ class Cgroup:
         if fd < 0:
             return None
         if self._unified:
-            return _counter("usage_usec", os.pread(fd, _COUNTER_BYTES, 0)) / 1e6
+            return _counter(b"\nusage_usec ", os.pread(fd, _COUNTERS_BYTES, 0)) / 1e6
         return int(os.pread(fd, _NUMBER_BYTES, 0)) / 1e9
 
     @cached_property
@@ -222,10 +222,11 @@ class Cgroup:
         write_file(f"{self._directory(controller)}/{name}", text, step=f"write {name}", mechanism="cgroup")
 
 
-def _counter(name: str, text: bytes) -> int:
-    """The number that follows this name at the start of a line."""
-    _, found, rest = (b"\n" + text).partition(b"\n%s " % name.encode())
+def _counter(key: bytes, text: bytes) -> int:
+    """The number that follows this key, of a line's end and its own first word."""
+    _, found, rest = (b"\n" + text).partition(key)
     if not found:
+        name = key.strip().decode()
         raise SandboxError(f"The cgroup has no counter {name}", step="read cgroup", mechanism="cgroup")
     return int(rest.partition(b"\n")[0])
 
