@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 from toolcell import Tool, tool
 from toolcell.dispatch import pipeline
+from toolcell.dispatch.result import Draft
 from toolcell.dispatch.validate import Validator
 from toolcell.pool.cell import Cell
 from toolcell.pool.outbox import Outbox
@@ -29,7 +30,7 @@ WRAPPED: Sequence[tuple[Any, str, str, str]] = (
     (Cell, "__init__", "to make a cell", "described"),
     (Zygote, "spawn", "to ask", "asked"),
     (Run, "end", "measured", ""),
-    (pipeline, "result_of", "resumed", ""),
+    (Draft, "of", "resumed", ""),
     (pipeline, "_record", "rendered", ""),
 )
 

@@ -33,10 +33,12 @@ from .backends.web import PublicWeb
 from .call import ToolCall
 from .dispatch.output import OutputSchema
 from .dispatch.pipeline import Repair, attempt, dispatch
+from .dispatch.result import blank
 from .dispatch.validate import Validator
 from .errors import UsageError
 from .journal import Journal, Record
 from .pool.pool import Pool
+from .pool.reactor import Task
 from .pool.run import CellKey, CellSpec, Run
 from .sessions import broker, tree
 from .sessions.grants import Grants, grants_for
@@ -69,9 +71,10 @@ class Route:
     table: broker.Table
     limits: Limits
     exclusive: str
-    sandbox: SandboxSummary
     guarded: Guarded | None
     """What looks after protected names, where its cells may write."""
+    blank: dict[str, Any]
+    """The fields of its results before anything is said."""
     checks: "Checks | None" = None
     """Made for the first call: a tool that is only offered need not have its schemas compiled."""
 
@@ -126,6 +129,7 @@ class Session:
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.closed = False
         self.supervisor = supervisor
+        self.pool: Pool = supervisor.pool
         self._children: dict[str, Session] = {}
         named = supervisor.registry, supervisor.provider_tools
         self.toolbox = Toolbox(*named, supervisor.toolsets, self)
@@ -284,10 +288,6 @@ class Session:
         return len(self._children)
 
     @property
-    def pool(self) -> Pool:
-        return self.supervisor.pool
-
-    @property
     def journal(self) -> Journal:
         return self.supervisor.journal
 
@@ -390,6 +390,7 @@ class Session:
         # Sequential as a writer, by default, counts only where it may write.
         writes = Capability.WRITE in tool.needs | tool.uses
         alone = tool.declaration.annotations.sequential and (not writes or Capability.WRITE in grants.given)
+        sandbox = summary_for(self.sandbox, profile.reach)
         return Route(
             tool,
             tool.declaration,
@@ -398,8 +399,8 @@ class Session:
             broker.table_for(grants.given),
             limits,
             exclusive=self.id if alone else "",
-            sandbox=summary_for(self.sandbox, profile.reach),
             guarded=self.supervisor.protection.of(profile),
+            blank=blank(tool, self.id, sandbox),
         )
 
     def _told(self, grants: Grants) -> Mapping[str, Field]:
@@ -514,16 +515,18 @@ def limits_for(tool: Tool[..., Any], limits: Limits) -> Limits:
 class _Listener:
     """Hears what one call says while it runs."""
 
-    __slots__ = ("_egress", "_on_progress", "_operations", "_principal", "_route", "_session", "_trail")
+    _operations: "dict[int, tuple[anyio.CancelScope, Task]] | None" = None
+    """Of the handles, under way; made when the call asks for something for the first time."""
+    _egress: Egress | None = None
+    """Made when the call connects to its proxy for the first time."""
+    _principal: broker.Principal | None = None
+    """Made at that time too, and `_trail` with it."""
+    _trail: Trail | None = None
 
     def __init__(self, session: Session, route: Route, on_progress: OnProgress | None) -> None:
         self._session = session
         self._route = route
         self._on_progress = on_progress
-        self._operations: set[anyio.CancelScope] = set()  # handle operations that are under way
-        self._egress: Egress | None = None  # made when the call connects to its proxy for the first time
-        self._principal: broker.Principal | None = None  # made when the call asks for something for the first time
-        self._trail: Trail | None = None
 
     def on_progress(self, run: Run, progress: Progress) -> None:
         self._session.tell_progress(self._on_progress, run.call_id, progress.message, progress.fraction)
@@ -532,17 +535,17 @@ class _Listener:
         self._session.tell_log(run.call_id, run.tool, log.level, log.message, log.fields)
 
     def on_request(self, run: Run, request: Request) -> None:
-        self._session.supervisor.in_background(self._serve, run, request)
+        if self._operations is None:
+            self._operations = {}
+        scope = anyio.CancelScope()
+        task = self._session.supervisor.reactor.task(self._serve(run, request, scope))
+        self._operations[request.request] = scope, task
 
-    async def _serve(self, run: Run, request: Request) -> None:
+    async def _serve(self, run: Run, request: Request, scope: anyio.CancelScope) -> None:
         if run.outcome is not None:
             return
-        with anyio.CancelScope() as scope:
-            self._operations.add(scope)
-            try:
-                ok, value = await self._answer(run, request)
-            finally:
-                self._operations.discard(scope)
+        with scope:
+            ok, value = await self._answer(run, request)
             if run.cell is None:
                 return
             try:
@@ -553,6 +556,7 @@ class _Listener:
                 run.cell.reply(run, request.request, False, refusal.to_wire())
 
     async def _answer(self, run: Run, request: Request) -> tuple[bool, Field]:
+        assert self._operations is not None
         try:
             principal = self._principal or self._new_principal(run)
             return True, await broker.serve(self._route.table, principal, request.operation, request.arguments)
@@ -565,6 +569,8 @@ class _Listener:
             _log.exception("the backend of %s failed", request.operation)
             failure = broker.Refusal("execution", f"The supervisor could not carry out {request.operation!r}.")
             return False, failure.to_wire()
+        finally:
+            self._operations.pop(request.request, None)
 
     def _new_principal(self, run: Run) -> broker.Principal:
         session = self._session
@@ -587,13 +593,17 @@ class _Listener:
         self._session.journal.write(Record(kind, self._session.id, run.call_id, {"tool": run.tool, **data}))
 
     def on_ended(self, run: Run) -> bool:
-        for scope in self._operations:  # nobody waits for them any more
+        if self._operations is None and self._egress is None:
+            return False
+        under_way = list(self._operations.values()) if self._operations else []
+        for scope, task in under_way:  # nobody waits for them any more, but the supervisor's end
             scope.cancel()
+            self._session.in_background(task.ended)
         if self._egress is not None:
             self._egress.close()
         if self._trail is not None:
             self._trail.close()
-        return bool(self._operations) or self._egress is not None or self._trail is not None
+        return bool(under_way) or self._egress is not None or self._trail is not None
 
     def on_incident(self, run: Run, what: str) -> None:
         _log.warning("call %s of %s: %s", run.call_id, run.tool, what)

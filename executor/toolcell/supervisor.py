@@ -276,6 +276,11 @@ class Supervisor:
     # -- for sessions ------------------------------------------------------------------------------------------------
 
     @property
+    def reactor(self) -> Reactor:
+        assert self._reactor is not None
+        return self._reactor
+
+    @property
     def pool(self) -> Pool:
         if self._pool is None:
             raise UsageError(_NOT_RUNNING)
@@ -437,14 +442,17 @@ def _require_text(what: str, text: str) -> None:
         raise UsageError(f"{what} is not UTF-8{shown}. Give it a name that is, or leave it out.") from None
 
 
+_OF_A_CELL = 15  # descriptors
+
+
 def default_max_cells() -> int:
-    """As many cells as descriptors and processors allow: a cell takes ten descriptors here, and one core each is
-    plenty.
+    """As many cells as descriptors and processors allow: a cell takes fifteen descriptors here, five of them of its
+    cgroup, and one core each is plenty.
     """
     import resource
 
     soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    by_descriptors = (soft - 128) // 10 if soft != resource.RLIM_INFINITY else 1024
+    by_descriptors = (soft - 128) // _OF_A_CELL if soft != resource.RLIM_INFINITY else 1024
     return max(4, min(by_descriptors, 32 * (os.cpu_count() or 1)))
 
 
@@ -455,4 +463,4 @@ def default_max_connections() -> int:
     soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return 1024
-    return max(16, min(1024, (soft - 128 - 10 * default_max_cells()) // 2))
+    return max(16, min(1024, (soft - 128 - _OF_A_CELL * default_max_cells()) // 2))

@@ -17,7 +17,7 @@ SHARES = st.floats(0.0, 1.0)
 def histogram_of(values: list[float]) -> Histogram:
     histogram = Histogram(LOW, HIGH)
     for value in values:
-        histogram.add(value)
+        histogram.add([value])
     return histogram
 
 

@@ -23,5 +23,5 @@ async def describe(session: "Session", source: Source) -> object:
     run = session.new_run(route, call, WALL_S, None, None)
     outcome = await in_pool(session, run)
     if outcome.ending != "result":
-        raise ToolsetError(error_of(outcome, describer().declaration, run.limits).message, source.module)
+        raise ToolsetError(error_of(outcome, describer().declaration, run.limits, run.elapsed_s).message, source.module)
     return outcome.payload.get("output")

@@ -18,7 +18,7 @@ import anyio.to_thread
 import pydantic
 
 from toolcell.call import ToolCall
-from toolcell.pool.run import Outcome
+from toolcell.pool.run import NOTHING_USED, Outcome, Used
 from toolcell.wire.frames import Field, encoded_bytes
 from toolcell.wire.messages import VALUES_BYTES
 from toolcell.wire.protocol import result_fits
@@ -42,8 +42,8 @@ async def run(
     wall_s: float,
     result_bytes: int,
     on_progress: "OnProgress | None",
-) -> Outcome:
-    """How the call ended; raises only what cancels the caller's own task."""
+) -> tuple[Outcome, Used]:
+    """How the call ended, and what it has used; raises only what cancels the caller's own task."""
     started = time.monotonic()
     reporter = _Reporter(session, call, on_progress, started + wall_s)
     context = HostContext(
@@ -65,8 +65,9 @@ async def run(
         reporter.ended = True
     if not result_fits(dict(outcome.payload), result_bytes):
         outcome = Outcome(ending="error", reason="result")
-    outcome.wall_s = time.monotonic() - started
-    return outcome
+    used = NOTHING_USED.copy()
+    used["wall_s"] = time.monotonic() - started
+    return outcome, used
 
 
 async def _attempt(

@@ -41,16 +41,17 @@ class Overflow:
         self._kept: deque[tuple[Path, int]] = deque()
         self._store: Path | None = None
 
-    async def spilled(self, result: ToolResult, workspace: Path | None, *, received: int = 0) -> ToolResult:
-        """`result`, with an artifact of its whole output if that is too long for a model. `received` are the bytes of
-        its frame, where it is as it came in one.
+    def fits(self, received: int) -> bool:
+        """Whether a result is short enough for a model, by the bytes of the frame that it is as it came in, if any."""
+        return 0 < received * MOST_JSON <= self._model_bytes
+
+    async def spilled(self, result: ToolResult, workspace: Path | None) -> ToolResult:
+        """`result`, with an artifact of its whole output if that is too long for a model.
 
         `workspace` is None where the session may not both read and write it. What cannot be written there (a tool put a
         link or a file in the way) goes to the store. Where no file can be written at all, `result` is as it was.
         """
-        if result.error is not None or 0 < received * MOST_JSON <= self._model_bytes:
-            return result
-        if not _is_longer(result, self._model_bytes):
+        if result.error is not None or not _is_longer(result, self._model_bytes):
             return result
         try:
             artifact = await to_thread.run_sync(self._write, result, workspace)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolcell.call import ToolCall
 from toolcell.journal import Record
-from toolcell.pool.run import Outcome, Run
+from toolcell.pool.run import NOTHING_USED, Outcome, Run, Used
 from toolcell.sessions.protection import Watch
 from toolcell.wire.frames import encoded_bytes
 from toolcell.wire.messages import VALUES_BYTES
@@ -35,7 +35,7 @@ from .audit import trespass
 from .permission import mutates, of_provider, permit
 from .pool import in_pool
 from .present import NOTHING, fitting, left_by_hooks
-from .result import result_of
+from .result import Draft
 
 if TYPE_CHECKING:
     from toolcell.session import Checks, Session
@@ -93,10 +93,11 @@ async def attempt(
     route = session.route(tool)
     checks = route.checks or session.checks(route)
     valid = checks.arguments.check(arguments)
-    if isinstance(valid, ValidationError):
+    if not isinstance(valid, dict):
         return _refused(session, ToolCall(call_id, name, arguments, number), tool, valid)
     declaration = route.declaration
-    call = ToolCall(call_id, name, valid, number, session.info, declaration)
+    info = session.info
+    call = ToolCall(call_id, name, valid, number, info, declaration)
     # before hooks
     if supervisor.hooks:
         hooked, denied = await hooks.before(supervisor.hooks, call)
@@ -106,10 +107,10 @@ async def attempt(
         if isinstance(replaced, ValidationError):
             return _refused(session, hooked, tool, replaced)
         call = replaced
-        route = session.route(tool)  # the workspace may be another directory by now
+        route, info = session.route(tool), session.info  # the workspace may be another directory by now
     # permit
-    verdict = permit(supervisor.policy, call, route, session.info)
-    if isinstance(verdict, PermissionDenied):
+    verdict = permit(supervisor.policy, call, route, info)
+    if not isinstance(verdict, str):
         return _refused(session, call, tool, verdict)
     # approve
     if verdict:
@@ -134,7 +135,8 @@ async def attempt(
     watch: Watch | None = None
     if tool.placement == "host":
         limit = route.limits.result_bytes
-        outcome = await host.run(session, tool, call, wall_s=wall_s, result_bytes=limit, on_progress=on_progress)
+        outcome, used = await host.run(session, tool, call, wall_s=wall_s, result_bytes=limit, on_progress=on_progress)
+        draft = Draft(route, call, used)
     else:
         if route.guarded is not None:
             try:
@@ -145,9 +147,11 @@ async def attempt(
                 refusal = SandboxUnavailable(message=str(error), mechanism=error.mechanism, cure=error.cure)
                 return _refused(session, call, tool, refusal)
         run = session.new_run(route, call, wall_s, on_progress, watch)
-        outcome = await in_pool(session, run, route.guarded, watch)
+        ended, used = in_pool(session, run, route.guarded, watch), run.used
+        draft = Draft(route, call, used)
+        outcome = await ended
     # render
-    result = result_of(outcome, route, call, session.id)
+    result = draft.of(outcome)
     if outcome.ending == "result" and run is not None and run.cell is not None and result.error is not None:
         run.cell.condemn(run, result.error.message)
     elif watch is not None and outcome.ending in ("result", "error"):
@@ -157,10 +161,10 @@ async def attempt(
     schema = checks.output if outcome.ending == "result" else None
     if schema is not None and result.error is None:
         result = fitting(result, schema)
-    if result.values:
+    if "values" in outcome.payload and result.values:
         result = _remembered(session, result)
     # after hooks
-    received = outcome.received_bytes
+    received = used["received_bytes"]
     if supervisor.hooks:
         returned = result
         result = await hooks.after(supervisor.hooks, call, returned)
@@ -168,10 +172,10 @@ async def attempt(
             schema = checks.output
         result = left_by_hooks(result, tool, route.limits, schema)  # always: one may have changed it in place
         received = 0
-    if result.error is None:
+    if not supervisor.overflow.fits(received) and result.error is None:
         own = session.workspace if session.grants >= _READ_ON else None
-        result = await supervisor.overflow.spilled(result, own, received=received)
-    _record(session, call, result, outcome)
+        result = await supervisor.overflow.spilled(result, own)
+    _record(session, call, tool.version, result.error, used, outcome)
     return result
 
 
@@ -206,33 +210,25 @@ def _unknown(session: "Session", name: str, why: str = "") -> UnknownTool:
 
 def _refused(session: "Session", call: ToolCall, tool: Tool[..., Any] | None, error: ToolError) -> ToolResult:
     """A call that never reached a cell."""
-    result = ToolResult.build(
+    call = call._replace(tool=str(call.tool)[:64])
+    version = tool.version if tool is not None else ""
+    _record(session, call, version, error, NOTHING_USED, None)
+    return ToolResult.build(
         error=error,
         usage=Usage(attempts=call.attempt),
         call_id=call.id,
-        tool=str(call.tool)[:64],
-        version=tool.version if tool is not None else "",
+        tool=call.tool,
+        version=version,
         session_id=session.id,
         sandbox=session.sandbox,
     )
-    _record(session, call, result, None)
-    return result
 
 
-def _record(session: "Session", call: ToolCall, result: ToolResult, outcome: Outcome | None) -> None:
-    error, usage, kind = result.error, vars(result.usage), "call"
-    data: dict[str, Any] = {
-        "tool": result.tool,
-        "version": result.version,
-        "attempt": call.attempt,
-        "error": None,
-        "wall_s": usage["wall_s"],
-        "queue_s": usage["queue_s"],
-        "cpu_s": usage["cpu_s"],
-        "max_rss_bytes": usage["max_rss_bytes"],
-        "memory_bytes": usage["memory_bytes"],
-        "processes": usage["processes"],
-    }
+def _record(
+    session: "Session", call: ToolCall, version: str, error: ToolError | None, used: Used, outcome: Outcome | None
+) -> None:
+    data: dict[str, Any] = {"tool": call.tool, "version": version, "attempt": call.attempt, "error": None, **used}
+    kind = "call"
     if error is not None:
         data["error"], data["message"] = error.kind, error.message
         kind = "denied" if error.kind == "permission_denied" else "call"

@@ -1,7 +1,10 @@
 """Handing a call to the pool, and waiting for its end."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 
+from toolcell.pool.pool import Pool
+from toolcell.pool.reactor import Waiter
 from toolcell.pool.run import Outcome, Run
 from toolcell.sessions.protection import Guarded, Watch
 
@@ -11,12 +14,19 @@ if TYPE_CHECKING:
     from toolcell.session import Session
 
 
-async def in_pool(session: "Session", run: Run, guarded: Guarded | None = None, watch: Watch | None = None) -> Outcome:
-    """Submit and wait, until the outcome is there and the audit done. If the waiting task is cancelled, the call is
-    ended and audited behind it, and nothing is left running.
+def in_pool(
+    session: "Session", run: Run, guarded: Guarded | None = None, watch: Watch | None = None
+) -> Coroutine[Any, Any, Outcome]:
+    """Submit the call, now; what is returned waits for its outcome and, where it is watched, for the audit. If the
+    waiting task is cancelled, the call is ended and audited behind it, and nothing is left running.
     """
-    pool = session.supervisor.pool
-    outcome = pool.submit(run)
+    pool = session.pool
+    return _ended(session, pool, run, pool.submit(run), guarded, watch)
+
+
+async def _ended(
+    session: "Session", pool: Pool, run: Run, outcome: Waiter[Outcome], guarded: Guarded | None, watch: Watch | None
+) -> Outcome:
     try:
         if watch is None or guarded is None:
             return await outcome

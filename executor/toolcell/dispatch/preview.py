@@ -36,7 +36,7 @@ async def _said(session: "Session", tool: Tool[..., Any], call: ToolCall) -> Pre
     run = session.new_run(route, call, WALL_S, None, None, preview=True)
     outcome = await in_pool(session, run)
     if outcome.ending != "result":
-        return Preview(f"(no preview: {error_of(outcome, tool.declaration, run.limits).message})")
+        return Preview(f"(no preview: {error_of(outcome, tool.declaration, run.limits, run.elapsed_s).message})")
     try:
         shown = outcome.payload["output"]
         return Preview.from_dict(shown) if isinstance(shown, dict) else Preview("(no preview: it is malformed)")

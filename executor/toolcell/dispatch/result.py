@@ -1,19 +1,20 @@
 """From how a call ended to the `ToolResult` that the caller gets. Pure: facts in, value out."""
 
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import pydantic
 
 from toolcell.call import ToolCall
 from toolcell.pool.capture import EMPTY, Captured
-from toolcell.pool.run import Outcome
+from toolcell.pool.run import Outcome, Used
 from toolcell.wire.frames import encoded_bytes
 from toolcell.wire.messages import VALUES_BYTES, display_of
 from toolcell_sandbox.limits import Limits
 from toolcell_tools.capability import Capability
 from toolcell_tools.declaration import ToolDeclaration
+from toolcell_tools.definition import Tool
 from toolcell_tools.encode import MAX_ITEMS
 from toolcell_tools.errors import (
     Cancelled,
@@ -29,7 +30,7 @@ from toolcell_tools.errors import (
     ToolError,
     ValidationError,
 )
-from toolcell_tools.result import SCHEMA_VERSION, CapturedOutput, ToolResult, Usage, constructed
+from toolcell_tools.result import CapturedOutput, SandboxSummary, ToolResult, Usage, constructor
 
 from .failure import returned_failure
 
@@ -48,72 +49,69 @@ _LIMIT_OF: Mapping[str, str] = {
     "output": "output_bytes",
     "result": "result_bytes",
 }
-_NO_OUTPUT = CapturedOutput()
+_usage: Callable[[Any], Usage] = constructor(Usage)
+_result: Callable[[dict[str, Any]], ToolResult] = constructor(ToolResult)
 
 
-def result_of(outcome: Outcome, route: "Route", call: ToolCall, session_id: str) -> ToolResult:
-    """The result of a call that ran."""
-    declaration = route.declaration
-    usage = {
-        "wall_s": outcome.wall_s,
-        "queue_s": outcome.queue_s,
-        "cpu_s": outcome.cpu_s,
-        "max_rss_bytes": outcome.max_rss_bytes,
-        "memory_bytes": outcome.memory_bytes,
-        "processes": outcome.tasks,
-        "attempts": call.attempt,
-        "sent_bytes": outcome.sent_bytes,
-        "received_bytes": outcome.received_bytes,
-    }
-    parts: dict[str, Any] = {
-        "schema_version": SCHEMA_VERSION,
-        "output": None,
-        "display": "",
-        "artifacts": [],
-        "content": [],
-        "error": None,
-        "usage": constructed(Usage, usage),
-        "call_id": call.id,
-        "tool": route.tool.name,
-        "version": route.tool.version,
-        "session_id": session_id,
-        "arguments": call.arguments,
-        "sandbox": route.sandbox,
-        "stdout": _NO_OUTPUT if outcome.stdout is EMPTY else _captured(outcome.stdout),
-        "stderr": _NO_OUTPUT if outcome.stderr is EMPTY else _captured(outcome.stderr),
-        "values": {},
-    }
-    if outcome.ending == "result":
-        try:
-            parts.update(_said(outcome.payload))
-        except (pydantic.ValidationError, TypeError, KeyError) as error:
-            problem = str(error).partition("\n")[0]
-            parts["error"] = ProtocolViolation(message=f"The result frame is not a result: {problem}")
-    elif outcome.ending == "error" and outcome.reason == "failure" and declaration.failure_mode == "return":
-        message = outcome.message[:MESSAGE_CHARS]
-        failure = returned_failure(message, outcome.payload.get("data"), declaration)
-        if isinstance(failure, ExecutionError):
-            parts["error"] = failure
+def blank(tool: Tool[..., Any], session_id: str, sandbox: SandboxSummary) -> dict[str, Any]:
+    """The fields of a result in which nothing is said yet: what all calls of a tool in a session have in common."""
+    return vars(ToolResult.build(tool=tool.name, version=tool.version, session_id=session_id, sandbox=sandbox))
+
+
+class Draft:
+    """The result of a call, with all that is known before the call ends: made while its process is at work."""
+
+    __slots__ = ("_parts", "_result", "_route")
+
+    def __init__(self, route: "Route", call: ToolCall, used: Used) -> None:
+        """`used` is filled in while the call runs: it becomes the result's own."""
+        used["attempts"] = call.attempt
+        parts = route.blank.copy()  # a third of what it takes to make the dict anew
+        parts["call_id"] = call.id
+        parts["arguments"] = call.arguments
+        parts["artifacts"], parts["content"], parts["values"] = [], [], {}
+        parts["usage"] = _usage(used)
+        self._parts = parts
+        self._result = _result(parts)
+        self._route = route
+
+    def of(self, outcome: Outcome) -> ToolResult:
+        """The result, once the call has ended so. There is one of each draft."""
+        parts, route = self._parts, self._route
+        if outcome.stdout is not EMPTY:
+            parts["stdout"] = _captured(outcome.stdout)
+        if outcome.stderr is not EMPTY:
+            parts["stderr"] = _captured(outcome.stderr)
+        if outcome.ending == "result":
+            try:
+                _say(parts, outcome.payload)
+            except (pydantic.ValidationError, TypeError, KeyError) as error:
+                problem = str(error).partition("\n")[0]
+                parts["error"] = ProtocolViolation(message=f"The result frame is not a result: {problem}")
+        elif outcome.ending == "error" and outcome.reason == "failure" and route.declaration.failure_mode == "return":
+            message = outcome.message[:MESSAGE_CHARS]
+            failure = returned_failure(message, outcome.payload.get("data"), route.declaration)
+            if isinstance(failure, ExecutionError):
+                parts["error"] = failure
+            else:
+                parts["output"], parts["display"] = failure, message
         else:
-            parts["output"], parts["display"] = failure, message
-    else:
-        parts["error"] = error_of(outcome, declaration, route.limits)
-    return constructed(ToolResult, parts)
+            used = self._result.usage
+            parts["error"] = error_of(outcome, route.declaration, route.limits, used.wall_s + used.queue_s)
+        return self._result
 
 
-def _said(payload: Mapping[str, Any]) -> dict[str, Any]:
-    """The parts of a result that a cell has said; pydantic's ValidationError, TypeError or KeyError for what is none.
-
-    What is empty is left out of a payload, and so is the display of a text.
+def _say(parts: dict[str, Any], payload: Mapping[str, Any]) -> None:
+    """Enter what a cell has said; pydantic's ValidationError, TypeError or KeyError, and nothing is entered, for what
+    is no result. What is empty is left out of a payload, and so is the display of a text.
     """
     output = payload["output"]
     display = payload["display"] if "display" in payload else display_of(output)
     if type(display) is not str:
         raise TypeError("display is a string")
-    said: dict[str, Any] = {"output": output, "display": display}
     if len(payload) > (2 if "display" in payload else 1):
-        said.update(_said_beside(payload))
-    return said
+        parts.update(_said_beside(payload))
+    parts["output"], parts["display"] = output, display
 
 
 def _said_beside(payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,7 +133,7 @@ def _captured(captured: Captured) -> CapturedOutput:
     return CapturedOutput(text=captured.text, total_bytes=captured.total_bytes, omitted_bytes=captured.omitted_bytes)
 
 
-def error_of(outcome: Outcome, declaration: ToolDeclaration, limits: Limits) -> ToolError:
+def error_of(outcome: Outcome, declaration: ToolDeclaration, limits: Limits, elapsed_s: float) -> ToolError:
     """The typed error that an outcome is. The kinds are ours to choose; a cell only ever names a reason."""
     name = declaration.name
     match outcome.ending:
@@ -147,8 +145,7 @@ def error_of(outcome: Outcome, declaration: ToolDeclaration, limits: Limits) -> 
             return Crashed(message=f"The cell of {name!r} ended under the call. The session goes on in a new one.")
         case "timeout":
             return Timeout(
-                message=f"The tool {name!r} was ended after {outcome.wall_s + outcome.queue_s:.3g} s, at its deadline.",
-                elapsed=outcome.wall_s + outcome.queue_s,
+                message=f"The tool {name!r} was ended after {elapsed_s:.3g} s, at its deadline.", elapsed=elapsed_s
             )
         case "limit":
             return limit_exceeded(outcome.resource, name, limits)

@@ -5,26 +5,41 @@ memory.
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, Self
+
+_made = tuple[object, ...].__new__
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class _Fields(NamedTuple):
+    kind: str
+    session_id: str
+    call_id: str
+    data: Mapping[str, Any]
+    at: float
+
+
+class Record(_Fields):
     """One event. `kind` is "call" (a call ended), "denied" (the broker or the dispatcher refused), "quarantined" (what
     a call made of protected names, and where that is now), "incident" (a cell broke the protocol, or a module claimed
     the name of another tool), "egress" (a call's connection through its proxy has ended, or was refused: host, port,
     allowed, reason, bytes_in, bytes_out), "http" (a request of `ctx.http`, or a redirect that it followed, is over, or
     was refused: method, scheme, host, port, path, rule, allowed, reason, status, credentials by name, bytes_in,
     bytes_out), "log" (a tool's own word) or "session" (opened, closed). `data` are its facts, JSON data; a traceback,
-    if there is one, is only here and never in what a model sees. `at` is Unix seconds.
+    if there is one, is only here and never in what a model sees. `at` is Unix seconds, by default now.
     """
 
-    kind: str
-    session_id: str
-    call_id: str = ""
-    data: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    at: float = field(default_factory=time.time)
+    __slots__ = ()
+
+    def __new__(
+        cls,
+        kind: str,
+        session_id: str,
+        call_id: str = "",
+        data: Mapping[str, Any] | None = None,
+        at: float | None = None,
+    ) -> Self:
+        facts: Mapping[str, Any] = {} if data is None else data
+        return _made(cls, (kind, session_id, call_id, facts, time.time() if at is None else at))
 
 
 class Journal(Protocol):

@@ -18,7 +18,6 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from enum import Enum
 from typing import Any, Protocol, cast
 
@@ -49,12 +48,14 @@ from .evidence import Evidence, limit_of_exit
 from .outbox import Outbox, read_available, read_into
 from .reactor import Reactor
 from .run import CellSpec, Outcome, Run
+from .tree import first_child
 
 _log = logging.getLogger("toolcell.pool")
-READ_BYTES = 256 * 1024
+READ_BYTES = 64 * 1024  # what a pipe holds; more than malloc keeps for later is more than a page fault each time
 DRAIN_READS = 4096  # more than any pipe has room for packets; a process that goes on writing is not swept
 KEEP_OUTPUT_BYTES = 64 * 1024
 SHORT_CALL_S = 0.02  # below this, no tree-wide counter is read: a call cannot have done much
+NEAR_S = 0.2  # a deadline that is further off is for `inspect`, which comes more often than this
 AHEAD_AFTER_S = 0.003  # into a call: most are over by then, and those that are not have time for another one's fork
 RECYCLE_S = 5.0  # a sweep takes a millisecond or two; one that takes this long never ends
 JUST_NOW_S = 0.0002  # ago, an idle cell's descriptors were all looked at
@@ -75,6 +76,10 @@ class CellState(Enum):
 
 class Keeper(Protocol):
     """The pool, as its cells see it."""
+
+    def watch(self) -> None:
+        """Have `inspect` called now and then, from now on."""
+        ...
 
     def on_idle(self, cell: "Cell") -> None: ...
     def on_call_ended(self, run: Run) -> None: ...
@@ -125,6 +130,7 @@ class Cell:
         self._recycled = 0
         self._process = 0  # the number of the call process that waits or works, counted by the init
         self._watchdog: Deadline | None = None
+        self._swept_by = math.inf
         self._failure: Failed | None = None
         self._doomed = False
         self._retiring = False
@@ -138,7 +144,7 @@ class Cell:
         self._listener: socket.socket | None = None  # where the cell connects to its proxy, if its profile has one
         self._listening = False
         self._early: list[Ready | Exited] = []  # what the init said before `on_spawned`
-        self.evidence = Evidence(cgroup, kept=self._kept)
+        self.evidence = Evidence(cgroup, spec.key.limits, kept=self._kept)
         load = self._control_link.send(self._load())  # first: it may be Unpackable, and nothing is open yet
         self._open_descriptors()
         self._to_call = Outbox(self._calls_fd, self._want_room_for_calls, pipe=True)
@@ -289,9 +295,10 @@ class Cell:
         self._to_call.write(buffers)  # as soon as all is counted from here: what follows is done while the cell works
         self._sent = sum(map(len, buffers))
         self._received = 0
-        if self._watchdog is not None:
-            self._disarm()
-        run.deadline = self._deadlines.at(run.deadline_at, self._on_deadline)
+        if run.deadline is not None:  # for which it has waited
+            run.deadline.action = self._on_deadline
+        elif run.deadline_at - now < NEAR_S:
+            run.deadline = self._deadlines.at(run.deadline_at, self._on_deadline)
 
     @property
     def ahead_due(self) -> float:
@@ -335,7 +342,7 @@ class Cell:
         """End the running call with this outcome, now; its processes are swept behind it."""
         if self.run is None:
             return
-        self._measure(outcome)
+        self._measure()
         self._recycle()  # first: the init is at work while we conclude
         self._conclude(outcome)
 
@@ -344,12 +351,12 @@ class Cell:
         if self.run is None or self._verdict is not None or self.state is not CellState.BUSY:
             return
         self._verdict = verdict
-        self._measure(verdict)
+        self._measure()
         if self.run.deadline is not None:
             self._deadlines.cancel(self.run.deadline)
         self._recycle()
 
-    def _measure(self, outcome: Outcome) -> None:
+    def _measure(self) -> None:
         """Fill in what the call used by the kernel's count, as long as its processes are there to be asked.
 
         The clock of the call process is exact to the moment, the counters of the tree may be a timer tick behind.
@@ -357,11 +364,12 @@ class Cell:
         run = self.run
         if run is None:
             return
-        tree = self.evidence.account(run.limits, short=time.monotonic() - run.started_at < SHORT_CALL_S)
-        outcome.cpu_s = max(tree.cpu_s, self._cpu_clock() - self._cpu_before)
-        outcome.memory_bytes, outcome.tasks = tree.memory_bytes, tree.tasks
+        tree = self.evidence.account(short=time.monotonic() - run.started_at < SHORT_CALL_S)
+        cpu_s, used = self._cpu_clock() - self._cpu_before, run.used
+        used["cpu_s"] = max(tree.cpu_s, cpu_s)
+        used["memory_bytes"], used["processes"] = tree.memory_bytes, tree.tasks
         if self._kept and 0 < tree.memory_bytes <= self._peak_before:
-            outcome.max_rss_bytes = self._rss_before  # a process's peak does not rise where its group's has not
+            used["max_rss_bytes"] = self._rss_before  # a process's peak does not rise where its group's has not
         elif self._status_fd >= 0:
             try:
                 status = os.pread(self._status_fd, 4096, 0)
@@ -369,8 +377,8 @@ class Cell:
                 return
             start = status.find(b"\nVmHWM:")  # the first line has the name that the process gave itself
             if start >= 0:
-                outcome.max_rss_bytes = int(status[start + 7 : status.index(b"kB", start)]) * 1024
-                self._peak_before, self._rss_before = tree.memory_bytes, outcome.max_rss_bytes
+                used["max_rss_bytes"] = int(status[start + 7 : status.index(b"kB", start)]) * 1024
+                self._peak_before, self._rss_before = tree.memory_bytes, used["max_rss_bytes"]
 
     def _cpu_clock(self) -> float:
         if not self._call_pid:
@@ -392,7 +400,7 @@ class Cell:
         now = time.monotonic()
         if self._kept and (outcome.ending != "result" or now - run.started_at > SHORT_CALL_S):  # else at the sweep
             self.evidence.settle()
-        outcome.sent_bytes, outcome.received_bytes = self._sent, self._received
+        run.used["sent_bytes"], run.used["received_bytes"] = self._sent, self._received
         if self._stdout.total:
             outcome.stdout = self._stdout.take()
         if self._stderr.total:
@@ -407,7 +415,8 @@ class Cell:
         if run.gone is not None:
             self._leaving = run
         run.end(outcome, now, later=ending)
-        self._keeper.on_call_ended(run)
+        if run.exclusive:
+            self._keeper.on_call_ended(run)
 
     def _gone(self) -> None:
         """No process of the call that ended is left."""
@@ -423,7 +432,8 @@ class Cell:
         self._recycled = self._process
         self._to_call.clear()
         self._say(Recycle(self._process))
-        self._arm(RECYCLE_S, self.kill)
+        self._swept_by = time.monotonic() + RECYCLE_S
+        self._keeper.watch()
 
     # -- the event loop calls -----------------------------------------------------------------------------------------
 
@@ -479,12 +489,12 @@ class Cell:
             run.listener.on_request(run, event)
 
     def _on_terminal(self, outcome: Outcome) -> None:
-        self._measure(outcome)
-        if self.run is not None and self.evidence.oom_killed_behind_an_answer(self.run.limits):
+        self._measure()
+        if self.run is not None and self.evidence.oom_killed_behind_an_answer():
             # A child was: the tool may not have noticed what its answer lacks.
-            outcome = replace(outcome, ending="limit", resource="memory")
+            outcome.ending, outcome.resource = "limit", "memory"
         elif outcome.reason == "again" and self.evidence.forks_refused():
-            outcome = replace(outcome, ending="limit", resource="processes")
+            outcome.ending, outcome.resource = "limit", "processes"
         if self._kept:
             self._conclude(outcome)
             self._link.next_kept_call()
@@ -500,7 +510,7 @@ class Cell:
         if self.run is not None:
             self.run.listener.on_incident(self.run, f"protocol violation: {violation}")
             outcome = Outcome(ending="violation", message=str(violation))
-            self._measure(outcome)
+            self._measure()
             self._conclude(outcome)
         elif self._last_run is not None:
             self._last_run.listener.on_incident(self._last_run, f"protocol violation after the call's end: {violation}")
@@ -568,9 +578,7 @@ class Cell:
         self._cpu_before = 0.0
         self._peak_before = 0
         try:
-            with open(f"/proc/{self.pid}/task/{self.pid}/children", "rb") as file:
-                children = file.read().split()
-            self._call_pid = int(children[0]) if children else 0  # oldest first: orphans of the call come after it
+            self._call_pid = first_child(self.pid)
             if self._call_pid:
                 self._status_fd = os.open(f"/proc/{self._call_pid}/status", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:  # it is gone already, which Exited will say; or descriptors have run out, and Exited has it too
@@ -585,6 +593,7 @@ class Cell:
     def _idle(self) -> None:
         if self._watchdog is not None:
             self._disarm()
+        self._swept_by = math.inf
         self.state = CellState.READY
         self.idle_since = time.monotonic()
         self._keeper.on_idle(self)
@@ -610,10 +619,11 @@ class Cell:
             return
         swept = self._verdict is not None
         outcome = self._verdict or self._outcome_of_exit(exited)
-        self._measure(outcome)  # what its tree was counted for; the process itself is gone
-        if not self._kept or outcome.cpu_s == 0.0:  # a kept process's account is of its whole life
-            outcome.cpu_s = max(exited.cpu_s - self._cpu_before, outcome.cpu_s)
-        outcome.max_rss_bytes = max(exited.max_rss_bytes, outcome.max_rss_bytes)
+        self._measure()  # what its tree was counted for; the process itself is gone
+        used = self.run.used
+        if not self._kept or used["cpu_s"] == 0.0:  # a kept process's account is of its whole life
+            used["cpu_s"] = max(exited.cpu_s - self._cpu_before, used["cpu_s"])
+        used["max_rss_bytes"] = max(exited.max_rss_bytes, used["max_rss_bytes"])
         if not swept:
             self._recycle()
         self._conclude(outcome)
@@ -625,7 +635,7 @@ class Cell:
             self.run.listener.on_incident(self.run, "protocol violation: half a frame")
             return Outcome(ending="violation", message="half a frame: the call process ended within one")
         # What an exited process used is of its whole life, and of the children that it waited for.
-        cpu_s = self.evidence.account(self.run.limits, short=True).cpu_s if self._kept else exited.cpu_s
+        cpu_s = self.evidence.account(short=True).cpu_s if self._kept else exited.cpu_s
         resource = limit_of_exit(exited.code, cpu_s, self.run.limits) or self._memory_or_processes()
         if resource:
             return Outcome(ending="limit", resource=resource, code=exited.code)
@@ -642,12 +652,25 @@ class Cell:
             return "memory"
         return "processes" if self.evidence.forks_refused() else ""
 
+    @property
+    def at_work(self) -> bool:
+        """Whether it runs a call, or sweeps up after one."""
+        return self.run is not None or self._swept_by != math.inf
+
     def inspect(self, now: float) -> None:
-        """Look whether the running call has exceeded a limit of its whole tree; the pool asks now and then."""
+        """Look whether the running call is near its deadline, or has exceeded a limit of its whole tree, and whether a
+        sweep ends; the pool asks now and then.
+        """
+        if now > self._swept_by:
+            self.kill()
         run = self.run
-        if run is None or self._verdict is not None or now - run.started_at < SHORT_CALL_S:
+        if run is None or self._verdict is not None:
             return
-        resource = self.evidence.exceeded(run.limits)
+        if run.deadline is None and run.deadline_at - now < NEAR_S:
+            run.deadline = self._deadlines.at(run.deadline_at, self._on_deadline)
+        if now - run.started_at < SHORT_CALL_S:
+            return
+        resource = self.evidence.exceeded()
         if resource:
             self.end_after_sweep(Outcome(ending="limit", resource=resource))
 
@@ -655,9 +678,13 @@ class Cell:
         """Read what is in the pipes of a call whose processes are gone, to the last byte, for what is left would be the
         next call's. A short read is no end: the call may have made its pipes hold packets (O_DIRECT, pipe(2)).
         """
-        self._capture(self._out_fd, self._stdout, DRAIN_READS)
-        self._capture(self._err_fd, self._stderr, DRAIN_READS)
-        self._on_frames(whole=True)
+        ready = {fd for fd, _event in self._epoll.poll(0)}  # dearer than this is an exception for each empty pipe
+        if self._out_fd in ready:
+            self._capture(self._out_fd, self._stdout, DRAIN_READS)
+        if self._err_fd in ready:
+            self._capture(self._err_fd, self._stderr, DRAIN_READS)
+        if self._frames_fd in ready:
+            self._on_frames(whole=True)
 
     def _on_endless_pipe(self) -> None:
         self.report("somebody still writes to the pipes of a call whose processes are gone")
@@ -688,7 +715,7 @@ class Cell:
         self._on_ready()  # a result that is in the pipe came in time
         if self.run is None or self._verdict is not None:
             return
-        resource = self.evidence.exceeded(self.run.limits) or self._memory_or_processes()
+        resource = self.evidence.exceeded() or self._memory_or_processes()
         self.end(Outcome(ending="limit", resource=resource) if resource else Outcome(ending="timeout"))
 
     def _on_start_deadline(self) -> None:
@@ -786,6 +813,7 @@ class Cell:
         if self.state is CellState.DEAD:
             return
         self._disarm()
+        self._swept_by = math.inf
         if self.state is CellState.STARTING and self._failure is None:
             self._failure = Failed("start", "The cell was ended while it started.", "", "See the supervisor's log.")
         self.state = CellState.RECYCLING

@@ -28,6 +28,7 @@ class Evidence:
         "_cpu_of_dead",
         "_init_pid",
         "_kept",
+        "_limits",
         "_most",
         "_oom_kills",
         "_peak",
@@ -35,8 +36,9 @@ class Evidence:
         "_refused",
     )
 
-    def __init__(self, cgroup: Cgroup | None, *, kept: bool) -> None:
+    def __init__(self, cgroup: Cgroup | None, limits: Limits, *, kept: bool) -> None:
         self._cgroup = cgroup
+        self._limits = limits
         self._kept = kept
         self._init_pid = 0
         self._ahead = 0  # processes that were forked ahead, beside the call that runs
@@ -80,23 +82,24 @@ class Evidence:
         before, self._oom_kills = self._oom_kills, self._cgroup.oom_kills()
         return self._oom_kills > before
 
-    def oom_killed_behind_an_answer(self, limits: Limits) -> bool:
+    def oom_killed_behind_an_answer(self) -> bool:
         """`oom_killed`, for a call that has just been accounted for. Nearly all are spared the look: what never came
         near the limit was not killed for it.
         """
-        return self._peak * 2 > limits.memory_bytes and self.oom_killed()
+        return self._peak * 2 > self._limits.memory_bytes and self.oom_killed()
 
     def forks_refused(self) -> int:
         """How many forks and threads the kernel refused since the last settled call."""
         return self._cgroup.pids_refused() - self._refused if self._cgroup is not None else 0
 
-    def exceeded(self, limits: Limits) -> str:
+    def exceeded(self) -> str:
         """The resource that a running call has exceeded by now, or ""."""
         if self.oom_killed():
             return "memory"
         if self.forks_refused() >= REFUSED_FORKS:
             return "processes"
-        self._look(limits)
+        self._look()
+        limits = self._limits
         if self._cgroup is None:
             if self._most.tasks > limits.processes:  # the rlimit lets one or two more through, for the cell's own
                 return "processes"
@@ -104,42 +107,38 @@ class Evidence:
                 return "memory"
         return "cpu" if self._most.cpu_s > limits.cpu_s + self._ahead * AHEAD_CPU_S else ""
 
-    def account(self, limits: Limits, *, short: bool) -> TreeUsage:
+    def account(self, *, short: bool) -> TreeUsage:
         """The most that the whole tree of the call has used, asked for while its processes are there.
 
         Where no cgroup counts, the processes are added up, but not for a `short` call: of that only the call process
         itself is known.
         """
-        if self._cgroup is not None:
-            self._count(self._cgroup)
-        elif not short:
-            self._look(limits)
-        return self._most
+        most = self._most
+        if self._cgroup is None:
+            if not short:
+                self._look()
+            return most
+        cpu_s, peak = self._cgroup.cpu_s(), self._cgroup.memory_peak()
+        if cpu_s is not None and self._cpu_at_start is not None:
+            most.cpu_s = cpu_s - self._cpu_at_start
+        if peak is not None:
+            self._peak = peak
+            if peak > self._peak_at_start:  # one that an older kernel cannot reset is this call's only if it has grown
+                most.memory_bytes = peak
+        return most
 
-    def _look(self, limits: Limits) -> None:
+    def _look(self) -> None:
         most = self._most
         if self._cgroup is not None:
             most.tasks = max(most.tasks, self._cgroup.tasks() - 1 - self._ahead)  # without the init
-            self._count(self._cgroup)
+            self.account(short=True)
         elif self._init_pid:
-            now = tree_usage(self._init_pid, limits.memory_bytes)
+            now = tree_usage(self._init_pid, self._limits.memory_bytes)
             if self._cpu_at_start is None:  # a kept process: what it had used when this call was first looked at
                 self._cpu_at_start = now.cpu_s
             most.tasks = max(most.tasks, now.tasks - self._ahead)
             most.memory_bytes = max(most.memory_bytes, now.memory_bytes)
             most.cpu_s = max(most.cpu_s, now.cpu_s - self._cpu_at_start)
-
-    def _count(self, cgroup: Cgroup) -> None:
-        """What the cgroup has counted since the call began. A peak that an older kernel cannot reset is this call's
-        only if it has grown.
-        """
-        cpu_s, peak = cgroup.cpu_s(), cgroup.memory_peak()
-        if cpu_s is not None and self._cpu_at_start is not None:
-            self._most.cpu_s = cpu_s - self._cpu_at_start
-        if peak is not None:
-            self._peak = peak
-            if peak > self._peak_at_start:
-                self._most.memory_bytes = peak
 
 
 def limit_of_exit(code: int, cpu_s: float, limits: Limits) -> str:

@@ -11,9 +11,9 @@ The rules, in order, for each waiting call, oldest first:
 6. Else it waits.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
+from operator import attrgetter
 
 from .cell import Cell, CellState
 from .run import CellKey, CellSpec, Run
@@ -36,6 +36,7 @@ class Retire:
 
 
 Action = Assign | Spawn | Retire
+_idle_since = attrgetter("idle_since")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +52,23 @@ def plan(waiting: Iterable[Run], cells: Sequence[Cell], room: Room, exclusive: S
     or are over and not audited.
     """
     actions: list[Action] = []
-    living = [cell for cell in cells if cell.state is not CellState.DEAD and not cell.doomed]
     free: dict[CellKey, list[Cell]] = {}
-    for cell in sorted(living, key=lambda cell: cell.idle_since):
-        if cell.free:
-            free.setdefault(cell.spec.key, []).append(cell)
-    coming = Counter(cell.spec.key for cell in living if cell.state in (CellState.STARTING, CellState.RECYCLING))
-    per_session = Counter(cell.spec.key.session_id for cell in living)
-    total = len(living)
+    coming: dict[CellKey, int] = {}
+    per_session: dict[str, int] = {}
+    kept: set[CellKey] = set()
+    total = 0
+    for cell in sorted(cells, key=_idle_since):
+        state, key = cell.state, cell.spec.key
+        if state is CellState.DEAD or cell.doomed:
+            continue
+        total += 1
+        per_session[key.session_id] = per_session.get(key.session_id, 0) + 1
+        if state is CellState.READY:
+            free.setdefault(key, []).append(cell)
+        elif state is not CellState.BUSY:
+            coming[key] = coming.get(key, 0) + 1
+        if key.kept_tool:
+            kept.add(key)
     taken = set(exclusive)
     for run in waiting:
         key = run.spec.key
@@ -66,22 +76,22 @@ def plan(waiting: Iterable[Run], cells: Sequence[Cell], room: Room, exclusive: S
             continue
         if free.get(key):
             actions.append(Assign(run, free[key].pop()))
-        elif coming[key]:
+        elif coming.get(key):
             coming[key] -= 1
-        elif key.kept_tool and any(cell.spec.key == key for cell in living):
+        elif key in kept:
             continue  # a kept process is the only one of its kind, so that its state is
-        elif per_session[key.session_id] < room.cells_per_session and total < room.cells:
+        elif (of_session := per_session.get(key.session_id, 0)) < room.cells_per_session and total < room.cells:
             total += 1
-            per_session[key.session_id] += 1
+            per_session[key.session_id] = of_session + 1
             actions.append(Spawn(run.spec))
         else:
-            crowded = per_session[key.session_id] >= room.cells_per_session
+            crowded = of_session >= room.cells_per_session
             victim = _longest_idle(free, key.session_id if crowded else None)
             if victim is None:
                 continue
             free[victim.spec.key].remove(victim)
             per_session[victim.spec.key.session_id] -= 1
-            per_session[key.session_id] += 1
+            per_session[key.session_id] = per_session.get(key.session_id, 0) + 1
             actions += [Retire(victim), Spawn(run.spec)]
         if run.exclusive:
             taken.add(run.exclusive)
@@ -94,7 +104,7 @@ def _longest_idle(free: dict[CellKey, list[Cell]], session_id: str | None = None
         for key, cells in free.items()
         if cells and not key.kept_tool and (session_id is None or key.session_id == session_id)
     ]
-    return min(candidates, key=lambda cell: cell.idle_since, default=None)
+    return min(candidates, key=_idle_since, default=None)
 
 
 def outlived(cells: Iterable[Cell], now: float, idle_s: float) -> list[Retire]:

@@ -157,30 +157,36 @@ class Pool:
 
     def submit(self, run: Run) -> Waiter[Outcome]:
         """Run it now where a cell is free, else let it wait. What is returned gets the outcome, whatever happens."""
-        waiter = run.waiter = self._reactor.waiter()
-        if self._broken or not self._open:
-            reason = self._broken or "The supervisor is closing."
-            run.end(
-                Outcome(ending="unavailable", message=reason, cure="See the log for why the zygotes ended."), _now()
-            )
-            return waiter
         idle = self._idle.get(run.spec.key)
         while idle and run.exclusive not in self._exclusive:
             cell = idle[-1]
             if cell.check(run.queued_at):
                 idle.pop()
                 self._assign(run, cell)
-                return waiter
+                break
             if cell in idle:
                 idle.remove(cell)
+        else:
+            self._queue(run)
+        waiter = run.waiter = self._reactor.waiter()  # its cell is at work meanwhile
+        if run.outcome is not None:
+            waiter.set(run.outcome)
+        return waiter
+
+    def _queue(self, run: Run) -> None:
+        if self._broken or not self._open:
+            reason = self._broken or "The supervisor is closing."
+            run.end(
+                Outcome(ending="unavailable", message=reason, cure="See the log for why the zygotes ended."), _now()
+            )
+            return
         if len(self.waiting) >= self._max_waiting:
             message = f"{len(self.waiting):,} calls are waiting already, the most that max_waiting allows."
             run.end(Outcome(ending="overloaded", message=message), _now())
-            return waiter
+            return
         self.waiting[run] = None
         run.deadline = self._deadlines.at(run.deadline_at, lambda: self._expire(run))
         self._pump()
-        return waiter
 
     def cancel(self, run: Run) -> None:
         """The caller has gone: a waiting call is forgotten, a running one is ended behind its back."""
@@ -199,12 +205,11 @@ class Pool:
         self._userns_sessions.discard(session_id)
 
     def _assign(self, run: Run, cell: Cell) -> None:
-        if run.deadline is not None:
-            self._deadlines.cancel(run.deadline)
-        now = _now()
         try:
-            cell.assign(run, now)
+            cell.assign(run, _now())
         except Unpackable as error:
+            if run.deadline is not None:
+                self._deadlines.cancel(run.deadline)
             run.end(Outcome(ending="error", reason="arguments", message=str(error)), _now())
             self._idle.setdefault(cell.spec.key, []).append(cell)
             self._reactor.soon(self._pump)  # the cell is free for another
@@ -212,9 +217,9 @@ class Pool:
         if run.exclusive:
             self._exclusive.add(run.exclusive)
         if self._watching is None:
-            self._watching = self._deadlines.at(now + WATCH_S, self._watch)
+            self.watch()
         if self._forking_ahead is None and cell.ahead_due < math.inf:
-            self._forking_ahead = self._deadlines.at(now + AHEAD_AFTER_S, self._fork_ahead)
+            self._forking_ahead = self._deadlines.at(run.started_at + AHEAD_AFTER_S, self._fork_ahead)
 
     def _end_waiting(self, run: Run, outcome: Outcome) -> None:
         del self.waiting[run]
@@ -332,13 +337,19 @@ class Pool:
         if not self._open:
             cell.kill()
             return
+        if self.waiting:
+            oldest = next(iter(self.waiting))
+            if oldest.spec.key == cell.spec.key and oldest.exclusive not in self._exclusive:
+                del self.waiting[oldest]  # so would the plan decide, whatever else there is
+                self._assign(oldest, cell)
+                return
         self._idle.setdefault(cell.spec.key, []).append(cell)
         if self.waiting:
             self._pump()
 
     def on_call_ended(self, run: Run) -> None:
         """A run is over; another that must not overlap with it may start."""
-        if run.exclusive and run.gone is None:
+        if run.gone is None:
             self.release(run)
 
     def release(self, run: Run) -> None:
@@ -444,13 +455,17 @@ class Pool:
         for action in self._deadlines.pop_due(_now()):
             action()
 
+    def watch(self) -> None:
+        """Look at the cells that are at work, from now on until there is none."""
+        if self._watching is None:
+            self._watching = self._deadlines.at(_now() + WATCH_S, self._watch)
+
     def _watch(self) -> None:
-        """Hold the running calls against the limits of their trees."""
+        self._watching = None
         now = _now()
-        busy = [cell for cell in self.cells.values() if cell.run is not None]
-        for cell in busy:
+        for cell in [cell for cell in self.cells.values() if cell.at_work]:
             cell.inspect(now)
-        self._watching = self._deadlines.at(now + WATCH_S, self._watch) if busy else None
+            self.watch()
 
     def _fork_ahead(self) -> None:
         """Have the next call process forked in the cells whose calls last."""

@@ -11,9 +11,12 @@ import struct
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+
+import anyio
 
 from toolcell_sandbox.kernel.syscalls import syscall
 
@@ -33,8 +36,16 @@ class Waiter(Protocol[T]):
     def __await__(self) -> Generator[Any, Any, T]: ...
 
 
+class Task(Protocol):
+    """What runs beside the callbacks."""
+
+    async def ended(self) -> None:
+        """Wait for its end, also where whoever waits is cancelled."""
+        ...
+
+
 class Reactor(Protocol):
-    """Descriptors, an alarm and waiters on one event loop."""
+    """Descriptors, an alarm, waiters and tasks on one event loop."""
 
     def watch(self, fd: int, on_ready: Callable[[], None]) -> None:
         """Call `on_ready` whenever `fd` is readable."""
@@ -48,6 +59,10 @@ class Reactor(Protocol):
         ...
 
     def waiter(self) -> "Waiter[Any]": ...
+    def task(self, coroutine: Coroutine[Any, Any, None]) -> Task:
+        """Run it in a task of its own, with a context of its own, from the next turn of the loop on."""
+        ...
+
     def soon(self, callback: Callable[[], None]) -> None:
         """Call back in the next turn of the loop."""
         ...
@@ -105,32 +120,44 @@ _ABSOLUTE = 1  # TFD_TIMER_ABSTIME (linux/timerfd.h)
 _LATEST = 2.0**33  # seconds; the kernel counts nanoseconds in 64 bits
 
 
+_add_done_callback: Callable[..., None] = asyncio.Future[Any].add_done_callback
+
+
 class _FutureWaiter(asyncio.Future[Any]):
     """A future whose task goes on at once when it is set in a callback of the reactor: not in the loop's next turn,
     which would look for events before that.
     """
 
+    __slots__ = ("reactor", "resume")
+
     reactor: "AsyncioReactor"
-    _go_on: tuple[Callable[[Any], object], Context] | None = None  # how the task that awaits this is run, and in what
+    resume: tuple[Callable[[Any], object], Context] | None
+    """How the task that awaits this is run, and in what."""
 
     def add_done_callback(self, fn: Callable[[Self], object], /, *, context: Context | None = None) -> None:
         if context is not None:  # as tasks do
-            self._go_on = fn, context
-        super().add_done_callback(fn, context=context)
+            self.resume = fn, context
+        _add_done_callback(self, fn, context=context)
 
     def set(self, value: object, *, later: bool = False) -> None:
         if self.done():
             return
-        if self._go_on is not None and self.reactor.calling_back and not later:
-            self.remove_done_callback(self._go_on[0])
+        if self.resume is not None and self.reactor.calling_back and not later:
+            self.remove_done_callback(self.resume[0])
             self.reactor.going_on.append(self)
         self.set_result(value)
 
     def go_on(self) -> None:
         """Run the task that waits for this until it waits for something else."""
-        assert self._go_on is not None
-        wake, context = self._go_on
+        assert self.resume is not None
+        wake, context = self.resume
         context.run(wake, self)
+
+
+class _AsyncioTask(asyncio.Task[None]):
+    async def ended(self) -> None:
+        with anyio.CancelScope(shield=True):
+            await asyncio.wait([self])
 
 
 def _in_asyncio() -> Context:
@@ -181,8 +208,11 @@ class AsyncioReactor:
 
     def waiter(self) -> Waiter[Any]:
         waiter = _FutureWaiter(loop=self._loop)
-        waiter.reactor = self
+        waiter.reactor, waiter.resume = self, None
         return waiter
+
+    def task(self, coroutine: Coroutine[Any, Any, None]) -> Task:
+        return _AsyncioTask(coroutine, loop=self._loop)
 
     def soon(self, callback: Callable[[], None]) -> None:
         self._loop.call_soon(callback, context=self._context.copy())
@@ -208,6 +238,22 @@ class _EventWaiter:
     def __await__(self) -> Generator[Any, Any, Any]:
         yield from self._event.wait().__await__()
         return self._value[0]
+
+
+class _TrioTask:
+    def __init__(self, trio: ModuleType, coroutine: Coroutine[Any, Any, None]) -> None:
+        self._ended = anyio.Event()
+        trio.lowlevel.spawn_system_task(self._run, coroutine, name="toolcell, task", context=copy_context())
+
+    async def _run(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        try:
+            await coroutine
+        finally:
+            self._ended.set()
+
+    async def ended(self) -> None:
+        with anyio.CancelScope(shield=True):
+            await self._ended.wait()
 
 
 class TrioReactor:
@@ -245,6 +291,9 @@ class TrioReactor:
 
     def waiter(self) -> Waiter[Any]:
         return _EventWaiter(self._trio.Event())
+
+    def task(self, coroutine: Coroutine[Any, Any, None]) -> Task:
+        return _TrioTask(self._trio, coroutine)
 
     def soon(self, callback: Callable[[], None]) -> None:
         async def run() -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, TypedDict
 
 import anyio
 
@@ -82,7 +82,34 @@ Ending = Literal[
 ]
 
 
-@dataclass(slots=True, kw_only=True)
+class Used(TypedDict):
+    """What a call has used: fields of `toolcell_tools.result.Usage`, which says what they mean."""
+
+    wall_s: float
+    queue_s: float
+    cpu_s: float
+    max_rss_bytes: int  # of the call process, or of the largest that it has waited for
+    memory_bytes: int
+    processes: int
+    sent_bytes: int  # over the call's pipes, replies and reports among them
+    received_bytes: int
+    attempts: int
+
+
+NOTHING_USED: Used = {
+    "wall_s": 0.0,
+    "queue_s": 0.0,
+    "cpu_s": 0.0,
+    "max_rss_bytes": 0,
+    "memory_bytes": 0,
+    "processes": 0,
+    "sent_bytes": 0,
+    "received_bytes": 0,
+    "attempts": 1,
+}
+
+
+@dataclass(kw_only=True)
 class Outcome:
     """How a call ended, in facts. `dispatch.result` makes the `ToolResult` of it."""
 
@@ -94,16 +121,8 @@ class Outcome:
     resource: str = ""
     mechanism: str = ""
     cure: str = ""
-    wall_s: float = 0.0
-    queue_s: float = 0.0
-    cpu_s: float = 0.0
-    max_rss_bytes: int = 0  # of the call process, or of the largest that it has waited for
-    memory_bytes: int = 0  # of the whole tree, at its peak; 0 where nothing counted it
-    tasks: int = 0  # most processes and threads at once, as far as the watch saw
-    sent_bytes: int = 0  # over the call's pipes, replies and reports among them
-    received_bytes: int = 0
-    stdout: Captured = EMPTY
-    stderr: Captured = EMPTY
+    stdout: Captured = field(default=EMPTY, init=False)
+    stderr: Captured = field(default=EMPTY, init=False)
 
 
 class Listener(Protocol):
@@ -130,24 +149,12 @@ class Listener(Protocol):
 class Run:
     """One call in the pool: queued, then on a cell, then ended with exactly one `Outcome`."""
 
-    __slots__ = (
-        "call",
-        "call_id",
-        "cell",
-        "deadline",
-        "deadline_at",
-        "exclusive",
-        "gone",
-        "limits",
-        "listener",
-        "outcome",
-        "preview",
-        "queued_at",
-        "spec",
-        "started_at",
-        "tool",
-        "waiter",
-    )
+    started_at = 0.0
+    cell: "Cell | None" = None
+    deadline: Deadline | None = None
+    outcome: Outcome | None = None
+    waiter: Waiter[Outcome] | None = None
+    """Of whoever submitted it."""
 
     def __init__(
         self,
@@ -157,15 +164,12 @@ class Run:
         queued_at: float,
         deadline_at: float,
         exclusive: str,
-        *,
         gone: anyio.Event | None = None,
+        *,
         preview: bool = False,
     ) -> None:
         self.call = call
-        self.call_id = call.id
-        self.tool = call.tool
         self.spec = spec
-        self.limits = spec.key.limits
         self.listener = listener
         self.queued_at = queued_at
         self.deadline_at = deadline_at
@@ -174,11 +178,24 @@ class Run:
         # another may start that must not overlap with this one, by `Pool.release`: that comes after the audit.
         self.gone = gone
         self.preview = preview  # the tool is to say what the call would do, and no more
-        self.started_at = 0.0
-        self.cell: Cell | None = None
-        self.deadline: Deadline | None = None
-        self.outcome: Outcome | None = None
-        self.waiter: Waiter[Outcome] | None = None  # of whoever submitted it
+        self.used = NOTHING_USED.copy()
+
+    @property
+    def elapsed_s(self) -> float:
+        """From its arrival to its end."""
+        return self.used["queue_s"] + self.used["wall_s"]
+
+    @property
+    def call_id(self) -> str:
+        return self.call.id
+
+    @property
+    def tool(self) -> str:
+        return self.call.tool
+
+    @property
+    def limits(self) -> Limits:
+        return self.spec.key.limits
 
     def __repr__(self) -> str:
         state = self.outcome.ending if self.outcome else "running" if self.cell else "queued"
@@ -191,8 +208,8 @@ class Run:
         if self.outcome is not None:
             return False
         started = self.started_at or now
-        outcome.wall_s = now - started
-        outcome.queue_s = started - self.queued_at
+        self.used["wall_s"] = now - started
+        self.used["queue_s"] = started - self.queued_at
         self.outcome = outcome
         if self.waiter is not None:
             self.waiter.set(outcome, later=later)

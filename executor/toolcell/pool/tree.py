@@ -27,6 +27,16 @@ class Resident:
     shared: int
 
 
+def first_child(pid: int) -> int:
+    """The oldest child of a process of one thread, 0 where it has none; OSError where it has ended."""
+    fd = os.open(f"/proc/{pid}/task/{pid}/children", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        children = os.read(fd, 4096).split(maxsplit=1)  # oldest first: orphans of a call come after its process
+    finally:
+        os.close(fd)
+    return int(children[0]) if children else 0
+
+
 def tree_usage(init_pid: int, memory_limit: int) -> TreeUsage:
     """Add up the processes below a cell's init. CPU is exact to the clock tick, and of the cell's whole life: what the
     dead have used, orphans among them, is `reaped_cpu_s`.

@@ -136,7 +136,7 @@ def _text(arguments: Arguments, name: str) -> str:
     value = arguments.get(name)
     if not isinstance(value, str):
         raise Refusal("execution", f"{name} must be a string.")
-    if len(value) > TEXT_BYTES or len(value.encode()) > TEXT_BYTES:
+    if len(value) > TEXT_BYTES or (not value.isascii() and len(value.encode()) > TEXT_BYTES):
         raise Refusal("execution", f"{name} is too long; at most {TEXT_BYTES:,} bytes can be sent at once.")
     return value
 

@@ -66,4 +66,5 @@ class Toolbox:
         """The tools that may share a cell with this one: those that come from where it comes from. A stranger's module
         is imported next to nothing but itself."""
         found = self._static.values() if self._static.get(tool.name) is tool else self._offered.values()
-        return [mate for mate in found if source_of(mate) == source_of(tool)]
+        source = source_of(tool)
+        return [mate for mate in found if source_of(mate) == source]

@@ -6,10 +6,9 @@ are, and two histograms add up without any loss. Unlike a sketch it never collap
 
 import math
 from array import array
-from bisect import bisect_right
-from collections import Counter
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from functools import cache
-from itertools import repeat
 
 GROWTH = 1.05
 RELATIVE_ERROR = (GROWTH - 1) / (GROWTH + 1)
@@ -38,15 +37,19 @@ class Histogram:
         self.minimum = math.inf
         self.maximum = 0.0
 
-    def add(self, *values: float) -> None:
-        """Count values, at least one, each 0 or above."""
-        buckets = self._buckets
-        for index, count in Counter(map(bisect_right, repeat(self._edges), values)).items():
-            buckets[index] += count
-        self.count += len(values)
-        self.total += sum(values)
-        self.minimum = min(self.minimum, *values)
-        self.maximum = max(self.maximum, *values)
+    def add(self, values: Sequence[float]) -> None:
+        """Count values, at least one, each 0 or above. Many at once are counted bucket by bucket, not one by one."""
+        buckets, edges, ordered = self._buckets, self._edges, sorted(values)
+        counted, count = 0, len(ordered)
+        while counted < count:
+            index = bisect_right(edges, ordered[counted])
+            until = bisect_left(ordered, edges[index], counted) if index < len(edges) else count
+            buckets[index] += until - counted
+            counted = until
+        self.count += count
+        self.total += sum(ordered)
+        self.minimum = min(self.minimum, ordered[0])
+        self.maximum = max(self.maximum, ordered[-1])
 
     def quantile(self, q: float) -> float:
         """The value below which a share `q` of the values lies, 0 to 1, by nearest rank; 0 where there is none."""

@@ -4,9 +4,11 @@
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from threading import Lock
+from threading import RLock
 from typing import Any
 
 from toolcell.journal import Record
@@ -19,7 +21,7 @@ MARGIN = 1.5
 LEAST_S = 1.0  # what a busy machine can add to any call
 LEAST_MEMORY_BYTES = 128 * 1024 * 1024  # the interpreter's own address space, where that is what is limited
 _MIB = 1024 * 1024
-_AT_ONCE = 64  # calls that are counted together
+_AT_ONCE = 128  # calls that are counted together
 _SECONDS, _BYTES = (1e-5, 1e5), (4096.0, 2.0**42)
 
 
@@ -66,40 +68,27 @@ class SuggestedLimits:
 
 
 class _Usages:
-    """Four histograms, of calls that ended alike. What comes in waits for a few more, which are counted faster at once
-    than one by one.
-    """
+    """Four histograms, of calls that ended alike."""
 
-    __slots__ = ("_lock", "_new", "cpu", "memory", "queue", "wall")
+    __slots__ = ("cpu", "memory", "queue", "wall")
 
     def __init__(self) -> None:
         self.wall, self.queue, self.cpu = (Histogram(*_SECONDS) for _ in range(3))
         self.memory = Histogram(*_BYTES)
-        self._new: list[float] = []  # four of each call
-        self._lock = Lock()  # nothing is in both places, or in none, while another thread reads
 
-    def count(self, wall_s: float, queue_s: float, cpu_s: float, memory_bytes: float) -> None:
-        """Count one call."""
-        self._new += wall_s, queue_s, cpu_s, memory_bytes
-        if len(self._new) >= 4 * _AT_ONCE:
-            with self._lock:
-                new, self._new = self._new, []
-                self._take(new)
+    def count(self, calls: Sequence[Mapping[str, Any]]) -> None:
+        """Count calls, at least one."""
+        self.wall.add([call["wall_s"] for call in calls])
+        self.queue.add([call["queue_s"] for call in calls])
+        self.cpu.add([call["cpu_s"] for call in calls])
+        self.memory.add([call["max_rss_bytes"] for call in calls])
 
     def add(self, other: "_Usages | None") -> "_Usages":
         """Count all calls that the other has counted."""
         if other is not None:
-            with other._lock:
-                self.wall, self.queue = self.wall.plus(other.wall), self.queue.plus(other.queue)
-                self.cpu, self.memory = self.cpu.plus(other.cpu), self.memory.plus(other.memory)
-                new = other._new[:]
-            if new:
-                self._take(new)
+            self.wall, self.queue = self.wall.plus(other.wall), self.queue.plus(other.queue)
+            self.cpu, self.memory = self.cpu.plus(other.cpu), self.memory.plus(other.memory)
         return self
-
-    def _take(self, new: list[float]) -> None:
-        for at, histogram in enumerate((self.wall, self.queue, self.cpu, self.memory)):
-            histogram.add(*new[at::4])
 
 
 class _Series:
@@ -110,6 +99,19 @@ class _Series:
         self.errors: dict[str, int] = {}
         self.succeeded: _Usages | None = None
         self.failed: _Usages | None = None
+
+    def usages(self, succeeded: bool) -> _Usages:
+        """Of those calls, made for the first of them."""
+        if succeeded:
+            self.succeeded = self.succeeded or _Usages()
+            return self.succeeded
+        self.failed = self.failed or _Usages()
+        return self.failed
+
+    def copy(self) -> "_Series":
+        copied = _Series()
+        copied.add(self)
+        return copied
 
     def add(self, other: "_Series") -> None:
         self.calls += other.calls
@@ -131,29 +133,41 @@ class Metrics:
     def __init__(self, max_series: int = MAX_SERIES) -> None:
         self._max_series = max_series
         self._series: dict[tuple[str, str], _Series] = {}
+        self._new: deque[Record] = deque()  # written and not counted: a few at once take half the time
+        self._lock = RLock()  # held by whoever counts, and while the counts are read
 
     def __repr__(self) -> str:
-        return f"<Metrics of {len(self._series)} tools · {sum(one.calls for one in self._series.values()):,} calls>"
+        with self._counted() as found:
+            return f"<Metrics of {len(found)} tools · {sum(one.calls for one in found.values()):,} calls>"
 
     def write(self, record: Record) -> None:
         """Count the call that `record` is of; records of anything else are passed over."""
-        data = record.data
-        if "attempt" not in data:
-            return
-        kind: str | None = data["error"]
-        series = self._series.get((data["tool"], data["version"]))
-        if series is None or kind == "unknown_tool":
-            series = self._series_of(*((UNKNOWN, "") if kind == "unknown_tool" else (data["tool"], data["version"])))
-        series.calls += 1
-        if kind is not None:
-            series.errors[kind] = series.errors.get(kind, 0) + 1
-        if data["wall_s"] == 0:  # refused, or ended before it had a process
-            return
-        if kind is None:
-            usages = series.succeeded = series.succeeded or _Usages()
-        else:
-            usages = series.failed = series.failed or _Usages()
-        usages.count(data["wall_s"], data["queue_s"], data["cpu_s"], data["max_rss_bytes"])
+        self._new.append(record)
+        if len(self._new) >= _AT_ONCE:
+            with self._counted():
+                pass
+
+    @contextmanager
+    def _counted(self) -> Generator[Mapping[tuple[str, str], _Series], None, None]:
+        """All that was written, counted, for as long as this is entered."""
+        with self._lock:
+            alike: dict[tuple[str, str, str | None], list[Mapping[str, Any]]] = {}
+            while self._new:
+                data = self._new.popleft().data
+                if "attempt" in data:
+                    alike.setdefault((data["tool"], data["version"], data["error"]), []).append(data)
+            for (tool, version, error), calls in alike.items():
+                self._count(tool, version, error, calls)
+            yield self._series
+
+    def _count(self, tool: str, version: str, error: str | None, calls: Sequence[Mapping[str, Any]]) -> None:
+        series = self._series_of(UNKNOWN, "") if error == "unknown_tool" else self._series_of(tool, version)
+        series.calls += len(calls)
+        if error is not None:
+            series.errors[error] = series.errors.get(error, 0) + len(calls)
+        ran = [call for call in calls if call["wall_s"] != 0]  # not refused, nor ended before there was a process
+        if ran:
+            series.usages(error is None).count(ran)
 
     def _series_of(self, tool: str, version: str) -> _Series:
         series = self._series.get((tool, version))
@@ -166,7 +180,8 @@ class Metrics:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[ToolMetrics]:
-        return (_metrics_of(tool, version, series) for (tool, version), series in sorted(self._series.items()))
+        with self._counted() as found:
+            return iter([_metrics_of(tool, version, series) for (tool, version), series in sorted(found.items())])
 
     def of(self, tool: str, version: str | None = None) -> ToolMetrics:
         """One tool's numbers, in one version or in all of them together; zeros for one that was never called."""
@@ -199,15 +214,19 @@ class Metrics:
 
     def merge(self, other: "Metrics") -> None:
         """Add the counts of another supervisor's metrics to these. Exact but for `max_series`."""
-        for (tool, version), theirs in list(other._series.items()):
-            self._series_of(tool, version).add(theirs)
+        with other._counted() as found:
+            copies = {key: series.copy() for key, series in found.items()}
+        with self._lock:  # one lock at a time: the other may be taking up these
+            for (tool, version), theirs in copies.items():
+                self._series_of(tool, version).add(theirs)
 
     def _all_of(self, tool: str, version: str | None) -> _Series:
-        found = _Series()
-        for (name, its_version), series in list(self._series.items()):
-            if name == tool and version in (None, its_version):
-                found.add(series)
-        return found
+        whole = _Series()
+        with self._counted() as found:
+            for (name, its_version), series in found.items():
+                if name == tool and version in (None, its_version):
+                    whole.add(series)
+        return whole
 
 
 def _metrics_of(tool: str, version: str, series: _Series) -> ToolMetrics:

@@ -16,7 +16,8 @@ from toolcell_sandbox.limits import MIB, Limits
 
 _OWN_PROCESSES = 4  # the cell's init, a standby, the one after that, and the process that forks the init
 _AHEAD_BYTES = 2 * MIB  # what a call process takes that is made ready while another one runs
-_COUNTER_BYTES = 4096  # no counter file of a group is longer
+_COUNTERS_BYTES = 448  # of a file of several: what we look for is near its start, and longer reads cost a malloc
+_NUMBER_BYTES = 64  # of one that has nothing but a number
 
 
 class Cgroup:
@@ -28,7 +29,7 @@ class Cgroup:
     def __init__(self, directories: dict[str, str]) -> None:
         self._directories = directories
         self._unified = "unified" in directories
-        self._files: dict[str, int] = {}  # by name, open
+        self._open: list[int] = []  # files
         self._limited_to = 0, 0  # bytes of memory, processes
         self.paths: tuple[str, ...] = tuple(dict.fromkeys(directories.values()))
 
@@ -66,25 +67,23 @@ class Cgroup:
 
     def oom_kills(self) -> int:
         """Processes that were killed here because the memory limit was reached, since the group was made."""
-        if self._directory("memory") is None:
-            return 0
-        name = "memory.events" if self._unified else "memory.oom_control"
-        return _counter(name, self._read("memory", name), b"oom_kill ")
+        fd = self._oom_kills_fd
+        return _counter(b"\noom_kill ", os.pread(fd, _COUNTERS_BYTES, 0)) if fd >= 0 else 0
 
     def pids_refused(self) -> int:
         """Forks that the process limit refused, since the group was made."""
-        directory = self._directory("pids")
-        return _counter("pids.events", read_file(f"{directory}/pids.events").encode(), b"max ") if directory else 0
+        fd = self._pids_refused_fd
+        return _counter(b"\nmax ", os.pread(fd, _COUNTERS_BYTES, 0)) if fd >= 0 else 0
 
     def tasks(self) -> int:
         """Processes and threads that are in the group now, the cell's init among them; 0 where they are not counted."""
-        directory = self._directory("pids")
-        return int(read_file(f"{directory}/pids.current")) if directory is not None else 0
+        fd = self._tasks_fd
+        return int(os.pread(fd, _NUMBER_BYTES, 0)) if fd >= 0 else 0
 
     def memory_peak(self) -> int | None:
         """Most bytes in use at once since the group was made or `reset_peak`; None where it is not counted."""
         fd = self._peak_fd
-        return int(os.pread(fd, _COUNTER_BYTES, 0)) if fd >= 0 else None
+        return int(os.pread(fd, _NUMBER_BYTES, 0)) if fd >= 0 else None
 
     def reset_peak(self) -> bool:
         """Start `memory_peak` anew. False where it is not counted, or on v2 before Linux 6.12, which cannot do this."""
@@ -104,21 +103,31 @@ class Cgroup:
         fd = self._cpu_fd
         if fd < 0:
             return None
-        said = os.pread(fd, _COUNTER_BYTES, 0)
-        return _counter("cpu.stat", said, b"usage_usec ") / 1e6 if self._unified else int(said) / 1e9
+        if self._unified:
+            return _counter(b"\nusage_usec ", os.pread(fd, _COUNTERS_BYTES, 0)) / 1e6
+        return int(os.pread(fd, _NUMBER_BYTES, 0)) / 1e9
 
     @cached_property
     def _peak_fd(self) -> int:
         """The file of `memory_peak`, -1 where there is none."""
         name = "memory.peak" if self._unified else "memory.max_usage_in_bytes"
-        return self._file("memory", name) if self._has("memory", name) else -1
+        return self._opened("memory", name) if self._has("memory", name) else -1
 
     @cached_property
     def _cpu_fd(self) -> int:
-        """The file of `cpu_s`, -1 where there is none."""
-        if self._unified:
-            return self._file("cpuacct", "cpu.stat")
-        return self._file("cpuacct", "cpuacct.usage") if "cpuacct" in self._directories else -1
+        return self._opened("cpuacct", "cpu.stat" if self._unified else "cpuacct.usage")
+
+    @cached_property
+    def _oom_kills_fd(self) -> int:
+        return self._opened("memory", "memory.events" if self._unified else "memory.oom_control")
+
+    @cached_property
+    def _pids_refused_fd(self) -> int:
+        return self._opened("pids", "pids.events")
+
+    @cached_property
+    def _tasks_fd(self) -> int:
+        return self._opened("pids", "pids.current")
 
     def processes(self) -> list[int]:
         """Pids of all processes in any of the group's directories."""
@@ -162,10 +171,10 @@ class Cgroup:
 
     def remove(self, timeout_s: float = 2.0) -> None:
         """Remove the directories; the kernel says EBUSY for a moment after the last process has died."""
-        for fd in self._files.values():
+        for fd in self._open:
             os.close(fd)
-        self._files.clear()
-        for name in ("_peak_fd", "_cpu_fd"):
+        self._open.clear()
+        for name in ("_peak_fd", "_cpu_fd", "_oom_kills_fd", "_pids_refused_fd", "_tasks_fd"):
             self.__dict__.pop(name, None)
         deadline = time.monotonic() + timeout_s
         for path in self.paths:
@@ -193,34 +202,34 @@ class Cgroup:
         directory = self._directory(controller)
         return directory is not None and os.path.exists(f"{directory}/{name}")
 
-    def _read(self, controller: str, name: str) -> bytes:
-        """What one of the files that stay open says now."""
-        fd = self._files.get(name)
-        return os.pread(self._file(controller, name) if fd is None else fd, _COUNTER_BYTES, 0)
-
-    def _file(self, controller: str, name: str) -> int:
-        """The descriptor of one of the group's files, for writing too where it may be written."""
-        fd = self._files.get(name)
-        if fd is None:
-            path = f"{self._directory(controller)}/{name}"
-            try:
-                fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            except OSError as error:
-                if error.errno not in (errno.EACCES, errno.EINVAL):  # kernfs says EINVAL to root
-                    raise
-                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            self._files[name] = fd
+    def _opened(self, controller: str, name: str) -> int:
+        """The descriptor of one of the group's files, for writing too where it may be written; -1 where the controller
+        is not ours.
+        """
+        directory = self._directory(controller)
+        if directory is None:
+            return -1
+        path = f"{directory}/{name}"
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EINVAL):  # kernfs says EINVAL to root
+                raise
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._open.append(fd)
         return fd
 
     def _write(self, controller: str, name: str, text: str) -> None:
         write_file(f"{self._directory(controller)}/{name}", text, step=f"write {name}", mechanism="cgroup")
 
 
-def _counter(name: str, text: bytes, key: bytes) -> int:
-    for line in text.splitlines():
-        if line.startswith(key):
-            return int(line[len(key) :])
-    raise SandboxError(f"{name} has no counter {key.decode()}", step="read cgroup", mechanism="cgroup")
+def _counter(key: bytes, text: bytes) -> int:
+    """The number that follows this key, of a line's end and its own first word."""
+    _, found, rest = (b"\n" + text).partition(key)
+    if not found:
+        name = key.strip().decode()
+        raise SandboxError(f"The cgroup has no counter {name}", step="read cgroup", mechanism="cgroup")
+    return int(rest.partition(b"\n")[0])
 
 
 def join(paths: Iterable[str], root: int | None = None) -> None:
