@@ -206,20 +206,19 @@ def _walk_dict(items: dict[Any, Any], depth: int, room: _Room) -> dict[str, Any]
         raise _Offender(room.complaint())
     if count > _FEW and _all_plain(items.values(), count, room) and _all_plain(items, count, room, str):
         return items.copy()
-    out: dict[str, Any] = {}
+    out = items.copy()  # all that is in it is looked at, and what is not plain replaced
     key: Any = None
     chars = 0
     try:
-        for key, item in items.items():
+        for key, item in out.items():
             if type(key) is not str:
                 raise _Offender(f"a key of this object is {_a(key)}, and JSON keys are strings; convert it with str()")
             chars += len(key) if key.isascii() else len(_valid_text(key))
             kind = _type_of(item)
             if kind is str and item.isascii():
                 chars += len(item)
-                out[key] = item
             elif kind in _AS_IS or (kind is int and _INT_MIN <= item <= _INT_MAX):
-                out[key] = item
+                pass
             elif kind is list:
                 out[key] = _walk_list(item, depth - 1, room)
             else:
