@@ -15,9 +15,10 @@ from toolcell.runner import forks
 
 forks.keep_back()  # as `python -m toolcell.runner` does
 
-from toolcell.runner import cell, fds, loading, perform, serve, warm  # noqa: E402
+from toolcell.runner import cell, loading, perform, serve, warm  # noqa: E402
 from toolcell.runner.link import Link  # noqa: E402
 from toolcell.runner.zygote import Zygote, main  # noqa: E402
+from toolcell.wire.protocol import CellLink  # noqa: E402
 from toolcell_sandbox.spare import Spare  # noqa: E402
 
 STAMPS: list[tuple[str, float]] = []
@@ -58,7 +59,8 @@ def prepare() -> None:
     wrap(warm, "warm_up", before="confined", after="warmed up")
     wrap(Link, "take", before="read")
     wrap(perform, "run", before="decoded", after="ran")
-    wrap(fds, "write_all", before="encoded", after="written")
+    wrap(CellLink, "send", after="encoded")
+    wrap(Link, "send", after="written")
 
 
 if __name__ == "__main__":
