@@ -2,6 +2,8 @@
 
 import os
 import resource
+import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,9 +19,11 @@ from toolcell import (
     SandboxUnavailableError,
     Session,
     Supervisor,
+    Timeout,
     ValidationError,
     tool,
 )
+from toolcell.pool import cell as cell_module
 from toolcell.pool.pool import Pool
 from toolcell.pool.reactor import current_reactor
 from toolcell.testing.misbehaving import echo
@@ -124,3 +128,41 @@ async def test_a_second_zygote_is_started_when_the_first_is_busy_and_not_before(
                 tasks.start_soon(call, session)
         cores = os.cpu_count() or 1
         assert min(2, cores) <= len(psutil.Process().children()) <= min(4, cores)
+
+
+@tool
+def sleep(seconds: float) -> float:
+    """Sleep.
+
+    Args:
+        seconds: How long.
+    """
+    time.sleep(seconds)
+    return seconds
+
+
+async def test_a_sweep_that_does_not_end_costs_the_cell_and_not_the_next_call(
+    supervise: Callable[..., Supervisor], workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cell_module, "RECYCLE_S", 0.3)
+    async with supervise([echo]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        await session.call("echo", {"value": 1})
+        (cell,) = supervisor.pool.cells.values()
+        while not cell.free:
+            await anyio.sleep(0.01)
+        os.kill(cell.pid, signal.SIGSTOP)  # the init: nobody sweeps any more
+        for number in (2, 3):
+            assert (await session.call("echo", {"value": number}, timeout=10.0)).unwrap() == number
+        assert cell.id not in supervisor.pool.cells
+
+
+async def test_a_deadline_that_is_near_only_later_is_kept_all_the_same(
+    supervise: Callable[..., Supervisor], workspace: Path
+) -> None:
+    async with supervise([sleep]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        await session.call("sleep", {"seconds": 0.0})
+        result = await session.call("sleep", {"seconds": 30.0}, timeout=5 * cell_module.NEAR_S)
+        assert isinstance(result.error, Timeout)
+        assert 0.0 <= result.error.elapsed - 5 * cell_module.NEAR_S < 0.5
