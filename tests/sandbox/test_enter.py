@@ -185,7 +185,7 @@ def test_the_fork_bomb_is_bounded_without_cgroups(any_cell: Any) -> None:
     answer(count)
     """
     limits = Limits(processes=10)
-    assert any_cell(ERRNO_OF + _dedent(code), profile=Profile.for_kind("main").replace(limits=limits)).value == 11
+    assert any_cell(ERRNO_OF + _dedent(code), profile=Profile.for_kind("main").replace(limits=limits)).value == 12
 
 
 def test_memory_and_file_size_and_scratch_are_bounded(any_cell: Any) -> None:
