@@ -3,8 +3,8 @@
 import pytest
 
 from toolcell.runner.control import Control, exited, ready, recycled
-from toolcell.wire.messages import Exited, Hello, Ready, Recycle
-from toolcell.wire.protocol import CONTROL_LIMITS, ControlLink
+from toolcell.wire.messages import Exited, Hello, Ready
+from toolcell.wire.protocol import CONTROL_LIMITS, ControlLink, recycle
 
 NUMBERS = [0, 1, 127, 128, 255, 256, 65_535, 65_536, 2**32 - 1]
 
@@ -22,6 +22,5 @@ def test_the_supervisor_reads_what_the_init_packs_by_hand(seq: int) -> None:
 
 @pytest.mark.parametrize("seq", NUMBERS)
 def test_the_init_reads_the_numbers_that_the_supervisor_sends(seq: int) -> None:
-    link = ControlLink(CONTROL_LIMITS)
-    sent = b"".join(bytes(part) for number in (seq, 7) for part in link.send(Recycle(number)))
+    sent = b"".join(bytes(part) for number in (seq, 7) for part in recycle(number))
     assert recycled(sent) == [seq, 7]

@@ -34,6 +34,7 @@ from toolcell.wire.protocol import (
     LocalProtocolError,
     State,
     SupervisorLink,
+    recycle,
 )
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left_of_the_module")
@@ -559,9 +560,10 @@ def test_no_other_message_may_come_from_the_init(message: Message) -> None:
     assert refuses(greeted(), message).reason == "frame out of place"
 
 
-@pytest.mark.parametrize("message", [Load([{"name": "read"}], {"kept": False}), Recycle(3)], ids=["Load", "Recycle"])
-def test_what_the_supervisor_tells_the_init_is_one_frame(message: Load | Recycle) -> None:
-    assert b"".join(greeted().send(message)) == stream(message)
+def test_what_the_supervisor_tells_the_init_is_one_frame() -> None:
+    load = Load([{"name": "read"}], {"kept": False})
+    assert b"".join(greeted().send(load)) == stream(load)
+    assert b"".join(recycle(3)) == stream(Recycle(3))
 
 
 # -- the cell's end ---------------------------------------------------------------------------------------------------

@@ -34,12 +34,11 @@ from toolcell.wire.messages import (
     Message,
     Progress,
     Ready,
-    Recycle,
     Reply,
     Request,
     Result,
 )
-from toolcell.wire.protocol import CONTROL_LIMITS, ControlLink, SupervisorLink
+from toolcell.wire.protocol import CONTROL_LIMITS, ControlLink, SupervisorLink, recycle
 from toolcell_sandbox.mechanisms.cgroups import Cgroup
 
 from .capture import Capture
@@ -280,7 +279,7 @@ class Cell:
         buffers = self._link.send(Call(self._link.seq + 1, call.id, call.tool, arguments, context))  # may be Unpackable
         if not self._standby:
             self._process += 1
-            self._say(Recycle(self._process))  # nothing waits: fork now; the call is in the pipe before it is read
+            self._say(self._process)  # nothing waits: fork now; the call is in the pipe before it is read
         self.state = CellState.BUSY
         self.run = run
         run.cell = self
@@ -299,6 +298,7 @@ class Cell:
             run.deadline.action = self._on_deadline
         elif run.deadline_at - now < NEAR_S:
             run.deadline = self._deadlines.at(run.deadline_at, self._on_deadline)
+        recycle(self._process)  # now, for then it is between the result and its caller
 
     @property
     def ahead_due(self) -> float:
@@ -312,7 +312,7 @@ class Cell:
         """Have the init fork the process for the next call, so that it is ready when this one ends, or crashes."""
         self._forked_ahead = True
         self.evidence.forked_ahead()
-        self._say(Recycle(self._process + 1))
+        self._say(self._process + 1)
 
     def reply(self, run: Run, request: int, ok: bool, value: Field) -> None:
         """Answer a handle request of the running call; too late is no error."""
@@ -431,7 +431,7 @@ class Cell:
         self.state = CellState.RECYCLING
         self._recycled = self._process
         self._to_call.clear()
-        self._say(Recycle(self._process))
+        self._say(self._process)
         self._swept_by = time.monotonic() + RECYCLE_S
         self._keeper.watch()
 
@@ -866,8 +866,8 @@ class Cell:
             self._deadlines.cancel(self._watchdog)
             self._watchdog = None
 
-    def _say(self, message: Recycle) -> None:
-        self._to_init.write(self._control_link.send(message))
+    def _say(self, process: int) -> None:
+        self._to_init.write(recycle(process))
 
     def _want_room_for_calls(self, want: bool) -> None:
         if want:

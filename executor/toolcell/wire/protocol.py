@@ -12,9 +12,10 @@ The rules, which the tables below and a few counters carry out:
 A violation is an event like any other: the machine that saw one stays broken and gives no event after it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import Final
 
 from .frames import (
@@ -299,15 +300,22 @@ CONTROL_LIMITS: Final = WireLimits(frame_bytes=256 * 1024 * 1024, string_bytes=6
 _CONTROL_FIRST: Final = (Hello, Failed)
 
 
+@lru_cache(maxsize=4096)
+def recycle(process: int) -> Sequence[Buffer]:
+    """The `Recycle` that ends the call of a process, or asks for the next one. Kept, so that it can be encoded before a
+    caller waits for it."""
+    return encode(to_fields(Recycle(process)), CONTROL_LIMITS)
+
+
 class ControlLink:
-    """The supervisor's end of the control socket: `Load` and `Recycle` out, the init's reports in."""
+    """The supervisor's end of the control socket: `Load` out, the init's reports in. `recycle` goes out too."""
 
     def __init__(self, limits: WireLimits) -> None:
         self._limits = limits
         self._decoder = FrameDecoder(limits)
         self._greeted = False
 
-    def send(self, message: Load | Recycle) -> list[Buffer]:
+    def send(self, message: Load) -> list[Buffer]:
         return encode(to_fields(message), self._limits)
 
     def receive(self, data: Buffer) -> list[Event]:

@@ -6,7 +6,6 @@ import os
 import signal
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from toolcell_sandbox.errors import SandboxError
 
@@ -57,7 +56,7 @@ def _number(name: str) -> int:
     return number
 
 
-def _converted(arguments: tuple[Argument, ...]) -> tuple[Any, ...]:
+def _converted(arguments: tuple[Argument, ...]) -> tuple[object, ...]:
     return arguments if _AS_IT_IS.issuperset(map(type, arguments)) else tuple(map(_convert, arguments))
 
 
