@@ -53,13 +53,14 @@ class Evidence:
         self._init_pid = init_pid
 
     def new_call(self) -> None:
-        """A call starts. It waits for this: a read and a write of files of the cgroup that are open."""
+        """A call starts. It waits for this: a read of a file of the cgroup that is open."""
         most, cgroup = self._most, self._cgroup
         self._ahead = 0
         most.cpu_s, most.memory_bytes, most.tasks = 0.0, 0, 0
         if cgroup is not None:
             self._cpu_at_start = cgroup.cpu_s()
-            self._peak_at_start = 0 if cgroup.reset_peak() else cgroup.memory_peak() or 0
+            if self._kept:  # else it was when the process before was gone
+                self._forget_peak(cgroup)
         else:
             self._cpu_at_start = None if self._kept else self._cpu_of_dead  # a new process has used nothing
 
@@ -72,8 +73,12 @@ class Evidence:
         if self._cgroup is not None:
             self._oom_kills = self._cgroup.oom_kills()
             self._refused = self._cgroup.pids_refused()
+            self._forget_peak(self._cgroup)
         else:
             self._cpu_of_dead = reaped_cpu_s(self._init_pid)
+
+    def _forget_peak(self, cgroup: Cgroup) -> None:
+        self._peak_at_start = 0 if cgroup.reset_peak() else cgroup.memory_peak() or 0
 
     def oom_killed(self) -> bool:
         """Whether the kernel killed for memory since the last look."""
