@@ -168,7 +168,7 @@ class Session:
         `on_progress(message, fraction)` hears the tool's progress.
         """
         if self.closed:
-            self._check_open()
+            self.check_open()
         if timeout is not None and not timeout > 0:
             raise UsageError(f"timeout is not above 0: {timeout!r}. Pass seconds, or None for the tool's own.")
         if call_id is None:
@@ -205,7 +205,7 @@ class Session:
 
         Raises UsageError for a child of a Worker, a Main child, a tree over 4 deep and a ninth child.
         """
-        self._check_open()
+        self.check_open()
         tree.check_child(self, SessionKind(kind))
         child = self.supervisor.new_session(
             SessionKind(kind),
@@ -230,7 +230,7 @@ class Session:
         failed, and then the tools of the last time can still be called. A module that only cells import and that claims
         the name of another tool is left out, with an incident in the journal that names both origins.
         """
-        self._check_open()
+        self.check_open()
         routes = [self.route(tool) for tool in (await self.toolbox.refresh()).values()]
         declared = [route.tool.declaration for route in routes if not route.grants.missing]
         return declared + [tool.declaration for tool in self.supervisor.provider_tools.values()]
@@ -485,7 +485,7 @@ class Session:
         _log.warning("%s", printable(why))
         self.journal.write(Record("incident", self.id, data={"toolset": stranger, "what": why}))
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
         if self.closed:
             raise UsageError(f"The session {self.id} is closed. Open another one.")
 
@@ -544,16 +544,24 @@ class _Listener:
     async def _serve(self, run: Run, request: Request, scope: anyio.CancelScope) -> None:
         if run.outcome is not None:
             return
-        with scope:
-            ok, value = await self._answer(run, request)
-            if run.cell is None:
-                return
-            try:
-                run.cell.reply(run, request.request, ok, value)
-            except Unpackable as error:
-                why = "is too large for this call" if isinstance(error, TooLarge) else "cannot be sent"
-                refusal = broker.Refusal("execution", f"The answer {why}: {error}. Ask for less.")
-                run.cell.reply(run, request.request, False, refusal.to_wire())
+        try:
+            with scope:
+                self._reply(run, request, *await self._answer(run, request))
+        except anyio.get_cancelled_exc_class():
+            raise
+        except BaseException as error:  # SystemExit of a backend, say: it ends the supervisor, as of any task of it
+            self._session.in_background(_raised, error)
+
+    @staticmethod
+    def _reply(run: Run, request: Request, ok: bool, value: Field) -> None:
+        if run.cell is None:
+            return
+        try:
+            run.cell.reply(run, request.request, ok, value)
+        except Unpackable as error:
+            why = "is too large for this call" if isinstance(error, TooLarge) else "cannot be sent"
+            refusal = broker.Refusal("execution", f"The answer {why}: {error}. Ask for less.")
+            run.cell.reply(run, request.request, False, refusal.to_wire())
 
     async def _answer(self, run: Run, request: Request) -> tuple[bool, Field]:
         assert self._operations is not None
@@ -608,6 +616,10 @@ class _Listener:
     def on_incident(self, run: Run, what: str) -> None:
         _log.warning("call %s of %s: %s", run.call_id, run.tool, what)
         self._session.journal.write(Record("incident", self._session.id, run.call_id, {"tool": run.tool, "what": what}))
+
+
+async def _raised(error: BaseException) -> None:
+    raise error
 
 
 async def _awaited(call_id: str, answer: Awaitable[None]) -> None:

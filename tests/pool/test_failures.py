@@ -1,5 +1,6 @@
 """What cannot be sent, and zygotes that cannot be started: the calls concerned hear of it, and nothing is left."""
 
+import errno
 import os
 import resource
 import signal
@@ -20,10 +21,12 @@ from toolcell import (
     Session,
     Supervisor,
     Timeout,
+    ToolResult,
     ValidationError,
     tool,
 )
 from toolcell.pool import cell as cell_module
+from toolcell.pool.evidence import Evidence
 from toolcell.pool.pool import Pool
 from toolcell.pool.reactor import current_reactor
 from toolcell.testing.misbehaving import echo
@@ -166,3 +169,92 @@ async def test_a_deadline_that_is_near_only_later_is_kept_all_the_same(
         result = await session.call("sleep", {"seconds": 30.0}, timeout=5 * cell_module.NEAR_S)
         assert isinstance(result.error, Timeout)
         assert 0.0 <= result.error.elapsed - 5 * cell_module.NEAR_S < 0.5
+
+
+@tool(lifetime="session")
+def nap(seconds: float) -> str:
+    """Sleep.
+
+    Args:
+        seconds: How long.
+    """
+    time.sleep(seconds)
+    return "slept"
+
+
+async def two_naps(
+    session: Session, first: tuple[float, float], second: tuple[float, float], meanwhile: Callable[[], None]
+) -> list[ToolResult]:
+    """The results of two calls of one kept process (seconds, timeout), the second of which waits for the first, while
+    the loop is held up."""
+    assert (await session.call("nap", {"seconds": 0.0})).error is None
+    results: dict[int, ToolResult] = {}
+
+    async def one(number: int, seconds: float, timeout: float) -> None:
+        results[number] = await session.call("nap", {"seconds": seconds}, timeout=timeout)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(one, 1, *first)
+        await anyio.sleep(0.01)
+        tasks.start_soon(one, 2, *second)
+        await anyio.sleep(0.04)
+        meanwhile()
+    return [results[1], results[2]]
+
+
+async def test_the_deadline_of_a_call_whose_answer_came_meanwhile_does_not_end_the_next_one(
+    supervise: Callable[..., Supervisor], workspace: Path
+) -> None:
+    async with supervise([nap]) as supervisor:
+        session = await supervisor.open_session("worker", workspace=workspace)
+        _first, second = await two_naps(session, (0.2, 0.15), (0.3, 20.0), lambda: time.sleep(0.3))
+        assert second.unwrap() == "slept"
+
+
+async def test_a_call_that_starts_when_its_deadline_is_due_ends_at_it(
+    supervise: Callable[..., Supervisor], workspace: Path
+) -> None:
+    async with supervise([nap]) as supervisor:
+        session = await supervisor.open_session("worker", workspace=workspace)
+        started = time.monotonic()
+        _first, second = await two_naps(session, (0.2, 0.15), (6.0, 0.15), lambda: time.sleep(0.3))
+        assert second.error is not None
+        assert time.monotonic() - started < 3.0
+
+
+async def test_a_waiting_call_is_not_given_to_a_cell_that_is_ending(
+    supervise: Callable[..., Supervisor], workspace: Path
+) -> None:
+    async with supervise([nap]) as supervisor:
+        session = await supervisor.open_session("worker", workspace=workspace)
+
+        def orphan() -> None:
+            time.sleep(0.2)  # the answer is in the pipe by then
+            (cell,) = supervisor.pool.cells.values()
+            cell.orphan()  # as where its zygote is gone
+
+        first, second = await two_naps(session, (0.1, 9.0), (0.0, 9.0), orphan)
+        assert (first.unwrap(), second.unwrap()) == ("slept", "slept")
+
+
+async def test_a_look_at_a_cell_that_fails_costs_no_deadline(
+    supervise: Callable[..., Supervisor], workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(_evidence: Evidence) -> str:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async with supervise([nap]) as supervisor:
+        session = await supervisor.open_session("worker", workspace=workspace)
+        assert (await session.call("nap", {"seconds": 0.0})).error is None
+        with monkeypatch.context() as patch:
+            patch.setattr(Evidence, "exceeded", refuses)
+            results: list[ToolResult] = []
+
+            async def call() -> None:
+                results.append(await session.call("nap", {"seconds": 8.0}, timeout=0.6))
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(call)
+                await anyio.sleep(0.3)
+                patch.undo()
+        assert isinstance(results[0].error, Timeout), results[0].error

@@ -277,3 +277,65 @@ async def test_what_a_call_leaves_in_its_pipes_in_packets_is_not_the_next_calls(
             tasks.start_soon(call, "speak")
         assert len(heard["leave_packets"].unwrap()) == 800_000
         assert (heard["speak"].unwrap(), heard["speak"].stdout.text) == ("genuine", "spoken\n")
+
+
+@tool
+def spoil(how: str) -> str:
+    """Do something lasting to the scratch itself, or to how this process is scheduled.
+
+    Args:
+        how: What.
+    """
+    import ctypes
+    import struct
+
+    if how == "mode":
+        os.chmod("/tmp", 0o500)
+    elif how == "attribute":
+        os.setxattr("/tmp", "user.message", b"for the next call")
+    elif how == "access control list":
+        entries = b"".join(struct.pack("<HHI", tag, 0, 0xFFFFFFFF) for tag in (1, 4, 0x20))
+        os.setxattr("/tmp", "system.posix_acl_default", struct.pack("<I", 2) + entries)
+    elif how == "autogroup":
+        ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE: /proc/self is its own then
+        fd = os.open("/proc/self/autogroup", os.O_WRONLY)
+        os.write(fd, b"19")
+        os.close(fd)
+    return how
+
+
+@tool
+def use_the_scratch() -> list[str]:
+    """Write a file there, read it, and say which attributes the directory has."""
+    with open("/tmp/file", "w") as file:
+        file.write("x")
+    with open("/tmp/file") as file:
+        assert file.read() == "x"
+    os.unlink("/tmp/file")
+    return os.listxattr("/tmp")
+
+
+@pytest.mark.parametrize("how", ["mode", "attribute", "access control list"])
+async def test_what_a_call_does_to_the_scratch_itself_is_not_the_next_calls(
+    supervise: Callable[..., Supervisor], workspace: Path, how: str
+) -> None:
+    async with supervise([spoil, use_the_scratch]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        before = (await session.call("use_the_scratch")).unwrap()
+        assert (await session.call("spoil", {"how": how})).unwrap() == how
+        assert (await session.call("use_the_scratch", timeout=8.0)).unwrap() == before
+
+
+async def test_a_call_cannot_slow_its_init_down_by_the_group_that_it_is_scheduled_in(
+    supervise: Callable[..., Supervisor], workspace: Path
+) -> None:
+    async with supervise([spoil]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        assert (await session.call("spoil", {"how": "nothing"})).unwrap() == "nothing"
+        (cell,) = supervisor.pool.cells.values()
+        group = Path(f"/proc/{cell.pid}/autogroup")
+        before = group.read_text() if group.exists() else ""  # a kernel without CONFIG_SCHED_AUTOGROUP has none
+        result = await session.call("spoil", {"how": "autogroup"})
+        if before:
+            assert result.unwrap() == "autogroup"
+            assert group.read_text() == before

@@ -162,6 +162,16 @@ def test_the_sizes_are_those_of_the_frames_also_behind_a_large_one() -> None:
     assert decoder.sizes == [len(joined(LARGE)), len(joined([2])), len(joined([3, 4]))]
 
 
+def test_the_sizes_are_those_of_the_frames_that_came_and_not_of_those_before_a_large_one() -> None:
+    decoder = FrameDecoder(LIMITS)
+    stream = joined([2]) + joined(LARGE)
+    sizes: list[list[int]] = []
+    for piece in (stream[:100_000], stream[100_000:200_000], stream[200_000:]):
+        decoder.feed(piece)
+        sizes.append(decoder.sizes)
+    assert sizes == [[len(joined([2]))], [], [len(joined(LARGE))]]
+
+
 def test_two_streams_with_half_a_large_frame_each_do_not_mix() -> None:
     other: list[Field] = [16, 1, {"output": "fedcba9876543210" * 20_000}]
     for _ in range(2):  # the second time, in the memory of the first

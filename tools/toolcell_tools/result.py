@@ -31,9 +31,7 @@ T = TypeVar("T")
 def constructor(model: type[M]) -> Callable[[dict[str, Any]], M]:
     """What makes a `model` of its fields, which are all it has, in their order, and known to be right:
     `model_construct`, ten times as fast. The dict becomes the model's own."""
-    names = set(
-        model.model_fields
-    )  # one for all: nothing is ever assigned to a frozen model, and copies have their own
+    names = set(model.model_fields)  # one for all: nothing is assigned to a frozen model, and copies have their own
 
     def construct(fields: dict[str, Any]) -> M:
         made = _new(model)

@@ -130,6 +130,8 @@ async def attempt(
         if not changes:
             route = session.route(tool, mutates=False)
     # run
+    if session.closed:  # while a hook or an approver had its time
+        session.check_open()
     wall_s = timeout if timeout is not None else tool.timeout or route.limits.wall_s
     run: Run | None = None
     watch: Watch | None = None
@@ -229,6 +231,7 @@ def _record(
 ) -> None:
     data: dict[str, Any] = {"tool": call.tool, "version": version, "attempt": call.attempt, "error": None, **used}
     kind = "call"
+    del data["attempts"]  # that is for `Usage`
     if error is not None:
         data["error"], data["message"] = error.kind, error.message
         kind = "denied" if error.kind == "permission_denied" else "call"

@@ -294,10 +294,12 @@ class Cell:
         self._to_call.write(buffers)  # as soon as all is counted from here: what follows is done while the cell works
         self._sent = sum(map(len, buffers))
         self._received = 0
-        if run.deadline is not None:  # for which it has waited
+        if run.deadline is not None and run.deadline.action is not None:  # for which it has waited
             run.deadline.action = self._on_deadline
         elif run.deadline_at - now < NEAR_S:
             run.deadline = self._deadlines.at(run.deadline_at, self._on_deadline)
+        else:
+            run.deadline = None
         recycle(self._process)  # now, for then it is between the result and its caller
 
     @property
@@ -712,8 +714,9 @@ class Cell:
             self.end_after_sweep(Outcome(ending="limit", resource="output"))
 
     def _on_deadline(self) -> None:
+        run = self.run
         self._on_ready()  # a result that is in the pipe came in time
-        if self.run is None or self._verdict is not None:
+        if self.run is None or self.run is not run or self._verdict is not None:
             return
         resource = self.evidence.exceeded() or self._memory_or_processes()
         self.end(Outcome(ending="limit", resource=resource) if resource else Outcome(ending="timeout"))

@@ -11,7 +11,7 @@ from typing import cast
 
 from toolcell.errors import SandboxUnavailableError
 from toolcell.wire.frames import Unpackable
-from toolcell.wire.messages import Failed
+from toolcell.wire.messages import AHEAD_NEEDS, Failed
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.identity import Identity
 from toolcell_sandbox.mechanisms.cgroup_tree import CgroupTree
@@ -85,6 +85,7 @@ class Pool:
         self._free_cgroups: list[Cgroup] = []
         self._vacating: set[Cell] = set()  # dead cells whose cgroups are not empty yet
         self._watching: Deadline | None = None
+        self._forks_ahead = False  # whether cells here can keep a process that waits apart from one that works
         self._forking_ahead: Deadline | None = None
         self._on_empty: Callable[[], None] | None = None
 
@@ -115,6 +116,7 @@ class Pool:
             try:
                 self.report = SandboxReport.from_wire(dict(await first.started()))
                 self.report.require(self._allow_missing)
+                self._forks_ahead = self.report.on >= AHEAD_NEEDS
                 self._deadlines.at(time.monotonic() + PRUNE_S, self._prune)  # which takes a descriptor
             except SandboxError as error:
                 raise SandboxUnavailableError(str(error), error.mechanism, error.cure) from None
@@ -218,7 +220,7 @@ class Pool:
             self._exclusive.add(run.exclusive)
         if self._watching is None:
             self.watch()
-        if self._forking_ahead is None and cell.ahead_due < math.inf:
+        if self._forks_ahead and self._forking_ahead is None and cell.ahead_due < math.inf:
             self._forking_ahead = self._deadlines.at(run.started_at + AHEAD_AFTER_S, self._fork_ahead)
 
     def _end_waiting(self, run: Run, outcome: Outcome) -> None:
@@ -337,7 +339,7 @@ class Pool:
         if not self._open:
             cell.kill()
             return
-        if self.waiting:
+        if self.waiting and not cell.doomed:
             oldest = next(iter(self.waiting))
             if oldest.spec.key == cell.spec.key and oldest.exclusive not in self._exclusive:
                 del self.waiting[oldest]  # so would the plan decide, whatever else there is
@@ -464,8 +466,11 @@ class Pool:
         self._watching = None
         now = _now()
         for cell in [cell for cell in self.cells.values() if cell.at_work]:
-            cell.inspect(now)
             self.watch()
+            try:
+                cell.inspect(now)
+            except Exception:  # such as no descriptor being left: the deadlines of the others are in here too
+                _log.exception("%r could not be looked at", cell)
 
     def _fork_ahead(self) -> None:
         """Have the next call process forked in the cells whose calls last."""

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import NoReturn, cast
 
 from toolcell.wire.frames import Field, WireLimits
-from toolcell.wire.messages import VERSION, Failed, Hello, Load
+from toolcell.wire.messages import AHEAD_NEEDS, VERSION, Failed, Hello, Load
 from toolcell_sandbox.enter import Entered
 from toolcell_sandbox.mechanisms import lifetime
 from toolcell_sandbox.protected import protects_below
@@ -31,7 +31,6 @@ from .scratch import Scratch
 # What `signal.signal` calls: itself, it looks for the handler that was there in an enum, a tenth of a fork's price.
 _set_handler: Callable[[int, int], object] = import_module("_signal").signal
 _DEFAULT = int(signal.SIG_DFL)
-_NEEDED_APART = frozenset({"pid_namespace", "proc", "landlock_scope", "seccomp"})
 _ROUNDS = 16  # generations of a call's processes that a spare is spared for
 _NOTHING: Callable[[int, FrameType | None], object] = operator.is_  # a handler that is no function of Python's
 
@@ -118,7 +117,7 @@ class Init:
         self.in_namespace = entered.children_fd < 0  # of its own, so that kill(-1) takes all there is
         self.children_fd = descendants.open_children() if self.in_namespace else entered.children_fd
         # Whether a call that runs cannot reach a spare, and all of it can be ended but that. A kept process needs none.
-        self.apart = not options.kept and self.children_fd >= 0 and entered.report.on >= _NEEDED_APART
+        self.apart = not options.kept and self.children_fd >= 0 and entered.report.on >= AHEAD_NEEDS
         self.deaths_fd, self.death_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self.calls = select.poll()
         self.calls.register(fds.FRAMES_IN, select.POLLIN)
@@ -185,7 +184,10 @@ class Init:
 
         It waits at a gate before it looks at the pipe, where there may be something for the other one.
         """
-        gate, self.gate = os.pipe2(os.O_CLOEXEC)
+        try:
+            gate, self.gate = os.pipe2(os.O_CLOEXEC)
+        except OSError:
+            return
         try:
             self.spare = self.fork(gate)
             self.spared = b"%d " % self.spare
@@ -217,8 +219,7 @@ class Init:
             os.close(fd)
         if self.children_fd >= 0:
             os.close(self.children_fd)
-        if self.apart:
-            os.setpgid(0, 0)  # so that `_kill` has the whole group
+        os.setsid()  # a group for `_kill`, and a scheduling group of its own (sched(7), autogroup): not the init's
         if not self.in_namespace:
             lifetime.die_with_parent(-1)
         if self.gate >= 0:
@@ -258,15 +259,17 @@ class Init:
             self._kill()
             said = self.on_exit()
             os.read(self.deaths_fd, 4096)  # its own death is in there, and is known
-            if self.spare:
-                self.on_deaths()  # that of the spare might be in there too
+        if self.spare:
+            self.on_deaths()  # its own, if it has died
         while self.calls.poll(0):
             if not os.read(fds.FRAMES_IN, fds.READ_BYTES):
                 os._exit(0)  # the supervisor is gone
         try:
             fds.restore(self.settings)
-            if self.options.scratch and not self.scratch.is_empty():
-                self.scratch.empty()
+            if self.options.scratch:
+                if not self.scratch.is_empty():
+                    self.scratch.empty()
+                self.scratch.check()
         except (OSError, RecursionError):
             # Pipes that cannot be made what they were, a tree built to resist: another cell has its own.
             os._exit(77)
@@ -279,9 +282,9 @@ class Init:
         elif not self.spare:
             os.kill(-1, signal.SIGKILL)
         else:
-            os.kill(self.child, signal.SIGKILL)  # it may have left its group
+            os.kill(self.child, signal.SIGKILL)
             try:
-                os.killpg(self.child, signal.SIGKILL)
+                os.killpg(self.child, signal.SIGKILL)  # it leads one, and cannot leave it
             except ProcessLookupError:
                 pass  # it has not come to making one
 

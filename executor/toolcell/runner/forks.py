@@ -1,7 +1,7 @@
 """What modules want done at a fork (os.register_at_fork), kept back until there is a process that may need it.
 
 `threading` and `logging` mend the locks that other threads held, `random` draws anew. Up to the call process there are
-no other threads, and `serve.reseed` sees to randomness; but run in each fork, these handlers write to 140 pages.
+no other threads, and `serve.fresh_randomness` sees to that; but run in each fork, these handlers write to 140 pages.
 """
 
 import os

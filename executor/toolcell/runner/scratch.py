@@ -16,6 +16,7 @@ class Scratch:
 
     def __init__(self, path: str, view: View) -> None:
         self._path = path
+        self._own = self._seen() if path else None
         self._mounts = frozenset(bind.path for bind in view.binds if is_below(bind.path, (path,)))
         self._links = {place: text for place, text in view.links if is_below(place, (path,))}
         # The names in it that cannot be moved or replaced; None where there may be others, or what leads to others.
@@ -25,6 +26,16 @@ class Scratch:
     def is_empty(self) -> bool:
         """Whether a quick look shows that there is nothing to do for `empty`."""
         return os.listdir(self._path) == self._fixed
+
+    def check(self) -> None:
+        """Raises OSError where a call has changed the mode of the directory itself, or given it attributes or an access
+        control list, in which the next call might find something, or find no room.
+        """
+        if self._seen() != self._own:
+            raise OSError(errno.EPERM, "it is not as the cell found it", self._path)
+
+    def _seen(self) -> tuple[int, list[str]]:
+        return os.stat(self._path).st_mode, os.listxattr(self._path)
 
     def empty(self) -> None:
         """Delete all but the mount points, the links, and what leads to them. Follows no link.

@@ -123,6 +123,10 @@ class _Series:
             self.failed = (self.failed or _Usages()).add(other.failed)
 
 
+_Key = tuple[str, str, str | None]
+"""A tool, its version, and the kind of error that a call of it ended with."""
+
+
 class Metrics:
     """Counts of calls. Implements `Journal`, so that `for record in kept: metrics.write(record)` takes up a history.
 
@@ -133,7 +137,7 @@ class Metrics:
     def __init__(self, max_series: int = MAX_SERIES) -> None:
         self._max_series = max_series
         self._series: dict[tuple[str, str], _Series] = {}
-        self._new: deque[Record] = deque()  # written and not counted: a few at once take half the time
+        self._new: deque[tuple[_Key, Mapping[str, Any]]] = deque()  # not counted yet: many at once take half the time
         self._lock = RLock()  # held by whoever counts, and while the counts are read
 
     def __repr__(self) -> str:
@@ -142,20 +146,21 @@ class Metrics:
 
     def write(self, record: Record) -> None:
         """Count the call that `record` is of; records of anything else are passed over."""
-        self._new.append(record)
-        if len(self._new) >= _AT_ONCE:
-            with self._counted():
-                pass
+        data = record.data
+        if "attempt" in data:
+            self._new.append(((data["tool"], data["version"], data["error"]), data))
+            if len(self._new) >= _AT_ONCE:
+                with self._counted():
+                    pass
 
     @contextmanager
     def _counted(self) -> Generator[Mapping[tuple[str, str], _Series], None, None]:
         """All that was written, counted, for as long as this is entered."""
         with self._lock:
-            alike: dict[tuple[str, str, str | None], list[Mapping[str, Any]]] = {}
+            alike: dict[_Key, list[Mapping[str, Any]]] = {}
             while self._new:
-                data = self._new.popleft().data
-                if "attempt" in data:
-                    alike.setdefault((data["tool"], data["version"], data["error"]), []).append(data)
+                key, data = self._new.popleft()
+                alike.setdefault(key, []).append(data)
             for (tool, version, error), calls in alike.items():
                 self._count(tool, version, error, calls)
             yield self._series

@@ -268,6 +268,7 @@ class FrameDecoder:
             self.sizes = []
             return []
         if self._large is not None:
+            self.sizes = []
             return self._fill(self._large, data)
         length = len(data) - _HEADER_BYTES
         if (

@@ -129,9 +129,16 @@ class Load(NamedTuple):
 
 
 class Recycle(NamedTuple):
-    """Call number `seq` is over: kill what is left, clean up, and make the next standby."""
+    """Call number `seq` is over: kill what is left, clean up, and make the next standby.
+
+    Of the next number, it asks for a process: for a call that waits, or ahead, while another one runs.
+    """
 
     seq: int
+
+
+AHEAD_NEEDS: Final = frozenset({"pid_namespace", "proc", "landlock_scope", "seccomp"})
+"""The mechanisms without which no process is forked ahead, for the call that runs could reach it."""
 
 
 Message = (

@@ -142,9 +142,8 @@ class SupervisorLink:
         if isinstance(message, Call):
             if message.seq != self.seq + 1:
                 raise LocalProtocolError(f"Call number {self.seq + 1} is due, not {message.seq}.")
-            buffers = encode(
-                to_fields(message), self._limits, message.arguments.values()
-            )  # may refuse: nothing changes
+            # May refuse, and then nothing changes.
+            buffers = encode(to_fields(message), self._limits, message.arguments.values())
             self.seq = message.seq
             self._frames = self._report_bytes = self._last_request = 0
             self._pending.clear()

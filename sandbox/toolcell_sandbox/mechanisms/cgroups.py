@@ -15,7 +15,7 @@ from toolcell_sandbox.kernel.syscalls import write_file
 from toolcell_sandbox.limits import MIB, Limits
 
 _OWN_PROCESSES = 4  # the cell's init, a standby, the one after that, and the process that forks the init
-_AHEAD_BYTES = 2 * MIB  # what a call process takes that is made ready while another one runs
+_AHEAD_BYTES = 4 * MIB  # what a call process takes that is made ready while another one runs
 _COUNTERS_BYTES = 448  # of a file of several: what we look for is near its start, and longer reads cost a malloc
 _NUMBER_BYTES = 64  # of one that has nothing but a number
 

@@ -15,7 +15,7 @@ import time
 from tests.escape.kit import NO_NAMESPACES, Scene, asked, tried
 
 NOBODY, SOMEBODY = ["ESRCH"], ["EPERM", "ESRCH"]
-EXPECT = [(SOMEBODY, NOBODY), ["ENOENT"], ["EPERM"], ["EPERM"], NOBODY]
+EXPECT = [(SOMEBODY, NOBODY), ["ENOENT"], ["EPERM"], ["EPERM"], NOBODY, ["EPERM"]]
 VARIES = {NO_NAMESPACES: "not tried: the numbers are those of the host"}
 NEARBY = 40
 
@@ -26,7 +26,7 @@ def attack(scene: Scene) -> object:
     time.sleep(0.3)  # until it has been forked and is warm
     me = os.getpid()
     others = [pid for pid in range(max(2, me - NEARBY), me + NEARBY) if pid != me and pid != os.getppid()]
-    signals, files, memory, scheduling, groups = answers = [set[str]() for _ in EXPECT]
+    signals, files, memory, scheduling, groups, joined = answers = [set[str]() for _ in EXPECT]
     word = ctypes.create_string_buffer(8)
     vector = ctypes.create_string_buffer(struct.pack("QQ", ctypes.addressof(word), 8))
     idle = ctypes.create_string_buffer(struct.pack("i", 0))
@@ -57,4 +57,9 @@ def attack(scene: Scene) -> object:
             asked("ioprio_set", 1, pid, 3 << 13),
         }
         groups.add(asked("setpgid", pid, me))
+    child = os.fork()  # for who leads a session cannot join a group anyway
+    if child == 0:
+        own = os.getpid()
+        os._exit(sum(asked("setpgid", 0, pid) != "EPERM" for pid in others if pid != own))
+    joined.add("EPERM" if os.waitpid(child, 0)[1] == 0 else "joined one")
     return [sorted(said) for said in answers]
