@@ -16,6 +16,8 @@ import pytest
 from toolcell import (
     Capability,
     Profile,
+    RecentJournal,
+    Record,
     SandboxUnavailable,
     SandboxUnavailableError,
     Session,
@@ -29,6 +31,7 @@ from toolcell.pool import cell as cell_module
 from toolcell.pool.evidence import Evidence
 from toolcell.pool.pool import Pool
 from toolcell.pool.reactor import current_reactor
+from toolcell.testing import probes
 from toolcell.testing.misbehaving import echo
 
 pytestmark = pytest.mark.anyio
@@ -258,3 +261,20 @@ async def test_a_look_at_a_cell_that_fails_costs_no_deadline(
                 await anyio.sleep(0.3)
                 patch.undo()
         assert isinstance(results[0].error, Timeout), results[0].error
+
+
+class FullJournal(RecentJournal):
+    """Has no room for refusals."""
+
+    def write(self, record: Record) -> None:
+        if record.kind == "denied":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().write(record)
+
+
+async def test_a_refusal_that_cannot_be_put_on_record_ends_the_supervisor_and_hangs_nobody(workspace: Path) -> None:
+    with anyio.fail_after(20), pytest.raises(ExceptionGroup) as raised:
+        async with Supervisor([tool(probes.ask, name="ask")], journal=FullJournal()) as supervisor:
+            session = await supervisor.open_session("worker", workspace=workspace)
+            await session.call("ask", {"operation": "channel.send", "arguments": {}})
+    assert raised.group_contains(OSError, match="No space left")

@@ -4,7 +4,6 @@ Each level is tested with the others out of the way: a tool that looks for handl
 raw pipe, and a tool that ignores its context and goes straight to the kernel.
 """
 
-import errno
 import os
 import secrets
 import socket
@@ -13,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from toolcell import (
@@ -22,7 +20,6 @@ from toolcell import (
     PermissionDenied,
     Profile,
     RecentJournal,
-    Record,
     Session,
     SessionKind,
     Supervisor,
@@ -579,20 +576,3 @@ async def test_a_tool_cannot_raise_the_limits_of_its_session(stage: Stage, super
         assert (await session.call("greedy", {"path": str(workspace)})).error is None
         route = session.route(supervisor.registry["greedy"])
         assert route.limits.is_within(session.profile.limits)
-
-
-class FullJournal(RecentJournal):
-    """Has no room for refusals."""
-
-    def write(self, record: Record) -> None:
-        if record.kind == "denied":
-            raise OSError(errno.ENOSPC, "No space left on device")
-        super().write(record)
-
-
-async def test_a_refusal_that_cannot_be_put_on_record_ends_the_supervisor_and_hangs_nobody(workspace: Path) -> None:
-    with anyio.fail_after(20), pytest.raises(ExceptionGroup) as raised:
-        async with Supervisor([tool(probes.ask, name="ask")], journal=FullJournal()) as supervisor:
-            session = await supervisor.open_session("worker", workspace=workspace)
-            await session.call("ask", {"operation": "channel.send", "arguments": {}})
-    assert raised.group_contains(OSError, match="No space left")
