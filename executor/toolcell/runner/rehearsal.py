@@ -14,14 +14,9 @@ from . import loading
 from .context import Contexts
 from .control import Control
 from .link import Link
+from .warm import SESSION, unprotected
 
-_SESSION: dict[str, Field] = {
-    "session_id": "",
-    "agent_id": "",
-    "session_kind": "main",
-    "workspace_root": "/tmp",
-    "grants": [str(capability.value) for capability in Capability],
-}
+_SESSION: dict[str, Field] = {**SESSION, "grants": [str(capability.value) for capability in Capability]}
 _OPTIONS: dict[str, Field] = {
     "environ": {"PATH": "/usr/bin", "HOME": "/tmp"},
     "cwd": "/tmp",
@@ -40,9 +35,5 @@ def rehearse(report: SandboxReport) -> None:
     os.environ.update(os.environ.copy())
     loading.load(cast("list[dict[str, object]]", load.tools))
     loading.started_threads()
-    Contexts(_SESSION, _unprotected, Link(WireLimits()))
+    Contexts(_SESSION, unprotected, Link(WireLimits()))
     gc.collect()
-
-
-def _unprotected(_path: str, _directory: bool) -> str:
-    return ""

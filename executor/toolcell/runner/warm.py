@@ -29,7 +29,7 @@ def _nothing(ctx: ToolContext, text: str = "", count: int = 0, flag: bool = Fals
 
 
 _TOOL: Tool[..., object] = Tool(_nothing, name="warm_up", derive=False)
-_SESSION: dict[str, Field] = {
+SESSION: dict[str, Field] = {
     "session_id": "",
     "agent_id": "",
     "session_kind": "main",
@@ -98,7 +98,7 @@ def rehearse(answer: Callable[[Call, Loaded, Contexts, int], None]) -> None:
     It writes both down where it is, so that each call process would do so in pages of its own.
     """
     (incoming, calls), (answers, outgoing) = os.pipe(), os.pipe()
-    contexts = Contexts(_SESSION, _unprotected, Link(WireLimits(), incoming, outgoing))
+    contexts = Contexts(SESSION, unprotected, Link(WireLimits(), incoming, outgoing))
     for call in _CALLS * _REHEARSALS:
         os.write(calls, call)
         answer(contexts.link.wait_for_call(), _TOOLS, contexts, os.getpid())
@@ -108,5 +108,6 @@ def rehearse(answer: Callable[[Call, Loaded, Contexts, int], None]) -> None:
         os.close(fd)
 
 
-def _unprotected(_path: str, _directory: bool) -> str:
+def unprotected(_path: str, _directory: bool) -> str:
+    """The policy of a session that protects no name."""
     return ""

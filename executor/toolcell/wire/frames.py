@@ -264,11 +264,10 @@ class FrameDecoder:
 
     def feed(self, data: Buffer) -> list[list[Field] | Violation]:
         """Take bytes as they came; return the frames that are complete now, in order."""
+        self.sizes = []
         if self.broken is not None:
-            self.sizes = []
             return []
         if self._large is not None:
-            self.sizes = []
             return self._fill(self._large, data)
         length = len(data) - _HEADER_BYTES
         if (
@@ -277,12 +276,7 @@ class FrameDecoder:
             and HEADER.unpack_from(data)[0] == length  # the usual case: one read holds one frame
             and data[_HEADER_BYTES] & 0xF0 == _FIRST
         ):
-            self.sizes = [len(data)]
-            frame = self._decode(data[_HEADER_BYTES:], self._limits)
-            if type(frame) is Violation:
-                self.broken = frame
-            return [frame]
-        self.sizes = []
+            return [self._decoded(data[_HEADER_BYTES:], length)]
         frames: list[list[Field] | Violation] = []
         buffer = self._buffer
         buffer += data
