@@ -1,7 +1,7 @@
 """Entering the sandbox: the whole order, top to bottom, in one function."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from . import selftest
@@ -45,7 +45,8 @@ class Base:
 class Order:
     """Everything that entering needs, worked out beforehand by the caller (`spawn.prepare`).
 
-    `id_maps` has the user namespace of each owner; `limited` what the cgroups limit, of "memory" and "pids".
+    `id_maps` has the user namespace of each owner; `limited` what the cgroups limit, of "memory" and "pids". An
+    `unfinished` cell gets the rest of its paths later, and only then the rules about files that go with them (`late`).
     """
 
     base: Base
@@ -60,6 +61,7 @@ class Order:
     parent_pid: int
     landlock_abi: int
     filter: bytes
+    unfinished: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,8 @@ def enter(
     os.close(base.parent_fd)
     note("privileges")
     if "landlock" not in base.off:
-        landlock.restrict(_landlock_rules(order), order.landlock_abi, connect=_ports(profile.reach))
+        rules = [landlock.Rule("/", landlock.ALL)] if order.unfinished else _landlock_rules(order)
+        landlock.restrict(rules, order.landlock_abi, connect=_ports(profile.reach))
         note("landlock")
     if "seccomp" not in base.off:
         seccomp.load(order.filter)
@@ -217,19 +220,30 @@ def _change_directory(path: str) -> None:
 
 
 def _landlock_rules(order: Order) -> list[landlock.Rule]:
-    """By what is bound. Where the root is the host's, its /tmp, /proc and listing of / stay closed."""
-    execute = landlock.EXECUTE if "exec" in order.profile.grants else 0
-    read, write = landlock.READ | execute, landlock.READ | landlock.WRITE | execute
+    return [*rules_of(order.view.binds, order.profile), *common_rules(order.profile, own_root=order.base.own_root)]
+
+
+def rules_of(binds: Iterable[Bind], profile: Profile) -> list[landlock.Rule]:
+    """What may be done with the paths that are bound."""
     rules: list[landlock.Rule] = []
-    for bind in order.view.binds:
-        rights = write if bind.writable else read
+    for bind in binds:
+        rights = _rights(profile, write=bind.writable)
         rules.append(landlock.Rule(bind.path, rights if bind.directory else rights & landlock.FILE_RIGHTS))
-    rules += [landlock.Rule(f"/dev/{name}", landlock.READ_FILE | landlock.WRITE_FILE) for name in mounts.devices()]
-    if order.base.own_root:
-        rules.append(landlock.Rule("/tmp", write))
+    return rules
+
+
+def common_rules(profile: Profile, *, own_root: bool) -> list[landlock.Rule]:
+    """What may be done with the others. Where the root is the host's, its /tmp, /proc and listing of / stay closed."""
+    rules = [landlock.Rule(f"/dev/{name}", landlock.READ_FILE | landlock.WRITE_FILE) for name in mounts.devices()]
+    if own_root:
+        rules.append(landlock.Rule("/tmp", _rights(profile, write=True)))
         rules.append(landlock.Rule("/proc", landlock.READ | landlock.WRITE_FILE))  # /proc/self/oom_score_adj, comm
         rules.append(landlock.Rule("/", landlock.READ_DIR))  # names only, and only those of the view
     return rules
+
+
+def _rights(profile: Profile, *, write: bool) -> int:
+    return landlock.READ | (landlock.WRITE if write else 0) | (landlock.EXECUTE if "exec" in profile.grants else 0)
 
 
 def _in_force(order: Order, proc_error: int) -> SandboxReport:

@@ -12,9 +12,10 @@ from .network import PROXY_HOST, PROXY_PORT, HostNetwork, Network, NoNetwork, Pr
 
 TYPE_CHECKING = False  # checkers know this name; enter imports this module
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from .enter import Order
+    from .view import Bind
 
 AF_UNIX, AF_INET, AF_NETLINK, AF_PACKET = 1, 2, 16, 17
 SOCK_STREAM, SOCK_DGRAM, SOCK_RAW = 1, 2, 3
@@ -44,11 +45,12 @@ def verify(order: "Order", kept_fds: "Collection[int]") -> None:
     if own_root or "landlock" not in off:
         _files(order)
     if own_root:
-        _mounts(order)
-    if "landlock" not in off and order.landlock_abi >= 5:
-        null = os.open("/dev/null", os.O_RDONLY)  # only Landlock (IOCTL_DEV) answers EACCES; without it, ENOTTY
-        _refused("ioctl on a device", attempt("ioctl", null, TCGETS, None), (errno.EACCES,))
-        os.close(null)
+        _mounts(order.view.binds)
+        if not os.path.samefile("/..", "/"):
+            raise _surprise("the old root is still there, above the new one")
+        _equal("read-only root", os.statvfs("/").f_flag & os.ST_RDONLY, os.ST_RDONLY)
+    if "landlock" not in off and not order.unfinished:
+        verify_files((), order.landlock_abi)
     if isinstance(profile.reach, ProxyNetwork):
         _cannot_connect("connection to the outside", "192.0.2.1", PROXY_PORT, errno.ENETUNREACH)  # nobody's: RFC 5737
         if "landlock" not in off and order.landlock_abi >= 4:
@@ -106,14 +108,20 @@ def _files(order: "Order") -> None:
         _refused(f"write to {directory}", made, _DENIED)
 
 
-def _mounts(order: "Order") -> None:
-    for bind in order.view.binds:
+def verify_files(late: "Iterable[Bind]", landlock_abi: int) -> None:
+    """The same for what the rules about files promise, and for paths that came after the rest was verified."""
+    _mounts(late)
+    if landlock_abi >= 5:
+        null = os.open("/dev/null", os.O_RDONLY)  # only Landlock (IOCTL_DEV) answers EACCES; without it, ENOTTY
+        _refused("ioctl on a device", attempt("ioctl", null, TCGETS, None), (errno.EACCES,))
+        os.close(null)
+
+
+def _mounts(binds: "Iterable[Bind]") -> None:
+    for bind in binds:
         flags = os.statvfs(bind.path).f_flag
         wanted = os.ST_NOSUID | os.ST_NODEV | (0 if bind.writable else os.ST_RDONLY)
         _equal(f"mount flags of {bind.path}", flags & wanted, wanted)
-    if not os.path.samefile("/..", "/"):
-        raise _surprise("the old root is still there, above the new one")
-    _equal("read-only root", os.statvfs("/").f_flag & os.ST_RDONLY, os.ST_RDONLY)
 
 
 def _limits(limits: Limits, limited: frozenset[str]) -> None:

@@ -14,7 +14,7 @@ import os
 import pickle
 import select
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -27,7 +27,7 @@ from .network import NoNetwork
 from .profile import Profile, is_below
 from .report import SandboxReport
 from .spawn import Failed, Main, begin, prepare, terminate
-from .view import Bind, Found, View
+from .view import Found, View
 
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ class Spare:
             replace(order.base, binds=self._base.binds, links=self._base.links) == self._base
             and order.report == self._report
             and set(self._base.links) <= set(order.view.links)
-            and _can_come_first(self._base.binds, order.view)
+            and view.rest(order.view, self._base.binds) is not None
             and max(order.keep_fds, default=0) < LOWEST_OWN
             and not self._mounts_have_changed()
         )
@@ -192,14 +192,6 @@ class Spare:
         poll.register(self.mounts, select.POLLPRI)
         self._stale = self._stale or bool(poll.poll(0))  # the kernel says it once
         return self._stale
-
-
-def _can_come_first(binds: Iterable[Bind], planned: View) -> bool:
-    """Whether the view has all of these, and none of the others lies above one of them and would hide it."""
-    rest = {bind.path: bind for bind in planned.binds}
-    if any(rest.pop(bind.path, None) != bind for bind in binds):
-        return False
-    return not any(view.above(bind.path, rest) for bind in binds)
 
 
 def _received(channel: socket.socket) -> tuple[bytes, list[int]]:

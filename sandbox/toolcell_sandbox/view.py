@@ -236,6 +236,17 @@ def _reduced(binds: Iterable[Bind], pins: Container[str]) -> tuple[Bind, ...]:
     return tuple(kept.values())
 
 
+def rest(planned: View, binds: Iterable[Bind]) -> list[Bind] | None:
+    """What the view has besides these binds, outermost first, where they can be in place before the others: None where
+    it does not have all of them, or where another lies above one of them and would hide it.
+    """
+    others = {bind.path: bind for bind in planned.binds}
+    before = list(binds)
+    if any(others.pop(bind.path, None) != bind for bind in before):
+        return None
+    return None if any(above(bind.path, others) for bind in before) else list(others.values())
+
+
 def above(path: str, places: Container[str]) -> str:
     """The innermost directory above an absolute path that is among these; "" where none is."""
     while path := path[: path.rindex("/")]:

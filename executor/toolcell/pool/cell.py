@@ -21,13 +21,14 @@ from contextlib import ExitStack
 from enum import Enum
 from typing import Any, Protocol, cast
 
-from toolcell.wire.frames import Field, Violation, WireLimits
+from toolcell.wire.frames import Buffer, Field, Violation, WireLimits
 from toolcell.wire.messages import (
     Call,
     Cancel,
     Error,
     Exited,
     Failed,
+    Finish,
     Hello,
     Load,
     Log,
@@ -40,6 +41,7 @@ from toolcell.wire.messages import (
 )
 from toolcell.wire.protocol import CONTROL_LIMITS, ControlLink, SupervisorLink, recycle
 from toolcell_sandbox.mechanisms.cgroups import Cgroup
+from toolcell_sandbox.view import Bind
 
 from .capture import Capture
 from .deadlines import Deadline, Deadlines
@@ -117,6 +119,7 @@ class Cell:
         self._deadlines = deadlines
         self._keeper = keeper
         self._kept = bool(spec.key.kept_tool)
+        self._finish: Sequence[Buffer] = ()  # what an unfinished cell is told when its paths are in place
         self._standby = standby or self._kept
         limits = spec.profile.limits
         self._link = SupervisorLink(WireLimits.for_results(limits.result_bytes), kept=self._kept)
@@ -201,15 +204,13 @@ class Cell:
         profile = self.spec.profile
         options = {
             "environ": dict(profile.environment(os.environ)),
-            "cwd": self.spec.cwd,
             "scratch": "/tmp",
             "kept": self._kept,
             "standby": self._standby,
+            "unfinished": self.spec.unfinished,
             "cpu_s": profile.limits.cpu_s,
             "result_bytes": profile.limits.result_bytes,
-            "writable": list(profile.writable),
-            "protected": list(profile.protected) if profile.writable else [],
-            "session": dict(self.spec.session),
+            **_of_session(self.spec),
         }
         tools = [dict(tool) for tool in self.spec.tools]
         return Load(cast("list[Field]", tools), cast("dict[str, Field]", options))
@@ -238,6 +239,34 @@ class Cell:
     def on_not_spawned(self, failure: Failed) -> None:
         self._failure = failure
         self._die()
+
+    def finish(self, spec: CellSpec, late: Sequence[Bind]) -> None:
+        """It is to serve this session, whose paths `late` the zygote is about to put in place. Raises Unpackable."""
+        binds: list[Field] = [[os.fsencode(bind.path), bind.writable, bind.directory] for bind in late]
+        self._finish = self._control_link.send(Finish(binds, _of_session(spec)))
+        self.spec = spec
+        self.state = CellState.STARTING
+        self._blameless = True  # if it dies before it has heard of it
+        self._arm(spec.profile.limits.start_s, self._on_start_deadline)
+
+    @property
+    def finishing(self) -> bool:
+        """Whether its paths are on their way."""
+        return bool(self._finish)
+
+    def on_finished(self) -> None:
+        """The paths are in place: tell the init, and have the call that waits."""
+        if self.state is not CellState.STARTING:
+            return
+        self._blameless = False
+        self._to_init.write(self._finish)
+        self._finish = ()
+        self._idle()
+
+    def on_not_finished(self, failure: Failed | None) -> None:
+        """The paths could not be put in place. Without a failure, another cell is to be made, that has them at once."""
+        self._failure, self._blameless = failure, failure is None
+        self.kill()
 
     # -- running a call -----------------------------------------------------------------------------------------------
 
@@ -647,6 +676,11 @@ class Cell:
         """The init is gone too. If the kernel killed for memory, that is why."""
         if self.evidence.oom_killed():
             return Outcome(ending="limit", resource="memory")
+        if self._failure is not None:  # such as the last step of its making, while its first call was on its way
+            failure = self._failure
+            return Outcome(
+                ending="unavailable", message=failure.message, mechanism=failure.mechanism, cure=failure.cure
+            )
         return Outcome(ending="lost", message="The cell ended under the call.")
 
     def _memory_or_processes(self) -> str:
@@ -885,6 +919,17 @@ class Cell:
         """Stop looking at a descriptor whose other end is closed."""
         if self._handlers.pop(fd, None) is not None:
             self._epoll.unregister(fd)
+
+
+def _of_session(spec: CellSpec) -> dict[str, Field]:
+    """What a cell is told of whose it is."""
+    writable = spec.profile.writable
+    return {
+        "cwd": spec.cwd,
+        "writable": list(writable),
+        "protected": list(spec.profile.protected) if writable else [],
+        "session": dict(spec.session),
+    }
 
 
 def _kill(pidfd: int) -> None:

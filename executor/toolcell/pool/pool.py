@@ -7,27 +7,32 @@ import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import cast
 
 from toolcell.errors import SandboxUnavailableError
 from toolcell.wire.frames import Unpackable
 from toolcell.wire.messages import AHEAD_NEEDS, Failed
+from toolcell_sandbox import late, view
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.identity import Identity
 from toolcell_sandbox.mechanisms.cgroup_tree import CgroupTree
 from toolcell_sandbox.mechanisms.cgroups import Cgroup
 from toolcell_sandbox.report import SandboxReport
 
+from . import stock
 from .cell import AHEAD_AFTER_S, Cell, CellState
 from .deadlines import Deadline, Deadlines
 from .plan import Assign, Room, Spawn, outlived, plan
 from .reactor import Reactor, Waiter
 from .run import CellKey, CellSpec, Outcome, Run
+from .stock import Stock, Surroundings
 from .zygote import Zygote, require_proc
 
 _log = logging.getLogger("toolcell.pool")
 WATCH_S = 0.05  # how often running calls are held against the limits of their whole tree
 AHEAD_APART_S = 0.001
+STOCK_UP_AFTER_S = 0.03  # after the last cell that was asked for: what is asked for comes first
 PRUNE_S = 5.0
 BUSY_ZYGOTE = 2  # cells that a zygote has been asked for and has not made yet
 RESTARTS = 5  # zygotes that die this often within RESTART_S are not restarted
@@ -88,6 +93,9 @@ class Pool:
         self._forks_ahead = False  # whether cells here can keep a process that waits apart from one that works
         self._forking_ahead: Deadline | None = None
         self._on_empty: Callable[[], None] | None = None
+        self._stock = Stock()
+        self._stocks = standby  # whether any is made ahead
+        self._stocking_up: Deadline | None = None
 
     def __repr__(self) -> str:
         states = [cell.state for cell in self.cells.values()]
@@ -134,7 +142,9 @@ class Pool:
         for cell in list(self.cells.values()):
             cell.end(Outcome(ending="cancelled"))
             cell.retire()
-        if self.cells or self._vacating:
+        for cell in list(self._stock.cells.values()):
+            cell.retire()
+        if self.cells or self._vacating or self._stock.cells:
             empty = self._reactor.waiter()
             self._on_empty = lambda: empty.set(None)
             await empty
@@ -150,7 +160,7 @@ class Pool:
         self._zygotes.clear()
 
     def _new_zygote(self, report: Mapping[str, object] | None) -> Zygote:
-        zygote = Zygote(self._reactor, self._on_spawned, self._on_not_spawned, self._on_zygote_lost)
+        zygote = Zygote(self._reactor, self._on_spawned, self._on_finished, self._on_failed, self._on_zygote_lost)
         zygote.start(report, self._allow_missing, self._preload)
         self._zygotes.append(zygote)
         return zygote
@@ -260,6 +270,18 @@ class Pool:
     def _spawn(self, spec: CellSpec) -> None:
         for stale in [cell for cell in self.cells.values() if cell.free and spec.key.replaces(cell.spec.key)]:
             self._retire(stale)
+        if not self._finish(spec):
+            if len(self.cells) + len(self._stock.cells) >= self._room.cells:
+                self._stock.end_one()
+            cell, request = self._new_cell(spec)
+            self.cells[cell.id] = cell
+            self._ask_for(cell, request)
+        if self._stocks:
+            self._stock.want(spec)
+            self._stock_up_soon()
+
+    def _new_cell(self, spec: CellSpec) -> tuple[Cell, dict[str, object]]:
+        """A cell, and what a zygote is to be told of it."""
         self._last_id += 1
         id = self._last_id
         cgroup = self._take_cgroup(spec)
@@ -272,27 +294,80 @@ class Pool:
             if cgroup is not None:
                 self._free_cgroups.append(cgroup)
             raise
-        self.cells[id] = cell
-        zygote = self._zygote_of[id] = self._least_busy_zygote()
+        return cell, request
+
+    def _ask_for(self, cell: Cell, request: Mapping[str, object]) -> None:
+        zygote = self._zygote_of[cell.id] = self._least_busy_zygote()
         try:
-            zygote.spawn(id, request, cell.child_fds)
+            zygote.spawn(cell.id, request, cell.child_fds)
         except (OSError, Unpackable) as error:
             failure = _not_made(error)
             self._reactor.soon(lambda: cell.on_not_spawned(failure))  # not now: the pump is at work
             return
         cell.handed_over()
 
+    def _identity_of(self, session_id: str, slot: int) -> Identity:
+        in_userns = session_id in self._userns_sessions
+        return Identity.for_slot(slot, "userns-root" if in_userns else self.report.identity)
+
     def _request_for(self, spec: CellSpec, slot: int, cgroup: Cgroup | None) -> dict[str, object]:
         """What a zygote is told of a cell, beside its descriptors."""
-        in_userns = spec.key.session_id in self._userns_sessions
-        identity = Identity.for_slot(slot, "userns-root" if in_userns else self.report.identity)
+        identity = self._identity_of(spec.key.session_id, slot)
         return {
             "profile": spec.profile.to_wire(short=True),
             "identity": {"mode": identity.mode, "uid": identity.uid, "gid": identity.gid, "slot": identity.slot},
             "cgroups": list(cgroup.paths) if cgroup else [],
             "preload": _preload(spec.tools),
             "protected": [[os.fsencode(each.path), each.pin, *each.inode] for each in spec.protected],
+            "unfinished": spec.unfinished,
+            "owners": [],
         }
+
+    def _finish(self, spec: CellSpec) -> bool:
+        """Make a cell that is in stock the one that is asked for, where one fits."""
+        taken = None if spec.key.session_id in self._userns_sessions else self._stock.take(spec)
+        if taken is None:
+            return False
+        cell, lacking = taken
+        self.cells[cell.id] = cell
+        try:
+            cell.finish(spec, lacking)
+            self._zygote_of[cell.id].finish(cell.id, lacking)
+        except (OSError, Unpackable) as error:
+            failure = _not_made(error)
+            self._reactor.soon(lambda: cell.on_not_finished(failure))  # not now: the pump is at work
+        return True
+
+    def _stock_up_soon(self) -> None:
+        if self._stocking_up is not None:
+            self._deadlines.cancel(self._stocking_up)
+        self._stocking_up = self._deadlines.at(_now() + STOCK_UP_AFTER_S, self._stock_up)
+
+    def _stock_up(self) -> None:
+        """Make one cell like those that were asked for, while there is no other to be made."""
+        self._stocking_up = None
+        if not self._open or not self._stocks:
+            return
+        starting = any(cell.state is CellState.STARTING for cell in (*self.cells.values(), *self._stock.cells.values()))
+        spec = None if self.waiting or starting else next(self._stock.wanted(), None)
+        if spec is not None and len(self.cells) + len(self._stock.cells) + 1 < self._room.cells:
+            self._make_for_stock(spec)
+        if self.waiting or starting or spec is not None:
+            self._stock_up_soon()
+
+    def _make_for_stock(self, like: CellSpec) -> None:
+        identity = self._identity_of(like.key.session_id, self._next_slot)
+        if not stock.is_possible(like, identity, self.report):
+            return
+        spec = stock.unfinished(like)
+        try:
+            surroundings = Surroundings.of(spec.profile, identity)
+            planned = view.plan(like.profile, identity, (), surroundings.system)
+            cell, request = self._new_cell(spec)
+        except _CANNOT_SPAWN:
+            return  # whoever needs a cell hears why
+        self._stock.add(cell, replace(surroundings, identity=self._identity_of("", cell.slot)))
+        self._ask_for(cell, {**request, "owners": sorted({bind.owner for bind in planned.binds if bind.owner})})
 
     def _least_busy_zygote(self) -> Zygote:
         """One that has started, if there is any. Where even that has cells to make, another is started beside it, for
@@ -328,17 +403,33 @@ class Pool:
         cgroup.set_limits(spec.profile.limits)
         return cgroup
 
-    def _on_spawned(self, id: int, pid: int, pidfd: int, listener: int) -> None:
-        self.cells[id].on_spawned(pid, pidfd, listener)
+    def _cell(self, id: int) -> Cell:
+        return self.cells[id] if id in self.cells else self._stock.cells[id]
 
-    def _on_not_spawned(self, id: int, failure: Failed) -> None:
-        self.cells[id].on_not_spawned(failure)
+    def _on_spawned(self, id: int, pid: int, pidfd: int, listener: int) -> None:
+        self._cell(id).on_spawned(pid, pidfd, listener)
+
+    def _on_finished(self, id: int) -> None:
+        if id in self.cells:  # else it has died since
+            self.cells[id].on_finished()
+
+    def _on_failed(self, id: int, failure: Failed) -> None:
+        cell = self._cell(id)
+        if not cell.finishing:
+            cell.on_not_spawned(failure)
+        elif failure.step == late.ENTER:
+            self._stocks = False
+            cell.on_not_finished(None)
+        else:
+            cell.on_not_finished(failure)
 
     def on_idle(self, cell: Cell) -> None:
         """A cell is free for the next call."""
         if not self._open:
             cell.kill()
             return
+        if cell.spec.unfinished:
+            return  # for none of the calls that wait
         if self.waiting and not cell.doomed:
             oldest = next(iter(self.waiting))
             if oldest.spec.key == cell.spec.key and oldest.exclusive not in self._exclusive:
@@ -364,7 +455,10 @@ class Pool:
 
     def on_dead(self, cell: Cell, failure: Failed | None) -> None:
         """A cell is gone, with all its processes and descriptors."""
-        del self.cells[cell.id]
+        if self._stock.remove(cell):
+            failure = None  # nobody waits for it
+        else:
+            del self.cells[cell.id]
         self._zygote_of.pop(cell.id, None)
         self._vacate(cell, _now() + VACATE_S)
         idle = self._idle.get(cell.spec.key)
@@ -407,7 +501,8 @@ class Pool:
         return [cell.spec.profile.writable for cell in self.cells.values() if cell.spec.key.kept_tool]
 
     def _check_empty(self) -> None:
-        if not self._open and not self.cells and not self._vacating and self._on_empty is not None:
+        gone = not (self.cells or self._vacating or self._stock.cells)
+        if not self._open and gone and self._on_empty is not None:
             self._on_empty()
 
     def _on_start_failed(self, spec: CellSpec, failure: Failed) -> None:
@@ -442,7 +537,7 @@ class Pool:
             except SandboxUnavailableError as error:
                 if not self._zygotes:
                     self._break(str(error))
-        for cell in [self.cells[id] for id, maker in self._zygote_of.items() if maker is zygote]:
+        for cell in [self._cell(id) for id, maker in self._zygote_of.items() if maker is zygote]:
             cell.orphan()
 
     def _break(self, why: str) -> None:
@@ -487,7 +582,7 @@ class Pool:
 
     def _prune(self) -> None:
         now = _now()
-        for retire in outlived(list(self.cells.values()), now, self._idle_s):
+        for retire in outlived([*self.cells.values(), *self._stock.cells.values()], now, self._idle_s):
             self._retire(retire.cell)
         self._deadlines.at(now + PRUNE_S, self._prune)
 

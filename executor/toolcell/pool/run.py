@@ -57,7 +57,7 @@ class CellKey:
 @dataclass(frozen=True, slots=True, eq=False)
 class CellSpec:
     """All it takes to make a cell for a key. `profile` is narrowed to the grants already, `session` is what is the same
-    in the contexts of all its calls.
+    in the contexts of all its calls. An `unfinished` cell gets another spec when it is known whose it is.
     """
 
     key: CellKey
@@ -66,6 +66,7 @@ class CellSpec:
     cwd: str
     protected: tuple[Bound, ...] = ()
     session: Mapping[str, Field] = field(default_factory=dict[str, Field])
+    unfinished: bool = False
 
 
 Ending = Literal[

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import IO, cast
 
@@ -23,6 +23,7 @@ from toolcell.errors import SandboxUnavailableError
 from toolcell.wire.code import running_code
 from toolcell.wire.frames import Unpackable
 from toolcell.wire.messages import Failed
+from toolcell_sandbox.view import Bind
 
 from .reactor import Reactor
 
@@ -94,18 +95,20 @@ def require_proc() -> None:
 
 
 class Zygote:
-    """One exec'd zygote. `on_spawned(id, pid, pidfd, listener)`, `on_failed(id, Failed)` and `on_lost(zygote)` are
-    callbacks; `listener` is the socket of the cell's proxy, or -1."""
+    """One exec'd zygote. `on_spawned(id, pid, pidfd, listener)`, `on_finished(id)`, `on_failed(id, Failed)` and
+    `on_lost(zygote)` are callbacks; `listener` is the socket of the cell's proxy, or -1."""
 
     def __init__(
         self,
         reactor: Reactor,
         on_spawned: Callable[[int, int, int, int], None],
+        on_finished: Callable[[int], None],
         on_failed: Callable[[int, Failed], None],
         on_lost: Callable[["Zygote"], None],
     ) -> None:
         self._reactor = reactor
         self._on_spawned = on_spawned
+        self._on_finished = on_finished
         self._on_failed = on_failed
         self._on_lost = on_lost
         self._process: subprocess.Popen[bytes] | None = None
@@ -177,6 +180,16 @@ class Zygote:
         self._send({"op": "cell", "id": id, **request}, fds)
         self.asked.add(id)
 
+    def finish(self, id: int, binds: Iterable[Bind]) -> None:
+        """Have these put in place in a cell that is unfinished. One of `on_finished`, `on_failed` and `on_lost` follows,
+        or the cell's death. Raises as `spawn` does.
+        """
+        rows = [
+            [os.fsencode(bind.path), bind.writable, bind.directory, *bind.inode, bind.owner and list(bind.owner)]
+            for bind in binds
+        ]
+        self._send({"op": "finish", "id": id, "binds": rows}, ())
+
     def _send(self, message: Mapping[str, object], fds: Sequence[int]) -> None:
         assert self._socket is not None
         try:
@@ -230,6 +243,8 @@ class Zygote:
         elif message["op"] == "spawned":
             pidfd, listener = (*fds, -1)[:2]
             self._on_spawned(id, cast("int", message["pid"]), pidfd, listener)
+        elif message["op"] == "finished":
+            self._on_finished(id)
         else:
             self._on_failed(id, Failed(*cast("list[str]", message["failure"])))
 

@@ -11,21 +11,25 @@ import select
 import signal
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from types import FrameType
 from typing import NoReturn, cast
 
+import msgpack
+
 from toolcell.wire.frames import Field, WireLimits
-from toolcell.wire.messages import AHEAD_NEEDS, VERSION, Failed, Hello, Load
+from toolcell.wire.messages import AHEAD_NEEDS, VERSION, Failed, Finish, Hello, Load
 from toolcell_sandbox.enter import Entered
+from toolcell_sandbox.errors import SandboxError
+from toolcell_sandbox.late import Lock
 from toolcell_sandbox.mechanisms import lifetime
-from toolcell_sandbox.protected import protects_below
 
 from . import descendants, fds, forks, loading, serve
 from .context import Contexts
 from .control import Control, exited, ready, recycled
 from .link import Link
+from .options import Options, binds_of
 from .scratch import Scratch
 
 # What `signal.signal` calls: itself, it looks for the handler that was there in an enum, a tenth of a fork's price.
@@ -35,26 +39,6 @@ _ROUNDS = 16  # generations of a call's processes that a spare is spared for
 _NOTHING: Callable[[int, FrameType | None], object] = operator.is_  # a handler that is no function of Python's
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How this cell works; the supervisor sends it with the tools."""
-
-    environ: dict[str, str]
-    cwd: str
-    scratch: str  # the private directory that is emptied after each call, "" where there is none
-    kept: bool  # one process over the calls of the session
-    standby: bool  # fork the next call process ahead
-    cpu_s: float
-    result_bytes: int
-    writable: tuple[str, ...]
-    protected: tuple[str, ...]  # names that may not be made or changed below those
-    session: dict[str, Field]  # what is the same in the contexts of all its calls
-
-    def protects(self, path: str, directory: bool) -> str:
-        """The protected name that holds for an absolute path."""
-        return protects_below(path, self.writable, self.protected, directory=directory)
-
-
 def main(entered: Entered) -> NoReturn:
     """What a locked-down process does to become a cell: say Hello, load the tools, serve."""
     control = Control()
@@ -62,7 +46,7 @@ def main(entered: Entered) -> NoReturn:
     first = control.receive()
     if not isinstance(first, Load):
         os._exit(76)  # EX_PROTOCOL, sysexits.h
-    options = _options(first.options)
+    options = Options.from_wire(first.options)
     if not {"mount_namespace", "pivot_root", "mount_setattr"} <= entered.report.on:
         options = replace(options, scratch="")  # the host's own /tmp is not ours to empty
     os.environ.clear()
@@ -79,19 +63,14 @@ def main(entered: Entered) -> NoReturn:
         )
         os._exit(1)
     contexts = Contexts(options.session, options.protects, Link(WireLimits.for_results(options.result_bytes)))
-    prepared = serve.prepare(loaded, options.cpu_s, contexts, kept=options.kept, standby=options.standby)
+    lock = Lock(entered.profile, entered.view) if options.unfinished else None
+    prepared = serve.prepare(loaded, options, contexts, lock)
     sys.stdout.flush()
     sys.stderr.flush()
     if len(sys.modules) > modules:  # importing leaves cycles behind; what the zygote had leaves nothing to collect
         gc.collect()
     gc.freeze()
-    Init(control, options, prepared, Scratch(options.scratch, entered.view), entered).run()
-
-
-def _options(fields: dict[str, Field]) -> Options:
-    environ = cast("dict[str, str]", fields["environ"])
-    lists = {name: tuple(cast("list[str]", fields[name])) for name in ("writable", "protected")}
-    return Options(**{**fields, **lists, "environ": environ})  # type: ignore[arg-type]
+    Init(control, prepared, entered).run()
 
 
 class Init:
@@ -101,13 +80,12 @@ class Init:
     takes here: few, and those of C.
     """
 
-    def __init__(
-        self, control: Control, options: Options, prepared: serve.Prepared, scratch: Scratch, entered: Entered
-    ) -> None:
+    def __init__(self, control: Control, prepared: serve.Prepared, entered: Entered) -> None:
         self.control = control
-        self.options = options
+        self.options = prepared.options
         self.prepared = prepared
-        self.scratch = scratch
+        self.view = entered.view
+        self.scratch = Scratch(self.options.scratch, self.view)
         self.seq = 0
         self.settings = fds.settings()
         self.child = 0  # pid of the call process, 0 where there is none
@@ -117,7 +95,7 @@ class Init:
         self.in_namespace = entered.children_fd < 0  # of its own, so that kill(-1) takes all there is
         self.children_fd = descendants.open_children() if self.in_namespace else entered.children_fd
         # Whether a call that runs cannot reach a spare, and all of it can be ended but that. A kept process needs none.
-        self.apart = not options.kept and self.children_fd >= 0 and entered.report.on >= AHEAD_NEEDS
+        self.apart = not self.options.kept and self.children_fd >= 0 and entered.report.on >= AHEAD_NEEDS
         self.deaths_fd, self.death_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self.calls = select.poll()
         self.calls.register(fds.FRAMES_IN, select.POLLIN)
@@ -128,7 +106,10 @@ class Init:
         watched = select.poll()
         watched.register(fds.CONTROL, select.POLLIN)
         watched.register(self.deaths_fd, select.POLLIN)
-        self.next()
+        if self.prepared.lock is None:
+            self.next()
+        else:
+            self.wait_for_session(self.prepared.lock, watched)
         while True:
             for fd, _event in watched.poll():
                 if fd == fds.CONTROL:
@@ -136,6 +117,31 @@ class Init:
                     break  # what has died may be known by now; poll again (it is level-triggered)
                 os.read(fd, 4096)
                 self.on_deaths()
+
+    def wait_for_session(self, lock: Lock, watched: select.poll) -> None:
+        """Have a call process wait, behind a gate, for the session that this cell is to serve; then be that session's."""
+        gate, self.gate = os.pipe2(os.O_CLOEXEC)
+        self.seq, self.child = 1, self.fork(gate)
+        os.close(gate)
+        os.write(fds.CONTROL, ready(self.seq, waiting=True))
+        if any(fd != fds.CONTROL for fd, _event in watched.poll()):
+            os._exit(1)  # what waited has died, and there is no call to blame
+        finish = self.control.receive()
+        if not isinstance(finish, Finish):
+            os._exit(76)
+        binds, told = binds_of(finish.binds), msgpack.packb(finish.options)
+        try:
+            lock.allow(binds)
+            os.write(self.gate, told)  # it does the same, meanwhile
+            self.open_gate()
+            self.prepared = serve.finish(self.prepared, lock, told)
+            lock.verify(binds)
+        except SandboxError as error:
+            self.control.send(Failed(error.step, str(error), error.mechanism, error.cure))
+            os._exit(1)
+        self.options = self.prepared.options
+        self.view = replace(self.view, binds=(*self.view.binds, *binds))
+        self.scratch = Scratch(self.options.scratch, self.view)
 
     def on_word(self) -> None:
         """`Recycle` of the process that is there ends its call; of the next number, it asks for a process: for the call

@@ -46,9 +46,6 @@ def recycled(frames: bytes) -> list[int]:
 class Control:
     """What is said before the first call."""
 
-    def __init__(self) -> None:
-        self._read = bytearray()
-
     def send(self, message: Message) -> None:
         fds.write_all(fds.CONTROL, [self.packed(message)])
 
@@ -69,11 +66,11 @@ class Control:
         return self.unpacked(self._take(size))
 
     def _take(self, size: int) -> bytes:
-        while len(self._read) < size:
-            data = os.read(fds.CONTROL, fds.READ_BYTES)
+        """So many bytes, and none of what comes after them, which another may read."""
+        taken = bytearray()
+        while len(taken) < size:
+            data = os.read(fds.CONTROL, min(size - len(taken), fds.READ_BYTES))
             if not data:
                 os._exit(0)
-            self._read += data
-        taken = bytes(self._read[:size])
-        del self._read[:size]
-        return taken
+            taken += data
+        return bytes(taken)

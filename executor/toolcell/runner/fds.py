@@ -45,6 +45,15 @@ def restore(settings: list[Setting]) -> None:
             fcntl.fcntl(fd, put, value)
 
 
+def read_all(fd: int) -> bytes:
+    """All that is written to a pipe until nobody can write to it any more; closes it."""
+    parts: list[bytes] = []
+    while part := os.read(fd, READ_BYTES):
+        parts.append(part)
+    os.close(fd)
+    return b"".join(parts)
+
+
 def write_all(fd: int, buffers: Iterable[Buffer]) -> None:
     """Write the buffers, in order, to a blocking descriptor."""
     for buffer in buffers:

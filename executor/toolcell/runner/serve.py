@@ -7,20 +7,24 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import NoReturn
+from typing import NoReturn, cast
 
-from toolcell.wire.frames import TooLarge, Unpackable
+import msgpack
+
+from toolcell.wire.frames import Field, TooLarge, Unpackable
 from toolcell.wire.messages import Call, Error
+from toolcell_sandbox.late import Lock
 from toolcell_sandbox.mechanisms.landlock import call_layer
 from toolcell_sandbox.mechanisms.rlimits import call_cpu_limit, call_oom_score, limit_cpu_again
 from toolcell_tools import function
 from toolcell_tools.definition import Tool
 
-from . import forks, perform, warm
+from . import fds, forks, perform, warm
 from .context import Contexts
 from .loading import Loaded, LoadError
+from .options import Options
 
 LIBRARIES = ("asyncio", "cloudpickle", "hashlib", "pydantic", "subprocess", "toolcell_tools.result")
 """What a zygote loads ahead where tools need it, each some milliseconds and megabytes; never a user's module."""
@@ -64,22 +68,32 @@ class Prepared:
     """What the init has made ready for all its call processes: what each would do again, it would pay for again."""
 
     loaded: Loaded
-    cpu_s: float
-    kept: bool
+    options: Options
     warming: warm.Warming | None  # of a process that waits for its call
     contexts: Contexts  # each call process has its own, and its own link, by the fork
+    lock: Lock | None  # of a cell that is unfinished
     steps: tuple[Callable[[], object], ...]  # what a call process does to itself first
     raise_oom_score: Callable[[], object]
 
 
-def prepare(loaded: Loaded, cpu_s: float, contexts: Contexts, *, kept: bool, standby: bool) -> Prepared:
+def prepare(loaded: Loaded, options: Options, contexts: Contexts, lock: Lock | None) -> Prepared:
     """In the init, before the first fork."""
     steps: list[Callable[[], object]] = [call_layer()]
-    if not kept:
-        steps.append(call_cpu_limit(cpu_s))
+    if not options.kept:
+        steps.append(call_cpu_limit(options.cpu_s))
     steps += (*forks.kept(), *fresh_randomness(), gc.enable)
-    warming = warm.Warming.of(loaded) if standby else None
-    return Prepared(loaded, cpu_s, kept, warming, contexts, tuple(steps), call_oom_score())
+    warming = warm.Warming.of(loaded) if options.standby else None
+    return Prepared(loaded, options, warming, contexts, lock, tuple(steps), call_oom_score())
+
+
+def finish(prepared: Prepared, lock: Lock, told: bytes) -> Prepared:
+    """In the init of an unfinished cell and in the call process that waits there: become the session's that it is for,
+    of which so much is told. Raises SandboxError."""
+    options = prepared.options.changed(cast("dict[str, Field]", msgpack.unpackb(told)))
+    os.chdir(options.cwd)
+    lock.close()
+    contexts = Contexts(options.session, options.protects, prepared.contexts.link)
+    return replace(prepared, options=options, contexts=contexts, lock=None)
 
 
 def serve(prepared: Prepared, gate: int = -1) -> NoReturn:
@@ -89,12 +103,16 @@ def serve(prepared: Prepared, gate: int = -1) -> NoReturn:
     """
     for step in prepared.steps:
         step()
-    loaded, contexts = prepared.loaded, prepared.contexts
+    loaded = prepared.loaded
     if prepared.warming is not None:
-        warm.warm_up(prepared.warming, contexts)
+        warm.warm_up(prepared.warming, prepared.contexts)
     if gate >= 0:
-        os.read(gate, 1)
-        os.close(gate)
+        told = fds.read_all(gate)
+        if prepared.lock is not None:
+            if not told:
+                os._exit(0)  # nobody needs this cell any more
+            prepared = finish(prepared, prepared.lock, told)
+    contexts = prepared.contexts
     prepared.raise_oom_score()  # not before the gate: this process is dumpable for that moment
     me, limit = os.getpid(), 0
     while True:
@@ -102,10 +120,10 @@ def serve(prepared: Prepared, gate: int = -1) -> NoReturn:
             call = contexts.link.wait_for_call()
         except EOFError:
             close(loaded)
-        if prepared.kept:
-            limit = limit_cpu_again(prepared.cpu_s, limit)  # each call has its own
+        if prepared.options.kept:
+            limit = limit_cpu_again(prepared.options.cpu_s, limit)  # each call has its own
         answer(call, loaded, contexts, me)
-        if not prepared.kept:
+        if not prepared.options.kept:
             contexts.link.wait_for_end()
 
 

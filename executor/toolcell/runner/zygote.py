@@ -9,6 +9,7 @@ the supervisor's end of the socket closes, the zygote exits, and every cell dies
 import gc
 import os
 import select
+import signal
 import socket
 from typing import NoReturn, cast
 
@@ -20,12 +21,13 @@ from toolcell.wire.messages import Failed, to_fields
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.identity import Identity
 from toolcell_sandbox.kernel.probe import start_probe
+from toolcell_sandbox.late import Door
 from toolcell_sandbox.mechanisms import lifetime
 from toolcell_sandbox.profile import Profile
 from toolcell_sandbox.report import SandboxReport
 from toolcell_sandbox.spare import Spare
-from toolcell_sandbox.spawn import spawn
-from toolcell_sandbox.view import Bound
+from toolcell_sandbox.spawn import Child, spawn
+from toolcell_sandbox.view import Bind, Bound
 
 from . import cell, descendants, fds, serve
 from .rehearsal import rehearse
@@ -64,6 +66,20 @@ def _bound(rows: list[list[object]]) -> list[Bound]:
     return found
 
 
+def _binds(rows: list[list[object]]) -> list[Bind]:
+    """What is to be bound, in the same way."""
+    found: list[Bind] = []
+    for path, writable, directory, device, inode, owner in rows:
+        place, file = os.fsdecode(cast("bytes", path)), (cast("int", device), cast("int", inode))
+        found.append(Bind(place, bool(writable), bool(directory), file, None if owner is None else _owner(owner)))
+    return found
+
+
+def _owner(pair: object) -> tuple[int, int]:
+    uid, gid = cast("list[int]", pair)
+    return uid, gid
+
+
 def freeze() -> None:
     """Take what is there out of the collector's sight: it would write to pages that cells share. Never between two
     forks, where nothing new is there: a cycle around every fork would leak (apache/airflow#60505).
@@ -81,6 +97,7 @@ class Zygote:
         self.report = SandboxReport((), "rootless")
         self.allow_missing: frozenset[str] = frozenset()
         self.spare: Spare | None = None
+        self.doors: dict[int, tuple[int, Door]] = {}  # of cells that are unfinished, by id: their pidfds
         self.like: tuple[Identity, tuple[str, ...], bool] | None = None  # what the next spare is to be fit for
         self.poll = select.poll()
         # Cells inherit 0 to 5 at fixed numbers; park our own 1 and 2 above them.
@@ -104,8 +121,12 @@ class Zygote:
                         self.poll.register(child, select.POLLIN)
                 elif self.spare is not None and fd in (self.spare.child.pidfd, self.spare.mounts):
                     self.end_spare()  # it has died, or must not hold what was unmounted
+                elif (id := self.behind(fd)) is not None:
+                    signal.pidfd_send_signal(self.shut(id), signal.SIGKILL)  # for the same reason
                 elif fd in self.cells:
                     self.poll.unregister(fd)
+                    for id in [id for id, (pidfd, _door) in self.doors.items() if pidfd == fd]:
+                        self.shut(id)
                     os.waitpid(self.cells.pop(fd), 0)
                     os.close(fd)
                     self.kill_orphans()
@@ -139,6 +160,17 @@ class Zygote:
             self.spare.end()
             self.spare = None
 
+    def behind(self, mounts: int) -> int | None:
+        """The unfinished cell whose door has this descriptor."""
+        return next((id for id, (_pidfd, door) in self.doors.items() if door.mounts == mounts), None)
+
+    def shut(self, id: int) -> int:
+        """Forget the way into a cell that is finished, or is to be ended; its pidfd."""
+        pidfd, door = self.doors.pop(id)
+        self.poll.unregister(door.mounts)
+        door.close()
+        return pidfd
+
     def kill_orphans(self) -> None:
         """End what a dead cell left to us, the subreaper above its init."""
         if self.children_fd >= 0:
@@ -160,6 +192,9 @@ class Zygote:
         try:
             if request["op"] == "start":
                 self.on_start(request)
+                return None
+            if request["op"] == "finish":
+                self.on_finish(request)
                 return None
             return self.on_cell(request, received)
         finally:
@@ -209,6 +244,7 @@ class Zygote:
                 report=self.report,
                 protected=_bound(cast("list[list[object]]", request["protected"])),
                 spare=spare,
+                unfinished=bool(request["unfinished"]),
             )
         except SandboxError as error:
             self.answer({"op": "failed", "id": request["id"], "failure": list(fields_of_failure(error))})
@@ -222,11 +258,39 @@ class Zygote:
             self.poll.unregister(spare.mounts)
             self.spare = None
         self.cells[child.pidfd] = child.pid
+        if request["unfinished"]:
+            self.leave_open(cast("int", request["id"]), child, identity, cast("list[list[int]]", request["owners"]))
         given = [child.pidfd] if child.listener < 0 else [child.pidfd, child.listener]
         self.answer({"op": "spawned", "id": request["id"], "pid": child.pid}, given)
         if child.listener >= 0:
             os.close(child.listener)  # only the supervisor may accept what the cell connects to
         return child.pidfd
+
+    def leave_open(self, id: int, child: Child, identity: Identity, owners: list[list[int]]) -> None:
+        """Keep a way into a cell that is to get the rest of its paths, which are likely to be of these owners."""
+        try:
+            door = Door(child.pid, identity)
+        except OSError:
+            return  # it has died already, which its pidfd is about to say
+        self.doors[id] = child.pidfd, door
+        self.poll.register(door.mounts, select.POLLPRI)
+        try:
+            door.prepare(_owner(pair) for pair in owners)
+        except SandboxError:
+            pass  # it is told where it is needed
+
+    def on_finish(self, request: dict[str, object]) -> None:
+        """Bring the rest of its paths to a cell that is unfinished."""
+        id = cast("int", request["id"])
+        if id not in self.doors:
+            return  # it has died: its pidfd says so
+        try:
+            self.doors[id][1].bring(_binds(cast("list[list[object]]", request["binds"])))
+        except SandboxError as error:
+            self.answer({"op": "failed", "id": id, "failure": list(fields_of_failure(error))})
+        else:
+            self.answer({"op": "finished", "id": id})
+        self.shut(id)
 
     def answer(self, message: dict[str, object], given: list[int] | None = None) -> None:
         try:

@@ -128,6 +128,14 @@ class Load(NamedTuple):
     options: dict[str, Field]
 
 
+class Finish(NamedTuple):
+    """An unfinished cell has its last paths now: `binds` are [path, writable, directory] each. `options` are those of
+    its `Load` that are other than they were there, for now it is known whose it is."""
+
+    binds: list[Field]
+    options: dict[str, Field]
+
+
 class Recycle(NamedTuple):
     """Call number `seq` is over: kill what is left, clean up, and make the next standby.
 
@@ -142,7 +150,21 @@ AHEAD_NEEDS: Final = frozenset({"pid_namespace", "proc", "landlock_scope", "secc
 
 
 Message = (
-    Call | Cancel | Reply | Result | Error | Progress | Log | Request | Hello | Failed | Ready | Exited | Load | Recycle
+    Call
+    | Cancel
+    | Reply
+    | Result
+    | Error
+    | Progress
+    | Log
+    | Request  # on a call process's pipes
+    | Hello
+    | Failed
+    | Ready
+    | Exited
+    | Load
+    | Finish
+    | Recycle  # on the control socket
 )
 
 
@@ -200,6 +222,7 @@ SHAPES: Final[Mapping[int, _Shape]] = {
     35: (Exited, (_int, _int, _number, _int)),
     48: (Load, (_list, _map)),
     49: (Recycle, (_int,)),
+    50: (Finish, (_list, _map)),
 }
 KIND_OF: Final[Mapping[type[Message], int]] = {shape[0]: kind for kind, shape in SHAPES.items()}
 

@@ -37,6 +37,7 @@ from .messages import (
     Error,
     Exited,
     Failed,
+    Finish,
     Hello,
     Load,
     Log,
@@ -307,14 +308,14 @@ def recycle(process: int) -> Sequence[Buffer]:
 
 
 class ControlLink:
-    """The supervisor's end of the control socket: `Load` out, the init's reports in. `recycle` goes out too."""
+    """The supervisor's end of the control socket: `Load` and `Finish` out, the init's reports in. `recycle` goes out too."""
 
     def __init__(self, limits: WireLimits) -> None:
         self._limits = limits
         self._decoder = FrameDecoder(limits)
         self._greeted = False
 
-    def send(self, message: Load) -> list[Buffer]:
+    def send(self, message: Load | Finish) -> list[Buffer]:
         return encode(to_fields(message), self._limits)
 
     def receive(self, data: Buffer) -> list[Event]:

@@ -17,6 +17,7 @@ SCOPE_ABSTRACT_UNIX_SOCKET, SCOPE_SIGNAL = 1, 2
 FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
 """The rights that a rule on something other than a directory may name; any other is EINVAL."""
 READ = READ_FILE | READ_DIR
+ALL = (1 << 16) - 1
 WRITE = (
     WRITE_FILE | TRUNCATE | REMOVE_DIR | REMOVE_FILE | MAKE_DIR | MAKE_REG | MAKE_SOCK | MAKE_FIFO | MAKE_SYM | REFER
 )
@@ -75,6 +76,27 @@ def restrict(rules: Iterable[Rule], version: int, *, connect: Iterable[int] | No
         _restrict_self(ruleset)
     finally:
         os.close(ruleset)
+
+
+class FileLayer:
+    """One more layer about files alone, for a process that has been restricted already, and for those that it has
+    forked meanwhile: they share it, so a rule is added once, and each of them enforces it for itself.
+    """
+
+    def __init__(self, rules: Iterable[Rule], version: int) -> None:
+        self._files = handled(version)[0]
+        self._ruleset = _create(self._files, 0, 0, version)
+        self._restrict = prepared("landlock_restrict_self", self._ruleset, 0, **_RESTRICT)
+        self.allow(rules)
+
+    def allow(self, rules: Iterable[Rule]) -> None:
+        for rule in rules:
+            _add(self._ruleset, rule, self._files)
+
+    def enforce(self) -> None:
+        """Files are restricted to what the rules allow, in this process and its children, from now on."""
+        self._restrict()
+        os.close(self._ruleset)
 
 
 def rehearse(rules: Iterable[Rule], version: int) -> None:

@@ -8,7 +8,7 @@ new root, outermost first. Then the old root is dropped.
 import errno
 import os
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from toolcell_sandbox.errors import SandboxError
@@ -25,6 +25,7 @@ OPEN_TREE_CLONE, OPEN_TREE_CLOEXEC = 1, os.O_CLOEXEC
 AT_EMPTY_PATH, AT_RECURSIVE = 0x1000, 0x8000
 ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV, ATTR_NOEXEC, ATTR_IDMAP = 1, 2, 4, 8, 0x100000
 MOVE_FROM_FD, MOVE_TO_FD = 0x04, 0x40
+_DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_IN_ROOT = 0x02, 0x04, 0x10
 DEVICES = ("null", "zero", "full", "urandom", "random")
 _DEVICE_LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2", "shm": "/tmp"}
@@ -103,11 +104,12 @@ def _open_bind(bind: Bind, id_maps: Mapping[tuple[int, int], int], root: int) ->
     return Tree(fd, bind.path, bind.directory)
 
 
-def clone_tree(path: str, root: int = AT_FDCWD) -> int:
-    """A detached copy of the mounts at an absolute path without symbolic links, as seen from `root`."""
+def clone_tree(path: str, root: int = AT_FDCWD, *, recursive: bool = True) -> int:
+    """A detached copy of the mounts at an absolute path without symbolic links, as seen from `root`; or, not
+    `recursive`, of that one alone, without what is mounted below."""
     at = open_beneath(root, path, in_root=root != AT_FDCWD)
     try:
-        flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH | AT_RECURSIVE
+        flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH | (AT_RECURSIVE if recursive else 0)
         return syscall(
             "open_tree", at, "", flags, step=f"open tree {path}", mechanism="mount_setattr", cure=_NEW_API_CURE
         )
@@ -122,9 +124,11 @@ def open_beneath(root: int, path: str, *, in_root: bool = True) -> int:
     return syscall("openat2", root, path, how, len(how), step=f"open {path}", mechanism="mount_namespace")
 
 
-def set_attributes(fd: int, attributes: int, path: str = "", flags: int = AT_EMPTY_PATH | AT_RECURSIVE) -> None:
-    """Set mount attributes on a tree and all mounts below it."""
-    attr = _mount_attr(attributes, 0, MS_PRIVATE, 0)
+def set_attributes(
+    fd: int, attributes: int, path: str = "", flags: int = AT_EMPTY_PATH | AT_RECURSIVE, *, clear: int = 0
+) -> None:
+    """Set mount attributes on a tree and all mounts below it, and clear others."""
+    attr = _mount_attr(attributes, clear, MS_PRIVATE, 0)
     step = "set mount attributes"
     syscall(
         "mount_setattr",
@@ -175,32 +179,69 @@ def mount_scratch(limits: Limits, identity: Identity, *, allow_exec: bool) -> No
     syscall("mount", "tmpfs", "/tmp", "tmpfs", flags, options, step="mount /tmp", mechanism="mount_namespace")
 
 
-def attach(trees: Iterable[Tree]) -> None:
+def attach(trees: Sequence[Tree]) -> None:
     """Put the trees in their places in the new root, in order, and close their descriptors. Missing mount points are
     made."""
     root = os.open("/", os.O_PATH | os.O_CLOEXEC)
     try:
         for tree in trees:
-            _make_mount_point(tree)
-            at = open_beneath(root, tree.path)
-            try:
-                step = f"mount {tree.path}"
-                syscall(
-                    "move_mount", tree.fd, "", at, "", MOVE_FROM_FD | MOVE_TO_FD, step=step, mechanism="mount_setattr"
-                )
-            finally:
-                os.close(at)
-                os.close(tree.fd)
+            _make_mount_point(tree, root)
+            _mount(tree, root)
     finally:
-        os.close(root)
+        _close(root, trees)
 
 
-def _make_mount_point(tree: Tree) -> None:
+def attach_late(trees: Sequence[Tree]) -> None:
+    """As `attach`, in a root that is read-only by now and has its scratch: the root is written to through a copy of
+    its mount that nobody in it can reach."""
+    root = os.open("/", os.O_PATH | os.O_CLOEXEC)
+    writable = clone_tree("/", recursive=False)
+    try:
+        set_attributes(writable, 0, clear=ATTR_RDONLY)
+        for tree in trees:
+            _make_mount_point(tree, root if tree.path.startswith("/tmp/") else writable)
+            _mount(tree, root)
+    finally:
+        os.close(writable)
+        _close(root, trees)
+
+
+def _mount(tree: Tree, root: int) -> None:
+    at = open_beneath(root, tree.path)
+    try:
+        step = f"mount {tree.path}"
+        syscall("move_mount", tree.fd, "", at, "", MOVE_FROM_FD | MOVE_TO_FD, step=step, mechanism="mount_setattr")
+    finally:
+        os.close(at)
+
+
+def _close(root: int, trees: Iterable[Tree]) -> None:
+    os.close(root)
+    for tree in trees:
+        os.close(tree.fd)
+
+
+def _make_mount_point(tree: Tree, root: int) -> None:
+    """Make it below this descriptor of the root, where it is missing. Follows no symbolic link."""
     if os.path.lexists(tree.path):
         return
-    os.makedirs(tree.path if tree.directory else os.path.dirname(tree.path), 0o755, exist_ok=True)
-    if not tree.directory:
-        os.close(os.open(tree.path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444))
+    *parents, name = tree.path.strip("/").split("/")
+    at = os.open(".", _DIRECTORY, dir_fd=root)
+    try:
+        for parent in parents:
+            try:
+                os.mkdir(parent, 0o755, dir_fd=at)
+            except FileExistsError:
+                pass
+            below = os.open(parent, _DIRECTORY, dir_fd=at)
+            os.close(at)
+            at = below
+        if tree.directory:
+            os.mkdir(name, 0o755, dir_fd=at)
+        else:
+            os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444, dir_fd=at))
+    finally:
+        os.close(at)
 
 
 def make_links(links: Iterable[tuple[str, str]]) -> None:
