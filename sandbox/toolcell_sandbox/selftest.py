@@ -113,8 +113,9 @@ def verify_files(late: "Iterable[Bind]", landlock_abi: int) -> None:
     _mounts(late)
     if landlock_abi >= 5:
         null = os.open("/dev/null", os.O_RDONLY)  # only Landlock (IOCTL_DEV) answers EACCES; without it, ENOTTY
-        _refused("ioctl on a device", attempt("ioctl", null, TCGETS, None), (errno.EACCES,))
+        answer = attempt("ioctl", null, TCGETS, None)
         os.close(null)
+        _refused("ioctl on a device", answer, (errno.EACCES,))
 
 
 def _mounts(binds: "Iterable[Bind]") -> None:

@@ -130,6 +130,11 @@ def load_filter(refused: Sequence[str], *, namespaces: bool) -> None:
     seccomp.load(assemble(code))
 
 
+def no_setns() -> None:
+    """No process may enter another's namespaces."""
+    load_filter(["setns"], namespaces=True)
+
+
 # -- /proc, /dev, /sys and the rest -----------------------------------------------------------------------------------
 
 
@@ -208,6 +213,10 @@ def file_systems(below: str) -> None:
     mount("none", f"{below}/read-only", None, REMOUNT_READ_ONLY)
 
 
+def own_mounts() -> None:
+    """Nothing but what comes before any step: the mounts of this machine stay as they are."""
+
+
 def limit(setting: str) -> None:
     """`limit=NOFILE:24`"""
     name, value = setting.split(":")
@@ -219,7 +228,7 @@ STEPS: dict[str, Callable[..., None]] = {
     for step in (
         container, rootless_container, docker_capabilities, docker_filter, apparmor, ubuntu_switch, debian_switch,
         no_user_namespaces, landlocked, masked_proc, hidden_proc, read_only_proc, no_proc, bare_dev, own_cgroups,
-        no_cgroups, read_only_root, file_systems, limit,
+        no_cgroups, no_setns, read_only_root, file_systems, own_mounts, limit,
     )
 }  # fmt: skip
 

@@ -32,10 +32,12 @@ async def main(workspace: str, link: str) -> None:
     async with Supervisor([look]) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace, profile=profile)
         answers: list[object] = []
+        used: set[int] = set()
         for hostile in (False, True, False, False):
             result = await session.call("look", {"links": [link, sys.prefix], "hostile": hostile})
             answers.append(result.output if result.error is None else str(result.error))
-        print(json.dumps({"answers": answers, "prefix": sys.prefix, "cells": supervisor.pool._last_id}))  # pyright: ignore[reportPrivateUsage]
+            used.update(supervisor.pool.cells)
+        print(json.dumps({"answers": answers, "prefix": sys.prefix, "cells": len(used)}))
 
 
 if __name__ == "__main__":

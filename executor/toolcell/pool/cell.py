@@ -256,17 +256,13 @@ class Cell:
 
     def on_finished(self) -> None:
         """The paths are in place: tell the init, and have the call that waits."""
+        self._on_ready()  # it may have died meanwhile, which makes no difference to the zygote
         if self.state is not CellState.STARTING:
             return
         self._blameless = False
         self._to_init.write(self._finish)
         self._finish = ()
         self._idle()
-
-    def on_not_finished(self, failure: Failed | None) -> None:
-        """The paths could not be put in place. Without a failure, another cell is to be made, that has them at once."""
-        self._failure, self._blameless = failure, failure is None
-        self.kill()
 
     # -- running a call -----------------------------------------------------------------------------------------------
 

@@ -335,7 +335,7 @@ class Pool:
             self._zygote_of[cell.id].finish(cell.id, lacking)
         except (OSError, Unpackable) as error:
             failure = _not_made(error)
-            self._reactor.soon(lambda: cell.on_not_finished(failure))  # not now: the pump is at work
+            self._reactor.soon(lambda: self._on_failed(cell.id, failure))  # not now: the pump is at work
         return True
 
     def _stock_up_soon(self) -> None:
@@ -417,11 +417,12 @@ class Pool:
         cell = self._cell(id)
         if not cell.finishing:
             cell.on_not_spawned(failure)
-        elif failure.step == late.ENTER:
-            self._stocks = False
-            cell.on_not_finished(None)
         else:
-            cell.on_not_finished(failure)
+            if failure.step == late.ENTER:
+                self._stocks = False  # the cells that are made for their sessions do without
+            else:
+                self._on_start_failed(cell.spec, failure)
+            cell.orphan()
 
     def on_idle(self, cell: Cell) -> None:
         """A cell is free for the next call."""
@@ -508,8 +509,8 @@ class Pool:
     def _on_start_failed(self, spec: CellSpec, failure: Failed) -> None:
         """A cell could not be made: its calls say so, unless there is another honest way to make it."""
         session_id = spec.key.session_id
-        if failure.mechanism == "idmapped_mounts" and session_id not in self._userns_sessions:
-            self._userns_sessions.add(session_id)  # the next cell of this session is made in a user namespace
+        if failure.mechanism == "idmapped_mounts":
+            self._userns_sessions.add(session_id)  # the next cell of this session is made in a user namespace, without
             return
         for run in [run for run in self.waiting if run.spec.key == spec.key]:
             if failure.step == "import":

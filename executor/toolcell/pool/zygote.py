@@ -181,8 +181,8 @@ class Zygote:
         self.asked.add(id)
 
     def finish(self, id: int, binds: Iterable[Bind]) -> None:
-        """Have these put in place in a cell that is unfinished. One of `on_finished`, `on_failed` and `on_lost` follows,
-        or the cell's death. Raises as `spawn` does.
+        """Have these put in place in an unfinished cell. `on_finished`, `on_failed` or `on_lost` follows, or the cell's
+        death. Raises as `spawn` does.
         """
         rows = [
             [os.fsencode(bind.path), bind.writable, bind.directory, *bind.inode, bind.owner and list(bind.owner)]

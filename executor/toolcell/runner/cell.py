@@ -119,7 +119,7 @@ class Init:
                 self.on_deaths()
 
     def wait_for_session(self, lock: Lock, watched: select.poll) -> None:
-        """Have a call process wait, behind a gate, for the session that this cell is to serve; then be that session's."""
+        """Have a call process wait, behind a gate, for the session that this cell is to serve; then be that one's."""
         gate, self.gate = os.pipe2(os.O_CLOEXEC)
         self.seq, self.child = 1, self.fork(gate)
         os.close(gate)

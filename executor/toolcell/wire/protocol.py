@@ -308,7 +308,7 @@ def recycle(process: int) -> Sequence[Buffer]:
 
 
 class ControlLink:
-    """The supervisor's end of the control socket: `Load` and `Finish` out, the init's reports in. `recycle` goes out too."""
+    """The supervisor's end of the control socket: `Load` and `Finish` out, the init's reports in; and `recycle` out."""
 
     def __init__(self, limits: WireLimits) -> None:
         self._limits = limits

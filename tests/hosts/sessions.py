@@ -1,0 +1,29 @@
+"""`sessions.py WORKSPACE…`: the first calls of a session for each, one after the other, each when all is quiet. Prints,
+as JSON, what each call answered, and how many cells were there ahead of it.
+"""
+
+import json
+import sys
+
+import anyio
+
+from toolcell import Supervisor, base_tools
+
+
+async def main(workspaces: list[str]) -> None:
+    answers: list[str] = []
+    ahead: list[int] = []
+    async with Supervisor(tools=base_tools()) as supervisor:
+        pool = supervisor.pool
+        for workspace in workspaces:
+            while pool._stocking_up is not None or not all(cell.free for cell in pool._stock.cells.values()):
+                await anyio.sleep(0.01)
+            ahead.append(len(pool._stock.cells))
+            session = await supervisor.open_session("main", workspace=workspace)
+            result = await session.call("write", {"path": "note.txt", "content": workspace})
+            answers.append("" if result.error is None else str(result.error))
+            await session.close()
+    print(json.dumps({"answers": answers, "ahead": ahead}))
+
+
+anyio.run(main, sys.argv[1:])

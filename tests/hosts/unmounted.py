@@ -1,0 +1,51 @@
+"""`unmounted.py WORKSPACE DIRECTORY STANDBY`: whether what waits for the next session (a whole cell where there is
+standby, else one that is begun) holds a file system that is unmounted. Prints what was seen, as JSON.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import psutil
+
+from toolcell import Supervisor, base_tools
+
+
+async def called(supervisor: Supervisor, workspace: str) -> int:
+    """The pid of the cell that served a new session's first call."""
+    session = await supervisor.open_session("main", workspace=workspace)
+    (await session.call("write", {"path": "note.txt", "content": "text"})).unwrap()
+    return next(cell.pid for cell in supervisor.pool.cells.values() if cell.spec.key.session_id == session.id)
+
+
+async def waiting(supervisor: Supervisor) -> set[int]:
+    """Once they have been the same for a while."""
+    before: set[int] = set()
+    while True:
+        await anyio.sleep(0.2)
+        cells = {cell.pid for cell in supervisor.pool.cells.values()}
+        zygotes = [psutil.Process(zygote.pid) for zygote in supervisor.pool._zygotes]
+        found = {child.pid for zygote in zygotes for child in zygote.children()} - cells
+        if found and found == before:
+            return found
+        before = found
+
+
+async def main(*given: str) -> None:
+    workspace, directory, standby = given
+    async with Supervisor(tools=base_tools(), standby=standby == "True") as supervisor:
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", directory], check=True)
+        await called(supervisor, workspace)
+        found = await waiting(supervisor)
+        held = [pid for pid in found if directory in Path(f"/proc/{pid}/mountinfo").read_text()]
+        subprocess.run(["umount", directory], check=True)
+        with anyio.fail_after(10):
+            while any(psutil.pid_exists(pid) for pid in found):
+                await anyio.sleep(0.01)
+        again = await called(supervisor, workspace)
+    print(json.dumps({"waiting": len(found), "held": len(held), "another": again not in found}))
+
+
+anyio.run(main, *sys.argv[1:])

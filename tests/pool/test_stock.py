@@ -1,0 +1,332 @@
+"""Cells that are made before their session comes: the same cells in the end, and nobody's until then."""
+
+import errno
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import psutil
+import pytest
+
+from toolcell import PermissionDenied, Profile, Supervisor, base_tools, tool
+from toolcell.pool import stock
+from toolcell.pool.cell import Cell
+from toolcell_sandbox import late
+from toolcell_sandbox.errors import SandboxError
+from toolcell_sandbox.view import View
+
+pytestmark = [pytest.mark.anyio, pytest.mark.root]
+
+
+def tried(action: Callable[..., object], *arguments: object) -> str:
+    try:
+        action(*arguments)
+    except OSError as error:
+        return errno.errorcode[error.errno or 0]
+    return "done"
+
+
+@tool(needs=["read", "write"])
+def seen(name: str) -> dict[str, Any]:
+    """What there is, and what can be done.
+
+    Args:
+        name: A file to make in the workspace.
+    """
+    null = os.open("/dev/null", os.O_RDONLY)
+    with open("/proc/self/status") as status:
+        of_status = dict(line.split(":\t") for line in status.read().splitlines() if ":\t" in line)
+    with open("/proc/self/mountinfo") as mounts:
+        mounted = sorted(line.split()[4] + " " + line.split()[5] for line in mounts)
+    return {
+        "made": tried(Path(name).write_text, "x"),
+        "owner": os.stat(".").st_uid == os.getuid(),
+        "cwd": os.getcwd(),
+        "root": sorted(os.listdir("/")),
+        "scratch": sorted(os.listdir("/tmp")),
+        "mounted": mounted,
+        "host": tried(open, "/etc/shadow"),
+        "system": tried(os.mkdir, "/usr/made"),
+        "top": tried(os.mkdir, "/made"),
+        "device": tried(fcntl.ioctl, null, termios.TCGETS, b"\0" * 64),  # Landlock says EACCES, the device ENOTTY
+        "init": tried(os.kill, 1, signal.SIGTERM),
+        "status": {name: of_status[name] for name in ("CapEff", "CapBnd", "NoNewPrivs", "Seccomp")},
+        "descriptors": len(os.listdir("/proc/self/fd")),
+        "environment": sorted(os.environ),
+    }
+
+
+@tool
+def find(backwards: str) -> int:
+    """How many texts of this process have a word in them.
+
+    Args:
+        backwards: The word, told backwards, so as not to find itself.
+    """
+    import gc
+
+    gc.unfreeze()
+    ahead: list[object] = [sys._getframe(), *sys.modules.values(), *gc.get_objects()]
+    met: set[int] = set()
+    found = 0
+    while ahead:
+        each = ahead.pop()
+        if id(each) in met:
+            continue
+        met.add(id(each))
+        if isinstance(each, (str, bytes)):
+            text = each if isinstance(each, str) else each.decode("latin-1")
+            found += backwards in text[::-1]
+        elif each is not ahead and each is not met:
+            ahead += gc.get_referents(each)
+    return found
+
+
+TOOLS: list[Any] = [seen, find, *base_tools()]
+
+
+@pytest.fixture
+async def supervisor() -> AsyncIterator[Supervisor]:
+    async with Supervisor(tools=TOOLS) as supervisor:
+        yield supervisor
+
+
+async def stocked(supervisor: Supervisor) -> list[Cell]:
+    """The cells that are there before anybody needs them, when there are all that will be."""
+    pool = supervisor.pool
+    with anyio.fail_after(20):
+        while pool._stocking_up is not None or not all(cell.free for cell in pool._stock.cells.values()):
+            await anyio.sleep(0.01)
+    return list(pool._stock.cells.values())
+
+
+async def first_call(
+    supervisor: Supervisor, workspace: Path, kind: str = "main", **options: Any
+) -> tuple[Cell, dict[str, Any]]:
+    """The cell that served the first call of a new session, and what that saw; the second one sees the same."""
+    session = await supervisor.open_session(kind, workspace=workspace, **options)
+    first, second = [(await session.call("seen", {"name": name})).unwrap() for name in ("one", "two")]
+    (cell,) = [cell for cell in supervisor.pool.cells.values() if cell.spec.key.session_id == session.id]
+    assert first == second
+    assert isinstance(first, dict)
+    await session.close()
+    return cell, first
+
+
+async def test_a_session_gets_a_cell_that_was_there_before_it_and_is_like_any_other(
+    supervisor: Supervisor, tmp_path: Path
+) -> None:
+    _, plain = await first_call(supervisor, tmp_path)
+    (ready,) = await stocked(supervisor)
+    assert ready.spec.key.session_id == "" and str(tmp_path) not in Path(f"/proc/{ready.pid}/mountinfo").read_text()
+    other = tmp_path / "other"
+    other.mkdir()
+    cell, found = await first_call(supervisor, other)
+    assert cell is ready
+    assert found["cwd"] == str(other)
+    assert (other / "one").read_text() == "x" and (other / "one").stat().st_uid == other.stat().st_uid
+    shown = {"cwd", "mounted", "scratch"}
+    assert {name: found[name] for name in found if name not in shown} == {
+        name: plain[name] for name in plain if name not in shown
+    }
+    assert [line.replace("/other ", " ") for line in found["mounted"]] == plain["mounted"]
+    assert found["device"] == "EACCES" and found["host"] == "ENOENT" and found["top"] == "EROFS"
+    assert await stocked(supervisor), "there is another one for the next session"
+
+
+@pytest.mark.parametrize("place", ["/srv", "/tmp", "/mnt/a/b"])
+async def test_a_workspace_may_lie_anywhere(supervisor: Supervisor, tmp_path: Path, place: str) -> None:
+    await first_call(supervisor, tmp_path)
+    (ready,) = await stocked(supervisor)
+    made = Path(place, f"toolcell-stock-{os.getpid()}")
+    made.mkdir(parents=True)
+    try:
+        os.chown(made, 12345, 12345)  # of somebody else than the last one
+        cell, found = await first_call(supervisor, made)
+        assert cell is ready and found["made"] == "done" and found["owner"]
+        assert (made / "one").stat().st_uid == 12345
+    finally:
+        subprocess.run(["rm", "-rf", str(made)], check=True)
+
+
+async def test_a_worker_only_reads_in_such_a_cell(supervisor: Supervisor, tmp_path: Path) -> None:
+    (tmp_path / "note.txt").write_text("a line")
+
+    async def reads() -> Cell:
+        session = await supervisor.open_session("worker", workspace=tmp_path)
+        assert "a line" in str((await session.call("read", {"path": "note.txt"})).unwrap())
+        refused = await session.call("write", {"path": "note.txt", "content": "x"})
+        assert isinstance(refused.error, PermissionDenied)
+        (cell,) = [cell for cell in supervisor.pool.cells.values() if cell.spec.key.session_id == session.id]
+        assert os.statvfs(f"/proc/{cell.pid}/root{tmp_path}").f_flag & os.ST_RDONLY
+        await session.close()
+        return cell
+
+    await reads()
+    (ready,) = await stocked(supervisor)
+    assert await reads() is ready
+
+
+async def test_one_of_each_kind_is_there(supervisor: Supervisor, tmp_path: Path) -> None:
+    (tmp_path / "note.txt").write_text("a line")
+
+    async def works() -> set[int]:
+        session = await supervisor.open_session("main", workspace=tmp_path)
+        calls = {"read": {"path": "note.txt"}, "seen": {"name": "x"}, "shell": {"command": "true"}}
+        for name, arguments in calls.items():
+            (await session.call(name, arguments)).unwrap()
+        used = {cell.pid for cell in supervisor.pool.cells.values()}
+        await session.close()
+        return used
+
+    used = await works()
+    ready = {cell.pid for cell in await stocked(supervisor)}
+    assert len(ready) == len(used) <= stock.KINDS
+    assert await works() == ready
+
+
+async def test_protected_names_are_protected_in_it(supervisor: Supervisor, tmp_path: Path) -> None:
+    await first_call(supervisor, tmp_path)
+    (ready,) = await stocked(supervisor)
+    hooks = tmp_path / "project" / ".git" / "hooks"
+    hooks.mkdir(parents=True)
+    (hooks / "pre-commit").write_text("theirs")
+    session = await supervisor.open_session("main", workspace=tmp_path / "project")
+    assert (await session.call("seen", {"name": ".git/hooks/pre-commit"})).unwrap()["made"] == "EROFS"
+    assert ready in supervisor.pool.cells.values()
+    refused = await session.call("write", {"path": ".git/hooks/post-commit", "content": "x"})
+    assert isinstance(refused.error, PermissionDenied)
+    assert os.listdir(hooks) == ["pre-commit"] and (hooks / "pre-commit").read_text() == "theirs"
+
+
+@pytest.mark.parametrize("change", ["env", "pass_env", "limits", "host name"])
+async def test_a_session_of_another_kind_does_not_get_it(
+    supervisor: Supervisor, tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profile = Profile.for_kind("main").replace(pass_env=("TOOLCELL_TEST",))
+    await first_call(supervisor, tmp_path, profile=profile)
+    (ready,) = await stocked(supervisor)
+    if change == "env":
+        profile = profile.replace(env={"MORE": "1"})
+    elif change == "pass_env":
+        monkeypatch.setenv("TOOLCELL_TEST", "new")
+    elif change == "limits":
+        profile = profile.replace(limits=profile.limits.narrow(profile.limits))
+        profile = profile.replace(limits=type(profile.limits)(cpu_s=7.0))
+    else:
+        profile = profile.replace(hostname="another")
+    cell, found = await first_call(supervisor, tmp_path, profile=profile)
+    assert cell is not ready
+    assert ("MORE" in found["environment"]) == (change == "env")
+    assert ("TOOLCELL_TEST" in found["environment"]) == (change == "pass_env")
+
+
+async def test_a_workspace_that_holds_paths_of_the_system_is_bound_in_a_cell_of_its_own(
+    supervisor: Supervisor, tmp_path: Path
+) -> None:
+    """Such as a virtual environment in a project."""
+    inside = tmp_path / "environment"
+    inside.mkdir()
+    (inside / "module").write_text("text")
+    profile = Profile.for_kind("main")
+    profile = profile.replace(system=(*profile.system, str(inside)))
+    for _ in range(2):
+        cell, found = await first_call(supervisor, tmp_path, profile=profile)
+        assert str(inside) in "\n".join(found["mounted"]) and found["made"] == "done"
+        assert cell not in await stocked(supervisor)
+
+
+async def test_one_that_dies_is_missed_by_nobody(supervisor: Supervisor, tmp_path: Path) -> None:
+    await first_call(supervisor, tmp_path)
+    (ready,) = await stocked(supervisor)
+    (waits,) = [int(pid) for pid in Path(f"/proc/{ready.pid}/task/{ready.pid}/children").read_text().split()]
+    os.kill(waits, signal.SIGKILL)
+    with anyio.fail_after(5):
+        while psutil.pid_exists(ready.pid) or supervisor.pool._stock.cells:
+            await anyio.sleep(0.01)
+    assert (await first_call(supervisor, tmp_path))[0] is not ready
+
+
+async def test_one_that_dies_while_its_session_comes_costs_that_session_nothing(
+    supervisor: Supervisor, tmp_path: Path
+) -> None:
+    await first_call(supervisor, tmp_path)
+    (ready,) = await stocked(supervisor)
+    os.kill(ready.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 5
+    while psutil.pid_exists(ready.pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)  # so that the pool has not heard of it
+    cell, _ = await first_call(supervisor, tmp_path)
+    assert cell is not ready
+
+
+async def test_they_die_with_their_zygote_and_with_the_supervisor(tmp_path: Path) -> None:
+    async with Supervisor(tools=TOOLS) as supervisor:
+        await first_call(supervisor, tmp_path)
+        (ready,) = await stocked(supervisor)
+        os.kill(supervisor.pool._zygotes[0].pid, signal.SIGKILL)
+        with anyio.fail_after(5):
+            while psutil.pid_exists(ready.pid) or supervisor.pool._stock.cells:
+                await anyio.sleep(0.01)
+        await first_call(supervisor, tmp_path)
+        (ready,) = await stocked(supervisor)
+    assert not psutil.pid_exists(ready.pid)
+
+
+async def test_nothing_of_an_earlier_session_is_in_it(supervisor: Supervisor, tmp_path: Path) -> None:
+    place = tmp_path / "place-of-the-first"
+    place.mkdir()
+    first = await supervisor.open_session("main", workspace=place, agent_id="agent-of-the-first")
+    for word in ("place-of-the-first", "agent-of-the-first"):
+        assert (await first.call("find", {"backwards": word[::-1]})).unwrap(), "it is in the cell whose it is"
+    (ready,) = await stocked(supervisor)
+    second = await supervisor.open_session("main", workspace=tmp_path)
+    for word in ("place-of-the-first", "agent-of-the-first", first.id):
+        assert (await second.call("find", {"backwards": word[::-1]})).unwrap() == 0
+    assert ready in supervisor.pool.cells.values()
+
+
+async def test_a_workspace_that_is_gone_by_then_is_told_as_ever(supervisor: Supervisor, tmp_path: Path) -> None:
+    await first_call(supervisor, tmp_path)
+    await stocked(supervisor)
+    other = tmp_path / "other"
+    other.mkdir()
+    session = await supervisor.open_session("main", workspace=other)
+    other.rmdir()
+    result = await session.call("seen", {"name": "x"})
+    assert result.error is not None and "other" in str(result.error)
+
+
+async def test_there_is_none_where_there_is_no_room_for_it(tmp_path: Path) -> None:
+    async with Supervisor(tools=TOOLS, max_cells=3) as supervisor:
+        await first_call(supervisor, tmp_path)
+        (ready,) = await stocked(supervisor)
+        sessions = [await supervisor.open_session("main", workspace=tmp_path) for _ in range(3)]
+        for session in sessions:
+            (await session.call("seen", {"name": "x"})).unwrap()
+        assert ready in supervisor.pool.cells.values()
+        assert await stocked(supervisor) == [] and len(supervisor.pool.cells) == 3
+
+
+async def test_there_is_none_without_standby(tmp_path: Path) -> None:
+    async with Supervisor(tools=TOOLS, standby=False) as supervisor:
+        await first_call(supervisor, tmp_path)
+        assert await stocked(supervisor) == []
+
+
+def test_the_rules_about_files_are_verified_when_the_paths_have_come() -> None:
+    """A lock that was not closed is noticed."""
+    lock = late.Lock(Profile(), View((), (), ""))
+    with pytest.raises(SandboxError, match="ioctl on a device"):
+        lock.verify(())
+    assert lock._layer is not None
+    os.close(lock._layer._ruleset)
