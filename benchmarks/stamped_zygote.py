@@ -57,6 +57,7 @@ def prepare() -> None:
     wrap(cell.Init, "run", before="collected and frozen")
     wrap(serve, "serve", before="call process forked")
     wrap(warm, "warm_up", before="confined", after="warmed up")
+    wrap(serve, "finish", before="told whose", after="closed")
     wrap(Link, "take", before="read")
     wrap(perform, "run", before="decoded", after="ran")
     wrap(CellLink, "send", after="encoded")

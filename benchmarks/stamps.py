@@ -29,6 +29,8 @@ WRAPPED: Sequence[tuple[Any, str, str, str]] = (
     (Cell, "_on_frame", "received", ""),
     (Cell, "__init__", "to make a cell", "described"),
     (Zygote, "spawn", "to ask", "asked"),
+    (Zygote, "finish", "to finish", ""),
+    (Cell, "on_finished", "in place", ""),
     (Run, "end", "measured", ""),
     (Draft, "of", "resumed", ""),
     (pipeline, "_record", "rendered", ""),

@@ -19,7 +19,7 @@ from .workload import caller, check_whole, kept
 
 pytestmark = pytest.mark.benchmark(timer=recorded_time)
 
-_SPARE_S = 0.06  # more than a zygote waits before it begins a spare, and the spare's own time
+_AHEAD_S = 0.15  # more than passes before something is made ahead, and what that takes
 SUPERVISOR, KERNEL, CELL, ZYGOTE = "supervisor", "kernel", "cell", "zygote"
 
 # What was noted at the end of a stage, the stage, and where it happens. Each begins where the one before has ended.
@@ -50,6 +50,15 @@ AHEAD: Sequence[tuple[str, str, str]] = (
     ("root", "pivot; devices and the system's paths", CELL),
     ("adoption", "wait for the zygote, arm the parent death signal", CELL),
 )
+FINISH: Sequence[tuple[str, str, str]] = (
+    ("to finish", "session.call: route; what the cell lacks", SUPERVISOR),
+    ("in place", "wake the zygote, mount the workspace, answer", ZYGOTE),
+    ("told whose", "tell the init, which tells the call process", KERNEL),
+    ("closed", "Landlock rules about files, the session's context", CELL),
+    ("tool", "read and decode the call, build, bind", CELL),
+    ("received", "the tool, encode, write, wake the supervisor", KERNEL),
+    ("returned", "account, result, journal", SUPERVISOR),
+)
 START: Sequence[tuple[str, str, str]] = (
     ("to make a cell", "session.call: route, plan, cgroup", SUPERVISOR),
     ("to ask", "pipes, what to load, the request", SUPERVISOR),
@@ -78,6 +87,10 @@ START: Sequence[tuple[str, str, str]] = (
 
 def test_a_budget_of_a_warm_call(publish: Publish) -> None:
     publish(warm_call, 40)
+
+
+def test_a_budget_of_a_first_call(publish: Publish) -> None:
+    publish(cell_finish, 20)
 
 
 def test_a_budget_of_a_cell_start(publish: Publish) -> None:
@@ -113,29 +126,42 @@ async def warm_call(rounds: int, workspace: Path) -> Figure:
     return Figure("budget-warm", "Where a call of a kept process spends its time", stages=stages, notes=notes_)
 
 
+async def cell_finish(rounds: int, workspace: Path) -> Figure:
+    everything, calls = await _noted_starts(rounds, workspace, ahead=True)
+    total = amount(spread([end - start for start, end in calls]).median, "s")
+    stages = _stages(FINISH, everything, calls)
+    return Figure(
+        "budget-session",
+        "Where a session's first call spends its time",
+        stages=stages,
+        notes=[f"{total} at the median."],
+    )
+
+
 async def cell_start(rounds: int, workspace: Path) -> Figure:
-    everything, calls = await _noted_starts(rounds, workspace)
+    everything, calls = await _noted_starts(rounds, workspace, ahead=False)
     total = amount(spread([end - start for start, end in calls]).median, "s")
     stages = _stages(START, everything, calls)
     return Figure("budget-cell", "Where a new cell spends its time", stages=stages, notes=[f"{total} at the median."])
 
 
 async def spare(rounds: int, workspace: Path) -> Figure:
-    everything, _calls = await _noted_starts(rounds, workspace)
+    everything, _calls = await _noted_starts(rounds, workspace, ahead=False)
     begun = [when for name, when in everything if name == "to begin"]
     ahead = [(start, next(when for name, when in everything if name == "adoption" and when > start)) for start in begun]
     stages = _stages(AHEAD, everything, ahead)
     return Figure("budget-spare", "What of a new cell is done ahead, while nobody waits", stages=stages)
 
 
-async def _noted_starts(rounds: int, workspace: Path) -> tuple[list[Stamp], list[tuple[float, float]]]:
+async def _noted_starts(rounds: int, workspace: Path, *, ahead: bool) -> tuple[list[Stamp], list[tuple[float, float]]]:
     """What was noted, in order of time, and from when to when each first call of a session took. Before each, the
-    zygote has begun a spare."""
+    zygote has begun a spare; where cells are made `ahead`, there is one of these."""
     calls: list[tuple[float, float]] = []
     everything: set[Stamp] = set()  # what is noted after a spare was forked is given by the next one
     with noting() as notes:
         async with Supervisor(tools=[stamps]) as supervisor:
             check_whole(supervisor)
+            supervisor.pool._stocks = ahead
             for _ in range(3 + rounds):
                 notes.taken.clear()
                 session = await supervisor.open_session("main", workspace=workspace)
@@ -146,7 +172,7 @@ async def _noted_starts(rounds: int, workspace: Path) -> tuple[list[Stamp], list
                 await session.close()
                 while supervisor.pool.cells:
                     await anyio.sleep(0.002)
-                await anyio.sleep(_SPARE_S)
+                await anyio.sleep(_AHEAD_S)
     everything.update(("returned", end) for _start, end in calls)
     return sorted(everything, key=lambda stamp: stamp[1]), calls[2:-1]
 

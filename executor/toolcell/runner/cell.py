@@ -16,10 +16,8 @@ from importlib import import_module
 from types import FrameType
 from typing import NoReturn, cast
 
-import msgpack
-
 from toolcell.wire.frames import Field, WireLimits
-from toolcell.wire.messages import AHEAD_NEEDS, VERSION, Failed, Finish, Hello, Load
+from toolcell.wire.messages import AHEAD_NEEDS, VERSION, Failed, Hello, Load
 from toolcell_sandbox.enter import Entered
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.late import Lock
@@ -29,7 +27,7 @@ from . import descendants, fds, forks, loading, serve
 from .context import Contexts
 from .control import Control, exited, ready, recycled
 from .link import Link
-from .options import Options, binds_of
+from .options import Options
 from .scratch import Scratch
 
 # What `signal.signal` calls: itself, it looks for the handler that was there in an enum, a tenth of a fork's price.
@@ -126,15 +124,11 @@ class Init:
         os.write(fds.CONTROL, ready(self.seq, waiting=True))
         if any(fd != fds.CONTROL for fd, _event in watched.poll()):
             os._exit(1)  # what waited has died, and there is no call to blame
-        finish = self.control.receive()
-        if not isinstance(finish, Finish):
-            os._exit(76)
-        binds, told = binds_of(finish.binds), msgpack.packb(finish.options)
+        told = self.control.receive_body()
+        fds.write_all(self.gate, [told])
+        self.open_gate()  # the call process does the same, meanwhile
         try:
-            lock.allow(binds)
-            os.write(self.gate, told)  # it does the same, meanwhile
-            self.open_gate()
-            self.prepared = serve.finish(self.prepared, lock, told)
+            self.prepared, binds = serve.finish(self.prepared, lock, told)
             lock.verify(binds)
         except SandboxError as error:
             self.control.send(Failed(error.step, str(error), error.mechanism, error.cure))

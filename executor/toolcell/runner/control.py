@@ -62,8 +62,12 @@ class Control:
 
     def receive(self) -> Message:
         """The supervisor's next message. Its end being closed is the end of this cell."""
+        return self.unpacked(self.receive_body())
+
+    def receive_body(self) -> bytes:
+        """The frame's body, as it came."""
         (size,) = HEADER.unpack(self._take(HEADER.size))
-        return self.unpacked(self._take(size))
+        return self._take(size)
 
     def _take(self, size: int) -> bytes:
         """So many bytes, and none of what comes after them, which another may read."""

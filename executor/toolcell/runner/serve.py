@@ -6,25 +6,25 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import NoReturn, cast
+from typing import NoReturn
 
-import msgpack
-
-from toolcell.wire.frames import Field, TooLarge, Unpackable
-from toolcell.wire.messages import Call, Error
+from toolcell.wire.frames import TooLarge, Unpackable
+from toolcell.wire.messages import Call, Error, Finish
 from toolcell_sandbox.late import Lock
 from toolcell_sandbox.mechanisms.landlock import call_layer
 from toolcell_sandbox.mechanisms.rlimits import call_cpu_limit, call_oom_score, limit_cpu_again
+from toolcell_sandbox.view import Bind
 from toolcell_tools import function
 from toolcell_tools.definition import Tool
 
 from . import fds, forks, perform, warm
 from .context import Contexts
+from .control import Control
 from .loading import Loaded, LoadError
-from .options import Options
+from .options import Options, binds_of
 
 LIBRARIES = ("asyncio", "cloudpickle", "hashlib", "pydantic", "subprocess", "toolcell_tools.result")
 """What a zygote loads ahead where tools need it, each some milliseconds and megabytes; never a user's module."""
@@ -86,14 +86,19 @@ def prepare(loaded: Loaded, options: Options, contexts: Contexts, lock: Lock | N
     return Prepared(loaded, options, warming, contexts, lock, tuple(steps), call_oom_score())
 
 
-def finish(prepared: Prepared, lock: Lock, told: bytes) -> Prepared:
-    """In the init of an unfinished cell and in the call process that waits there: become the session's that it is for,
-    of which so much is told. Raises SandboxError."""
-    options = prepared.options.changed(cast("dict[str, Field]", msgpack.unpackb(told)))
+def finish(prepared: Prepared, lock: Lock, told: bytes) -> tuple[Prepared, Sequence[Bind]]:
+    """In the init of an unfinished cell, and in the call process that waits there: be the session's, by the body of a
+    `Finish`. Returns its last paths, too. Raises SandboxError."""
+    said = Control.unpacked(told)
+    if not isinstance(said, Finish):
+        os._exit(76)
+    binds = binds_of(said.binds)
+    lock.allow(binds)  # both do: each knows then that it is done
+    options = prepared.options.changed(said.options)
     os.chdir(options.cwd)
     lock.close()
     contexts = Contexts(options.session, options.protects, prepared.contexts.link)
-    return replace(prepared, options=options, contexts=contexts, lock=None)
+    return replace(prepared, options=options, contexts=contexts, lock=None), binds
 
 
 def serve(prepared: Prepared, gate: int = -1) -> NoReturn:
@@ -111,7 +116,7 @@ def serve(prepared: Prepared, gate: int = -1) -> NoReturn:
         if prepared.lock is not None:
             if not told:
                 os._exit(0)  # nobody needs this cell any more
-            prepared = finish(prepared, prepared.lock, told)
+            prepared, _binds = finish(prepared, prepared.lock, told)
     contexts = prepared.contexts
     prepared.raise_oom_score()  # not before the gate: this process is dumpable for that moment
     me, limit = os.getpid(), 0
