@@ -363,12 +363,17 @@ class Cell:
 
         The clock of the call process is exact to the moment, the counters of the tree may be a timer tick behind.
         """
+        if not self._standby:  # it was forked for this call, and is looked for only now
+            self._note_process()
+        self._account()
+
+    def _account(self) -> None:
         run = self.run
         if run is None:
             return
         tree = self.evidence.account(short=time.monotonic() - run.started_at < SHORT_CALL_S)
         cpu_s, used = self._cpu_clock() - self._cpu_before, run.used
-        used["cpu_s"] = max(tree.cpu_s, cpu_s)
+        used["cpu_s"] = max(tree.cpu_s, cpu_s, used["cpu_s"])
         used["memory_bytes"], used["processes"] = tree.memory_bytes, tree.tasks
         if self._kept and 0 < tree.memory_bytes <= self._peak_before:
             used["max_rss_bytes"] = self._rss_before  # a process's peak does not rise where its group's has not
@@ -541,17 +546,24 @@ class Cell:
 
     def _on_process(self, event: Ready | Exited) -> None:
         if isinstance(event, Ready):
-            self._on_standby(event)
+            self._on_ready_for_next(event)
         else:
             self._on_exited(event)
 
-    def _on_standby(self, ready: Ready) -> None:
-        """The init has forked a call process (or, without standby, is ready to) and everything before it is gone."""
-        if self.state is CellState.BUSY:  # forked on demand, for the call that runs
-            self._note_process()
+    def _on_swept(self) -> None:
+        """No process of the call that was ended is left."""
+        self._forget_process()
+        if self._verdict is not None and self.run is not None:
+            self._drain()
+            self._account()
+            self._conclude(self._verdict)
+        self._gone()
+
+    def _on_ready_for_next(self, ready: Ready) -> None:
+        """Everything before is gone, and a call process waits, or where there is no standby, can be forked."""
+        self._on_swept()
+        if self._standby and not ready.waiting:
             return
-        if ready.seq <= self._recycled and ready.waiting:
-            return  # the same, but the call has ended before this was read
         self._process = ready.seq
         self._drain()  # what came after the end of the last call is a violation
         if self._doomed:
@@ -621,7 +633,7 @@ class Cell:
             return
         swept = self._verdict is not None
         outcome = self._verdict or self._outcome_of_exit(exited)
-        self._measure()  # what its tree was counted for; the process itself is gone
+        self._account()  # what its tree was counted for; the process itself is gone
         used = self.run.used
         if not self._kept or used["cpu_s"] == 0.0:  # a kept process's account is of its whole life
             used["cpu_s"] = max(exited.cpu_s - self._cpu_before, used["cpu_s"])

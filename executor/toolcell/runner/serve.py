@@ -7,14 +7,13 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from importlib import import_module
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from toolcell.wire.frames import TooLarge, Unpackable
 from toolcell.wire.messages import Call, Error
 from toolcell_sandbox.mechanisms.landlock import call_layer
-from toolcell_sandbox.mechanisms.rlimits import call_cpu_limit, call_oom_score, limit_cpu_again
+from toolcell_sandbox.mechanisms.rlimits import call_cpu_limit, limit_cpu_again
 from toolcell_tools import function
 from toolcell_tools.definition import Tool
 
@@ -59,27 +58,25 @@ def preload_for(names: Iterable[str] | None) -> bool:
     return bool(wanted)
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(NamedTuple):
     """What the init has made ready for all its call processes: what each would do again, it would pay for again."""
 
-    loaded: Loaded
-    cpu_s: float
-    kept: bool
-    warming: warm.Warming | None  # of a process that waits for its call
-    contexts: Contexts  # each call process has its own, and its own link, by the fork
     steps: tuple[Callable[[], object], ...]  # what a call process does to itself first
-    raise_oom_score: Callable[[], object]
+    loaded: Loaded
+    contexts: Contexts  # each call process has its own, and its own link, by the fork
+    warming: warm.Warming | None  # of a process that waits for its call
+    kept: bool
+    cpu_s: float
 
 
 def prepare(loaded: Loaded, cpu_s: float, contexts: Contexts, *, kept: bool, standby: bool) -> Prepared:
     """In the init, before the first fork."""
-    steps: list[Callable[[], object]] = [call_layer()]
+    steps: list[Callable[[], object]] = [*call_layer()]
     if not kept:
         steps.append(call_cpu_limit(cpu_s))
-    steps += (*forks.kept(), *fresh_randomness(), gc.enable)
-    warming = warm.Warming.of(loaded) if standby else None
-    return Prepared(loaded, cpu_s, kept, warming, contexts, tuple(steps), call_oom_score())
+    steps += (forks.resume, *fresh_randomness())
+    gc.enable()
+    return Prepared(tuple(steps), loaded, contexts, warm.Warming.of(loaded) if standby else None, kept, cpu_s)
 
 
 def serve(prepared: Prepared, gate: int = -1) -> NoReturn:
@@ -87,26 +84,25 @@ def serve(prepared: Prepared, gate: int = -1) -> NoReturn:
 
     Where there is a `gate`, another call may run until its other end is closed: whatever is in the pipe is for that.
     """
-    for step in prepared.steps:
+    steps, loaded, contexts, warming, kept, cpu_s = prepared
+    for step in steps:
         step()
-    loaded, contexts = prepared.loaded, prepared.contexts
-    if prepared.warming is not None:
-        warm.warm_up(prepared.warming, contexts)
+    if warming is not None:
+        warm.warm_up(warming, contexts)
     if gate >= 0:
         os.read(gate, 1)
         os.close(gate)
-    prepared.raise_oom_score()  # not before the gate: this process is dumpable for that moment
-    me, limit = os.getpid(), 0
+    link, me, limit = contexts.link, os.getpid(), 0
     while True:
         try:
-            call = contexts.link.wait_for_call()
+            call = link.wait_for_call()
         except EOFError:
             close(loaded)
-        if prepared.kept:
-            limit = limit_cpu_again(prepared.cpu_s, limit)  # each call has its own
+        if kept:
+            limit = limit_cpu_again(cpu_s, limit)  # each call has its own
         answer(call, loaded, contexts, me)
-        if not prepared.kept:
-            contexts.link.wait_for_end()
+        if not kept:
+            link.wait_for_end()
 
 
 def answer(call: Call, loaded: Loaded, contexts: Contexts, me: int) -> None:
