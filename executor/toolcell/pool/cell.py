@@ -285,7 +285,6 @@ class Cell:
         run.cell = self
         run.started_at = now
         self._verdict = None
-        self._forked_ahead = False
         self.evidence.new_call()
         if self._kept:
             self._cpu_before = self._cpu_clock()
@@ -306,12 +305,13 @@ class Cell:
     def ahead_due(self) -> float:
         """When the next call process is to be forked, as the call that runs may last; math.inf where it is not."""
         run = self.run
-        if run is None or self.state is not CellState.BUSY or self._forked_ahead or not self._standby or self._kept:
+        if run is None or self.state is not CellState.BUSY or self._forked_ahead or not self._standby:
             return math.inf
         return run.started_at + AHEAD_AFTER_S
 
     def fork_ahead(self) -> None:
-        """Have the init fork the process for the next call, so that it is ready when this one ends, or crashes."""
+        """Have the init fork the process for the next call, so that it is ready when this one ends, or crashes. Where
+        the process is kept, the other one waits for its end."""
         self._forked_ahead = True
         self.evidence.forked_ahead()
         self._say(self._process + 1)
@@ -565,6 +565,7 @@ class Cell:
         if self._standby and not ready.waiting:
             return
         self._process = ready.seq
+        self._forked_ahead = False
         self._drain()  # what came after the end of the last call is a violation
         if self._doomed:
             return
@@ -573,7 +574,7 @@ class Cell:
             return
         self._stdout.clear()
         self._stderr.clear()
-        self.evidence.settle()
+        self.evidence.new_process()
         if ready.waiting:
             self._note_process()
         self._link.next_call()
@@ -730,8 +731,10 @@ class Cell:
         self._on_ready()  # a result that is in the pipe came in time
         if self.run is None or self.run is not run or self._verdict is not None:
             return
+        self._measure()
+        self._recycle()  # first: the init kills while we look at what the call is guilty of
         resource = self.evidence.exceeded() or self._memory_or_processes()
-        self.end(Outcome(ending="limit", resource=resource) if resource else Outcome(ending="timeout"))
+        self._conclude(Outcome(ending="limit", resource=resource) if resource else Outcome(ending="timeout"))
 
     def _on_start_deadline(self) -> None:
         self._failure = Failed(

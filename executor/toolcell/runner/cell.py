@@ -113,8 +113,8 @@ class Init:
         self.gate = -1  # what it waits for
         self.in_namespace = entered.children_fd < 0  # of its own, so that kill(-1) takes all there is
         self.children_fd = descendants.open_children() if self.in_namespace else entered.children_fd
-        # Whether a call that runs cannot reach a spare, and all of it can be ended but that. A kept process needs none.
-        self.apart = not options.kept and self.children_fd >= 0 and entered.report.on >= AHEAD_NEEDS
+        # Whether a call that runs cannot reach a spare, and all of it can be ended but that.
+        self.apart = self.children_fd >= 0 and entered.report.on >= AHEAD_NEEDS
         self.deaths_fd = lifetime.watch_children()
         self.score_fd = rlimits.open_oom_score()
         self.calls = select.poll()

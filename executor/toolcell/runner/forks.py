@@ -6,6 +6,7 @@ no other threads, and `serve.fresh_randomness` sees to that; but run in each for
 
 import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 _register = os.register_at_fork
 _kept: list[dict[str, Callable[[], object]]] = []
@@ -18,6 +19,8 @@ def _keep(**handlers: Callable[[], object]) -> None:
 def keep_back() -> None:
     """From now on, handlers are kept. Call it before anything is imported that registers some."""
     os.register_at_fork = _keep  # type: ignore[assignment]
+    with suppress(TypeError):
+        _register()  # takes nothing; but the first use sets up what looks at its arguments, here and not in each call
 
 
 def stop() -> None:
