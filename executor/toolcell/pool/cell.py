@@ -575,10 +575,10 @@ class Cell:
         self._stdout.clear()
         self._stderr.clear()
         self.evidence.new_process()
-        if ready.waiting:
-            self._note_process()
         self._link.next_call()
         self._idle()
+        if ready.waiting and self.state is not CellState.DEAD:  # a call that has waited works by now
+            self._note_process()
 
     def _left_behind(self, own: int) -> bool:
         """Whether more processes than the cell's `own` are there after a sweep, by the count of its cgroup.
@@ -590,7 +590,6 @@ class Cell:
     def _note_process(self) -> None:
         """Find the call process's pid on the host, and open its status while it surely lives."""
         self._forget_process()
-        self._cpu_before = 0.0
         self._peak_before = 0
         try:
             self._call_pid = first_child(self.pid)

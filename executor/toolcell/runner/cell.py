@@ -6,6 +6,7 @@ namespace. It learns of its work only over the control socket, which no call pro
 
 import gc
 import os
+import resource
 import select
 import signal
 import sys
@@ -162,6 +163,7 @@ class Init:
                 self.offer()
             elif self.apart and not self.spare:
                 self.fork_ahead()
+                self.on_deaths()  # the pages that this writes to are our own then, when the call dies
 
     def next(self) -> None:
         """Say that the next call may come, with a process waiting for it or without."""
@@ -230,23 +232,25 @@ class Init:
 
     def on_deaths(self) -> None:
         """Reap what has died: orphans of the call, the call process itself, or the spare."""
-        while pid := descendants.dead():
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
             if pid == self.child:
-                self.on_death()
-                continue
-            os.waitpid(pid, 0)
-            if pid == self.spare:  # nobody has heard of it; the next is forked when it is due
+                self.on_death(status, usage)
+            elif pid == self.spare:  # nobody has heard of it; the next is forked when it is due
                 self.open_gate()
 
-    def on_death(self) -> None:
+    def on_death(self, status: int, usage: resource.struct_rusage) -> None:
         """The child has ended by itself: say how, once what it left is killed, and have another ready for when the
         supervisor has concluded."""
-        _pid, status, usage = os.wait4(self.child, 0)
         self.child = 0
         self._kill_rest()
         cpu_s = usage.ru_utime + usage.ru_stime
-        said = exited(self.seq, os.waitstatus_to_exitcode(status), cpu_s, usage.ru_maxrss * 1024)
-        os.write(fds.CONTROL, said)
+        os.write(fds.CONTROL, exited(self.seq, os.waitstatus_to_exitcode(status), cpu_s, usage.ru_maxrss * 1024))
         if self.standby and not self.spare:
             self.fork_ahead()
 
