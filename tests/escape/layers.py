@@ -33,7 +33,7 @@ def nothing(*_: object, **__: object) -> None:
 
 
 def without_call_layer() -> None:
-    replace_in(landlock, "call_layer", lambda: nothing)
+    replace_in(landlock, "call_layer", lambda: ())
 
 
 def without_namespace(name: str) -> None:

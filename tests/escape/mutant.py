@@ -53,7 +53,8 @@ def run_programs(modules: dict[str, ModuleType], scene: Any, give: int, _entered
             try:
                 answer: object
                 try:
-                    landlock.call_layer()()
+                    for step in landlock.call_layer():
+                        step()
                     answer = module.attack(scene)
                 except BaseException as error:
                     answer = f"{type(error).__name__}: {error}"

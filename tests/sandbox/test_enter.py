@@ -227,9 +227,10 @@ def test_a_call_process_cannot_touch_its_init(any_cell: Any) -> None:
     code = """
     from toolcell_sandbox.mechanisms import landlock, rlimits
     read, write = os.pipe()
+    os.write(rlimits.open_oom_score(), b"1000")
     child = os.fork()
     if child == 0:
-        for step in (landlock.call_layer(), rlimits.call_oom_score(), rlimits.call_cpu_limit(5)):
+        for step in (*landlock.call_layer(), rlimits.call_cpu_limit(5)):
             step()
         score = open("/proc/self/oom_score_adj").read().strip()
         try:
@@ -250,7 +251,8 @@ def test_a_seventeenth_landlock_layer_is_an_error(any_cell: Any) -> None:
     from toolcell_sandbox.mechanisms import landlock
     try:
         for layer in range(20):
-            landlock.call_layer()()
+            for step in landlock.call_layer():
+                step()
     except SandboxError as error:
         answer([layer, errno.errorcode[error.errno]])
     """

@@ -109,7 +109,21 @@ def fork_until_refused() -> int:
         children += 1
 
 
-TOOLS = [own_pid, leave_family, leave_the_group, crash, bomb, fork_until_refused, misbehaving.echo]
+@tool(lifetime="session")
+def kept(seconds: float, crash: bool = False) -> int:
+    """Give the pid in the cell, or crash, after a while.
+
+    Args:
+        seconds: How long.
+        crash: Whether to crash.
+    """
+    time.sleep(seconds)
+    if crash:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return os.getpid()
+
+
+TOOLS = [own_pid, kept, leave_family, leave_the_group, crash, bomb, fork_until_refused, misbehaving.echo]
 
 
 def children(cell: Cell) -> list[int]:
@@ -171,6 +185,23 @@ async def test_an_idle_cell_has_one_process_and_so_has_one_whose_calls_are_short
         await idle(supervisor)
         await anyio.sleep(0.1)
         assert len(children(await idle(supervisor))) == 1
+
+
+async def test_a_kept_process_whose_calls_last_has_another_one_behind_it_that_takes_over_when_it_crashes(
+    supervise: Callable[..., Supervisor], workspace: Path
+) -> None:
+    async with supervise(TOOLS) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        for _ in range(2):
+            first = (await session.call("kept", {"seconds": 0.2})).unwrap()
+            cell = await idle(supervisor)
+            process, spare = children(cell)
+            assert (await session.call("kept", {"seconds": 0.2})).unwrap() == first
+            assert children(cell) == [process, spare]
+            crashed = await session.call("kept", {"seconds": 0.0, "crash": True})
+            assert crashed.error is not None and crashed.error.kind == "crashed", crashed
+            assert (await session.call("kept", {"seconds": 0.0})).unwrap() != first
+            assert await idle(supervisor) is cell and children(cell)[0] == spare
 
 
 @pytest.mark.parametrize("apart", [False, True])

@@ -22,7 +22,7 @@ SUPERVISOR_CALLS = {"kept": 233, "fresh": 256}
 SUPERVISOR_SYSTEM_CALLS = {"kept": 13, "fresh": 14}
 CELL_CALLS = 85
 CELL_SYSTEM_CALLS = 3
-PAGE_FAULTS = 275  # of a process that was forked for its call: mostly pages that it wrote to
+PAGE_FAULTS = 215  # of a process that was forked for its call: mostly pages that it wrote to
 SYSTEM_CALLS = frozenset(
     {
         *("clock_gettime", "close", "fcntl", "fstat", "fstatvfs", "getrlimit", "getrusage", "lseek", "lstat", "open"),

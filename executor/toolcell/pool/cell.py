@@ -310,7 +310,6 @@ class Cell:
         run.cell = self
         run.started_at = now
         self._verdict = None
-        self._forked_ahead = False
         self.evidence.new_call()
         if self._kept:
             self._cpu_before = self._cpu_clock()
@@ -331,12 +330,13 @@ class Cell:
     def ahead_due(self) -> float:
         """When the next call process is to be forked, as the call that runs may last; math.inf where it is not."""
         run = self.run
-        if run is None or self.state is not CellState.BUSY or self._forked_ahead or not self._standby or self._kept:
+        if run is None or self.state is not CellState.BUSY or self._forked_ahead or not self._standby:
             return math.inf
         return run.started_at + AHEAD_AFTER_S
 
     def fork_ahead(self) -> None:
-        """Have the init fork the process for the next call, so that it is ready when this one ends, or crashes."""
+        """Have the init fork the process for the next call, so that it is ready when this one ends, or crashes. Where
+        the process is kept, the other one waits for its end."""
         self._forked_ahead = True
         self.evidence.forked_ahead()
         self._say(self._process + 1)
@@ -388,12 +388,17 @@ class Cell:
 
         The clock of the call process is exact to the moment, the counters of the tree may be a timer tick behind.
         """
+        if not self._standby:  # it was forked for this call, and is looked for only now
+            self._note_process()
+        self._account()
+
+    def _account(self) -> None:
         run = self.run
         if run is None:
             return
         tree = self.evidence.account(short=time.monotonic() - run.started_at < SHORT_CALL_S)
         cpu_s, used = self._cpu_clock() - self._cpu_before, run.used
-        used["cpu_s"] = max(tree.cpu_s, cpu_s)
+        used["cpu_s"] = max(tree.cpu_s, cpu_s, used["cpu_s"])
         used["memory_bytes"], used["processes"] = tree.memory_bytes, tree.tasks
         if self._kept and 0 < tree.memory_bytes <= self._peak_before:
             used["max_rss_bytes"] = self._rss_before  # a process's peak does not rise where its group's has not
@@ -566,18 +571,26 @@ class Cell:
 
     def _on_process(self, event: Ready | Exited) -> None:
         if isinstance(event, Ready):
-            self._on_standby(event)
+            self._on_ready_for_next(event)
         else:
             self._on_exited(event)
 
-    def _on_standby(self, ready: Ready) -> None:
-        """The init has forked a call process (or, without standby, is ready to) and everything before it is gone."""
-        if self.state is CellState.BUSY:  # forked on demand, for the call that runs
-            self._note_process()
+    def _on_swept(self) -> None:
+        """No process of the call that was ended is left."""
+        self._forget_process()
+        if self._verdict is not None and self.run is not None:
+            self._drain()
+            self._account()
+            self._conclude(self._verdict)
+        self._gone()
+
+    def _on_ready_for_next(self, ready: Ready) -> None:
+        """Everything before is gone, and a call process waits, or where there is no standby, can be forked."""
+        self._on_swept()
+        if self._standby and not ready.waiting:
             return
-        if ready.seq <= self._recycled and ready.waiting:
-            return  # the same, but the call has ended before this was read
         self._process = ready.seq
+        self._forked_ahead = False
         self._drain()  # what came after the end of the last call is a violation
         if self._doomed:
             return
@@ -586,11 +599,11 @@ class Cell:
             return
         self._stdout.clear()
         self._stderr.clear()
-        self.evidence.settle()
-        if ready.waiting:
-            self._note_process()
+        self.evidence.new_process()
         self._link.next_call()
         self._idle()
+        if ready.waiting and self.state is not CellState.DEAD:  # a call that has waited works by now
+            self._note_process()
 
     def _left_behind(self, own: int) -> bool:
         """Whether more processes than the cell's `own` are there after a sweep, by the count of its cgroup.
@@ -602,7 +615,6 @@ class Cell:
     def _note_process(self) -> None:
         """Find the call process's pid on the host, and open its status while it surely lives."""
         self._forget_process()
-        self._cpu_before = 0.0
         self._peak_before = 0
         try:
             self._call_pid = first_child(self.pid)
@@ -646,7 +658,7 @@ class Cell:
             return
         swept = self._verdict is not None
         outcome = self._verdict or self._outcome_of_exit(exited)
-        self._measure()  # what its tree was counted for; the process itself is gone
+        self._account()  # what its tree was counted for; the process itself is gone
         used = self.run.used
         if not self._kept or used["cpu_s"] == 0.0:  # a kept process's account is of its whole life
             used["cpu_s"] = max(exited.cpu_s - self._cpu_before, used["cpu_s"])
@@ -748,8 +760,10 @@ class Cell:
         self._on_ready()  # a result that is in the pipe came in time
         if self.run is None or self.run is not run or self._verdict is not None:
             return
+        self._measure()
+        self._recycle()  # first: the init kills while we look at what the call is guilty of
         resource = self.evidence.exceeded() or self._memory_or_processes()
-        self.end(Outcome(ending="limit", resource=resource) if resource else Outcome(ending="timeout"))
+        self._conclude(Outcome(ending="limit", resource=resource) if resource else Outcome(ending="timeout"))
 
     def _on_start_deadline(self) -> None:
         self._failure = Failed(

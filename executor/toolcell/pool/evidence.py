@@ -55,7 +55,6 @@ class Evidence:
     def new_call(self) -> None:
         """A call starts. It waits for this: a read of a file of the cgroup that is open."""
         most, cgroup = self._most, self._cgroup
-        self._ahead = 0
         most.cpu_s, most.memory_bytes, most.tasks = 0.0, 0, 0
         if cgroup is not None:
             self._cpu_at_start = cgroup.cpu_s()
@@ -67,6 +66,11 @@ class Evidence:
     def forked_ahead(self) -> None:
         """The next call process is made ready while this call runs: it is not held against it."""
         self._ahead = 1
+
+    def new_process(self) -> None:
+        """A call process waits, or will be forked for its call, and no other is there."""
+        self._ahead = 0
+        self.settle()
 
     def settle(self) -> None:
         """A call is over and its processes are gone: what they did is not held against the next one."""

@@ -5,15 +5,15 @@ namespace. It learns of its work only over the control socket, which no call pro
 """
 
 import gc
-import operator
 import os
+import resource
 import select
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
-from types import FrameType
 from typing import NoReturn, cast
 
 from toolcell.wire.frames import Field, WireLimits
@@ -21,7 +21,7 @@ from toolcell.wire.messages import AHEAD_NEEDS, VERSION, Failed, Hello, Load
 from toolcell_sandbox.enter import Entered
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.late import Lock
-from toolcell_sandbox.mechanisms import lifetime
+from toolcell_sandbox.mechanisms import lifetime, rlimits
 
 from . import descendants, fds, forks, loading, serve
 from .context import Contexts
@@ -30,11 +30,10 @@ from .link import Link
 from .options import Options
 from .scratch import Scratch
 
-# What `signal.signal` calls: itself, it looks for the handler that was there in an enum, a tenth of a fork's price.
-_set_handler: Callable[[int, int], object] = import_module("_signal").signal
-_DEFAULT = int(signal.SIG_DFL)
+# What `signal.pthread_sigmask` calls: itself, it makes members of an enum of what was blocked.
+_set_mask: Callable[[int, tuple[int, ...]], object] = import_module("_signal").pthread_sigmask
+_CELL_SCORE, _CALL_SCORE = b"%d" % rlimits.CELL_OOM_SCORE, b"%d" % rlimits.CALL_OOM_SCORE
 _ROUNDS = 16  # generations of a call's processes that a spare is spared for
-_NOTHING: Callable[[int, FrameType | None], object] = operator.is_  # a handler that is no function of Python's
 
 
 def main(entered: Entered) -> NoReturn:
@@ -68,7 +67,7 @@ def main(entered: Entered) -> NoReturn:
     if len(sys.modules) > modules:  # importing leaves cycles behind; what the zygote had leaves nothing to collect
         gc.collect()
     gc.freeze()
-    Init(control, prepared, entered).run()
+    Init(control, options, prepared, entered).run()
 
 
 class Init:
@@ -78,36 +77,45 @@ class Init:
     takes here: few, and those of C.
     """
 
-    def __init__(self, control: Control, prepared: serve.Prepared, entered: Entered) -> None:
+    def __init__(self, control: Control, options: Options, prepared: serve.Prepared, entered: Entered) -> None:
         self.control = control
-        self.options = prepared.options
-        self.prepared = prepared
+        self.standby = options.standby
+        self.scratch = Scratch(options.scratch, entered.view) if options.scratch else None
         self.view = entered.view
-        self.scratch = Scratch(self.options.scratch, self.view)
         self.seq = 0
-        self.settings = fds.settings()
+        self.settings = fds.Settings()
         self.child = 0  # pid of the call process, 0 where there is none
         self.spare = 0  # pid of the process for the call after that, which was forked ahead; 0 where there is none
         self.spared = b""  # how the list of children shows it
         self.gate = -1  # what it waits for
         self.in_namespace = entered.children_fd < 0  # of its own, so that kill(-1) takes all there is
         self.children_fd = descendants.open_children() if self.in_namespace else entered.children_fd
-        # Whether a call that runs cannot reach a spare, and all of it can be ended but that. A kept process needs none.
-        self.apart = not self.options.kept and self.children_fd >= 0 and entered.report.on >= AHEAD_NEEDS
-        self.deaths_fd, self.death_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        # Whether a call that runs cannot reach a spare, and all of it can be ended but that.
+        self.apart = self.children_fd >= 0 and entered.report.on >= AHEAD_NEEDS
+        self.deaths_fd = lifetime.watch_children()
+        self.score_fd = rlimits.open_oom_score()
         self.calls = select.poll()
         self.calls.register(fds.FRAMES_IN, select.POLLIN)
+        self.prepared = prepared._replace(steps=(*self.parting(), *prepared.steps))
+
+    def parting(self) -> Iterator[Callable[[], object]]:
+        """What a call process does first: give up what is the init's alone."""
+        for fd in (fds.CONTROL, self.deaths_fd, self.children_fd, self.score_fd):
+            if fd >= 0:
+                yield partial(os.close, fd)
+        yield partial(_set_mask, int(signal.SIG_UNBLOCK), (int(signal.SIGCHLD),))
+        yield os.setsid  # a group for `_kill`, and a scheduling group of its own (sched(7), autogroup): not the init's
+        if not self.in_namespace:
+            yield partial(lifetime.die_with_parent, -1)
 
     def run(self) -> NoReturn:
-        signal.signal(signal.SIGCHLD, _NOTHING)  # a handler, or no byte is written
-        signal.set_wakeup_fd(self.death_fd, warn_on_full_buffer=False)
         watched = select.poll()
         watched.register(fds.CONTROL, select.POLLIN)
         watched.register(self.deaths_fd, select.POLLIN)
-        if self.prepared.lock is None:
+        if self.prepared.unfinished is None:
             self.next()
         else:
-            self.wait_for_session(self.prepared.lock, watched)
+            self.wait_for_session(self.prepared.unfinished, watched)
         while True:
             for fd, _event in watched.poll():
                 if fd == fds.CONTROL:
@@ -116,7 +124,7 @@ class Init:
                 os.read(fd, 4096)
                 self.on_deaths()
 
-    def wait_for_session(self, lock: Lock, watched: select.poll) -> None:
+    def wait_for_session(self, unfinished: serve.Unfinished, watched: select.poll) -> None:
         """Have a call process wait, behind a gate, for the session that this cell is to serve; then be that one's."""
         gate, self.gate = os.pipe2(os.O_CLOEXEC)
         self.seq, self.child = 1, self.fork(gate)
@@ -128,14 +136,15 @@ class Init:
         fds.write_all(self.gate, [told])
         self.open_gate()  # the call process does the same, meanwhile
         try:
-            self.prepared, binds = serve.finish(self.prepared, lock, told)
-            lock.verify(binds)
+            contexts, binds = serve.finish(unfinished, self.prepared.contexts.link, told)
+            unfinished.lock.verify(binds)
         except SandboxError as error:
             self.control.send(Failed(error.step, str(error), error.mechanism, error.cure))
             os._exit(1)
-        self.options = self.prepared.options
-        self.view = replace(self.view, binds=(*self.view.binds, *binds))
-        self.scratch = Scratch(self.options.scratch, self.view)
+        self.prepared = self.prepared._replace(contexts=contexts, unfinished=None)
+        if self.scratch is not None:
+            view = replace(self.view, binds=(*self.view.binds, *binds))
+            self.scratch = Scratch(unfinished.options.scratch, view)
 
     def on_word(self) -> None:
         """`Recycle` of the process that is there ends its call; of the next number, it asks for a process: for the call
@@ -145,39 +154,39 @@ class Init:
             os._exit(0)  # the supervisor is gone
         for seq in recycled(said):
             if seq == self.seq:
-                self.next(self.sweep())
+                self.sweep()
+                if self.standby and not self.spare:  # what comes next is a fork, and some wait for this
+                    os.write(fds.CONTROL, ready(seq, waiting=False))
+                self.next()
             elif seq != self.seq + 1:
                 os._exit(76)
-            elif not self.options.standby:
+            elif not self.standby:
                 self.offer()
             elif self.apart and not self.spare:
                 self.fork_ahead()
+                self.on_deaths()  # the pages that this writes to are our own then, when the call dies
 
-    def next(self, before: bytes = b"") -> None:
-        """Say that the next call may come, with a process waiting for it or without, and `before` it what there is."""
-        if not self.options.standby:
-            os.write(fds.CONTROL, before + ready(self.seq, waiting=False))
-            return
-        if before:
-            os.write(fds.CONTROL, before)
-        self.offer()
+    def next(self) -> None:
+        """Say that the next call may come, with a process waiting for it or without."""
+        if self.standby:
+            self.offer()
+        os.write(fds.CONTROL, ready(self.seq, self.standby))
 
     def offer(self) -> None:
-        """Have a call process for the next call, and say that it waits."""
+        """Have a call process for the next call."""
         self.seq += 1
         if self.spare:
             self.child = self.spare
             os.kill(self.child, signal.SIGCONT)  # the call that is over could not stop it; if it could, it goes on
             self.open_gate()
-        else:
-            try:
-                self.child = self.fork()
-            except OSError as error:
-                message = f"There is no room for the call's process: {error.strerror}."
-                cure = "Raise the process limit (RLIMIT_NPROC, pids.max) of the user or the cgroup, or run fewer cells."
-                self.control.send(Failed("fork", message, "", cure))
-                os._exit(1)
-        os.write(fds.CONTROL, ready(self.seq, waiting=True))
+            return
+        try:
+            self.child = self.fork()
+        except OSError as error:
+            message = f"There is no room for the call's process: {error.strerror}."
+            cure = "Raise the process limit (RLIMIT_NPROC, pids.max) of the user or the cgroup, or run fewer cells."
+            self.control.send(Failed("fork", message, "", cure))
+            os._exit(1)
 
     def fork_ahead(self) -> None:
         """Fork the next call process while a call runs or is concluded; none where there is no room for it.
@@ -202,62 +211,57 @@ class Init:
 
     def fork(self, gate: int = -1) -> int:
         """Fork a call process. Of another, nothing may be left but what cannot reach this one."""
-        pid = os.fork()
+        pid = -1
+        self.set_oom_score(_CALL_SCORE)  # which the fork hands on
+        try:
+            pid = os.fork()
+        finally:
+            if pid:
+                self.set_oom_score(_CELL_SCORE)
         if pid == 0:
             try:
-                self._become_call_process()
+                if gate >= 0:
+                    os.close(self.gate)
                 serve.serve(self.prepared, gate)
             finally:
                 os._exit(70)  # EX_SOFTWARE: serve never returns
         return pid
 
-    def _become_call_process(self) -> None:
-        """In the child: give up what is the init's alone."""
-        signal.set_wakeup_fd(-1)
-        _set_handler(signal.SIGCHLD, _DEFAULT)
-        for fd in (fds.CONTROL, self.deaths_fd, self.death_fd):
-            os.close(fd)
-        if self.children_fd >= 0:
-            os.close(self.children_fd)
-        os.setsid()  # a group for `_kill`, and a scheduling group of its own (sched(7), autogroup): not the init's
-        if not self.in_namespace:
-            lifetime.die_with_parent(-1)
-        if self.gate >= 0:
-            os.close(self.gate)
+    def set_oom_score(self, score: bytes) -> None:
+        if self.score_fd >= 0:
+            os.write(self.score_fd, score)
 
     def on_deaths(self) -> None:
         """Reap what has died: orphans of the call, the call process itself, or the spare."""
-        while pid := descendants.dead():
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
             if pid == self.child:
-                self.on_death()
-                continue
-            os.waitpid(pid, 0)
-            if pid == self.spare:  # nobody has heard of it; the next is forked when it is due
+                self.on_death(status, usage)
+            elif pid == self.spare:  # nobody has heard of it; the next is forked when it is due
                 self.open_gate()
 
-    def on_death(self) -> None:
-        """The child has ended by itself: say how, and have another ready for when the supervisor has concluded."""
-        os.write(fds.CONTROL, self.on_exit())
-        if self.options.standby and not self.spare:
-            self.fork_ahead()
-
-    def on_exit(self) -> bytes:
-        """The call process has ended, or is about to: how it did, once what it left is killed."""
-        _pid, status, usage = os.wait4(self.child, 0)
+    def on_death(self, status: int, usage: resource.struct_rusage) -> None:
+        """The child has ended by itself: say how, once what it left is killed, and have another ready for when the
+        supervisor has concluded."""
         self.child = 0
         self._kill_rest()
         cpu_s = usage.ru_utime + usage.ru_stime
-        return exited(self.seq, os.waitstatus_to_exitcode(status), cpu_s, usage.ru_maxrss * 1024)
+        os.write(fds.CONTROL, exited(self.seq, os.waitstatus_to_exitcode(status), cpu_s, usage.ru_maxrss * 1024))
+        if self.standby and not self.spare:
+            self.fork_ahead()
 
-    def sweep(self) -> bytes:
-        """End the call: no process of it is left after this, no file in the scratch, no byte in the pipe.
-
-        Returns how its process ended, if that has not been said yet.
-        """
-        said = b""
+    def sweep(self) -> None:
+        """End the call: no process of it is left after this, no file in the scratch, no byte in the pipe."""
         if self.child:  # else it has ended by itself, and what it left was killed then
             self._kill()
-            said = self.on_exit()
+            os.waitpid(self.child, 0)
+            self.child = 0
+            self._kill_rest()
             os.read(self.deaths_fd, 4096)  # its own death is in there, and is known
         if self.spare:
             self.on_deaths()  # its own, if it has died
@@ -265,28 +269,19 @@ class Init:
             if not os.read(fds.FRAMES_IN, fds.READ_BYTES):
                 os._exit(0)  # the supervisor is gone
         try:
-            fds.restore(self.settings)
-            if self.options.scratch:
-                if not self.scratch.is_empty():
-                    self.scratch.empty()
-                self.scratch.check()
+            self.settings.restore()
+            if self.scratch is not None:
+                self.scratch.sweep()
         except (OSError, RecursionError):
             # Pipes that cannot be made what they were, a tree built to resist: another cell has its own.
             os._exit(77)
-        return said
 
     def _kill(self) -> None:
         """Kill the call process, and what can be killed with it at once: they die side by side."""
-        if not self.in_namespace:
-            os.kill(self.child, signal.SIGKILL)
-        elif not self.spare:
-            os.kill(-1, signal.SIGKILL)
-        else:
-            os.kill(self.child, signal.SIGKILL)
-            try:
-                os.killpg(self.child, signal.SIGKILL)  # it leads one, and cannot leave it
-            except ProcessLookupError:
-                pass  # it has not come to making one
+        try:
+            os.killpg(self.child, signal.SIGKILL)  # it leads one, and cannot leave it
+        except ProcessLookupError:
+            os.kill(self.child, signal.SIGKILL)  # it has not come to making one
 
     def _kill_rest(self) -> None:
         """Kill and reap whatever is left but the spare; where that is not done in a few rounds, the spare as well."""

@@ -29,15 +29,6 @@ def open_children() -> int:
         return -1
 
 
-def dead() -> int:
-    """A child that has died and waits to be reaped; 0 where there is none."""
-    try:
-        found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return 0
-    return 0 if found is None else found.si_pid
-
-
 def kill_namespace() -> None:
     """Kill and reap every process of the pid namespace but this one, its pid 1. Forks that are under way die with it
     (kernel/signal.c)."""

@@ -19,38 +19,43 @@ _F_SETSIG, _F_GETSIG = 10, 11  # fcntl(2); the module has no names for them
 READ_BYTES: Final = PIPE_BYTES
 
 
-Setting = tuple[int, int, int, int]
-"""A descriptor, what asks fcntl(2) for something of it and what sets it, and what it was."""
 _SETTINGS: Final = (
     (fcntl.F_GETFL, fcntl.F_SETFL),
     (fcntl.F_GETOWN, fcntl.F_SETOWN),
     (_F_GETSIG, _F_SETSIG),
     (fcntl.F_GETPIPE_SZ, fcntl.F_SETPIPE_SZ),
 )
+"""What asks fcntl(2) for a setting, and what sets it."""
 
 
-def settings() -> list[Setting]:
-    """What a process can change of `SHARED` for others: it belongs to the open file, not to the descriptor."""
-    found: list[Setting] = []
-    for fd in SHARED:
-        own = _SETTINGS if stat.S_ISFIFO(os.fstat(fd).st_mode) else _SETTINGS[:-1]
-        found += [(fd, get, put, fcntl.fcntl(fd, get)) for get, put in own]
-    return found
+class Settings:
+    """What a process can change of `SHARED` for others, as it is now: it belongs to the open file, not to the
+    descriptor."""
 
+    def __init__(self) -> None:
+        self._fds: list[int] = []
+        self._gets: list[int] = []
+        self._puts: list[int] = []
+        for fd in SHARED:
+            for get, put in _SETTINGS if stat.S_ISFIFO(os.fstat(fd).st_mode) else _SETTINGS[:-1]:
+                self._fds.append(fd)
+                self._gets.append(get)
+                self._puts.append(put)
+        self._found = list(map(fcntl.fcntl, self._fds, self._gets))
 
-def restore(settings: list[Setting]) -> None:
-    """Undo what a call changed: non-blocking, asynchronous, a smaller pipe. OSError where it cannot be."""
-    for fd, get, put, value in settings:
-        if fcntl.fcntl(fd, get) != value:
-            fcntl.fcntl(fd, put, value)
+    def restore(self) -> None:
+        """Undo what a call changed: non-blocking, asynchronous, a smaller pipe. OSError where it cannot be."""
+        if list(map(fcntl.fcntl, self._fds, self._gets)) != self._found:
+            for fd, get, put, value in zip(self._fds, self._gets, self._puts, self._found, strict=True):
+                if fcntl.fcntl(fd, get) != value:
+                    fcntl.fcntl(fd, put, value)
 
 
 def read_all(fd: int) -> bytes:
-    """All that is written to a pipe until nobody can write to it any more; closes it."""
+    """All that is written to a pipe until nobody can write to it any more."""
     parts: list[bytes] = []
     while part := os.read(fd, READ_BYTES):
         parts.append(part)
-    os.close(fd)
     return b"".join(parts)
 
 

@@ -5,8 +5,8 @@ no other threads, and `serve.fresh_randomness` sees to that; but run in each for
 """
 
 import os
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 _register = os.register_at_fork
 _kept: list[dict[str, Callable[[], object]]] = []
@@ -19,6 +19,8 @@ def _keep(**handlers: Callable[[], object]) -> None:
 def keep_back() -> None:
     """From now on, handlers are kept. Call it before anything is imported that registers some."""
     os.register_at_fork = _keep  # type: ignore[assignment]
+    with suppress(TypeError):
+        _register()  # takes nothing; but the first use sets up what looks at its arguments, here and not in each call
 
 
 def stop() -> None:
@@ -26,6 +28,24 @@ def stop() -> None:
     os.register_at_fork = _register
 
 
-def kept() -> list[Callable[[], object]]:
-    """What registers them in a call process, where the tool may start threads and fork."""
-    return [partial(_register, **handlers) for handlers in _kept]
+def resume() -> None:
+    """In a call process, where the tool may start threads and fork: have those that were kept run at each fork."""
+    _register(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)
+
+
+def _before() -> None:
+    _run("before", reversed(_kept))  # the last comes first (os.register_at_fork)
+
+
+def _after_in_parent() -> None:
+    _run("after_in_parent", _kept)
+
+
+def _after_in_child() -> None:
+    _run("after_in_child", _kept)
+
+
+def _run(moment: str, registered: Iterable[dict[str, Callable[[], object]]]) -> None:
+    for handlers in registered:
+        if moment in handlers:
+            handlers[moment]()

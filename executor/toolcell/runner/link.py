@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from toolcell.wire.frames import Buffer, Field, Violation, WireLimits
 from toolcell.wire.messages import Call, Cancel, Error, Log, Progress, Reply, Request, Result
 from toolcell.wire.pipes import PIPE_BYTES, widen
-from toolcell.wire.protocol import CellLink, State
+from toolcell.wire.protocol import CALLED, IDLE, CellLink
 from toolcell_tools.capability import Capability
 from toolcell_tools.failures import MissingCapability, RequestDenied, ToolFailure
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import asyncio
 
 IN_FLIGHT = 200  # of the 256 of wire.protocol.CallLimits
-_CALLED = State.CALLED  # looked up once: a member of an enum takes a function of Python's before 3.12
 _libc = ctypes.CDLL(None)
 
 
@@ -44,7 +43,7 @@ class Link:
 
     def start_over(self) -> None:
         """Forget the calls so far, which have been answered: the next one is the first."""
-        self.protocol.state = State.IDLE
+        self.protocol.state = IDLE
 
     def is_called(self) -> bool:
         """Whether something has come from the supervisor already: a call, or the end of the pipe."""
@@ -86,7 +85,7 @@ class Link:
     def tell(self, message: Progress | Log) -> None:
         """Send a message that nothing depends on, from whichever thread; after the call's end it is dropped."""
         with self._lock:
-            if self.protocol.state is _CALLED:
+            if self.protocol.state is CALLED:
                 self.send(message)
 
     @property
@@ -138,7 +137,7 @@ class Link:
                 self._lock.release()
 
     def _send_request(self, operation: str, arguments: dict[str, Field]) -> int:
-        if self.protocol.state is not _CALLED:
+        if self.protocol.state is not CALLED:
             raise ToolFailure(f"The call is over: {operation} comes too late.")
         self._last_request += 1
         self.send(Request(self.protocol.seq, self._last_request, operation, arguments))

@@ -16,37 +16,29 @@ class Scratch:
 
     def __init__(self, path: str, view: View) -> None:
         self._path = path
-        self._own = self._seen() if path else None
+        self._own = [os.stat(path)[stat.ST_MODE], *os.listxattr(path)] if path else []
         self._mounts = frozenset(bind.path for bind in view.binds if is_below(bind.path, (path,)))
         self._links = {place: text for place, text in view.links if is_below(place, (path,))}
         # The names in it that cannot be moved or replaced; None where there may be others, or what leads to others.
         direct = [os.path.basename(place) for place in self._mounts if os.path.dirname(place) == path]
         self._fixed = direct if len(direct) == len(self._mounts) and not self._links else None
 
-    def is_empty(self) -> bool:
-        """Whether a quick look shows that there is nothing to do for `empty`."""
-        return os.listdir(self._path) == self._fixed
+    def sweep(self) -> None:
+        """Delete all but the mount points, the links, and what leads to them, if a quick look shows that there is
+        anything. Follows no link.
 
-    def check(self) -> None:
-        """Raises OSError where a call has changed the mode of the directory itself, or given it attributes or an access
-        control list, in which the next call might find something, or find no room.
+        Raises OSError or RecursionError where a call has left what cannot be deleted, has moved a mount point, or has
+        changed the mode of the directory itself, or given it attributes or an access control list, in which the next
+        call might find something, or find no room.
         """
-        if self._seen() != self._own:
+        if os.listdir(self._path) != self._fixed:
+            self._empty(self._path, os.stat(self._path).st_dev)
+            for place, text in self._links.items():
+                if not os.path.lexists(place):
+                    os.makedirs(os.path.dirname(place), 0o755, exist_ok=True)
+                    os.symlink(text, place)
+        if [os.stat(self._path)[stat.ST_MODE], *os.listxattr(self._path)] != self._own:
             raise OSError(errno.EPERM, "it is not as the cell found it", self._path)
-
-    def _seen(self) -> tuple[int, list[str]]:
-        return os.stat(self._path).st_mode, os.listxattr(self._path)
-
-    def empty(self) -> None:
-        """Delete all but the mount points, the links, and what leads to them. Follows no link.
-
-        Raises OSError or RecursionError where a call has left what cannot be deleted, or has moved a mount point.
-        """
-        self._empty(self._path, os.stat(self._path).st_dev)
-        for place, text in self._links.items():
-            if not os.path.lexists(place):
-                os.makedirs(os.path.dirname(place), 0o755, exist_ok=True)
-                os.symlink(text, place)
 
     def _empty(self, directory: str, device: int) -> None:
         with os.scandir(directory) as entries:

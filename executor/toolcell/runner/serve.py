@@ -7,15 +7,14 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from toolcell.wire.frames import TooLarge, Unpackable
 from toolcell.wire.messages import Call, Error, Finish
 from toolcell_sandbox.late import Lock
 from toolcell_sandbox.mechanisms.landlock import call_layer
-from toolcell_sandbox.mechanisms.rlimits import call_cpu_limit, call_oom_score, limit_cpu_again
+from toolcell_sandbox.mechanisms.rlimits import call_cpu_limit, limit_cpu_again
 from toolcell_sandbox.view import Bind
 from toolcell_tools import function
 from toolcell_tools.definition import Tool
@@ -23,6 +22,7 @@ from toolcell_tools.definition import Tool
 from . import fds, forks, perform, warm
 from .context import Contexts
 from .control import Control
+from .link import Link
 from .loading import Loaded, LoadError
 from .options import Options, binds_of
 
@@ -63,42 +63,49 @@ def preload_for(names: Iterable[str] | None) -> bool:
     return bool(wanted)
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Unfinished(NamedTuple):
+    """Of a cell whose session is not known yet."""
+
+    options: Options
+    lock: Lock
+
+
+class Prepared(NamedTuple):
     """What the init has made ready for all its call processes: what each would do again, it would pay for again."""
 
-    loaded: Loaded
-    options: Options
-    warming: warm.Warming | None  # of a process that waits for its call
-    contexts: Contexts  # each call process has its own, and its own link, by the fork
-    lock: Lock | None  # of a cell that is unfinished
     steps: tuple[Callable[[], object], ...]  # what a call process does to itself first
-    raise_oom_score: Callable[[], object]
+    loaded: Loaded
+    contexts: Contexts  # each call process has its own, and its own link, by the fork
+    warming: warm.Warming | None  # of a process that waits for its call
+    kept: bool
+    cpu_s: float
+    unfinished: Unfinished | None
 
 
 def prepare(loaded: Loaded, options: Options, contexts: Contexts, lock: Lock | None) -> Prepared:
     """In the init, before the first fork."""
-    steps: list[Callable[[], object]] = [call_layer()]
+    steps: list[Callable[[], object]] = [*call_layer()]
     if not options.kept:
         steps.append(call_cpu_limit(options.cpu_s))
-    steps += (*forks.kept(), *fresh_randomness(), gc.enable)
+    steps += (forks.resume, *fresh_randomness())
+    gc.enable()
     warming = warm.Warming.of(loaded) if options.standby else None
-    return Prepared(loaded, options, warming, contexts, lock, tuple(steps), call_oom_score())
+    unfinished = None if lock is None else Unfinished(options, lock)
+    return Prepared(tuple(steps), loaded, contexts, warming, options.kept, options.cpu_s, unfinished)
 
 
-def finish(prepared: Prepared, lock: Lock, told: bytes) -> tuple[Prepared, Sequence[Bind]]:
+def finish(unfinished: Unfinished, link: Link, told: bytes) -> tuple[Contexts, Sequence[Bind]]:
     """In the init of an unfinished cell, and in the call process that waits there: be the session's, by the body of a
-    `Finish`. Returns its last paths, too. Raises SandboxError."""
+    `Finish`. Returns the contexts of its calls, and its last paths. Raises SandboxError."""
     said = Control.unpacked(told)
     if not isinstance(said, Finish):
         os._exit(76)
     binds = binds_of(said.binds)
-    lock.allow(binds)  # both do: each knows then that it is done
-    options = prepared.options.changed(said.options)
+    unfinished.lock.allow(binds)  # both do: each knows then that it is done
+    options = unfinished.options.changed(said.options)
     os.chdir(options.cwd)
-    lock.close()
-    contexts = Contexts(options.session, options.protects, prepared.contexts.link)
-    return replace(prepared, options=options, contexts=contexts, lock=None), binds
+    unfinished.lock.close()
+    return Contexts(options.session, options.protects, link), binds
 
 
 def serve(prepared: Prepared, gate: int = -1) -> NoReturn:
@@ -106,30 +113,29 @@ def serve(prepared: Prepared, gate: int = -1) -> NoReturn:
 
     Where there is a `gate`, another call may run until its other end is closed: whatever is in the pipe is for that.
     """
-    for step in prepared.steps:
+    steps, loaded, contexts, warming, kept, cpu_s, unfinished = prepared
+    for step in steps:
         step()
-    loaded = prepared.loaded
-    if prepared.warming is not None:
-        warm.warm_up(prepared.warming, prepared.contexts)
+    if warming is not None:
+        warm.warm_up(warming, contexts)
     if gate >= 0:
-        told = fds.read_all(gate)
-        if prepared.lock is not None:
+        told = os.read(gate, fds.READ_BYTES)
+        if unfinished is not None:
             if not told:
                 os._exit(0)  # nobody needs this cell any more
-            prepared, _binds = finish(prepared, prepared.lock, told)
-    contexts = prepared.contexts
-    prepared.raise_oom_score()  # not before the gate: this process is dumpable for that moment
-    me, limit = os.getpid(), 0
+            contexts, _binds = finish(unfinished, contexts.link, told + fds.read_all(gate))
+        os.close(gate)
+    link, me, limit = contexts.link, os.getpid(), 0
     while True:
         try:
-            call = contexts.link.wait_for_call()
+            call = link.wait_for_call()
         except EOFError:
             close(loaded)
-        if prepared.options.kept:
-            limit = limit_cpu_again(prepared.options.cpu_s, limit)  # each call has its own
+        if kept:
+            limit = limit_cpu_again(cpu_s, limit)  # each call has its own
         answer(call, loaded, contexts, me)
-        if not prepared.options.kept:
-            contexts.link.wait_for_end()
+        if not kept:
+            link.wait_for_end()
 
 
 def answer(call: Call, loaded: Loaded, contexts: Contexts, me: int) -> None:

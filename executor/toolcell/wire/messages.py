@@ -112,7 +112,8 @@ class Ready(NamedTuple):
 
 
 class Exited(NamedTuple):
-    """The call process ended: exit code, or minus the signal; CPU seconds and peak memory by the kernel's count."""
+    """The call process ended by itself: exit code, or minus the signal; CPU seconds and peak memory, as the kernel
+    counts them."""
 
     seq: int
     code: int

@@ -69,6 +69,7 @@ class State(Enum):
     __hash__ = object.__hash__  # Enum's is a function of Python's, and every message is looked up by the state
 
 
+IDLE, CALLED, DONE = State  # looked up once: a member of an enum takes a function of Python's before 3.12
 _TERMINAL: Final = (Result, Error)
 _FROM_CELL: Final[Mapping[State, Mapping[type[Message], State]]] = {
     State.IDLE: {},
@@ -254,7 +255,7 @@ class CellLink:
     def __init__(self, limits: WireLimits) -> None:
         self._limits = limits
         self._decoder = FrameDecoder(limits, decode_trusted)
-        self.state = State.IDLE
+        self.state = IDLE
         self.seq: int = 0
 
     def __repr__(self) -> str:
@@ -281,11 +282,11 @@ class CellLink:
         """Take bytes from the supervisor; return what they mean. Nothing comes after the first Violation."""
         events: list[Event] = []
         for frame in self._decoder.feed(data):
-            event: Event = frame if isinstance(frame, Violation) else from_fields(frame)
-            if isinstance(event, Call) and self.state is not State.CALLED:
+            event: Event = from_fields(frame) if isinstance(frame, list) else frame
+            if type(event) is Call and self.state is not CALLED:
                 self.seq = event.seq
-                self.state = State.CALLED
-            elif not isinstance(event, (Reply, Cancel)) or self.state is State.IDLE:
+                self.state = CALLED
+            elif not isinstance(event, (Reply, Cancel)) or self.state is IDLE:
                 # a Reply or Cancel that crossed with our terminal frame is none: nobody waits for it any more
                 if not isinstance(event, Violation):
                     event = Violation("frame out of place", f"{type(event).__name__} while {self.state.value}")

@@ -4,6 +4,7 @@ import os
 import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.kernel.syscalls import attempt, prepared, syscall
@@ -107,24 +108,18 @@ def rehearse(rules: Iterable[Rule], version: int) -> None:
     os.close(ruleset)
 
 
-def call_layer() -> Callable[[], None]:
-    """What adds one more layer, for a call process, which is forked later: it cannot signal, trace or reach the cell's
-    init or anything else outside. Nothing below ABI 6, where the kernel has no scopes.
+def call_layer() -> tuple[Callable[[], None], ...]:
+    """The steps that add one more layer, for a call process, which is forked later: it cannot signal, trace or reach
+    the cell's init or anything else outside. None below ABI 6, where the kernel has no scopes.
 
     At most 16 layers can be nested (E2BIG is an error).
     """
     version = abi()
     _files, _network, scopes = handled(version)
     if not scopes:
-        return lambda: None
+        return ()
     ruleset = _create(0, 0, scopes, version)
-    restrict_self = prepared("landlock_restrict_self", ruleset, 0, **_RESTRICT)
-
-    def restrict_call() -> None:
-        restrict_self()
-        os.close(ruleset)
-
-    return restrict_call
+    return prepared("landlock_restrict_self", ruleset, 0, **_RESTRICT), partial(os.close, ruleset)
 
 
 def _create(files: int, network: int, scopes: int, version: int) -> int:

@@ -3,6 +3,7 @@
 import os
 import select
 import signal
+import struct
 
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.kernel.syscalls import syscall
@@ -29,6 +30,15 @@ def adopt_descendants() -> int:
             errno=error.errno or 0,
             cure="Make pid namespaces available, or mount /proc on a kernel with CONFIG_PROC_CHILDREN.",
         ) from error
+
+
+def watch_children() -> int:
+    """A descriptor that can be read once a child has ended (signalfd(2)). For that, SIGCHLD is blocked in this process
+    and in those that it forks.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    mask = struct.pack("Q", 1 << signal.SIGCHLD - 1)
+    return syscall("signalfd4", -1, mask, len(mask), os.O_CLOEXEC | os.O_NONBLOCK, step="watch for children that end")
 
 
 def collect_children() -> None:

@@ -8,13 +8,13 @@ from functools import partial
 from resource import RLIM_INFINITY
 
 from toolcell_sandbox.errors import SandboxError
-from toolcell_sandbox.kernel.syscalls import prepared, write_file
+from toolcell_sandbox.kernel.syscalls import syscall, write_file
 from toolcell_sandbox.limits import MIB, Limits
 
 OWN_PROCESSES = 3  # the cell's init, a standby, and the one after that
 BEHIND_CGROUP = 8  # where a pids cgroup counts, it is to refuse first: it keeps count of what it refused
 CELL_OOM_SCORE = 200  # die before host services
-_CALL_OOM_SCORE = "1000"  # a call process is to die before the cell's init
+CALL_OOM_SCORE = 1000  # a call process is to die before the cell's init
 PR_SET_DUMPABLE = 4
 _OOM_SCORE = "/proc/self/oom_score_adj"
 
@@ -96,28 +96,26 @@ def set_oom_score(score: int) -> None:
     write_file(_OOM_SCORE, str(score), step="set oom_score_adj")
 
 
-def call_oom_score() -> Callable[[], None]:
-    """What makes a call process, which is forked later, the first to go when memory runs out. Nothing where the cell
-    has no /proc of its own: then it has none at all, or the host's behind Landlock.
+def open_oom_score() -> int:
+    """A descriptor that a cell's init writes its score to, so that a fork hands on another one: the first to go when
+    memory runs out is to be a call process. -1 where the cell has no /proc of its own: then it has none at all, or the
+    host's behind Landlock.
 
-    The files of a process that is not dumpable belong to root, so it is dumpable while it writes.
+    The files of a process that is not dumpable belong to root, so it is dumpable while it opens this one.
     """
     try:
         os.close(os.open(_OOM_SCORE, os.O_RDONLY))
     except OSError:
-        return lambda: None
-    dumpable, undumpable = (
-        prepared("prctl", PR_SET_DUMPABLE, value, 0, 0, 0, step="prctl PR_SET_DUMPABLE") for value in (1, 0)
-    )
+        return -1
+    _set_dumpable(1)
+    try:
+        return os.open(_OOM_SCORE, os.O_WRONLY | os.O_CLOEXEC)
+    finally:
+        _set_dumpable(0)
 
-    def raise_oom_score() -> None:
-        dumpable()
-        try:
-            write_file(_OOM_SCORE, _CALL_OOM_SCORE, step="set oom_score_adj")
-        finally:
-            undumpable()
 
-    return raise_oom_score
+def _set_dumpable(value: int) -> None:
+    syscall("prctl", PR_SET_DUMPABLE, value, 0, 0, 0, step="prctl PR_SET_DUMPABLE")
 
 
 def _set(name: str, value: int) -> None:
