@@ -70,6 +70,7 @@ def plan(waiting: Iterable[Run], cells: Sequence[Cell], room: Room, exclusive: S
         if key.kept_tool:
             kept.add(key)
     taken = set(exclusive)
+    idle = True  # whether there may be a cell that can make room: with a thousand calls waiting it counts
     for run in waiting:
         key = run.spec.key
         if run.exclusive and run.exclusive in taken:
@@ -86,8 +87,9 @@ def plan(waiting: Iterable[Run], cells: Sequence[Cell], room: Room, exclusive: S
             actions.append(Spawn(run.spec))
         else:
             crowded = of_session >= room.cells_per_session
-            victim = _longest_idle(free, key.session_id if crowded else None)
+            victim = _longest_idle(free, key.session_id if crowded else None) if idle else None
             if victim is None:
+                idle = idle and crowded
                 continue
             free[victim.spec.key].remove(victim)
             per_session[victim.spec.key.session_id] -= 1
