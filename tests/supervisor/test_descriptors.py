@@ -17,7 +17,6 @@ def spoil() -> int:
     for fd in SHARED:
         os.set_blocking(fd, False)
         fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC | os.O_APPEND)
-        fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())
         if fd:
             fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, 4096)
     return os.getpid()
