@@ -17,9 +17,15 @@ def publish(run: Mapping[str, Any]) -> list[str]:
     taken = [each["extra_info"] for each in run["benchmarks"]]
     figures = [Figure.from_json(each["figure"]) for each in taken]
     disturbed = {each["figure"]["key"]: each["beside"]["disturbed"] for each in taken if each["beside"]["disturbed"]}
-    tables = {"targets": _verdicts(figures, disturbed), "machine": [f"{Machine(**taken[0]['machine'])}."]}
-    tables |= {figure.key: _budget(figure, disturbed.get(figure.key, "")) for figure in figures if figure.stages}
-    tables |= {f"{figure.key}-notes": [*figure.notes] for figure in figures if figure.key == "rollout"}
+    tables = {figure.key: _budget(figure, disturbed.get(figure.key, "")) for figure in figures if figure.stages}
+    if verdicts := judge(figures, disturbed):  # else it is a part of the figures, none of which has a target
+        tables["targets"] = _table(HEADERS, [row(verdict) for verdict in verdicts], 2)
+        tables["machine"] = [f"{Machine(**taken[0]['machine'])}."]
+    tables |= {
+        f"{figure.key}-notes": [*figure.notes, *_disturbed(disturbed.get(figure.key, ""))]
+        for figure in figures
+        if figure.key.startswith("rollout")
+    }
     text = README.read_text()
     filled: list[str] = []
     for mark, lines in tables.items():
@@ -37,8 +43,8 @@ def _table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: int) ->
     return [f"| {' | '.join(cells)} |" for cells in (headers, rule, *rows)]
 
 
-def _verdicts(figures: Sequence[Figure], disturbed: Mapping[str, str]) -> list[str]:
-    return _table(HEADERS, [row(verdict) for verdict in judge(figures, disturbed)], 2)
+def _disturbed(why: str) -> list[str]:
+    return [f"Disturbed: {why}."] if why else []
 
 
 def _budget(figure: Figure, disturbed: str) -> list[str]:
@@ -48,6 +54,5 @@ def _budget(figure: Figure, disturbed: str) -> list[str]:
         so_far += stage.taken.median
         around = f"{short(stage.taken.p10 * 1e6)}–{short(stage.taken.p90 * 1e6)} µs"
         rows.append((stage.name, stage.where, amount(stage.taken.median, "s"), around, amount(so_far, "s")))
-    below = [f"Disturbed: {disturbed}."] if disturbed else []
     table = _table(("stage", "where", "median", "p10–p90", "sum"), rows, 2)
-    return [*table, "", *figure.notes, *below]
+    return [*table, "", *figure.notes, *_disturbed(disturbed)]

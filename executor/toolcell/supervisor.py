@@ -443,17 +443,24 @@ def _require_text(what: str, text: str) -> None:
 
 
 _OF_A_CELL = 15  # descriptors
+_BYTES_OF_A_CELL = 8 * 1024**2  # of an idle one: what it shares with others of its zygote is not in it
+_MOST_CELLS = 1024
 
 
 def default_max_cells() -> int:
-    """As many cells as descriptors and processors allow: a cell takes fifteen descriptors here, five of them of its
-    cgroup, and one core each is plenty.
+    """As many cells as descriptors, processors and memory allow: a cell takes fifteen descriptors here, five of them of
+    its cgroup. For each core there may be 32. An idle one takes no time of a core, and is far sooner there than a new
+    one; so where that is more, there may be as many as half of the descriptors and a quarter of the free memory hold.
     """
     import resource
 
     soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    by_descriptors = (soft - 128) // _OF_A_CELL if soft != resource.RLIM_INFINITY else 1024
-    return max(4, min(by_descriptors, 32 * (os.cpu_count() or 1)))
+    by_descriptors = (soft - 128) // _OF_A_CELL if soft != resource.RLIM_INFINITY else 2 * _MOST_CELLS
+    with open("/proc/meminfo") as file:
+        free_kib = next(int(line.split()[1]) for line in file if line.startswith("MemAvailable:"))
+    by_memory = 1024 * free_kib // 4 // _BYTES_OF_A_CELL
+    idle_ones = min(by_descriptors // 2, by_memory, _MOST_CELLS)
+    return max(4, min(by_descriptors, max(32 * (os.cpu_count() or 1), idle_ones)))
 
 
 def default_max_connections() -> int:

@@ -63,6 +63,11 @@ def test_every_refused_call_fails_with_its_errno(any_cell: Any) -> None:
         "shmget": errno_of("shmget", 0, 4096, 0o1000),
         "new listener": errno_of("seccomp", 1, 8, None),
         "lease": errno_of("fcntl", 0, 1024, 0),
+        "owner": errno_of("fcntl", 0, 8, 1),
+        "owner_ex": errno_of("fcntl", 0, 15, ctypes.create_string_buffer(8)),
+        "signal of the owner": errno_of("fcntl", 0, 10, 9),
+        "owner of a socket": errno_of("ioctl", 0, 0x8901, ctypes.create_string_buffer(4)),
+        "group of a socket": errno_of("ioctl", 0, 0x8902, ctypes.create_string_buffer(4)),
         "TIOCSTI": errno_of("ioctl", 0, 0x5412, None),
         "TIOCSTI with high bits": errno_of("ioctl", 0, 0x100005412, None),
         "limits of another": errno_of("prlimit64", 2, 7, None, None),
@@ -71,6 +76,7 @@ def test_every_refused_call_fails_with_its_errno(any_cell: Any) -> None:
     """
     eperm = ["mount", "fsopen", "open_tree", "unshare", "clone", "memfd_create", "memfd_secret", "vmsplice", "io_uring"]
     eperm += ["ptrace", "keyctl", "modify_ldt", "shmget", "lease", "TIOCSTI"]
+    eperm += ["owner", "owner_ex", "signal of the owner", "owner of a socket", "group of a socket"]
     wanted = dict.fromkeys(eperm, "EPERM") | {
         "socket": "EAFNOSUPPORT",
         "socket with high bits": "EAFNOSUPPORT",

@@ -71,6 +71,12 @@ def test_high_bits_that_the_kernel_ignores_change_no_answer(machine: str, high: 
     assert _answer(machine, "ioctl", 0, high | 0x5401) == ALLOW
     assert _answer(machine, "fcntl", 0, high | 1024) == no
     assert _answer(machine, "fcntl", 0, high | 1026) == no
+    for owner in (8, 10, 15):  # F_SETOWN, F_SETSIG, F_SETOWN_EX
+        assert _answer(machine, "fcntl", 0, high | owner) == no
+    for question in (9, 11, 16):  # F_GETOWN, F_GETSIG, F_GETOWN_EX
+        assert _answer(machine, "fcntl", 0, high | question) == ALLOW
+    for owner in (0x8901, 0x8902):  # FIOSETOWN, SIOCSPGRP
+        assert _answer(machine, "ioctl", 0, high | owner) == no
     assert _answer(machine, "fcntl", 0, high | 6) == ALLOW  # F_SETLK: sqlite in the workspace
     assert _answer(machine, "socketpair", high | 1, high | 1) == ALLOW
     assert _answer(machine, "socketpair", high | 2, high | 1) == refuse(errno.EAFNOSUPPORT)

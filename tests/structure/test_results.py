@@ -88,6 +88,19 @@ def claim_a_picture() -> int:
     return 2
 
 
+def claim_bytes(part: str) -> int:
+    """Send a result with bytes in this part, which JSON does not have."""
+    payload: dict[str, Any] = {"output": None, "display": "", "values": {}} | {part: {"raw": b"\xff"}}
+    misbehaving.write_frames(misbehaving.frame_of(16, misbehaving.call_number(), payload))
+    return 2
+
+
+def picture(ctx: ToolContext) -> dict[str, bytes]:
+    """Return bytes, and leave some in the session."""
+    ctx.values["seen"] = b"\xff"
+    return {"png": b"\x89PNG"}
+
+
 def say(text: str, times: int, display: str | None) -> Any:
     """The text so many times, with a display of its own or without."""
     return text * times if display is None else ToolResult(output=text * times, display=display)
@@ -129,6 +142,8 @@ TOOLS: list[Any] = [
     tool(job_status, needs={Capability.READ}),
     claim_a_file,
     claim_a_picture,
+    claim_bytes,
+    picture,
     say,
     claim_no_display,
     tool(lead_away, needs=WRITE),
@@ -223,6 +238,20 @@ async def test_blocks_and_artifacts_come_out_as_they_went_in(main: Session) -> N
     assert result.content == [TextBlock(text="a note"), ImageBlock.from_bytes(b"png", "image/png")]
     assert result.artifacts[0].read() == b"png"
     assert result.for_model() == "7\na note\n[image, image/png, 3 bytes]"
+    assert ToolResult.parse(result.model_dump_json()) == result
+
+
+async def test_bytes_that_a_tool_returns_are_base64_in_the_result_and_survive_json(main: Session) -> None:
+    result = await main.call("picture", {})
+    assert result.unwrap() == {"png": {"base64": "iVBORw==", "size": 4}}
+    assert result.values == {"seen": {"base64": "/w==", "size": 1}}
+    assert ToolResult.model_validate_json(result.model_dump_json()) == result
+
+
+@pytest.mark.parametrize("part", ["output", "values"])
+async def test_a_cell_that_sends_bytes_past_the_encoder_broke_the_protocol(main: Session, part: str) -> None:
+    result = await main.call("claim_bytes", {"part": part})
+    assert isinstance(result.error, ProtocolViolation) and "JSON has none" in result.error.message
     assert ToolResult.parse(result.model_dump_json()) == result
 
 

@@ -1,12 +1,14 @@
-"""What a call does to the descriptors that the next call's process inherits as the same open files."""
+"""What a call does to descriptors that the next call's process has as the same open files; how many there may be."""
 
 import fcntl
 import os
+import resource
 from pathlib import Path
 
 import pytest
 
 from toolcell import Supervisor, tool
+from toolcell.supervisor import default_max_cells, default_max_connections
 
 SHARED = (0, 1, 2, 4, 5)
 
@@ -17,7 +19,6 @@ def spoil() -> int:
     for fd in SHARED:
         os.set_blocking(fd, False)
         fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC | os.O_APPEND)
-        fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())
         if fd:
             fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, 4096)
     return os.getpid()
@@ -44,3 +45,15 @@ async def test_no_state_of_a_descriptor_reaches_the_next_call(workspace: Path) -
         for _ in range(3):
             assert (await session.call("spoil")).error is None
             assert (await session.call("look")).unwrap() == before
+
+
+@pytest.mark.parametrize("soft", [256, 1024, 4096])
+def test_by_default_cells_and_connections_leave_each_other_descriptors(soft: int) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, before[1]))
+    try:
+        cells, connections = default_max_cells(), default_max_connections()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert cells >= min(32 * (os.cpu_count() or 1), (soft - 128) // 15)
+    assert connections >= 16 and 15 * cells + 2 * connections < soft - 64

@@ -11,6 +11,7 @@ import pytest
 from toolcell.wire.elements import more_elements_than
 from toolcell.wire.frames import (
     HEADER,
+    REQUEST,
     Buffer,
     Field,
     FrameDecoder,
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("nothing_is_left_of_the_module")
 LIMITS = WireLimits()
 KIB = 1024
 MILLION = (1_000_000).to_bytes(4, "big")
-FIELDS: list[Field] = [16, 1, {"output": [None, True, -1, 2.5, "é", b"\x00\xff", {"deep": []}]}]
+FIELDS: list[Field] = [REQUEST, 1, {"output": [None, True, -1, 2.5, "é", b"\x00\xff", {"deep": []}]}]
 
 
 def joined(fields: object, limits: WireLimits = LIMITS) -> bytes:
@@ -342,8 +343,8 @@ def test_the_length_of_a_frame_that_never_comes_reserves_nothing() -> None:
 def test_a_string_within_a_frame_has_a_limit_of_its_own() -> None:
     limits = WireLimits(string_bytes=100)
     for letter in ("x", b"x"):
-        assert len(decoded(msgpack.packb([letter * 100]), limits)) == 1
-        assert refused(msgpack.packb([letter * 101]), limits).reason == "undecodable frame"
+        assert len(decoded(msgpack.packb([REQUEST, letter * 100]), limits)) == 2
+        assert refused(msgpack.packb([REQUEST, letter * 101]), limits).reason == "undecodable frame"
 
 
 # -- what a body may hold ---------------------------------------------------------------------------------------------
@@ -443,12 +444,25 @@ def test_a_duplicate_key_far_inside_is_a_violation() -> None:
     ids=["int", "negative", "uint64", "nil", "false", "true", "float", "array", "map", "bytes"],
 )
 def test_a_key_that_is_not_a_string_is_a_violation(key: bytes) -> None:
-    assert refused(b"\x91\x81" + key + b"\x01").reason in {"undecodable frame", "map key"}
-    assert refused(b"\x91\x82\xa1b\x01" + key + b"\x01").reason in {"undecodable frame", "map key"}
+    for kind in (b"\x10", bytes([REQUEST])):
+        reasons = {"undecodable frame", "map key" if kind == bytes([REQUEST]) else "bytes"}
+        assert refused(b"\x92" + kind + b"\x81" + key + b"\x01").reason in reasons
+        assert refused(b"\x92" + kind + b"\x82\xa1b\x01" + key + b"\x01").reason in reasons
 
 
 def test_a_key_as_bytes_does_not_hide_a_second_key_of_the_same_letters() -> None:
-    assert refused(b"\x91\x82\xc4\x01a\x01\xa1a\x02").reason == "map key"
+    assert refused(b"\x92\x14\x82\xc4\x01a\x01\xa1a\x02").reason == "map key"
+
+
+@pytest.mark.parametrize("raw", [b"", b"text", b"\xff", bytes(70_000)], ids=len)
+def test_bytes_come_in_a_request_only(raw: bytes) -> None:
+    assert decoded(msgpack.packb([REQUEST, 1, {"body": raw}])) == [REQUEST, 1, {"body": raw}]
+    for kind in (16, 17, 18, 19):
+        refusal = Violation("bytes", "only a request may hold them; JSON has none")
+        assert refused(msgpack.packb([kind, 1, {"output": [raw]}])) == refusal
+    for frame in ([raw], [[REQUEST], raw], [300, raw]):
+        assert refused(msgpack.packb(frame)).reason == "bytes"
+    assert refused(b"\x92\xcc\x14" + msgpack.packb(raw)).reason == "bytes"  # a number that is written the long way
 
 
 # -- depth ------------------------------------------------------------------------------------------------------------

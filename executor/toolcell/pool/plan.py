@@ -52,16 +52,22 @@ def plan(waiting: Iterable[Run], cells: Sequence[Cell], room: Room, exclusive: S
     or are over and not audited.
     """
     actions: list[Action] = []
+    idle: dict[Cell, None] = {}  # all that can make room
     free: dict[CellKey, list[Cell]] = {}
     coming: dict[CellKey, int] = {}
     per_session: dict[str, int] = {}
     kept: set[CellKey] = set()
+    sessions = {run.spec.key.session_id for run in waiting}  # the cells of others can make room, and no more
     total = 0
-    for cell in sorted(cells, key=_idle_since):
+    for cell in cells:
         state, key = cell.state, cell.spec.key
         if state is CellState.DEAD or cell.doomed:
             continue
         total += 1
+        if state is CellState.READY and not key.kept_tool:
+            idle[cell] = None
+        if key.session_id not in sessions:
+            continue
         per_session[key.session_id] = per_session.get(key.session_id, 0) + 1
         if state is CellState.READY:
             free.setdefault(key, []).append(cell)
@@ -69,13 +75,17 @@ def plan(waiting: Iterable[Run], cells: Sequence[Cell], room: Room, exclusive: S
             coming[key] = coming.get(key, 0) + 1
         if key.kept_tool:
             kept.add(key)
+    for same in free.values():
+        same.sort(key=_idle_since)
     taken = set(exclusive)
     for run in waiting:
         key = run.spec.key
         if run.exclusive and run.exclusive in taken:
             continue
         if free.get(key):
-            actions.append(Assign(run, free[key].pop()))
+            cell = free[key].pop()
+            idle.pop(cell, None)
+            actions.append(Assign(run, cell))
         elif coming.get(key):
             coming[key] -= 1
         elif key in kept:
@@ -86,11 +96,14 @@ def plan(waiting: Iterable[Run], cells: Sequence[Cell], room: Room, exclusive: S
             actions.append(Spawn(run.spec))
         else:
             crowded = of_session >= room.cells_per_session
-            victim = _longest_idle(free, key.session_id if crowded else None)
+            victim = _longest_idle(idle, key.session_id if crowded else None) if idle else None
             if victim is None:
                 continue
-            free[victim.spec.key].remove(victim)
-            per_session[victim.spec.key.session_id] -= 1
+            del idle[victim]
+            if victim in free.get(victim.spec.key, ()):
+                free[victim.spec.key].remove(victim)
+            if victim.spec.key.session_id in per_session:
+                per_session[victim.spec.key.session_id] -= 1
             per_session[key.session_id] = per_session.get(key.session_id, 0) + 1
             actions += [Retire(victim), Spawn(run.spec)]
         if run.exclusive:
@@ -98,12 +111,8 @@ def plan(waiting: Iterable[Run], cells: Sequence[Cell], room: Room, exclusive: S
     return actions
 
 
-def _longest_idle(free: dict[CellKey, list[Cell]], session_id: str | None = None) -> Cell | None:
-    candidates = [
-        cells[0]
-        for key, cells in free.items()
-        if cells and not key.kept_tool and (session_id is None or key.session_id == session_id)
-    ]
+def _longest_idle(idle: Iterable[Cell], session_id: str | None = None) -> Cell | None:
+    candidates = [cell for cell in idle if session_id is None or cell.spec.key.session_id == session_id]
     return min(candidates, key=_idle_since, default=None)
 
 

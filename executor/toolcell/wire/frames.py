@@ -21,6 +21,9 @@ _FIRST = 0x90  # msgpack fixarray: what every message of ours starts with
 _AROUND_BYTES = 320 * 1024  # a display (64,000 characters) and the envelope; requests, which hold 256 KiB of text
 _LARGE = 1024 * 1024  # above this, header and body travel as two buffers (writev) instead of being joined by a copy
 
+REQUEST = 20  # the kind of message that may hold bytes, which JSON does not have: what a tool sends to the web
+_NO_BYTES = -2  # what msgpack holds the length of bytes against: 0 would let b"" pass, and -1 is its word for no limit
+
 _IN_PIECES = 64 * 1024  # frames that are longer, and do not come in one read, have room made for all of them at once
 _RESERVE_AT = 16  # but only when the 16th part has come: a length alone reserves nothing
 
@@ -192,6 +195,7 @@ def decode(body: Buffer, limits: WireLimits) -> list[Field] | Violation:
     if len(body) > limits.elements and more_elements_than(limits.elements, body):  # an element has a byte at least
         return Violation("too many elements", f"over {limits.elements:,} in one frame")
     census = _Census(limits.containers)
+    may_hold_bytes = len(body) > 1 and body[1] == REQUEST
     try:  # by itself, msgpack takes no text that is not UTF-8, no number as key, and no more elements than bytes
         fields = _unpack(
             body,
@@ -199,12 +203,14 @@ def decode(body: Buffer, limits: WireLimits) -> list[Field] | Violation:
             object_pairs_hook=census.mapping,
             ext_hook=_extension,
             max_str_len=limits.string_bytes,
-            max_bin_len=limits.string_bytes,
+            max_bin_len=limits.string_bytes if may_hold_bytes else _NO_BYTES,
             max_ext_len=0,
         )
     except _Broken as broken:
         return Violation(*broken.args)
     except (ValueError, TypeError, msgpack.exceptions.UnpackException, RecursionError) as error:
+        if not may_hold_bytes and "max_bin_len" in str(error):
+            return Violation("bytes", "only a request may hold them; JSON has none")
         return Violation("undecodable frame", str(error)[:200] or type(error).__name__)
     if fields.__class__ is not list:
         return _not_an_array()

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from toolcell_tools.encode import DISPLAY_TEXT_CHARS
 
-from .frames import Field, Violation
+from .frames import REQUEST, Field, Violation
 
 VERSION: Final = 1
 """The protocol's version, in every `Hello`. A cell of another version is refused."""
@@ -216,7 +216,7 @@ SHAPES: Final[Mapping[int, _Shape]] = {
     17: (Error, (_int, _str, _str, _map)),
     18: (Progress, (_int, _str, _number | {type(None)})),
     19: (Log, (_int, _str, _str, _map)),
-    20: (Request, (_int, _int, _str, _map)),
+    REQUEST: (Request, (_int, _int, _str, _map)),
     32: (Hello, (_int, _map)),
     33: (Failed, (_str, _str, _str, _str)),
     34: (Ready, (_int, _bool)),

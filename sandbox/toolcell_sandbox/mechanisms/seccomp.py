@@ -91,6 +91,13 @@ CHECKS: tuple[Check, ...] = (
     Check("ioctl", ((1, "==", 0x401C5820),), EPERM, "FS_IOC_FSSETXATTR moves files to another quota"),
     Check("fcntl", ((1, "==", 1024),), EPERM, "F_SETLEASE holds up others who open a shared file"),
     Check("fcntl", ((1, "==", 1026),), EPERM, "F_NOTIFY watches directories"),
+    # The kernel sends the owner of a file SIGIO, or the signal of its choice, which is checked as kill(2) is: with the
+    # same uid, of a cell's init and its next call process too. Without an owner, O_ASYNC and FIOASYNC do nothing.
+    Check("fcntl", ((1, "==", 8),), EPERM, "F_SETOWN has the kernel signal another process"),
+    Check("fcntl", ((1, "==", 15),), EPERM, "F_SETOWN_EX has the kernel signal another process"),
+    Check("fcntl", ((1, "==", 10),), EPERM, "F_SETSIG chooses that signal"),
+    Check("ioctl", ((1, "==", 0x8901),), EPERM, "FIOSETOWN has the kernel signal another process"),
+    Check("ioctl", ((1, "==", 0x8902),), EPERM, "SIOCSPGRP has the kernel signal another process"),
     Check("prlimit64", ((0, "!=", 0),), EPERM, "limits of another process"),
     # 0 is the caller. The kernel allows the rest to whoever has the uid: the init, and a call process that waits.
     Check(
