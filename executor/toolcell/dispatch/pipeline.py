@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolcell.call import ToolCall
 from toolcell.journal import Record
-from toolcell.pool.run import NOTHING_USED, Outcome, Run, Used
+from toolcell.pool.run import NOTHING_USED, Outcome, Used
 from toolcell.sessions.protection import Watch
 from toolcell.wire.frames import encoded_bytes
 from toolcell.wire.messages import VALUES_BYTES
@@ -33,7 +33,7 @@ from toolcell_tools.toolsets import ToolsetError
 from . import approval, hooks, host
 from .audit import trespass
 from .permission import mutates, of_provider, permit
-from .pool import in_pool
+from .pool import SessionRun
 from .present import NOTHING, fitting, left_by_hooks
 from .result import Draft
 
@@ -133,7 +133,7 @@ async def attempt(
     if session.closed:  # while a hook or an approver had its time
         session.check_open()
     wall_s = timeout if timeout is not None else tool.timeout or route.limits.wall_s
-    run: Run | None = None
+    run: SessionRun | None = None
     watch: Watch | None = None
     if tool.placement == "host":
         limit = route.limits.result_bytes
@@ -148,10 +148,16 @@ async def attempt(
             except SandboxError as error:
                 refusal = SandboxUnavailable(message=str(error), mechanism=error.mechanism, cure=error.cure)
                 return _refused(session, call, tool, refusal)
-        run = session.new_run(route, call, wall_s, on_progress, watch)
-        ended, used = in_pool(session, run, route.guarded, watch), run.used
+        run = SessionRun(session, route, call, wall_s, on_progress, watch)
+        waiter, used = run.submit(), run.used
         draft = Draft(route, call, used)
-        outcome = await ended
+        try:
+            outcome = await waiter
+            if watch is not None:
+                await run.audited(watch)
+        except BaseException:
+            run.abandon(watch)
+            raise
     # render
     result = draft.of(outcome)
     if outcome.ending == "result" and run is not None and run.cell is not None and result.error is not None:

@@ -336,7 +336,7 @@ class Cell:
 
     def condemn(self, run: Run, what: str) -> None:
         """What the call `run` answered turned out to be a lie: put it on record, and never use this cell again."""
-        run.listener.on_incident(run, f"protocol violation: {what}")
+        run.on_incident(f"protocol violation: {what}")
         if self._last_run is run:
             self.kill()
 
@@ -410,7 +410,7 @@ class Cell:
         if self._listening:
             self._stop_listening()
         try:
-            ending = run.listener.on_ended(run)
+            ending = run.on_ended()
         except Exception:  # a journal that raises must not keep the caller waiting
             _log.exception("the connections of %r could not be ended", run)
             ending = True
@@ -484,11 +484,11 @@ class Cell:
             outcome = Outcome(ending="error", reason=event.reason, message=event.message, payload=event.data)
             self._on_terminal(outcome)
         elif isinstance(event, Progress):
-            run.listener.on_progress(run, event)
+            run.on_progress(event)
         elif isinstance(event, Log):
-            run.listener.on_log(run, event)
+            run.on_log(event)
         elif isinstance(event, Request):
-            run.listener.on_request(run, event)
+            run.on_request(event)
 
     def _on_terminal(self, outcome: Outcome) -> None:
         self._measure()
@@ -510,12 +510,12 @@ class Cell:
     def _on_violation(self, violation: Violation) -> None:
         """The cell lied or broke its pipe. Its call ends with that, and the cell is never used again."""
         if self.run is not None:
-            self.run.listener.on_incident(self.run, f"protocol violation: {violation}")
+            self.run.on_incident(f"protocol violation: {violation}")
             outcome = Outcome(ending="violation", message=str(violation))
             self._measure()
             self._conclude(outcome)
         elif self._last_run is not None:
-            self._last_run.listener.on_incident(self._last_run, f"protocol violation after the call's end: {violation}")
+            self._last_run.on_incident(f"protocol violation after the call's end: {violation}")
         self.kill()
 
     def _on_control(self) -> None:
@@ -634,7 +634,7 @@ class Cell:
     def _outcome_of_exit(self, exited: Exited) -> Outcome:
         assert self.run is not None
         if self._link.partial:
-            self.run.listener.on_incident(self.run, "protocol violation: half a frame")
+            self.run.on_incident("protocol violation: half a frame")
             return Outcome(ending="violation", message="half a frame: the call process ended within one")
         # What an exited process used is of its whole life, and of the children that it waited for.
         cpu_s = self.evidence.account(short=True).cpu_s if self._kept else exited.cpu_s
@@ -783,7 +783,7 @@ class Cell:
             connection = self._accept() if run is not None and self._listening else None
             if run is None or connection is None:
                 return
-            if not run.listener.on_connection(run, connection):
+            if not run.on_connection(connection):
                 self._stop_listening()
 
     def _close_listener(self) -> None:
@@ -797,7 +797,7 @@ class Cell:
     def report(self, what: str) -> None:
         """Put on record, with the last call, what was found behind it."""
         if self._last_run is not None:
-            self._last_run.listener.on_incident(self._last_run, what)
+            self._last_run.on_incident(what)
 
     def retire(self) -> None:
         """End the cell. A kept process that is idle hears of it by the end of its pipe, and has 2 s to tear down."""
