@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolcell.call import ToolCall
 from toolcell.journal import Record
-from toolcell.pool.run import NOTHING_USED, Outcome, Used
+from toolcell.pool.run import NOTHING_USED, Outcome
 from toolcell.sessions.protection import Watch
 from toolcell.wire.frames import encoded_bytes
 from toolcell.wire.messages import VALUES_BYTES
@@ -138,7 +138,7 @@ async def attempt(
     if tool.placement == "host":
         limit = route.limits.result_bytes
         outcome, used = await host.run(session, tool, call, wall_s=wall_s, result_bytes=limit, on_progress=on_progress)
-        draft = Draft(route, call, used)
+        draft, facts = Draft(route, call, used), _facts(call, tool)
     else:
         if route.guarded is not None:
             try:
@@ -150,7 +150,7 @@ async def attempt(
                 return _refused(session, call, tool, refusal)
         run = SessionRun(session, route, call, wall_s, on_progress, watch)
         waiter, used = run.submit(), run.used
-        draft = Draft(route, call, used)
+        draft, facts = Draft(route, call, used), _facts(call, tool)  # while its process is at work
         try:
             outcome = await waiter
             if watch is not None:
@@ -160,13 +160,14 @@ async def attempt(
             raise
     # render
     result = draft.of(outcome)
-    if outcome.ending == "result" and run is not None and run.cell is not None and result.error is not None:
+    answered = outcome.ending == "result"
+    if answered and run is not None and run.cell is not None and result.error is not None:
         run.cell.condemn(run, result.error.message)
-    elif watch is not None and outcome.ending in ("result", "error"):
+    elif watch is not None and (answered or outcome.ending == "error"):
         denied = trespass(declaration, watch)
         if denied is not None:
             result = result.model_copy(update={**NOTHING, "error": denied})
-    schema = checks.output if outcome.ending == "result" else None
+    schema = checks.output if answered else None
     if schema is not None and result.error is None:
         result = fitting(result, schema)
     if "values" in outcome.payload and result.values:
@@ -183,7 +184,8 @@ async def attempt(
     if not supervisor.overflow.fits(received) and result.error is None:
         own = session.workspace if session.grants >= _READ_ON else None
         result = await supervisor.overflow.spilled(result, own)
-    _record(session, call, tool.version, result.error, used, outcome)
+    facts.update(used)
+    _record(session, call, facts, result.error, outcome)
     return result
 
 
@@ -219,34 +221,39 @@ def _unknown(session: "Session", name: str, why: str = "") -> UnknownTool:
 def _refused(session: "Session", call: ToolCall, tool: Tool[..., Any] | None, error: ToolError) -> ToolResult:
     """A call that never reached a cell."""
     call = call._replace(tool=str(call.tool)[:64])
-    version = tool.version if tool is not None else ""
-    _record(session, call, version, error, NOTHING_USED, None)
+    facts = _facts(call, tool)
+    _record(session, call, facts, error, None)
     return ToolResult.build(
         error=error,
         usage=Usage(attempts=call.attempt),
         call_id=call.id,
         tool=call.tool,
-        version=version,
+        version=facts["version"],
         session_id=session.id,
         sandbox=session.sandbox,
     )
 
 
+def _facts(call: ToolCall, tool: Tool[..., Any] | None) -> dict[str, Any]:
+    """What the record of a call is going to say, as of one that has used nothing."""
+    version = "" if tool is None else tool.version
+    return {"tool": call.tool, "version": version, "attempt": call.attempt, "error": None, **NOTHING_USED}
+
+
 def _record(
-    session: "Session", call: ToolCall, version: str, error: ToolError | None, used: Used, outcome: Outcome | None
+    session: "Session", call: ToolCall, facts: dict[str, Any], error: ToolError | None, outcome: Outcome | None
 ) -> None:
-    data: dict[str, Any] = {"tool": call.tool, "version": version, "attempt": call.attempt, "error": None, **used}
     kind = "call"
-    del data["attempts"]  # that is for `Usage`
+    del facts["attempts"]  # that is for `Usage`
     if error is not None:
-        data["error"], data["message"] = error.kind, error.message
+        facts["error"], facts["message"] = error.kind, error.message
         kind = "denied" if error.kind == "permission_denied" else "call"
     if outcome is not None and outcome.ending == "error":
         trace = outcome.payload.get("traceback")
         if isinstance(trace, str):
-            trace = data["traceback"] = trace[-TRACEBACK_CHARS:]
+            trace = facts["traceback"] = trace[-TRACEBACK_CHARS:]
             _log.info("call %s of %s failed:\n%s", call.id, call.tool, trace)
-    record = Record(kind, session.id, call.id, data, time.time())
+    record = Record(kind, session.id, call.id, facts, time.time())
     supervisor = session.supervisor
     supervisor.journal.write(record)
     supervisor.metrics.write(record)

@@ -41,12 +41,8 @@ async def in_pool(run: "SessionRun") -> Outcome:
 class SessionRun(Run):
     """A call of a session, in the pool. It hears what the call says while it runs, and serves what it asks for."""
 
-    _operations: "dict[int, tuple[anyio.CancelScope, Task]] | None" = None
-    """Of the handles, under way; made when the call asks for something for the first time."""
-    _egress: Egress | None = None
-    """Made when the call connects to its proxy for the first time."""
     _principal: broker.Principal | None = None
-    """Made at that time too, and `_trail` with it."""
+    """Made when the call asks for something for the first time, and `_trail` with it."""
     _trail: Trail | None = None
 
     def __init__(
@@ -58,15 +54,16 @@ class SessionRun(Run):
         on_progress: "OnProgress | None" = None,
         watch: Watch | None = None,
     ) -> None:
-        spec = route.spec
+        super().__init__(call, route.spec, wall_s, route.exclusive)
         if watch is not None:
-            spec = _bound_to(watch, spec)
-            watch.run = self
+            self.spec = _bound_to(watch, route.spec)
             self.gone = anyio.Event()
-        super().__init__(call, spec, wall_s, route.exclusive)
+            watch.run = self
         self._session = session
         self._route = route
         self._on_progress = on_progress
+        self._operations: dict[int, tuple[anyio.CancelScope, Task]] | None = None  # of the handles, under way
+        self._egress: Egress | None = None  # made when the call connects to its proxy for the first time
 
     def submit(self) -> Waiter[Outcome]:
         """Run it now where a cell is free, else as soon as one is. What is returned waits for the outcome."""

@@ -118,6 +118,7 @@ class Cell:
         self._keeper = keeper
         self._kept = bool(spec.key.kept_tool)
         self._standby = standby or self._kept
+        self.forks_ahead = standby and not self._kept
         limits = spec.profile.limits
         self._link = SupervisorLink(WireLimits.for_results(limits.result_bytes), kept=self._kept)
         self._control_link = ControlLink(CONTROL_LIMITS)
@@ -144,6 +145,8 @@ class Cell:
         self._listening = False
         self._early: list[Ready | Exited] = []  # what the init said before `on_spawned`
         self.evidence = Evidence(cgroup, spec.key.limits, kept=self._kept)
+        # That of a process which is kept has nothing to say beside the tree's: the kernel moves both at one time.
+        self._asks_clock = not (self._kept and self.evidence.counts_cpu)
         load = self._control_link.send(self._load())  # first: it may be Unpackable, and nothing is open yet
         self._open_descriptors()
         self._to_call = Outbox(self._calls_fd, self._want_room_for_calls, pipe=True)
@@ -287,7 +290,7 @@ class Cell:
         self._verdict = None
         self._forked_ahead = False
         self.evidence.new_call()
-        if self._kept:
+        if self._kept and self._asks_clock:
             self._cpu_before = self._cpu_clock()
         if self._listener is not None:
             self._listen()
@@ -300,13 +303,14 @@ class Cell:
             run.deadline = self._deadlines.at(run.deadline_at, self._on_deadline)
         else:
             run.deadline = None
-        recycle(self._process)  # now, for then it is between the result and its caller
+        if not self._kept:
+            recycle(self._process)  # now, for then it is between the result and its caller
 
     @property
     def ahead_due(self) -> float:
         """When the next call process is to be forked, as the call that runs may last; math.inf where it is not."""
         run = self.run
-        if run is None or self.state is not CellState.BUSY or self._forked_ahead or not self._standby or self._kept:
+        if run is None or self.state is not CellState.BUSY or self._forked_ahead or not self.forks_ahead:
             return math.inf
         return run.started_at + AHEAD_AFTER_S
 
@@ -359,17 +363,15 @@ class Cell:
         self._recycle()
 
     def _measure(self) -> None:
-        """Fill in what the call used by the kernel's count, as long as its processes are there to be asked.
-
-        The clock of the call process is exact to the moment, the counters of the tree may be a timer tick behind.
-        """
+        """Fill in what the call used by the kernel's count, as long as its processes are there to be asked."""
         run = self.run
         if run is None:
             return
         tree = self.evidence.account(short=time.monotonic() - run.started_at < SHORT_CALL_S)
-        cpu_s, used = self._cpu_clock() - self._cpu_before, run.used
-        used["cpu_s"] = max(tree.cpu_s, cpu_s)
-        used["memory_bytes"], used["processes"] = tree.memory_bytes, tree.tasks
+        used = run.used
+        used["cpu_s"], used["memory_bytes"], used["processes"] = tree.cpu_s, tree.memory_bytes, tree.tasks
+        if self._asks_clock:
+            used["cpu_s"] = max(tree.cpu_s, self._cpu_clock() - self._cpu_before)
         if self._kept and 0 < tree.memory_bytes <= self._peak_before:
             used["max_rss_bytes"] = self._rss_before  # a process's peak does not rise where its group's has not
         elif self._status_fd >= 0:

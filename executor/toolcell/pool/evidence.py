@@ -49,6 +49,11 @@ class Evidence:
         self._oom_kills = cgroup.oom_kills() if cgroup else 0
         self._refused = cgroup.pids_refused() if cgroup else 0
 
+    @property
+    def counts_cpu(self) -> bool:
+        """Whether the kernel counts the processor time of the whole tree."""
+        return self._cgroup is not None and self._cgroup.cpu_s() is not None
+
     def new_cell(self, init_pid: int) -> None:
         self._init_pid = init_pid
 

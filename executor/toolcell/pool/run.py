@@ -111,7 +111,7 @@ NOTHING_USED: Used = {
 }
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, slots=True)
 class Outcome:
     """How a call ended, in facts. `dispatch.result` makes the `ToolResult` of it."""
 
@@ -133,18 +133,6 @@ class Run(ABC):
     Its `on_…` hear what the call says while it runs. They are called on the loop, must not block and must not raise.
     """
 
-    started_at = 0.0
-    cell: "Cell | None" = None
-    deadline: Deadline | None = None
-    outcome: Outcome | None = None
-    waiter: Waiter[Outcome] | None = None
-    """Of whoever submitted it."""
-    gone: anyio.Event | None = None
-    """Set when no process of the call is left, kept ones aside; None where nobody waits. Whoever does says when another
-    may start that must not overlap with this one, by `Pool.release`: that comes after the audit."""
-    preview = False
-    """Whether the tool is to say what the call would do, and no more."""
-
     def __init__(self, call: ToolCall, spec: CellSpec, wall_s: float, exclusive: str) -> None:
         """`wall_s` is all the time that it has, from now on. Runs with the same non-empty word in `exclusive` do not
         overlap.
@@ -155,6 +143,15 @@ class Run(ABC):
         self.deadline_at = now + wall_s
         self.exclusive = exclusive
         self.used = NOTHING_USED.copy()
+        self.started_at = 0.0
+        self.cell: Cell | None = None
+        self.deadline: Deadline | None = None
+        self.outcome: Outcome | None = None
+        self.waiter: Waiter[Outcome] | None = None  # of whoever submitted it
+        # Set when no process of the call is left, kept ones aside; None where nobody waits. Whoever does says when
+        # another may start that must not overlap with this one, by `Pool.release`: that comes after the audit.
+        self.gone: anyio.Event | None = None
+        self.preview = False  # whether the tool is to say what the call would do, and no more
 
     @property
     def elapsed_s(self) -> float:
