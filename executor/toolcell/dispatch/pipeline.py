@@ -5,7 +5,6 @@ checked is what runs.
 """
 
 import logging
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
@@ -253,7 +252,7 @@ def _record(
         if isinstance(trace, str):
             trace = facts["traceback"] = trace[-TRACEBACK_CHARS:]
             _log.info("call %s of %s failed:\n%s", call.id, call.tool, trace)
-    record = Record(kind, session.id, call.id, facts, time.time())
+    record = Record.now(kind, session.id, call.id, facts)
     supervisor = session.supervisor
     supervisor.journal.write(record)
     supervisor.metrics.write(record)

@@ -43,17 +43,17 @@ from toolcell_sandbox.mechanisms.cgroups import Cgroup
 
 from .capture import Capture
 from .deadlines import Deadline, Deadlines
-from .evidence import Evidence, limit_of_exit
+from .evidence import SHORT_CALL_S, Evidence, limit_of_exit
 from .outbox import Outbox, read_available, read_into
 from .reactor import Reactor
 from .run import CellSpec, Outcome, Run
 from .tree import first_child
 
 _log = logging.getLogger("toolcell.pool")
+DESCRIPTORS = 8  # that one epoll holds: seven at the most; for its default of 1,023 memory is asked for each time
 READ_BYTES = 64 * 1024  # what a pipe holds; more than malloc keeps for later is more than a page fault each time
 DRAIN_READS = 4096  # more than any pipe has room for packets; a process that goes on writing is not swept
 KEEP_OUTPUT_BYTES = 64 * 1024
-SHORT_CALL_S = 0.02  # below this, no tree-wide counter is read: a call cannot have done much
 NEAR_S = 0.2  # a deadline that is further off is for `inspect`, which comes more often than this
 AHEAD_AFTER_S = 0.003  # into a call: most are over by then, and those that are not have time for another one's fork
 RECYCLE_S = 5.0  # a sweep takes a millisecond or two; one that takes this long never ends
@@ -151,7 +151,7 @@ class Cell:
         self._open_descriptors()
         self._to_call = Outbox(self._calls_fd, self._want_room_for_calls, pipe=True)
         self._to_init = Outbox(self._control.fileno(), self._want_room_for_control)
-        self._handlers: dict[int, Callable[[], None]] = {
+        self._handlers: dict[int, Callable[[], object]] = {
             self._out_fd: self._on_stdout,
             self._err_fd: self._on_stderr,
             self._frames_fd: self._on_frames,
@@ -283,18 +283,18 @@ class Cell:
         if not self._standby:
             self._process += 1
             self._say(self._process)  # nothing waits: fork now; the call is in the pipe before it is read
-        self.state = CellState.BUSY
-        self.run = run
-        run.cell = self
-        run.started_at = now
-        self._verdict = None
-        self._forked_ahead = False
         self.evidence.new_call()
         if self._kept and self._asks_clock:
             self._cpu_before = self._cpu_clock()
         if self._listener is not None:
             self._listen()
         self._to_call.write(buffers)  # as soon as all is counted from here: what follows is done while the cell works
+        self.state = CellState.BUSY
+        self.run = run
+        run.cell = self
+        run.started_at = now
+        self._verdict = None
+        self._forked_ahead = False
         self._sent = sum(map(len, buffers))
         self._received = 0
         if run.deadline is not None and run.deadline.action is not None:  # for which it has waited
@@ -367,7 +367,7 @@ class Cell:
         run = self.run
         if run is None:
             return
-        tree = self.evidence.account(short=time.monotonic() - run.started_at < SHORT_CALL_S)
+        tree = self.evidence.account(run.started_at)
         used = run.used
         used["cpu_s"], used["memory_bytes"], used["processes"] = tree.cpu_s, tree.memory_bytes, tree.tasks
         if self._asks_clock:
@@ -444,7 +444,7 @@ class Cell:
     def _on_ready(self) -> None:
         """Something of ours is ready: what was printed first, then frames, then control, then the end of the cell."""
         try:
-            events = self._epoll.poll(0) if not self._epoll.closed else ()
+            events = self._epoll.poll(0, DESCRIPTORS) if not self._epoll.closed else ()
             if len(events) == 1:
                 self._handlers[events[0][0]]()
             elif events:
@@ -457,22 +457,24 @@ class Cell:
             self.kill()
             self._conclude(Outcome(ending="lost"))
 
-    def _on_frames(self, *, whole: bool = False) -> None:
-        """Read once, so that a flood of frames shares the loop with other cells; or all that is there."""
-        for _ in range(DRAIN_READS if whole else 1):
-            if self._epoll.closed:
+    def _on_frames(self) -> bool:
+        """Read once, so that a flood of frames shares the loop with other cells. Says whether there may be more."""
+        rest = self._link.rest
+        data = read_available(self._frames_fd, READ_BYTES) if rest is None else read_into(self._frames_fd, rest)
+        if not data:
+            if data is not None:  # every writer is gone, and the init is one of them: its pidfd says the rest
+                self._unwatch(self._frames_fd)
+            return False
+        self._received += len(data)
+        for event in self._link.receive(data):
+            self._on_frame(event)
+        return not self._epoll.closed
+
+    def _drain_frames(self) -> None:
+        for _ in range(DRAIN_READS):
+            if not self._on_frames():
                 return
-            rest = self._link.rest
-            data = read_available(self._frames_fd, READ_BYTES) if rest is None else read_into(self._frames_fd, rest)
-            if not data:
-                if data is not None:  # every writer is gone, and the init is one of them: its pidfd says the rest
-                    self._unwatch(self._frames_fd)
-                return
-            self._received += len(data)
-            for event in self._link.receive(data):
-                self._on_frame(event)
-        if whole:
-            self._on_endless_pipe()
+        self._on_endless_pipe()
 
     def _on_frame(self, event: Message | Violation) -> None:
         run = self.run
@@ -481,7 +483,7 @@ class Cell:
         elif run is None or self._verdict is not None:
             pass
         elif isinstance(event, Result):
-            self._on_terminal(Outcome(ending="result", payload=event.payload))
+            self._on_terminal(Outcome("result", event.payload))
         elif isinstance(event, Error):
             outcome = Outcome(ending="error", reason=event.reason, message=event.message, payload=event.data)
             self._on_terminal(outcome)
@@ -639,7 +641,7 @@ class Cell:
             self.run.on_incident("protocol violation: half a frame")
             return Outcome(ending="violation", message="half a frame: the call process ended within one")
         # What an exited process used is of its whole life, and of the children that it waited for.
-        cpu_s = self.evidence.account(short=True).cpu_s if self._kept else exited.cpu_s
+        cpu_s = self.evidence.account(math.inf).cpu_s if self._kept else exited.cpu_s
         resource = limit_of_exit(exited.code, cpu_s, self.run.limits) or self._memory_or_processes()
         if resource:
             return Outcome(ending="limit", resource=resource, code=exited.code)
@@ -682,13 +684,13 @@ class Cell:
         """Read what is in the pipes of a call whose processes are gone, to the last byte, for what is left would be the
         next call's. A short read is no end: the call may have made its pipes hold packets (O_DIRECT, pipe(2)).
         """
-        ready = {fd for fd, _event in self._epoll.poll(0)}  # dearer than this is an exception for each empty pipe
+        ready = {fd for fd, _ in self._epoll.poll(0, DESCRIPTORS)}  # dearer is an exception for each empty pipe
         if self._out_fd in ready:
             self._capture(self._out_fd, self._stdout, DRAIN_READS)
         if self._err_fd in ready:
             self._capture(self._err_fd, self._stderr, DRAIN_READS)
         if self._frames_fd in ready:
-            self._on_frames(whole=True)
+            self._drain_frames()
 
     def _on_endless_pipe(self) -> None:
         self.report("somebody still writes to the pipes of a call whose processes are gone")

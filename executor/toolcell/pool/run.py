@@ -111,7 +111,7 @@ NOTHING_USED: Used = {
 }
 
 
-@dataclass(kw_only=True, slots=True)
+@dataclass(slots=True)
 class Outcome:
     """How a call ended, in facts. `dispatch.result` makes the `ToolResult` of it."""
 
