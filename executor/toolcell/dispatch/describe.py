@@ -21,7 +21,7 @@ async def describe(session: "Session", source: Source) -> object:
     # Without the session's config and values: what it says is kept for all sessions.
     call = ToolCall(f"{session.id}-describe-{source.module}", describer().name, dict(source.shipment))
     run = SessionRun(session, route, call, WALL_S)
-    outcome = await in_pool(run)
+    outcome = await in_pool(session, run)
     if outcome.ending != "result":
         raise ToolsetError(error_of(outcome, describer().declaration, run.limits, run.elapsed_s).message, source.module)
     return outcome.payload.get("output")

@@ -148,7 +148,7 @@ async def attempt(
                 refusal = SandboxUnavailable(message=str(error), mechanism=error.mechanism, cure=error.cure)
                 return _refused(session, call, tool, refusal)
         run = SessionRun(session, route, call, wall_s, on_progress, watch)
-        waiter, used = run.submit(), run.used
+        waiter, used = session.pool.submit(run), run.used
         draft, facts = Draft(route, call, used), _facts(call, tool)  # while its process is at work
         try:
             outcome = await waiter

@@ -12,7 +12,7 @@ from toolcell.backends.egress import Egress
 from toolcell.backends.http import Requester, Trail
 from toolcell.call import ToolCall
 from toolcell.journal import Record
-from toolcell.pool.reactor import Task, Waiter
+from toolcell.pool.reactor import Task
 from toolcell.pool.run import CellSpec, Outcome, Run
 from toolcell.sessions import broker
 from toolcell.sessions.protection import Watch
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger("toolcell.tool")
 
 
-async def in_pool(run: "SessionRun") -> Outcome:
+async def in_pool(session: "Session", run: "SessionRun") -> Outcome:
     """The outcome of a call that nothing is to be done beside. If the waiting task is cancelled, so is the call."""
     try:
-        return await run.submit()
+        return await session.pool.submit(run)
     except BaseException:
         run.abandon()
         raise
@@ -64,10 +64,6 @@ class SessionRun(Run):
         self._on_progress = on_progress
         self._operations: dict[int, tuple[anyio.CancelScope, Task]] | None = None  # of the handles, under way
         self._egress: Egress | None = None  # made when the call connects to its proxy for the first time
-
-    def submit(self) -> Waiter[Outcome]:
-        """Run it now where a cell is free, else as soon as one is. What is returned waits for the outcome."""
-        return self._session.pool.submit(self)
 
     async def audited(self, watch: Watch) -> None:
         """Wait until it is known what the call did to protected names, and that is on record."""

@@ -35,7 +35,7 @@ async def _said(session: "Session", tool: Tool[..., Any], call: ToolCall) -> Pre
     route = session.preview_route(tool)
     run = SessionRun(session, route, call, WALL_S)
     run.preview = True
-    outcome = await in_pool(run)
+    outcome = await in_pool(session, run)
     if outcome.ending != "result":
         return Preview(f"(no preview: {error_of(outcome, tool.declaration, run.limits, run.elapsed_s).message})")
     try:

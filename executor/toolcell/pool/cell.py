@@ -118,7 +118,6 @@ class Cell:
         self._keeper = keeper
         self._kept = bool(spec.key.kept_tool)
         self._standby = standby or self._kept
-        self.forks_ahead = standby and not self._kept
         limits = spec.profile.limits
         self._link = SupervisorLink(WireLimits.for_results(limits.result_bytes), kept=self._kept)
         self._control_link = ControlLink(CONTROL_LIMITS)
@@ -310,7 +309,7 @@ class Cell:
     def ahead_due(self) -> float:
         """When the next call process is to be forked, as the call that runs may last; math.inf where it is not."""
         run = self.run
-        if run is None or self.state is not CellState.BUSY or self._forked_ahead or not self.forks_ahead:
+        if run is None or self.state is not CellState.BUSY or self._forked_ahead or not self._standby or self._kept:
             return math.inf
         return run.started_at + AHEAD_AFTER_S
 

@@ -220,7 +220,7 @@ class Pool:
             self._exclusive.add(run.exclusive)
         if self._watching is None:
             self.watch()
-        if cell.forks_ahead and self._forks_ahead and self._forking_ahead is None:
+        if self._forks_ahead and self._forking_ahead is None and cell.ahead_due < math.inf:
             self._forking_ahead = self._deadlines.at(run.started_at + AHEAD_AFTER_S, self._fork_ahead)
 
     def _end_waiting(self, run: Run, outcome: Outcome) -> None:
