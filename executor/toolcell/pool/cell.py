@@ -467,11 +467,11 @@ class Cell:
         self._received += len(data)
         for event in self._link.receive(data):
             self._on_frame(event)
-        return not self._epoll.closed
+        return True
 
     def _drain_frames(self) -> None:
         for _ in range(DRAIN_READS):
-            if not self._on_frames():
+            if not self._on_frames() or self._epoll.closed:
                 return
         self._on_endless_pipe()
 
@@ -626,7 +626,7 @@ class Cell:
         outcome = self._verdict or self._outcome_of_exit(exited)
         self._measure()  # what its tree was counted for; the process itself is gone
         used = self.run.used
-        if not self._kept or used["cpu_s"] == 0.0:  # a kept process's account is of its whole life
+        if not self._kept or (self._asks_clock and used["cpu_s"] == 0.0):  # a kept one's account is of its whole life
             used["cpu_s"] = max(exited.cpu_s - self._cpu_before, used["cpu_s"])
         used["max_rss_bytes"] = max(exited.max_rss_bytes, used["max_rss_bytes"])
         if not swept:
