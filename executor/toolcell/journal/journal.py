@@ -43,7 +43,7 @@ class Record(_Fields):
 
     @classmethod
     def now(cls, kind: str, session_id: str, call_id: str, data: Mapping[str, Any]) -> Self:
-        """The same, of this moment, for half the price: each call has one."""
+        """One event of this moment. Each call has one, and the constructor takes twice the time."""
         return _made(cls, (kind, session_id, call_id, data, time.time()))
 
 

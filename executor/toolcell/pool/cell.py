@@ -144,7 +144,7 @@ class Cell:
         self._listening = False
         self._early: list[Ready | Exited] = []  # what the init said before `on_spawned`
         self.evidence = Evidence(cgroup, spec.key.limits, kept=self._kept)
-        # That of a process which is kept has nothing to say beside the tree's: the kernel moves both at one time.
+        # A kept process's clock says no more than the counter of its tree: the kernel moves both at one time.
         self._asks_clock = not (self._kept and self.evidence.counts_cpu)
         load = self._control_link.send(self._load())  # first: it may be Unpackable, and nothing is open yet
         self._open_descriptors()
