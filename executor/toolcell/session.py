@@ -27,7 +27,7 @@ from .backends.egress import Gateway
 from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from .backends.web import PublicWeb
 from .dispatch.output import OutputSchema
-from .dispatch.pipeline import Repair, attempt, dispatch
+from .dispatch.pipeline import Repair, attempt, dispatch, facts_of
 from .dispatch.result import blank
 from .dispatch.validate import Validator
 from .errors import UsageError
@@ -68,6 +68,8 @@ class Route:
     """What looks after protected names, where its cells may write."""
     blank: dict[str, Any]
     """The fields of its results before anything is said."""
+    facts: dict[str, Any]
+    """Those of its records, likewise."""
     checks: "Checks | None" = None
     """Made for the first call: a tool that is only offered need not have its schemas compiled."""
 
@@ -394,6 +396,7 @@ class Session:
             exclusive=self.id if alone else "",
             guarded=self.supervisor.protection.of(profile),
             blank=blank(tool, self.id, sandbox),
+            facts=facts_of(tool.name, tool.version),
         )
 
     def _told(self, grants: Grants) -> Mapping[str, Field]:

@@ -137,7 +137,7 @@ async def attempt(
     if tool.placement == "host":
         limit = route.limits.result_bytes
         outcome, used = await host.run(session, tool, call, wall_s=wall_s, result_bytes=limit, on_progress=on_progress)
-        draft, facts = Draft(route, call, used), _facts(call, tool)
+        draft, facts = Draft(route, call, used), route.facts.copy()
     else:
         if route.guarded is not None:
             try:
@@ -149,7 +149,7 @@ async def attempt(
                 return _refused(session, call, tool, refusal)
         run = SessionRun(session, route, call, wall_s, on_progress, watch)
         waiter, used = session.pool.submit(run), run.used
-        draft, facts = Draft(route, call, used), _facts(call, tool)  # while its process is at work
+        draft, facts = Draft(route, call, used), route.facts.copy()  # while its process is at work
         try:
             outcome = await waiter
             if watch is not None:
@@ -160,8 +160,8 @@ async def attempt(
     # render
     result = draft.of(outcome)
     answered = outcome.ending == "result"
-    if answered and run is not None and run.cell is not None and result.error is not None:
-        run.cell.condemn(run, result.error.message)
+    if draft.lie and run is not None and run.cell is not None:
+        run.cell.condemn(run, draft.lie)
     elif watch is not None and (answered or outcome.ending == "error"):
         denied = trespass(declaration, watch)
         if denied is not None:
@@ -183,6 +183,7 @@ async def attempt(
     if not supervisor.overflow.fits(received) and result.error is None:
         own = session.workspace if session.grants >= _READ_ON else None
         result = await supervisor.overflow.spilled(result, own)
+    facts["attempt"] = number
     facts.update(used)
     _record(session, call, facts, result.error, outcome)
     return result
@@ -220,23 +221,22 @@ def _unknown(session: "Session", name: str, why: str = "") -> UnknownTool:
 def _refused(session: "Session", call: ToolCall, tool: Tool[..., Any] | None, error: ToolError) -> ToolResult:
     """A call that never reached a cell."""
     call = call._replace(tool=str(call.tool)[:64])
-    facts = _facts(call, tool)
-    _record(session, call, facts, error, None)
+    version = tool.version if tool is not None else ""
+    _record(session, call, {**facts_of(call.tool, version), "attempt": call.attempt}, error, None)
     return ToolResult.build(
         error=error,
         usage=Usage(attempts=call.attempt),
         call_id=call.id,
         tool=call.tool,
-        version=facts["version"],
+        version=version,
         session_id=session.id,
         sandbox=session.sandbox,
     )
 
 
-def _facts(call: ToolCall, tool: Tool[..., Any] | None) -> dict[str, Any]:
-    """What the record of a call is going to say, as of one that has used nothing."""
-    version = "" if tool is None else tool.version
-    return {"tool": call.tool, "version": version, "attempt": call.attempt, "error": None, **NOTHING_USED}
+def facts_of(tool: str, version: str) -> dict[str, Any]:
+    """What the records of calls say, as of a first attempt that has used nothing."""
+    return {"tool": tool, "version": version, "attempt": 1, "error": None, **NOTHING_USED}
 
 
 def _record(
