@@ -4,18 +4,15 @@ import inspect
 import json
 import logging
 import os
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from socket import socket
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from toolcell_sandbox.limits import Limits
-from toolcell_sandbox.network import ProxyNetwork
 from toolcell_sandbox.profile import Profile
 from toolcell_tools.capability import Capability, SessionKind
 from toolcell_tools.declaration import Declared, ToolDeclaration
@@ -26,31 +23,27 @@ from toolcell_tools.result import SandboxSummary, ToolResult
 from toolcell_tools.session_info import SessionInfo
 
 from .approvals import Approver
-from .backends.egress import Egress, Gateway
-from .backends.http import Requester, Trail
+from .backends.egress import Gateway
 from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from .backends.web import PublicWeb
-from .call import ToolCall
 from .dispatch.output import OutputSchema
-from .dispatch.pipeline import Repair, attempt, dispatch
+from .dispatch.pipeline import Repair, attempt, dispatch, facts_of
 from .dispatch.result import blank
 from .dispatch.validate import Validator
 from .errors import UsageError
 from .journal import Journal, Record
 from .pool.pool import Pool
-from .pool.reactor import Task
-from .pool.run import CellKey, CellSpec, Run
+from .pool.run import CellKey, CellSpec
 from .sessions import broker, tree
 from .sessions.grants import Grants, grants_for
 from .sessions.idempotency import IdempotentCalls
 from .sessions.modules import DESCRIBER_SHIPMENT, Source, describer, source_of
 from .sessions.place import NOWHERE
 from .sessions.policy import confine, summary_for
-from .sessions.protection import Guarded, Watch, overlap
+from .sessions.protection import Guarded, overlap
 from .sessions.shipping import content_of
 from .sessions.toolbox import Toolbox
-from .wire.frames import Field, TooLarge, Unpackable
-from .wire.messages import Log, Progress, Request
+from .wire.frames import Field
 
 if TYPE_CHECKING:
     from .supervisor import Supervisor
@@ -75,6 +68,8 @@ class Route:
     """What looks after protected names, where its cells may write."""
     blank: dict[str, Any]
     """The fields of its results before anything is said."""
+    facts: dict[str, Any]
+    """Those of its records, likewise."""
     checks: "Checks | None" = None
     """Made for the first call: a tool that is only offered need not have its schemas compiled."""
 
@@ -401,6 +396,7 @@ class Session:
             exclusive=self.id if alone else "",
             guarded=self.supervisor.protection.of(profile),
             blank=blank(tool, self.id, sandbox),
+            facts=facts_of(tool.name, tool.version),
         )
 
     def _told(self, grants: Grants) -> Mapping[str, Field]:
@@ -432,26 +428,6 @@ class Session:
         grants = grants_for(self.grants, frozenset(), frozenset())
         shipment = {**DESCRIBER_SHIPMENT, "directory": source.directory}
         return self._route_of(describer(), grants, self.profile.limits, (shipment,), "", source)
-
-    def new_run(
-        self,
-        route: Route,
-        call: ToolCall,
-        wall_s: float,
-        on_progress: OnProgress | None,
-        watch: Watch | None,
-        *,
-        preview: bool = False,
-    ) -> Run:
-        now = time.monotonic()
-        spec, gone = route.spec, None
-        if watch is not None:
-            spec, gone = _bound_to(watch, spec), anyio.Event()
-        listener = _Listener(self, route, on_progress)
-        run = Run(call, spec, listener, now, now + wall_s, route.exclusive, gone=gone, preview=preview)
-        if watch is not None:
-            watch.run = run
-        return run
 
     def has_kept_writers(self, route: Route) -> bool:
         """Whether a process that is kept over calls, of any session, may write where the cells of this route may."""
@@ -490,12 +466,6 @@ class Session:
             raise UsageError(f"The session {self.id} is closed. Open another one.")
 
 
-def _bound_to(watch: Watch, spec: CellSpec) -> CellSpec:
-    """The spec of a cell in which the kernel holds what is protected now. A kept process stays in the cell it is in."""
-    digest = "" if spec.key.kept_tool else watch.digest
-    return replace(spec, key=replace(spec.key, protected=digest), protected=watch.bound)
-
-
 def name_of(tool: str | Declared) -> str:
     """The name that is called: of an enum's member its value, of a tool its declared one."""
     if isinstance(tool, str):
@@ -510,116 +480,6 @@ def limits_for(tool: Tool[..., Any], limits: Limits) -> Limits:
     if not tool.limits:
         return limits
     return limits.narrow(limits.replace(**tool.limits))
-
-
-class _Listener:
-    """Hears what one call says while it runs."""
-
-    _operations: "dict[int, tuple[anyio.CancelScope, Task]] | None" = None
-    """Of the handles, under way; made when the call asks for something for the first time."""
-    _egress: Egress | None = None
-    """Made when the call connects to its proxy for the first time."""
-    _principal: broker.Principal | None = None
-    """Made at that time too, and `_trail` with it."""
-    _trail: Trail | None = None
-
-    def __init__(self, session: Session, route: Route, on_progress: OnProgress | None) -> None:
-        self._session = session
-        self._route = route
-        self._on_progress = on_progress
-
-    def on_progress(self, run: Run, progress: Progress) -> None:
-        self._session.tell_progress(self._on_progress, run.call_id, progress.message, progress.fraction)
-
-    def on_log(self, run: Run, log: Log) -> None:
-        self._session.tell_log(run.call_id, run.tool, log.level, log.message, log.fields)
-
-    def on_request(self, run: Run, request: Request) -> None:
-        if self._operations is None:
-            self._operations = {}
-        scope = anyio.CancelScope()
-        task = self._session.supervisor.reactor.task(self._serve(run, request, scope))
-        self._operations[request.request] = scope, task
-
-    async def _serve(self, run: Run, request: Request, scope: anyio.CancelScope) -> None:
-        if run.outcome is not None:
-            return
-        try:
-            with scope:
-                self._reply(run, request, *await self._answer(run, request))
-        except anyio.get_cancelled_exc_class():
-            raise
-        except BaseException as error:  # SystemExit of a backend, say: it ends the supervisor, as of any task of it
-            self._session.in_background(_raised, error)
-
-    @staticmethod
-    def _reply(run: Run, request: Request, ok: bool, value: Field) -> None:
-        if run.cell is None:
-            return
-        try:
-            run.cell.reply(run, request.request, ok, value)
-        except Unpackable as error:
-            why = "is too large for this call" if isinstance(error, TooLarge) else "cannot be sent"
-            refusal = broker.Refusal("execution", f"The answer {why}: {error}. Ask for less.")
-            run.cell.reply(run, request.request, False, refusal.to_wire())
-
-    async def _answer(self, run: Run, request: Request) -> tuple[bool, Field]:
-        assert self._operations is not None
-        try:
-            principal = self._principal or self._new_principal(run)
-            return True, await broker.serve(self._route.table, principal, request.operation, request.arguments)
-        except broker.Refusal as refusal:
-            if refusal.kind == "permission_denied":
-                data = {"tool": run.tool, "operation": request.operation[:64], "by": "broker"}
-                self._session.journal.write(Record("denied", self._session.id, run.call_id, data))
-            return False, refusal.to_wire()
-        except Exception:
-            _log.exception("the backend of %s failed", request.operation)
-            failure = broker.Refusal("execution", f"The supervisor could not carry out {request.operation!r}.")
-            return False, failure.to_wire()
-        finally:
-            self._operations.pop(request.request, None)
-
-    def _new_principal(self, run: Run) -> broker.Principal:
-        session = self._session
-        self._trail = Trail(partial(self._record, "http", run))
-        rules = session.profile.http if Capability.HTTP in self._route.grants.given else ()
-        requester = Requester(rules, session.http, self._trail)
-        self._principal = broker.Principal(
-            session.id, session.agent_id, session.channel, session.memory, session.web, requester
-        )
-        return self._principal
-
-    def on_connection(self, run: Run, connection: socket) -> bool:
-        if self._egress is None:
-            policy = self._route.spec.profile.reach
-            assert isinstance(policy, ProxyNetwork)  # no other cell has a socket to connect to
-            self._egress = self._session.gateway.egress(policy, partial(self._record, "egress", run))
-        return self._egress.take(connection)
-
-    def _record(self, kind: str, run: Run, data: dict[str, Any]) -> None:
-        self._session.journal.write(Record(kind, self._session.id, run.call_id, {"tool": run.tool, **data}))
-
-    def on_ended(self, run: Run) -> bool:
-        if self._operations is None and self._egress is None:
-            return False
-        under_way = list(self._operations.values()) if self._operations else []
-        for scope, task in under_way:  # nobody waits for them any more, but the supervisor's end
-            scope.cancel()
-            self._session.in_background(task.ended)
-        if self._egress is not None:
-            self._egress.close()
-        if self._trail is not None:
-            self._trail.close()
-        return bool(under_way) or self._egress is not None or self._trail is not None
-
-    def on_incident(self, run: Run, what: str) -> None:
-        _log.warning("call %s of %s: %s", run.call_id, run.tool, what)
-        self._session.journal.write(Record("incident", self._session.id, run.call_id, {"tool": run.tool, "what": what}))
-
-
-async def _raised(error: BaseException) -> None:
-    raise error
 
 
 async def _awaited(call_id: str, answer: Awaitable[None]) -> None:

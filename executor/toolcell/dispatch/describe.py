@@ -6,7 +6,7 @@ from toolcell.call import ToolCall
 from toolcell.sessions.modules import Source, describer
 from toolcell_tools.toolsets import ToolsetError
 
-from .pool import in_pool
+from .pool import SessionRun, in_pool
 from .result import error_of
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ async def describe(session: "Session", source: Source) -> object:
     route = session.describing_route(source)
     # Without the session's config and values: what it says is kept for all sessions.
     call = ToolCall(f"{session.id}-describe-{source.module}", describer().name, dict(source.shipment))
-    run = session.new_run(route, call, WALL_S, None, None)
+    run = SessionRun(session, route, call, WALL_S)
     outcome = await in_pool(session, run)
     if outcome.ending != "result":
         raise ToolsetError(error_of(outcome, describer().declaration, run.limits, run.elapsed_s).message, source.module)

@@ -5,14 +5,13 @@ checked is what runs.
 """
 
 import logging
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from toolcell.call import ToolCall
 from toolcell.journal import Record
-from toolcell.pool.run import NOTHING_USED, Outcome, Run, Used
+from toolcell.pool.run import NOTHING_USED, Outcome
 from toolcell.sessions.protection import Watch
 from toolcell.wire.frames import encoded_bytes
 from toolcell.wire.messages import VALUES_BYTES
@@ -33,7 +32,7 @@ from toolcell_tools.toolsets import ToolsetError
 from . import approval, hooks, host
 from .audit import trespass
 from .permission import mutates, of_provider, permit
-from .pool import in_pool
+from .pool import SessionRun
 from .present import NOTHING, fitting, left_by_hooks
 from .result import Draft
 
@@ -133,12 +132,12 @@ async def attempt(
     if session.closed:  # while a hook or an approver had its time
         session.check_open()
     wall_s = timeout if timeout is not None else tool.timeout or route.limits.wall_s
-    run: Run | None = None
+    run: SessionRun | None = None
     watch: Watch | None = None
     if tool.placement == "host":
         limit = route.limits.result_bytes
         outcome, used = await host.run(session, tool, call, wall_s=wall_s, result_bytes=limit, on_progress=on_progress)
-        draft = Draft(route, call, used)
+        draft, facts = Draft(route, call, used), route.facts.copy()
     else:
         if route.guarded is not None:
             try:
@@ -148,19 +147,26 @@ async def attempt(
             except SandboxError as error:
                 refusal = SandboxUnavailable(message=str(error), mechanism=error.mechanism, cure=error.cure)
                 return _refused(session, call, tool, refusal)
-        run = session.new_run(route, call, wall_s, on_progress, watch)
-        ended, used = in_pool(session, run, route.guarded, watch), run.used
-        draft = Draft(route, call, used)
-        outcome = await ended
+        run = SessionRun(session, route, call, wall_s, on_progress, watch)
+        waiter, used = session.pool.submit(run), run.used
+        draft, facts = Draft(route, call, used), route.facts.copy()  # while its process is at work
+        try:
+            outcome = await waiter
+            if watch is not None:
+                await run.audited(watch)
+        except BaseException:
+            run.abandon(watch)
+            raise
     # render
     result = draft.of(outcome)
-    if outcome.ending == "result" and run is not None and run.cell is not None and result.error is not None:
-        run.cell.condemn(run, result.error.message)
-    elif watch is not None and outcome.ending in ("result", "error"):
+    answered = outcome.ending == "result"
+    if draft.lie and run is not None and run.cell is not None:
+        run.cell.condemn(run, draft.lie)
+    elif watch is not None and (answered or outcome.ending == "error"):
         denied = trespass(declaration, watch)
         if denied is not None:
             result = result.model_copy(update={**NOTHING, "error": denied})
-    schema = checks.output if outcome.ending == "result" else None
+    schema = checks.output if answered else None
     if schema is not None and result.error is None:
         result = fitting(result, schema)
     if "values" in outcome.payload and result.values:
@@ -177,7 +183,9 @@ async def attempt(
     if not supervisor.overflow.fits(received) and result.error is None:
         own = session.workspace if session.grants >= _READ_ON else None
         result = await supervisor.overflow.spilled(result, own)
-    _record(session, call, tool.version, result.error, used, outcome)
+    facts["attempt"] = number
+    facts.update(used)
+    _record(session, call, facts, result.error, outcome)
     return result
 
 
@@ -214,7 +222,7 @@ def _refused(session: "Session", call: ToolCall, tool: Tool[..., Any] | None, er
     """A call that never reached a cell."""
     call = call._replace(tool=str(call.tool)[:64])
     version = tool.version if tool is not None else ""
-    _record(session, call, version, error, NOTHING_USED, None)
+    _record(session, call, {**facts_of(call.tool, version), "attempt": call.attempt}, error, None)
     return ToolResult.build(
         error=error,
         usage=Usage(attempts=call.attempt),
@@ -226,21 +234,25 @@ def _refused(session: "Session", call: ToolCall, tool: Tool[..., Any] | None, er
     )
 
 
+def facts_of(tool: str, version: str) -> dict[str, Any]:
+    """What the records of calls say, as of a first attempt that has used nothing."""
+    return {"tool": tool, "version": version, "attempt": 1, "error": None, **NOTHING_USED}
+
+
 def _record(
-    session: "Session", call: ToolCall, version: str, error: ToolError | None, used: Used, outcome: Outcome | None
+    session: "Session", call: ToolCall, facts: dict[str, Any], error: ToolError | None, outcome: Outcome | None
 ) -> None:
-    data: dict[str, Any] = {"tool": call.tool, "version": version, "attempt": call.attempt, "error": None, **used}
     kind = "call"
-    del data["attempts"]  # that is for `Usage`
+    del facts["attempts"]  # that is for `Usage`
     if error is not None:
-        data["error"], data["message"] = error.kind, error.message
+        facts["error"], facts["message"] = error.kind, error.message
         kind = "denied" if error.kind == "permission_denied" else "call"
     if outcome is not None and outcome.ending == "error":
         trace = outcome.payload.get("traceback")
         if isinstance(trace, str):
-            trace = data["traceback"] = trace[-TRACEBACK_CHARS:]
+            trace = facts["traceback"] = trace[-TRACEBACK_CHARS:]
             _log.info("call %s of %s failed:\n%s", call.id, call.tool, trace)
-    record = Record(kind, session.id, call.id, data, time.time())
+    record = Record.now(kind, session.id, call.id, facts)
     supervisor = session.supervisor
     supervisor.journal.write(record)
     supervisor.metrics.write(record)

@@ -1,40 +1,176 @@
-"""Handing a call to the pool, and waiting for its end."""
+"""Handing a call of a session to the pool, serving it while it runs, and waiting for its end."""
 
-from collections.abc import Coroutine
+import logging
+from dataclasses import replace
+from functools import partial
+from socket import socket
 from typing import TYPE_CHECKING, Any
 
-from toolcell.pool.pool import Pool
-from toolcell.pool.reactor import Waiter
-from toolcell.pool.run import Outcome, Run
-from toolcell.sessions.protection import Guarded, Watch
+import anyio
+
+from toolcell.backends.egress import Egress
+from toolcell.backends.http import Requester, Trail
+from toolcell.call import ToolCall
+from toolcell.journal import Record
+from toolcell.pool.reactor import Task
+from toolcell.pool.run import CellSpec, Outcome, Run
+from toolcell.sessions import broker
+from toolcell.sessions.protection import Watch
+from toolcell.wire.frames import Field, TooLarge, Unpackable
+from toolcell.wire.messages import Log, Progress, Request
+from toolcell_sandbox.network import ProxyNetwork
+from toolcell_tools.capability import Capability
 
 from .audit import audit
 
 if TYPE_CHECKING:
-    from toolcell.session import Session
+    from toolcell.session import OnProgress, Route, Session
+
+_log = logging.getLogger("toolcell.tool")
 
 
-def in_pool(
-    session: "Session", run: Run, guarded: Guarded | None = None, watch: Watch | None = None
-) -> Coroutine[Any, Any, Outcome]:
-    """Submit the call, now; what is returned waits for its outcome and, where it is watched, for the audit. If the
-    waiting task is cancelled, the call is ended and audited behind it, and nothing is left running.
-    """
-    pool = session.pool
-    return _ended(session, pool, run, pool.submit(run), guarded, watch)
-
-
-async def _ended(
-    session: "Session", pool: Pool, run: Run, outcome: Waiter[Outcome], guarded: Guarded | None, watch: Watch | None
-) -> Outcome:
+async def in_pool(session: "Session", run: "SessionRun") -> Outcome:
+    """The outcome of a call that nothing is to be done beside. If the waiting task is cancelled, so is the call."""
     try:
-        if watch is None or guarded is None:
-            return await outcome
-        ended = await outcome
-        await audit(session, run, guarded, watch)
-        return ended
+        return await session.pool.submit(run)
     except BaseException:
-        pool.cancel(run)
-        if guarded is not None and watch is not None:
-            session.in_background(audit, session, run, guarded, watch)
+        run.abandon()
         raise
+
+
+class SessionRun(Run):
+    """A call of a session, in the pool. It hears what the call says while it runs, and serves what it asks for."""
+
+    _principal: broker.Principal | None = None
+    """Made when the call asks for something for the first time, and `_trail` with it."""
+    _trail: Trail | None = None
+
+    def __init__(
+        self,
+        session: "Session",
+        route: "Route",
+        call: ToolCall,
+        wall_s: float,
+        on_progress: "OnProgress | None" = None,
+        watch: Watch | None = None,
+    ) -> None:
+        super().__init__(call, route.spec, wall_s, route.exclusive)
+        if watch is not None:
+            self.spec = _bound_to(watch, route.spec)
+            self.gone = anyio.Event()
+            watch.run = self
+        self._session = session
+        self._route = route
+        self._on_progress = on_progress
+        self._operations: dict[int, tuple[anyio.CancelScope, Task]] | None = None  # of the handles, under way
+        self._egress: Egress | None = None  # made when the call connects to its proxy for the first time
+
+    async def audited(self, watch: Watch) -> None:
+        """Wait until it is known what the call did to protected names, and that is on record."""
+        assert self._route.guarded is not None  # as of every call that is watched
+        await audit(self._session, self, self._route.guarded, watch)
+
+    def abandon(self, watch: Watch | None = None) -> None:
+        """The caller has gone: the call is ended and audited behind it, and nothing is left running."""
+        self._session.pool.cancel(self)
+        if watch is not None:
+            self._session.in_background(self.audited, watch)
+
+    def on_progress(self, progress: Progress) -> None:
+        self._session.tell_progress(self._on_progress, self.call_id, progress.message, progress.fraction)
+
+    def on_log(self, log: Log) -> None:
+        self._session.tell_log(self.call_id, self.tool, log.level, log.message, log.fields)
+
+    def on_request(self, request: Request) -> None:
+        if self._operations is None:
+            self._operations = {}
+        scope = anyio.CancelScope()
+        task = self._session.supervisor.reactor.task(self._serve(request, scope))
+        self._operations[request.request] = scope, task
+
+    async def _serve(self, request: Request, scope: anyio.CancelScope) -> None:
+        if self.outcome is not None:
+            return
+        try:
+            with scope:
+                self._reply(request, *await self._answer(request))
+        except anyio.get_cancelled_exc_class():
+            raise
+        except BaseException as error:  # SystemExit of a backend, say: it ends the supervisor, as of any task of it
+            self._session.in_background(_raised, error)
+
+    def _reply(self, request: Request, ok: bool, value: Field) -> None:
+        if self.cell is None:
+            return
+        try:
+            self.cell.reply(self, request.request, ok, value)
+        except Unpackable as error:
+            why = "is too large for this call" if isinstance(error, TooLarge) else "cannot be sent"
+            refusal = broker.Refusal("execution", f"The answer {why}: {error}. Ask for less.")
+            self.cell.reply(self, request.request, False, refusal.to_wire())
+
+    async def _answer(self, request: Request) -> tuple[bool, Field]:
+        assert self._operations is not None
+        try:
+            principal = self._principal or self._new_principal()
+            return True, await broker.serve(self._route.table, principal, request.operation, request.arguments)
+        except broker.Refusal as refusal:
+            if refusal.kind == "permission_denied":
+                self._record("denied", {"operation": request.operation[:64], "by": "broker"})
+            return False, refusal.to_wire()
+        except Exception:
+            _log.exception("the backend of %s failed", request.operation)
+            failure = broker.Refusal("execution", f"The supervisor could not carry out {request.operation!r}.")
+            return False, failure.to_wire()
+        finally:
+            self._operations.pop(request.request, None)
+
+    def _new_principal(self) -> broker.Principal:
+        session = self._session
+        self._trail = Trail(partial(self._record, "http"))
+        rules = session.profile.http if Capability.HTTP in self._route.grants.given else ()
+        requester = Requester(rules, session.http, self._trail)
+        self._principal = broker.Principal(
+            session.id, session.agent_id, session.channel, session.memory, session.web, requester
+        )
+        return self._principal
+
+    def on_connection(self, connection: socket) -> bool:
+        if self._egress is None:
+            policy = self._route.spec.profile.reach
+            assert isinstance(policy, ProxyNetwork)  # no other cell has a socket to connect to
+            self._egress = self._session.gateway.egress(policy, partial(self._record, "egress"))
+        return self._egress.take(connection)
+
+    def _record(self, kind: str, data: dict[str, Any]) -> None:
+        self._session.journal.write(Record(kind, self._session.id, self.call_id, {"tool": self.tool, **data}))
+
+    def on_ended(self) -> bool:
+        if self._operations is None and self._egress is None:
+            return False
+        under_way = list(self._operations.values()) if self._operations else []
+        for scope, task in under_way:  # nobody waits for them any more, but the supervisor's end
+            scope.cancel()
+            self._session.in_background(task.ended)
+        if self._egress is not None:
+            self._egress.close()
+        if self._trail is not None:
+            self._trail.close()
+        return bool(under_way) or self._egress is not None or self._trail is not None
+
+    def on_incident(self, what: str) -> None:
+        _log.warning("call %s of %s: %s", self.call_id, self.tool, what)
+        self._session.journal.write(
+            Record("incident", self._session.id, self.call_id, {"tool": self.tool, "what": what})
+        )
+
+
+async def _raised(error: BaseException) -> None:
+    raise error
+
+
+def _bound_to(watch: Watch, spec: CellSpec) -> CellSpec:
+    """The spec of a cell in which the kernel holds what is protected now. A kept process stays in the cell it is in."""
+    digest = "" if spec.key.kept_tool else watch.digest
+    return replace(spec, key=replace(spec.key, protected=digest), protected=watch.bound)

@@ -10,7 +10,7 @@ from toolcell.call import ToolCall
 from toolcell_tools.definition import Tool
 from toolcell_tools.preview import Preview
 
-from .pool import in_pool
+from .pool import SessionRun, in_pool
 from .result import error_of
 
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ async def _said(session: "Session", tool: Tool[..., Any], call: ToolCall) -> Pre
     if not is_previewed(tool):
         return Preview.of_call(tool.name, call.arguments)
     route = session.preview_route(tool)
-    run = session.new_run(route, call, WALL_S, None, None, preview=True)
+    run = SessionRun(session, route, call, WALL_S)
+    run.preview = True
     outcome = await in_pool(session, run)
     if outcome.ending != "result":
         return Preview(f"(no preview: {error_of(outcome, tool.declaration, run.limits, run.elapsed_s).message})")

@@ -61,7 +61,7 @@ def blank(tool: Tool[..., Any], session_id: str, sandbox: SandboxSummary) -> dic
 class Draft:
     """The result of a call, with all that is known before the call ends: made while its process is at work."""
 
-    __slots__ = ("_parts", "_result", "_route")
+    __slots__ = ("_parts", "_result", "_route", "lie")
 
     def __init__(self, route: "Route", call: ToolCall, used: Used) -> None:
         """`used` is filled in while the call runs: it becomes the result's own."""
@@ -74,6 +74,7 @@ class Draft:
         self._parts = parts
         self._result = _result(parts)
         self._route = route
+        self.lie = ""  # what is wrong with an answer that is none, so that its cell is not to be trusted
 
     def of(self, outcome: Outcome) -> ToolResult:
         """The result, once the call has ended so. There is one of each draft."""
@@ -87,7 +88,8 @@ class Draft:
                 _say(parts, outcome.payload)
             except (pydantic.ValidationError, TypeError, KeyError) as error:
                 problem = str(error).partition("\n")[0]
-                parts["error"] = ProtocolViolation(message=f"The result frame is not a result: {problem}")
+                self.lie = f"The result frame is not a result: {problem}"
+                parts["error"] = ProtocolViolation(message=self.lie)
         elif outcome.ending == "error" and outcome.reason == "failure" and route.declaration.failure_mode == "return":
             message = outcome.message[:MESSAGE_CHARS]
             failure = returned_failure(message, outcome.payload.get("data"), route.declaration)

@@ -41,6 +41,11 @@ class Record(_Fields):
         facts: Mapping[str, Any] = {} if data is None else data
         return _made(cls, (kind, session_id, call_id, facts, time.time() if at is None else at))
 
+    @classmethod
+    def now(cls, kind: str, session_id: str, call_id: str, data: Mapping[str, Any]) -> Self:
+        """One event of this moment. Each call has one, and the constructor takes twice the time."""
+        return _made(cls, (kind, session_id, call_id, data, time.time()))
+
 
 class Journal(Protocol):
     """Where records go. Called on the event loop for every call: take the record and return; never raise."""

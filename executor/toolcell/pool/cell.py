@@ -45,17 +45,17 @@ from toolcell_sandbox.view import Bind
 
 from .capture import Capture
 from .deadlines import Deadline, Deadlines
-from .evidence import Evidence, limit_of_exit
+from .evidence import SHORT_CALL_S, Evidence, limit_of_exit
 from .outbox import Outbox, read_available, read_into
 from .reactor import Reactor
 from .run import CellSpec, Outcome, Run
 from .tree import first_child
 
 _log = logging.getLogger("toolcell.pool")
+DESCRIPTORS = 8  # that one epoll holds: seven at the most; for its default of 1,023 memory is asked for each time
 READ_BYTES = 64 * 1024  # what a pipe holds; more than malloc keeps for later is more than a page fault each time
 DRAIN_READS = 4096  # more than any pipe has room for packets; a process that goes on writing is not swept
 KEEP_OUTPUT_BYTES = 64 * 1024
-SHORT_CALL_S = 0.02  # below this, no tree-wide counter is read: a call cannot have done much
 NEAR_S = 0.2  # a deadline that is further off is for `inspect`, which comes more often than this
 AHEAD_AFTER_S = 0.003  # into a call: most are over by then, and those that are not have time for another one's fork
 RECYCLE_S = 5.0  # a sweep takes a millisecond or two; one that takes this long never ends
@@ -147,11 +147,13 @@ class Cell:
         self._listening = False
         self._early: list[Ready | Exited] = []  # what the init said before `on_spawned`
         self.evidence = Evidence(cgroup, spec.key.limits, kept=self._kept)
+        # A kept process's clock says no more than the counter of its tree: the kernel moves both at one time.
+        self._asks_clock = not (self._kept and self.evidence.counts_cpu)
         load = self._control_link.send(self._load())  # first: it may be Unpackable, and nothing is open yet
         self._open_descriptors()
         self._to_call = Outbox(self._calls_fd, self._want_room_for_calls, pipe=True)
         self._to_init = Outbox(self._control.fileno(), self._want_room_for_control)
-        self._handlers: dict[int, Callable[[], None]] = {
+        self._handlers: dict[int, Callable[[], object]] = {
             self._out_fd: self._on_stdout,
             self._err_fd: self._on_stderr,
             self._frames_fd: self._on_frames,
@@ -305,17 +307,17 @@ class Cell:
         if not self._standby:
             self._process += 1
             self._say(self._process)  # nothing waits: fork now; the call is in the pipe before it is read
+        self.evidence.new_call()
+        if self._kept and self._asks_clock:
+            self._cpu_before = self._cpu_clock()
+        if self._listener is not None:
+            self._listen()
+        self._to_call.write(buffers)  # as soon as all is counted from here: what follows is done while the cell works
         self.state = CellState.BUSY
         self.run = run
         run.cell = self
         run.started_at = now
         self._verdict = None
-        self.evidence.new_call()
-        if self._kept:
-            self._cpu_before = self._cpu_clock()
-        if self._listener is not None:
-            self._listen()
-        self._to_call.write(buffers)  # as soon as all is counted from here: what follows is done while the cell works
         self._sent = sum(map(len, buffers))
         self._received = 0
         if run.deadline is not None and run.deadline.action is not None:  # for which it has waited
@@ -324,7 +326,8 @@ class Cell:
             run.deadline = self._deadlines.at(run.deadline_at, self._on_deadline)
         else:
             run.deadline = None
-        recycle(self._process)  # now, for then it is between the result and its caller
+        if not self._kept:
+            recycle(self._process)  # now, for then it is between the result and its caller
 
     @property
     def ahead_due(self) -> float:
@@ -361,7 +364,7 @@ class Cell:
 
     def condemn(self, run: Run, what: str) -> None:
         """What the call `run` answered turned out to be a lie: put it on record, and never use this cell again."""
-        run.listener.on_incident(run, f"protocol violation: {what}")
+        run.on_incident(f"protocol violation: {what}")
         if self._last_run is run:
             self.kill()
 
@@ -384,10 +387,7 @@ class Cell:
         self._recycle()
 
     def _measure(self) -> None:
-        """Fill in what the call used by the kernel's count, as long as its processes are there to be asked.
-
-        The clock of the call process is exact to the moment, the counters of the tree may be a timer tick behind.
-        """
+        """Fill in what the call used by the kernel's count, as long as its processes are there to be asked."""
         if not self._standby:  # it was forked for this call, and is looked for only now
             self._note_process()
         self._account()
@@ -396,10 +396,12 @@ class Cell:
         run = self.run
         if run is None:
             return
-        tree = self.evidence.account(short=time.monotonic() - run.started_at < SHORT_CALL_S)
-        cpu_s, used = self._cpu_clock() - self._cpu_before, run.used
-        used["cpu_s"] = max(tree.cpu_s, cpu_s, used["cpu_s"])
+        tree = self.evidence.account(run.started_at)
+        used = run.used
         used["memory_bytes"], used["processes"] = tree.memory_bytes, tree.tasks
+        used["cpu_s"] = max(tree.cpu_s, used["cpu_s"])
+        if self._asks_clock:
+            used["cpu_s"] = max(used["cpu_s"], self._cpu_clock() - self._cpu_before)
         if self._kept and 0 < tree.memory_bytes <= self._peak_before:
             used["max_rss_bytes"] = self._rss_before  # a process's peak does not rise where its group's has not
         elif self._status_fd >= 0:
@@ -440,7 +442,7 @@ class Cell:
         if self._listening:
             self._stop_listening()
         try:
-            ending = run.listener.on_ended(run)
+            ending = run.on_ended()
         except Exception:  # a journal that raises must not keep the caller waiting
             _log.exception("the connections of %r could not be ended", run)
             ending = True
@@ -472,7 +474,7 @@ class Cell:
     def _on_ready(self) -> None:
         """Something of ours is ready: what was printed first, then frames, then control, then the end of the cell."""
         try:
-            events = self._epoll.poll(0) if not self._epoll.closed else ()
+            events = self._epoll.poll(0, DESCRIPTORS) if not self._epoll.closed else ()
             if len(events) == 1:
                 self._handlers[events[0][0]]()
             elif events:
@@ -485,22 +487,24 @@ class Cell:
             self.kill()
             self._conclude(Outcome(ending="lost"))
 
-    def _on_frames(self, *, whole: bool = False) -> None:
-        """Read once, so that a flood of frames shares the loop with other cells; or all that is there."""
-        for _ in range(DRAIN_READS if whole else 1):
-            if self._epoll.closed:
+    def _on_frames(self) -> bool:
+        """Read once, so that a flood of frames shares the loop with other cells. Says whether there may be more."""
+        rest = self._link.rest
+        data = read_available(self._frames_fd, READ_BYTES) if rest is None else read_into(self._frames_fd, rest)
+        if not data:
+            if data is not None:  # every writer is gone, and the init is one of them: its pidfd says the rest
+                self._unwatch(self._frames_fd)
+            return False
+        self._received += len(data)
+        for event in self._link.receive(data):
+            self._on_frame(event)
+        return True
+
+    def _drain_frames(self) -> None:
+        for _ in range(DRAIN_READS):
+            if not self._on_frames() or self._epoll.closed:
                 return
-            rest = self._link.rest
-            data = read_available(self._frames_fd, READ_BYTES) if rest is None else read_into(self._frames_fd, rest)
-            if not data:
-                if data is not None:  # every writer is gone, and the init is one of them: its pidfd says the rest
-                    self._unwatch(self._frames_fd)
-                return
-            self._received += len(data)
-            for event in self._link.receive(data):
-                self._on_frame(event)
-        if whole:
-            self._on_endless_pipe()
+        self._on_endless_pipe()
 
     def _on_frame(self, event: Message | Violation) -> None:
         run = self.run
@@ -509,16 +513,16 @@ class Cell:
         elif run is None or self._verdict is not None:
             pass
         elif isinstance(event, Result):
-            self._on_terminal(Outcome(ending="result", payload=event.payload))
+            self._on_terminal(Outcome("result", event.payload))
         elif isinstance(event, Error):
             outcome = Outcome(ending="error", reason=event.reason, message=event.message, payload=event.data)
             self._on_terminal(outcome)
         elif isinstance(event, Progress):
-            run.listener.on_progress(run, event)
+            run.on_progress(event)
         elif isinstance(event, Log):
-            run.listener.on_log(run, event)
+            run.on_log(event)
         elif isinstance(event, Request):
-            run.listener.on_request(run, event)
+            run.on_request(event)
 
     def _on_terminal(self, outcome: Outcome) -> None:
         self._measure()
@@ -540,12 +544,12 @@ class Cell:
     def _on_violation(self, violation: Violation) -> None:
         """The cell lied or broke its pipe. Its call ends with that, and the cell is never used again."""
         if self.run is not None:
-            self.run.listener.on_incident(self.run, f"protocol violation: {violation}")
+            self.run.on_incident(f"protocol violation: {violation}")
             outcome = Outcome(ending="violation", message=str(violation))
             self._measure()
             self._conclude(outcome)
         elif self._last_run is not None:
-            self._last_run.listener.on_incident(self._last_run, f"protocol violation after the call's end: {violation}")
+            self._last_run.on_incident(f"protocol violation after the call's end: {violation}")
         self.kill()
 
     def _on_control(self) -> None:
@@ -660,7 +664,7 @@ class Cell:
         outcome = self._verdict or self._outcome_of_exit(exited)
         self._account()  # what its tree was counted for; the process itself is gone
         used = self.run.used
-        if not self._kept or used["cpu_s"] == 0.0:  # a kept process's account is of its whole life
+        if not self._kept or (self._asks_clock and used["cpu_s"] == 0.0):  # a kept one's account is of its whole life
             used["cpu_s"] = max(exited.cpu_s - self._cpu_before, used["cpu_s"])
         used["max_rss_bytes"] = max(exited.max_rss_bytes, used["max_rss_bytes"])
         if not swept:
@@ -671,10 +675,10 @@ class Cell:
     def _outcome_of_exit(self, exited: Exited) -> Outcome:
         assert self.run is not None
         if self._link.partial:
-            self.run.listener.on_incident(self.run, "protocol violation: half a frame")
+            self.run.on_incident("protocol violation: half a frame")
             return Outcome(ending="violation", message="half a frame: the call process ended within one")
         # What an exited process used is of its whole life, and of the children that it waited for.
-        cpu_s = self.evidence.account(short=True).cpu_s if self._kept else exited.cpu_s
+        cpu_s = self.evidence.account(math.inf).cpu_s if self._kept else exited.cpu_s
         resource = limit_of_exit(exited.code, cpu_s, self.run.limits) or self._memory_or_processes()
         if resource:
             return Outcome(ending="limit", resource=resource, code=exited.code)
@@ -722,13 +726,13 @@ class Cell:
         """Read what is in the pipes of a call whose processes are gone, to the last byte, for what is left would be the
         next call's. A short read is no end: the call may have made its pipes hold packets (O_DIRECT, pipe(2)).
         """
-        ready = {fd for fd, _event in self._epoll.poll(0)}  # dearer than this is an exception for each empty pipe
+        ready = {fd for fd, _ in self._epoll.poll(0, DESCRIPTORS)}  # dearer is an exception for each empty pipe
         if self._out_fd in ready:
             self._capture(self._out_fd, self._stdout, DRAIN_READS)
         if self._err_fd in ready:
             self._capture(self._err_fd, self._stderr, DRAIN_READS)
         if self._frames_fd in ready:
-            self._on_frames(whole=True)
+            self._drain_frames()
 
     def _on_endless_pipe(self) -> None:
         self.report("somebody still writes to the pipes of a call whose processes are gone")
@@ -827,7 +831,7 @@ class Cell:
             connection = self._accept() if run is not None and self._listening else None
             if run is None or connection is None:
                 return
-            if not run.listener.on_connection(run, connection):
+            if not run.on_connection(connection):
                 self._stop_listening()
 
     def _close_listener(self) -> None:
@@ -841,7 +845,7 @@ class Cell:
     def report(self, what: str) -> None:
         """Put on record, with the last call, what was found behind it."""
         if self._last_run is not None:
-            self._last_run.listener.on_incident(self._last_run, what)
+            self._last_run.on_incident(what)
 
     def retire(self) -> None:
         """End the cell. A kept process that is idle hears of it by the end of its pipe, and has 2 s to tear down."""

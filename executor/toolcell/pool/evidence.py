@@ -5,13 +5,17 @@ supervisor adds up the tree through psutil and /proc now and then; each process 
 tree by this watch.
 """
 
+import math
 import signal
+import time
 
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.mechanisms.cgroups import Cgroup
 
 from .tree import TreeUsage, reaped_cpu_s, tree_usage
 
+SHORT_CALL_S = 0.02
+"""Below this, no counter of the whole tree is looked for: a call cannot have done much."""
 REFUSED_FORKS = 64
 """So many refused forks in one call are a fork bomb, not a program that copes with EAGAIN."""
 AHEAD_CPU_S = 0.02
@@ -48,6 +52,11 @@ class Evidence:
         self._peak = self._peak_at_start = 0
         self._oom_kills = cgroup.oom_kills() if cgroup else 0
         self._refused = cgroup.pids_refused() if cgroup else 0
+
+    @property
+    def counts_cpu(self) -> bool:
+        """Whether the kernel counts the processor time of the whole tree."""
+        return self._cgroup is not None and self._cgroup.cpu_s() is not None
 
     def new_cell(self, init_pid: int) -> None:
         self._init_pid = init_pid
@@ -116,18 +125,19 @@ class Evidence:
                 return "memory"
         return "cpu" if self._most.cpu_s > limits.cpu_s + self._ahead * AHEAD_CPU_S else ""
 
-    def account(self, *, short: bool) -> TreeUsage:
+    def account(self, started_at: float) -> TreeUsage:
         """The most that the whole tree of the call has used, asked for while its processes are there.
 
-        Where no cgroup counts, the processes are added up, but not for a `short` call: of that only the call process
+        Where no cgroup counts, the processes are added up, but not those of a short call (`started_at` says when it
+        began, in time.monotonic seconds; math.inf for a call of which nothing is left): of that only the call process
         itself is known.
         """
-        most = self._most
-        if self._cgroup is None:
-            if not short:
+        most, cgroup = self._most, self._cgroup
+        if cgroup is None:
+            if time.monotonic() - started_at >= SHORT_CALL_S:
                 self._look()
             return most
-        cpu_s, peak = self._cgroup.cpu_s(), self._cgroup.memory_peak()
+        cpu_s, peak = cgroup.cpu_s(), cgroup.memory_peak()
         if cpu_s is not None and self._cpu_at_start is not None:
             most.cpu_s = cpu_s - self._cpu_at_start
         if peak is not None:
@@ -140,7 +150,7 @@ class Evidence:
         most = self._most
         if self._cgroup is not None:
             most.tasks = max(most.tasks, self._cgroup.tasks() - 1 - self._ahead)  # without the init
-            self.account(short=True)
+            self.account(math.inf)
         elif self._init_pid:
             now = tree_usage(self._init_pid, self._limits.memory_bytes)
             if self._cpu_at_start is None:  # a kept process: what it had used when this call was first looked at

@@ -174,7 +174,7 @@ class Pool:
             cell = idle[-1]
             if cell.check(run.queued_at):
                 idle.pop()
-                self._assign(run, cell)
+                self._assign(run, cell, run.queued_at)
                 break
             if cell in idle:
                 idle.remove(cell)
@@ -216,9 +216,9 @@ class Pool:
             self._retire(cell)
         self._userns_sessions.discard(session_id)
 
-    def _assign(self, run: Run, cell: Cell) -> None:
+    def _assign(self, run: Run, cell: Cell, now: float) -> None:
         try:
-            cell.assign(run, _now())
+            cell.assign(run, now)
         except Unpackable as error:
             if run.deadline is not None:
                 self._deadlines.cancel(run.deadline)
@@ -256,7 +256,7 @@ class Pool:
             if isinstance(action, Assign):
                 del self.waiting[action.run]
                 self._idle[action.cell.spec.key].remove(action.cell)
-                self._assign(action.run, action.cell)
+                self._assign(action.run, action.cell, _now())
             elif isinstance(action, Spawn):
                 try:
                     self._spawn(action.spec)
@@ -435,7 +435,7 @@ class Pool:
             oldest = next(iter(self.waiting))
             if oldest.spec.key == cell.spec.key and oldest.exclusive not in self._exclusive:
                 del self.waiting[oldest]  # so would the plan decide, whatever else there is
-                self._assign(oldest, cell)
+                self._assign(oldest, cell, _now())
                 return
         self._idle.setdefault(cell.spec.key, []).append(cell)
         if self.waiting:

@@ -1,8 +1,10 @@
 """A call on its way through the pool, and how it ended."""
 
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, Protocol, TypedDict
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 import anyio
 
@@ -110,7 +112,7 @@ NOTHING_USED: Used = {
 }
 
 
-@dataclass(kw_only=True)
+@dataclass(slots=True)
 class Outcome:
     """How a call ended, in facts. `dispatch.result` makes the `ToolResult` of it."""
 
@@ -126,60 +128,31 @@ class Outcome:
     stderr: Captured = field(default=EMPTY, init=False)
 
 
-class Listener(Protocol):
-    """Who hears what a call says while it runs. Called on the loop, must not block and must not raise."""
+class Run(ABC):
+    """One call in the pool: queued, then on a cell, then ended with exactly one `Outcome`.
 
-    def on_progress(self, run: "Run", progress: Progress) -> None: ...
-    def on_log(self, run: "Run", log: Log) -> None: ...
-    def on_request(self, run: "Run", request: Request) -> None: ...
-    def on_incident(self, run: "Run", what: str) -> None:
-        """Something that an auditor wants to know, such as a frame after the end of the call."""
-        ...
+    Its `on_…` hear what the call says while it runs. They are called on the loop, must not block and must not raise.
+    """
 
-    def on_connection(self, run: "Run", connection: "socket") -> bool:
-        """The call has connected to its proxy: take the connection over. Says whether more may come."""
-        ...
-
-    def on_ended(self, run: "Run") -> bool:
-        """The call is over, and so is all that was done for it. Comes before its caller has the outcome. Says whether
-        some of that is still to end, in tasks that are to run before the caller's.
+    def __init__(self, call: ToolCall, spec: CellSpec, wall_s: float, exclusive: str) -> None:
+        """`wall_s` is all the time that it has, from now on. Runs with the same non-empty word in `exclusive` do not
+        overlap.
         """
-        ...
-
-
-class Run:
-    """One call in the pool: queued, then on a cell, then ended with exactly one `Outcome`."""
-
-    started_at = 0.0
-    cell: "Cell | None" = None
-    deadline: Deadline | None = None
-    outcome: Outcome | None = None
-    waiter: Waiter[Outcome] | None = None
-    """Of whoever submitted it."""
-
-    def __init__(
-        self,
-        call: ToolCall,
-        spec: CellSpec,
-        listener: Listener,
-        queued_at: float,
-        deadline_at: float,
-        exclusive: str,
-        gone: anyio.Event | None = None,
-        *,
-        preview: bool = False,
-    ) -> None:
         self.call = call
         self.spec = spec
-        self.listener = listener
-        self.queued_at = queued_at
-        self.deadline_at = deadline_at
-        self.exclusive = exclusive  # runs with the same non-empty word do not overlap
+        self.queued_at = now = time.monotonic()
+        self.deadline_at = now + wall_s
+        self.exclusive = exclusive
+        self.used = NOTHING_USED.copy()
+        self.started_at = 0.0
+        self.cell: Cell | None = None
+        self.deadline: Deadline | None = None
+        self.outcome: Outcome | None = None
+        self.waiter: Waiter[Outcome] | None = None  # of whoever submitted it
         # Set when no process of the call is left, kept ones aside; None where nobody waits. Whoever does says when
         # another may start that must not overlap with this one, by `Pool.release`: that comes after the audit.
-        self.gone = gone
-        self.preview = preview  # the tool is to say what the call would do, and no more
-        self.used = NOTHING_USED.copy()
+        self.gone: anyio.Event | None = None
+        self.preview = False  # whether the tool is to say what the call would do, and no more
 
     @property
     def elapsed_s(self) -> float:
@@ -217,3 +190,26 @@ class Run:
         if self.cell is None and self.gone is not None:
             self.gone.set()
         return True
+
+    @abstractmethod
+    def on_progress(self, progress: Progress) -> None: ...
+
+    @abstractmethod
+    def on_log(self, log: Log) -> None: ...
+
+    @abstractmethod
+    def on_request(self, request: Request) -> None: ...
+
+    @abstractmethod
+    def on_incident(self, what: str) -> None:
+        """Something that an auditor wants to know, such as a frame after the end of the call."""
+
+    @abstractmethod
+    def on_connection(self, connection: "socket") -> bool:
+        """The call has connected to its proxy: take the connection over. Says whether more may come."""
+
+    @abstractmethod
+    def on_ended(self) -> bool:
+        """The call is over, and so is all that was done for it. Comes before its caller has the outcome. Says whether
+        some of that is still to end, in tasks that are to run before the caller's.
+        """

@@ -137,7 +137,7 @@ class Metrics:
     def __init__(self, max_series: int = MAX_SERIES) -> None:
         self._max_series = max_series
         self._series: dict[tuple[str, str], _Series] = {}
-        self._new: deque[tuple[_Key, Mapping[str, Any]]] = deque()  # not counted yet: many at once take half the time
+        self._new: deque[Mapping[str, Any]] = deque()  # not counted yet: many at once take half the time
         self._lock = RLock()  # held by whoever counts, and while the counts are read
 
     def __repr__(self) -> str:
@@ -148,7 +148,7 @@ class Metrics:
         """Count the call that `record` is of; records of anything else are passed over."""
         data = record.data
         if "attempt" in data:
-            self._new.append(((data["tool"], data["version"], data["error"]), data))
+            self._new.append(data)
             if len(self._new) >= _AT_ONCE:
                 with self._counted():
                     pass
@@ -159,8 +159,8 @@ class Metrics:
         with self._lock:
             alike: dict[_Key, list[Mapping[str, Any]]] = {}
             while self._new:
-                key, data = self._new.popleft()
-                alike.setdefault(key, []).append(data)
+                data = self._new.popleft()
+                alike.setdefault((data["tool"], data["version"], data["error"]), []).append(data)
             for (tool, version, error), calls in alike.items():
                 self._count(tool, version, error, calls)
             yield self._series
