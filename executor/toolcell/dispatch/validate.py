@@ -7,10 +7,12 @@ a few lines can ask for more than any time. `format` is not asserted.
 """
 
 from collections.abc import Mapping
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from toolcell.errors import UsageError
-from toolcell_tools.cost import BUDGET, CHARS, Cost, SelfReference, is_cheap, is_linear, size_of
+from toolcell.wire.frames import packed
+from toolcell.wire.texts import LONG
+from toolcell_tools.cost import BUDGET, CHARS, Cost, SelfReference, is_cheap, is_flat, is_linear, size_of
 from toolcell_tools.encode import encode_counted
 from toolcell_tools.errors import ValidationError
 from toolcell_tools.failures import Unencodable
@@ -33,6 +35,13 @@ class _Compiled(Protocol):
     def validate(self, instance: object) -> None: ...
 
 
+class Valid(NamedTuple):
+    """Arguments that may be sent: a copy, plain JSON data. `packed` is that, encoded, where the check encoded it."""
+
+    arguments: dict[str, Any]
+    packed: bytes | None = None
+
+
 class Validator:
     """Checks values against one schema of a tool: its arguments, or with `check_output` its results.
 
@@ -50,9 +59,14 @@ class Validator:
             raise UsageError(f"A schema of tool {tool!r} does not compile: {reason}. Mend the schema.") from error
         self._linear = is_linear(self.schema)
         self._budget = BUDGET * 10 if is_cheap(self.schema) else BUDGET
+        self._is_flat = validate and is_flat(self.schema)
 
-    def check(self, arguments: object) -> dict[str, Any] | ValidationError:
+    def check(self, arguments: object) -> Valid | ValidationError:
         """The arguments as plain JSON data, or what is wrong with them, by field. None and "" are no arguments."""
+        if self._is_flat and type(arguments) is dict:
+            valid = self._at_once(arguments)
+            if valid is not None:
+                return valid
         try:
             plain, values, chars = encode_counted(arguments, MAX_VALUES)
         except Unencodable as error:
@@ -63,7 +77,31 @@ class Validator:
             return self._error([Problem.of((), "type", f"The arguments must be an object, not {_kind(plain)}.")])
         instance = cast("dict[str, Any]", plain)
         found = self.problems(instance, values + chars // CHARS) if self._asserts else None
-        return self._error(found) if found else instance
+        return self._error(found) if found else Valid(instance)
+
+    def _at_once(self, arguments: dict[Any, Any]) -> Valid | None:
+        """The same for a flat schema, without a look at each value; None for what is to be gone through.
+
+        What fits such a schema is of JSON types, or derived from them, and what can then be packed is of no others.
+        """
+        room = MAX_VALUES - len(arguments)
+        copy = arguments.copy()
+        for key, value in arguments.items():
+            kind = type(value)
+            if kind is list or kind is dict:
+                room -= len(value)
+                if room < 0:
+                    return None
+                copy[key] = value.copy()
+            elif kind is str and len(value) > LONG:
+                return None  # it is sent from where it is
+        try:
+            data = packed(copy) if room >= 0 and self._compiled.is_valid(copy) else None
+        except ValueError:  # a key is no string
+            return None
+        if data is None or self._cost.per_value * (1 + MAX_VALUES - room + len(data) // CHARS) > self._budget:
+            return None
+        return Valid(copy, data)
 
     def check_output(self, value: object) -> str | None:
         """What is wrong with a result, plain JSON data; None if it is what the schema says."""

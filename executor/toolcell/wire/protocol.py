@@ -134,8 +134,10 @@ class SupervisorLink:
         """The number that the next call must carry."""
         return self.seq + 1
 
-    def send(self, message: Call | Reply | Cancel) -> list[Buffer]:
-        """Return the buffers that carry `message`, or raise LocalProtocolError where it has no place."""
+    def send(self, message: Call | Reply | Cancel, arguments: bytes | None = None) -> list[Buffer]:
+        """Return the buffers that carry `message`, or raise LocalProtocolError where it has no place. A Call has None
+        for arguments where those are given here, as `frames.packed` made them.
+        """
         following = _TO_CELL[self.state].get(type(message))
         if following is None:
             raise LocalProtocolError(f"{type(message).__name__} cannot be sent while {self.state.value}.")
@@ -143,7 +145,10 @@ class SupervisorLink:
             if message.seq != self.seq + 1:
                 raise LocalProtocolError(f"Call number {self.seq + 1} is due, not {message.seq}.")
             # May refuse, and then nothing changes.
-            buffers = encode(to_fields(message), self._limits, message.arguments.values())
+            if arguments is None:
+                buffers = encode(to_fields(message), self._limits, message.arguments.values())
+            else:
+                buffers = encode(to_fields(message), self._limits, last=arguments)
             self.seq = message.seq
             self._frames = self._report_bytes = self._last_request = 0
             self._pending.clear()
