@@ -6,7 +6,7 @@ bounded first, for it overflows its stack on instances nested 30,000 deep; and s
 a few lines can ask for more than any time. `format` is not asserted.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, cast
 
 from toolcell.errors import UsageError
@@ -26,6 +26,7 @@ MAX_VALUES = 25_000  # in the arguments of one call; more belongs into a file
 MAX_EXPLAINED = 2_000_000
 """Steps times size of what is explained in full. Each reason takes 12 µs and a copy of the value that it is about, also
 the reasons of alternatives that nobody will read: 40 ms at worst."""
+_type_of: Callable[[object], type[object]] = type  # what type() says of an Any is unknown to type checkers
 _REASON = 400  # the fixed price of a reason, in the size of a value copied
 
 
@@ -63,10 +64,9 @@ class Validator:
 
     def check(self, arguments: object) -> Valid | ValidationError:
         """The arguments as plain JSON data, or what is wrong with them, by field. None and "" are no arguments."""
-        if self._is_flat and type(arguments) is dict:
-            valid = self._at_once(arguments)
-            if valid is not None:
-                return valid
+        valid = self._at_once(arguments) if self._is_flat else None
+        if valid is not None:
+            return valid
         try:
             plain, values, chars = encode_counted(arguments, MAX_VALUES)
         except Unencodable as error:
@@ -79,15 +79,17 @@ class Validator:
         found = self.problems(instance, values + chars // CHARS) if self._asserts else None
         return self._error(found) if found else Valid(instance)
 
-    def _at_once(self, arguments: dict[Any, Any]) -> Valid | None:
+    def _at_once(self, arguments: Any) -> Valid | None:
         """The same for a flat schema, without a look at each value; None for what is to be gone through.
 
         What fits such a schema is of JSON types, or derived from them, and what can then be packed is of no others.
         """
+        if _type_of(arguments) is not dict:
+            return None
         room = MAX_VALUES - len(arguments)
-        copy = arguments.copy()
+        copy: dict[str, Any] = arguments.copy()
         for key, value in arguments.items():
-            kind = type(value)
+            kind = _type_of(value)
             if kind is list or kind is dict:
                 room -= len(value)
                 if room < 0:
