@@ -299,7 +299,11 @@ class FrameDecoder:
             and HEADER.unpack_from(data)[0] == length  # the usual case: one read holds one frame
             and data[_HEADER_BYTES] & 0xF0 == _FIRST
         ):
-            return [self._decoded(data[_HEADER_BYTES:], length)]
+            self.sizes = [_HEADER_BYTES + length]
+            frame = self._decode(data[_HEADER_BYTES:], self._limits)
+            if type(frame) is Violation:
+                self.broken = frame
+            return [frame]
         frames: list[list[Field] | Violation] = []
         buffer = self._buffer
         buffer += data
