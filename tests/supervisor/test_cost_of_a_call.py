@@ -18,9 +18,9 @@ from toolcell import Supervisor, Tool, tool
 # 10 % above what was counted on CPython 3.11 with cgroups v1, the most of all kinds of hosts. A timer of the pool that
 # rings within a call adds some thirty function calls, so the cheapest of several calls is what counts. The
 # first call in a while sets the alarm for the next call's process: 22 function calls, while the cell works.
-SUPERVISOR_CALLS = {"kept": 233, "fresh": 256}
+SUPERVISOR_CALLS = {"kept": 226, "fresh": 249}
 SUPERVISOR_SYSTEM_CALLS = {"kept": 13, "fresh": 14}
-CELL_CALLS = 85
+CELL_CALLS = 82
 CELL_SYSTEM_CALLS = 3
 PAGE_FAULTS = 275  # of a process that was forked for its call: mostly pages that it wrote to
 SYSTEM_CALLS = frozenset(
