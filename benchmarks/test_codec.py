@@ -1,8 +1,9 @@
 """Validating a call of 800 bytes, encoding it and decoding it again, against the libraries that do it, alone."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jsonschema
 import jsonschema_rs
@@ -10,8 +11,8 @@ import msgpack
 import pytest
 
 from toolcell import tool
-from toolcell.dispatch.validate import Validator
-from toolcell.wire.frames import FrameDecoder, Violation, WireLimits, decode_trusted, encode
+from toolcell.dispatch.validate import Valid, Validator
+from toolcell.wire.frames import Field, FrameDecoder, Violation, WireLimits, decode_trusted, encode
 from toolcell.wire.messages import Call, from_fields, to_fields
 
 from .conftest import Publish
@@ -45,7 +46,8 @@ ARGUMENTS: dict[str, Any] = {
     "share": 0.25,
     "replace": True,
 }
-CALL = Call(1, "main-0123456789ab-1", "submit", ARGUMENTS, {})
+UNSAID = partial(Call, arguments=cast("dict[str, Field]", None))  # for they are encoded already
+CALL = Call(1, "main-0123456789ab-1", "submit", {}, ARGUMENTS)
 
 
 def test_validating_encoding_and_decoding_a_call(publish: Publish) -> None:
@@ -69,10 +71,11 @@ def ours(schema: dict[str, Any]) -> Callable[[], object]:
     decoder = FrameDecoder(limits, decode_trusted)
 
     def go() -> None:
-        arguments = validator.check(ARGUMENTS)
-        assert isinstance(arguments, dict)
-        call = Call(CALL.seq, CALL.call_id, CALL.tool, arguments, CALL.context)
-        (frame,) = decoder.feed(b"".join(encode(to_fields(call), limits, arguments.values())))
+        valid = validator.check(ARGUMENTS)
+        assert isinstance(valid, Valid)
+        assert valid.packed is not None
+        call = UNSAID(CALL.seq, CALL.call_id, CALL.tool, CALL.context)
+        (frame,) = decoder.feed(b"".join(encode(to_fields(call), limits, last=valid.packed)))
         assert not isinstance(frame, Violation)
         assert from_fields(frame) == CALL
 

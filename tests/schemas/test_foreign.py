@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from toolcell.dispatch.validate import Validator
+from toolcell.dispatch.validate import Valid, Validator
 from toolcell_tools import ToolDefinitionError
 from toolcell_tools.dialect import DRAFTS
 from toolcell_tools.errors import ValidationError
@@ -39,7 +39,7 @@ def test_each_draft_is_judged_by_its_own_rules(draft: str) -> None:
     exclusive: dict[str, Any] = {"minimum": 1, "exclusiveMinimum": True} if old else {"exclusiveMinimum": 1}
     validator = Validator("t", check_foreign_schema("t", "parameters", schema | {"properties": {"a": exclusive}}))
     assert isinstance(validator.check({"a": 1}), ValidationError)
-    assert validator.check({"a": 2}) == {"a": 2}
+    assert validator.check({"a": 2}) == Valid({"a": 2})
     wrong: dict[str, Any] = {"exclusiveMinimum": 1} if old else {"exclusiveMinimum": True}
     with pytest.raises(ToolDefinitionError, match="is not valid JSON Schema at"):
         check_foreign_schema("t", "parameters", schema | {"properties": {"a": wrong}})
@@ -101,7 +101,7 @@ def test_a_schema_that_cannot_be_used_is_refused_with_reason_and_remedy(schema: 
 )
 def test_what_is_unusual_but_sound_is_taken(schema: dict[str, Any]) -> None:
     assert check_foreign_schema("t", "parameters", schema) == schema
-    assert Validator("t", schema).check({}) == {}
+    assert Validator("t", schema).check({}) == Valid({})
 
 
 def test_a_schema_of_results_may_be_of_any_type() -> None:

@@ -5,9 +5,10 @@ from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import BaseModel, Field
+from tests.taken import taken
 
 from toolcell import tool
-from toolcell.dispatch.validate import MAX_VALUES, Validator
+from toolcell.dispatch.validate import MAX_VALUES, Valid, Validator
 from toolcell.errors import UsageError
 from toolcell_tools.errors import ValidationError
 
@@ -116,7 +117,7 @@ def test_no_arguments_are_an_empty_object(nothing: Any) -> None:
     def now() -> None:
         """Now."""
 
-    assert Validator("now", now.declaration.parameters_schema).check(nothing) == {}
+    assert taken(Validator("now", now.declaration.parameters_schema), nothing) == {}
 
 
 @pytest.mark.parametrize(
@@ -146,7 +147,7 @@ def test_one_wrong_item_of_many_is_found_where_the_schema_has_no_alternatives() 
 
 def test_validation_can_be_left_to_the_tool() -> None:
     lenient = Validator("t", draw.declaration.parameters_schema, validate=False)
-    assert lenient.check({"anything": 1}) == {"anything": 1}
+    assert lenient.check({"anything": 1}) == Valid({"anything": 1})
     assert isinstance(lenient.check([]), ValidationError)
     assert lenient.check_output("anything") is None
 
@@ -161,7 +162,7 @@ def test_a_result_is_checked_as_arguments_are(value: Any, said: str | None) -> N
 def test_formats_are_notes_in_every_draft() -> None:
     for draft in ("https://json-schema.org/draft/2020-12/schema", "http://json-schema.org/draft-07/schema#"):
         schema = {"$schema": draft, "properties": {"at": {"type": "string", "format": "date-time"}}}
-        assert Validator("t", schema).check({"at": "tomorrow"}) == {"at": "tomorrow"}
+        assert Validator("t", schema).check({"at": "tomorrow"}) == Valid({"at": "tomorrow"})
 
 
 def test_a_schema_that_does_not_compile_is_a_misuse() -> None:

@@ -29,6 +29,7 @@ import pydantic
 import pytest
 from annotated_types import Len, MinLen
 from pydantic import AnyUrl, BaseModel, Field
+from tests.taken import taken
 from typing_extensions import TypeAliasType, TypedDict
 
 from toolcell.dispatch.validate import Validator
@@ -208,7 +209,7 @@ def test_a_type_has_its_schema_and_takes_what_the_schema_takes(row: Any) -> None
     derived = made.declaration.parameters_schema
     if schema is not None:
         assert derived["properties"]["value"] == schema
-    assert Validator("takes", derived).check({"value": value}) == {"value": value}
+    assert taken(Validator("takes", derived), {"value": value}) == {"value": value}
     got = made.bind({"value": value}, None)["value"]
     assert (got, type(got)) == (expected, type(expected))
 
@@ -234,7 +235,7 @@ def test_a_wrong_value_is_blamed_on_its_field(row: Any) -> None:
 )
 def test_what_a_schema_cannot_say_is_refused_in_the_cell_and_named(annotation: Any, value: Any) -> None:
     made = taking(annotation)
-    assert Validator("takes", made.declaration.parameters_schema).check({"value": value}) == {"value": value}
+    assert taken(Validator("takes", made.declaration.parameters_schema), {"value": value}) == {"value": value}
     with pytest.raises(pydantic.ValidationError) as caught:
         made.bind({"value": value}, None)
     assert caught.value.errors()[0]["loc"][0] == "value"
@@ -380,6 +381,6 @@ if sys.version_info >= (3, 12):
         made = scope["use"]
         arguments = {"nested": [1, [2]], "named": {"a": 1}, "page": {"items": ["a"]}}
         validator = Validator("use", made.declaration.parameters_schema)
-        assert validator.check(arguments) == arguments
+        assert taken(validator, arguments) == arguments
         assert isinstance(validator.check(arguments | {"nested": [["a"]]}), ValidationError)
         assert made.bind(arguments, None)["page"].items == ["a"]

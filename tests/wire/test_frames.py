@@ -502,7 +502,7 @@ def test_the_deepest_value_that_a_tool_may_return_or_be_given_crosses() -> None:
     for message in (
         Result(1, encode_return(value)),
         Result(1, {"values": encode_json(value)}),
-        Call(1, "", "", call, {}),
+        Call(1, "", "", {}, call),
     ):
         assert len(FrameDecoder(LIMITS).feed(joined(to_fields(message)))) == 1
         assert not isinstance(decode(joined(to_fields(message))[4:], LIMITS), Violation)

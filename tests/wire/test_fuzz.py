@@ -61,7 +61,7 @@ def cell_called() -> CellLink:
     return link
 
 
-CALL = Call(1, "call-1", "read", {"path": "notes.txt"}, {"grants": ["read"]})
+CALL = Call(1, "call-1", "read", {"grants": ["read"]}, {"path": "notes.txt"})
 LINKS: list[Callable[[], Link]] = [
     lambda: SupervisorLink(LIMITS),
     supervisor_called,

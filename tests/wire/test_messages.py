@@ -31,7 +31,7 @@ from toolcell.wire.messages import (
 pytestmark = pytest.mark.usefixtures("nothing_is_left_of_the_module")
 
 MESSAGES: list[Message] = [
-    Call(1, "call-1", "read", {"path": "a"}, {"grants": ["read"]}),
+    Call(1, "call-1", "read", {"grants": ["read"]}, {"path": "a"}),
     Cancel(1, "the caller has gone"),
     Reply(1, 1, True, {"hits": []}),
     Result(1, {"output": None}),

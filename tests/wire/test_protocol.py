@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
-from toolcell.wire.frames import HEADER, Buffer, TooLarge, Unpackable, Violation, WireLimits, encode
+from toolcell.wire.frames import HEADER, Buffer, TooLarge, Unpackable, Violation, WireLimits, encode, packed
 from toolcell.wire.messages import (
     REASONS,
     VERSION,
@@ -53,7 +54,7 @@ def name_of(message: Message) -> str:
 
 
 def call(seq: int = 1) -> Call:
-    return Call(seq, f"call-{seq}", "read", {"path": "notes.txt"}, {"grants": ["read"]})
+    return Call(seq, f"call-{seq}", "read", {"grants": ["read"]}, {"path": "notes.txt"})
 
 
 def progress(seq: int = 1) -> Progress:
@@ -593,6 +594,15 @@ def test_a_kept_cell_takes_its_next_call_after_its_result() -> None:
     assert cell.receive(stream(call(2))) == [call(2)]
     assert (cell.seq, cell.state) == (2, State.CALLED)
     cell.send(result(2))
+
+
+def test_arguments_that_were_encoded_before_make_the_same_frame() -> None:
+    given = call()
+    data = packed(given.arguments)
+    assert data is not None
+    unsaid: Any = None
+    sent = SupervisorLink(LIMITS).send(given._replace(arguments=unsaid), data)
+    assert sent == SupervisorLink(LIMITS).send(given)
 
 
 # -- what our own side may not do -------------------------------------------------------------------------------------

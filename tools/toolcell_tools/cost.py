@@ -14,7 +14,7 @@ import jsonschema_rs
 from .dialect import Schema, same, subschemas, within
 from .targets import Targets, targets
 
-__all__ = ["BUDGET", "CHARS", "MAX_SAME", "Cost", "SelfReference", "is_cheap", "is_linear", "size_of"]
+__all__ = ["BUDGET", "CHARS", "MAX_SAME", "Cost", "SelfReference", "is_cheap", "is_flat", "is_linear", "size_of"]
 
 BUDGET = 200_000
 """Steps that one value may cost: 42 ms at worst, measured with 1,000 constants in a `oneOf`; 1 ms as a rule."""
@@ -280,6 +280,40 @@ def is_linear(schema: Schema) -> bool:
 def is_cheap(schema: Schema) -> bool:
     """Whether, besides, each step is one of the cheap ones: 20 ns at most, a tenth of others."""
     return _without(schema, _BRANCHING | _DEAR)
+
+
+_SCALARS = frozenset({"string", "number", "integer", "boolean", "null"})
+_SHALLOW = frozenset(  # what these ask of a value, they ask without going into what is inside its members
+    {"$schema", "title", "description", "default", "examples", "deprecated", "format", "enum", "const", "required"}
+    | {"type", "anyOf", "properties", "additionalProperties", "items"}
+    | {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength"}
+    | {"minItems", "maxItems", "minProperties", "maxProperties"}
+)
+
+
+def is_flat(schema: Schema) -> bool:
+    """Whether only objects fit that hold scalars, and lists and objects of scalars; and whether that one fits is found
+    out in a step for each of those, whatever else it holds.
+    """
+    return isinstance(schema, dict) and schema.get("type") == "object" and _is_within(schema, 2)
+
+
+def _is_within(schema: Schema, levels: int) -> bool:
+    """Whether only values fit that have no more containers than so many inside each other."""
+    if not isinstance(schema, dict) or not _SHALLOW.issuperset(schema) or ("type" in schema) == ("anyOf" in schema):
+        return False
+    if "anyOf" in schema:
+        return all(_is_within(one, levels) for one in cast("list[Schema]", schema["anyOf"]))
+    types = cast("str | list[str]", schema["type"])
+    inside: list[Schema] = []
+    for kind in [types] if isinstance(types, str) else types:
+        if kind == "object":
+            inside += [*schema.get("properties", {}).values(), schema.get("additionalProperties", True)]
+        elif kind == "array":
+            inside.append(schema.get("items", True))
+        elif kind not in _SCALARS:
+            return False
+    return not inside or (levels > 0 and all(one is False or _is_within(one, levels - 1) for one in inside))
 
 
 def _without(schema: Schema, keywords: frozenset[str]) -> bool:

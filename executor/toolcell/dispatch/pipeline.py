@@ -92,11 +92,11 @@ async def attempt(
     route = session.route(tool)
     checks = route.checks or session.checks(route)
     valid = checks.arguments.check(arguments)
-    if not isinstance(valid, dict):
+    if isinstance(valid, ValidationError):
         return _refused(session, ToolCall(call_id, name, arguments, number), tool, valid)
     declaration = route.declaration
     info = session.info
-    call = ToolCall(call_id, name, valid, number, info, declaration)
+    call = ToolCall(call_id, name, valid.arguments, number, info, declaration, valid.packed)
     # before hooks
     if supervisor.hooks:
         hooked, denied = await hooks.before(supervisor.hooks, call)
@@ -113,6 +113,7 @@ async def attempt(
         return _refused(session, call, tool, verdict)
     # approve
     if verdict:
+        call = call._replace(packed=None)  # what runs is what is shown now
         approved = await approval.ask(session, tool, call, verdict)
         if isinstance(approved, PermissionDenied):
             return _refused(session, call, tool, approved)
@@ -191,11 +192,11 @@ async def attempt(
 
 def _replaced(checks: "Checks", call: ToolCall, put_in: Mapping[str, Any], who: str) -> ToolCall | ValidationError:
     """The call with what took the place of its arguments, validated. The model cannot mend what it did not write."""
-    arguments = checks.arguments.check(put_in)
-    if isinstance(arguments, ValidationError):
-        message = f"The arguments that {who} put in do not fit: {arguments.message}"
-        return arguments.model_copy(update={"message": message, "retryable": False})
-    return call.with_arguments(arguments)
+    valid = checks.arguments.check(put_in)
+    if isinstance(valid, ValidationError):
+        message = f"The arguments that {who} put in do not fit: {valid.message}"
+        return valid.model_copy(update={"message": message, "retryable": False})
+    return call._replace(arguments=valid.arguments, packed=valid.packed)
 
 
 def _remembered(session: "Session", result: ToolResult) -> ToolResult:

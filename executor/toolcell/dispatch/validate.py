@@ -6,11 +6,13 @@ bounded first, for it overflows its stack on instances nested 30,000 deep; and s
 a few lines can ask for more than any time. `format` is not asserted.
 """
 
-from collections.abc import Mapping
-from typing import Any, Protocol, cast
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol, cast
 
 from toolcell.errors import UsageError
-from toolcell_tools.cost import BUDGET, CHARS, Cost, SelfReference, is_cheap, is_linear, size_of
+from toolcell.wire.frames import packed
+from toolcell.wire.texts import LONG
+from toolcell_tools.cost import BUDGET, CHARS, Cost, SelfReference, is_cheap, is_flat, is_linear, size_of
 from toolcell_tools.encode import encode_counted
 from toolcell_tools.errors import ValidationError
 from toolcell_tools.failures import Unencodable
@@ -24,6 +26,7 @@ MAX_VALUES = 25_000  # in the arguments of one call; more belongs into a file
 MAX_EXPLAINED = 2_000_000
 """Steps times size of what is explained in full. Each reason takes 12 µs and a copy of the value that it is about, also
 the reasons of alternatives that nobody will read: 40 ms at worst."""
+_type_of: Callable[[object], type[object]] = type  # what type() says of an Any is unknown to type checkers
 _REASON = 400  # the fixed price of a reason, in the size of a value copied
 
 
@@ -31,6 +34,13 @@ class _Compiled(Protocol):
     def is_valid(self, instance: object) -> bool: ...
     def iter_errors(self, instance: object) -> Any: ...
     def validate(self, instance: object) -> None: ...
+
+
+class Valid(NamedTuple):
+    """Arguments that may be sent: a copy, plain JSON data. `packed` is that, encoded, where the check encoded it."""
+
+    arguments: dict[str, Any]
+    packed: bytes | None = None
 
 
 class Validator:
@@ -50,9 +60,13 @@ class Validator:
             raise UsageError(f"A schema of tool {tool!r} does not compile: {reason}. Mend the schema.") from error
         self._linear = is_linear(self.schema)
         self._budget = BUDGET * 10 if is_cheap(self.schema) else BUDGET
+        self._is_flat = validate and is_flat(self.schema)
 
-    def check(self, arguments: object) -> dict[str, Any] | ValidationError:
+    def check(self, arguments: object) -> Valid | ValidationError:
         """The arguments as plain JSON data, or what is wrong with them, by field. None and "" are no arguments."""
+        valid = self._at_once(arguments) if self._is_flat else None
+        if valid is not None:
+            return valid
         try:
             plain, values, chars = encode_counted(arguments, MAX_VALUES)
         except Unencodable as error:
@@ -63,7 +77,33 @@ class Validator:
             return self._error([Problem.of((), "type", f"The arguments must be an object, not {_kind(plain)}.")])
         instance = cast("dict[str, Any]", plain)
         found = self.problems(instance, values + chars // CHARS) if self._asserts else None
-        return self._error(found) if found else instance
+        return self._error(found) if found else Valid(instance)
+
+    def _at_once(self, arguments: Any) -> Valid | None:
+        """The same for a flat schema, without a look at each value; None for what is to be gone through.
+
+        What fits such a schema is of JSON types, or derived from them, and what can then be packed is of no others.
+        """
+        if _type_of(arguments) is not dict:
+            return None
+        room = MAX_VALUES - len(arguments)
+        copy: dict[str, Any] = arguments.copy()
+        for key, value in arguments.items():
+            kind = _type_of(value)
+            if kind is list or kind is dict:
+                room -= len(value)
+                if room < 0:
+                    return None
+                copy[key] = value.copy()
+            elif kind is str and len(value) > LONG:
+                return None  # it is sent from where it is
+        try:
+            data = packed(copy) if room >= 0 and self._compiled.is_valid(copy) else None
+        except ValueError:  # a key is no string
+            return None
+        if data is None or self._cost.per_value * (1 + MAX_VALUES - room + len(data) // CHARS) > self._budget:
+            return None
+        return Valid(copy, data)
 
     def check_output(self, value: object) -> str | None:
         """What is wrong with a result, plain JSON data; None if it is what the schema says."""

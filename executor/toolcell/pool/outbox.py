@@ -63,8 +63,9 @@ class Outbox:
             while rest and written >= len(rest[0]):
                 written -= len(rest[0])
                 del rest[0]
-            if written:
+            if written:  # it is full now
                 rest[0] = memoryview(rest[0])[written:]
+                break
         return [memoryview(buffer) for buffer in rest] if rest else []
 
 

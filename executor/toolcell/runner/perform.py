@@ -35,7 +35,7 @@ _IONBF = 2  # stdio.h
 
 def run(tools: Loaded, call: Call, contexts: Contexts) -> Result | Error:
     """Call the tool; whatever comes of it is an answer. Only the end of the process is not."""
-    seq, call_id, name, arguments, given = call
+    seq, call_id, name, given, arguments = call
     tool = tools.get(name)
     if tool is None:
         return Error(seq, "import", f"the cell has no tool named {name!r}", {})

@@ -42,7 +42,7 @@ _TOOLS: Loaded = {"warm_up": _TOOL}
 
 def _call(result: int) -> bytes:
     arguments: dict[str, Field] = {"text": "x" * 64, "count": result, "flag": True}
-    return b"".join(encode(to_fields(Call(1, "warm", "warm_up", arguments, {"remaining_s": 1.0})), WireLimits()))
+    return b"".join(encode(to_fields(Call(1, "warm", "warm_up", {"remaining_s": 1.0}, arguments)), WireLimits()))
 
 
 _CALLS = [_call(result) for result in range(len(_RESULTS))]

@@ -76,13 +76,34 @@ class TooLarge(Unpackable):
 # Memory to use again: a new packer allocates 256 KiB (msgpack _packer.pyx), and a new buffer for 10 MB takes 2,560 page
 # faults. What is in use is not in here; one of each stays, as large as the largest frame that it held.
 _packers: list[msgpack.Packer] = []
+_strict_packers: list[msgpack.Packer] = []
 _buffers: list[bytearray] = []
 
 
-def encode(fields: Sequence[object], limits: WireLimits, values: Collection[object] = ()) -> list[Buffer]:
+def packed(value: object) -> bytes | None:
+    """`value` as part of a frame; None where it has anything but None, bool, int, float, str, bytes, list and dict
+    themselves, not what is derived from them, or nests hundreds of levels. Keys may be any of these.
+    """
+    try:
+        packer = _strict_packers.pop()
+    except IndexError:
+        packer = msgpack.Packer(strict_types=True)
+    try:
+        data = packer.pack(value)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    if not _strict_packers:
+        _strict_packers.append(packer)
+    return data
+
+
+def encode(
+    fields: Sequence[object], limits: WireLimits, values: Collection[object] = (), last: bytes = b""
+) -> list[Buffer]:
     """Return the buffers of one frame, to be written in order.
 
-    `values` are those of the one mapping among the fields that may have a long text; it goes out of where it is.
+    `values` are those of the one mapping among the fields that may have a long text; it goes out of where it is. What
+    is `packed` already may be given as `last`, and takes the place of a last field that is None.
     """
     if len(values) <= FEW:
         for value in values:
@@ -98,6 +119,8 @@ def encode(fields: Sequence[object], limits: WireLimits, values: Collection[obje
         raise Unpackable(f"the message cannot be encoded: {error}") from error
     if not _packers:
         _packers.append(packer)
+    if last:
+        body = body[:-1] + last
     size = len(body)
     if size > limits.frame_bytes:
         raise TooLarge(_TOO_LONG.format(size, limits.frame_bytes))
@@ -282,7 +305,11 @@ class FrameDecoder:
             and HEADER.unpack_from(data)[0] == length  # the usual case: one read holds one frame
             and data[_HEADER_BYTES] & 0xF0 == _FIRST
         ):
-            return [self._decoded(data[_HEADER_BYTES:], length)]
+            self.sizes = [_HEADER_BYTES + length]
+            frame = self._decode(data[_HEADER_BYTES:], self._limits)
+            if type(frame) is Violation:
+                self.broken = frame
+            return [frame]
         frames: list[list[Field] | Violation] = []
         buffer = self._buffer
         buffer += data

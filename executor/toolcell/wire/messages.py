@@ -12,7 +12,7 @@ from toolcell_tools.encode import DISPLAY_TEXT_CHARS
 
 from .frames import REQUEST, Field, Violation
 
-VERSION: Final = 1
+VERSION: Final = 2
 """The protocol's version, in every `Hello`. A cell of another version is refused."""
 
 
@@ -20,14 +20,15 @@ class Call(NamedTuple):
     """Run a tool. `seq` numbers the calls of one cell; whatever answers must repeat it.
 
     `context` is what changes from call to call, the rest was in `Load`: `remaining_s`, and where there is something to
-    say `config`, `values`, `attempt` (from the second on) and `preview`.
+    say `config`, `values`, `attempt` (from the second on) and `preview`. The arguments come last, for they may
+    be encoded before there is a message.
     """
 
     seq: int
     call_id: str
     tool: str
-    arguments: dict[str, Field]
     context: dict[str, Field]
+    arguments: dict[str, Field]
 
 
 class Cancel(NamedTuple):

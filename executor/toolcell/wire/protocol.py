@@ -30,6 +30,7 @@ from .frames import (
     encoded_bytes,
 )
 from .messages import (
+    KIND_OF,
     REASONS,
     VERSION,
     Call,
@@ -136,16 +137,22 @@ class SupervisorLink:
         """The number that the next call must carry."""
         return self.seq + 1
 
-    def send(self, message: Call | Reply | Cancel) -> list[Buffer]:
-        """Return the buffers that carry `message`, or raise LocalProtocolError where it has no place."""
+    def send(self, message: Call | Reply | Cancel, arguments: bytes | None = None) -> list[Buffer]:
+        """Return the buffers that carry `message`, or raise LocalProtocolError where it has no place. A Call has None
+        for arguments where those are given here, as `frames.packed` made them.
+        """
         following = _TO_CELL[self.state].get(type(message))
         if following is None:
             raise LocalProtocolError(f"{type(message).__name__} cannot be sent while {self.state.value}.")
+        fields = (KIND_OF[type(message)], *message)  # what `to_fields` gives, in a call less
         if isinstance(message, Call):
             if message.seq != self.seq + 1:
                 raise LocalProtocolError(f"Call number {self.seq + 1} is due, not {message.seq}.")
             # May refuse, and then nothing changes.
-            buffers = encode(to_fields(message), self._limits, message.arguments.values())
+            if arguments is None:
+                buffers = encode(fields, self._limits, message.arguments.values())
+            else:
+                buffers = encode(fields, self._limits, last=arguments)
             self.seq = message.seq
             self._frames = self._report_bytes = self._last_request = 0
             self._pending.clear()
@@ -154,10 +161,10 @@ class SupervisorLink:
         elif isinstance(message, Reply):
             if message.request not in self._pending:
                 raise LocalProtocolError(f"Request {message.request} is not waiting for a reply.")
-            buffers = encode(to_fields(message), self._limits)
+            buffers = encode(fields, self._limits)
             self._pending.discard(message.request)
         else:
-            buffers = encode(to_fields(message), self._limits)
+            buffers = encode(fields, self._limits)
         self.state = following
         return buffers
 
@@ -271,7 +278,8 @@ class CellLink:
         following = _FROM_CELL[self.state].get(type(message))
         if following is None:
             raise LocalProtocolError(f"{type(message).__name__} cannot be sent while {self.state.value}.")
-        buffers = encode(to_fields(message), self._limits, message.payload.values() if type(message) is Result else ())
+        values = message.payload.values() if type(message) is Result else ()
+        buffers = encode((KIND_OF[type(message)], *message), self._limits, values)
         size = sum(map(len, buffers))
         if size > self._limits.result_bytes and isinstance(message, Result) and _oversized(message, size, self._limits):
             raise TooLarge(f"the result has more than {self._limits.result_bytes:,} bytes")
