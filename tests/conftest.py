@@ -150,8 +150,10 @@ def supervise() -> Supervise:
 async def shared(
     anyio_backend: str, nothing_is_left_of_the_module: None, request: pytest.FixtureRequest
 ) -> AsyncIterator[Supervisor]:
-    """A supervisor for all tests of a module, with the tools of its list TOOLS."""
+    """A supervisor for all tests of a module, with the tools of its list TOOLS. It makes no cells ahead of their
+    sessions: they would come and go in tests of other supervisors, which look for what those leave behind."""
     async with Supervisor(request.module.TOOLS, profiles=small_profiles()) as supervisor:
+        supervisor.pool._stocks = False
         yield supervisor
 
 
