@@ -104,7 +104,7 @@ class Init:
         self, control: Control, options: Options, prepared: serve.Prepared, scratch: Scratch, entered: Entered
     ) -> None:
         self.control = control
-        self.standby = options.standby
+        self.options = options
         self.scratch = scratch if options.scratch else None
         self.seq = 0
         self.settings = fds.Settings()
@@ -154,12 +154,12 @@ class Init:
         for seq in recycled(said):
             if seq == self.seq:
                 self.sweep()
-                if self.standby and not self.spare:  # what comes next is a fork, and some wait for this
+                if self.options.standby and not self.spare:  # what comes next is a fork, and some wait for this
                     os.write(fds.CONTROL, ready(seq, waiting=False))
                 self.next()
             elif seq != self.seq + 1:
                 os._exit(76)
-            elif not self.standby:
+            elif not self.options.standby:
                 self.offer()
             elif self.apart and not self.spare:
                 self.fork_ahead()
@@ -167,9 +167,9 @@ class Init:
 
     def next(self) -> None:
         """Say that the next call may come, with a process waiting for it or without."""
-        if self.standby:
+        if self.options.standby:
             self.offer()
-        os.write(fds.CONTROL, ready(self.seq, self.standby))
+        os.write(fds.CONTROL, ready(self.seq, self.options.standby))
 
     def offer(self) -> None:
         """Have a call process for the next call."""
@@ -251,7 +251,7 @@ class Init:
         self._kill_rest()
         cpu_s = usage.ru_utime + usage.ru_stime
         os.write(fds.CONTROL, exited(self.seq, os.waitstatus_to_exitcode(status), cpu_s, usage.ru_maxrss * 1024))
-        if self.standby and not self.spare:
+        if self.options.standby and not self.spare:
             self.fork_ahead()
 
     def sweep(self) -> None:
