@@ -45,7 +45,7 @@ MESSAGES: list[Message] = [
     Exited(1, -9, 0.5, 1024),
     Load([{"name": "read"}], {"kept": False}),
     Recycle(1),
-    Finish([[b"/srv/a", True, True]], {"cwd": "/srv/a"}),
+    Finish([["/srv/a", True, True]], {"cwd": "/srv/a"}),
 ]
 VALUES: list[Field] = [None, True, 1, 1.5, "text", b"bytes", [], {}]
 EVERYTHING = {type(value) for value in VALUES}

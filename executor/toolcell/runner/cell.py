@@ -79,9 +79,14 @@ class Init:
 
     def __init__(self, control: Control, options: Options, prepared: serve.Prepared, entered: Entered) -> None:
         self.control = control
+<<<<<<< HEAD
         self.standby = options.standby
         self.scratch = Scratch(options.scratch, entered.view) if options.scratch else None
         self.view = entered.view
+=======
+        self.options = options
+        self.scratch = scratch if options.scratch else None
+>>>>>>> h3
         self.seq = 0
         self.settings = fds.Settings()
         self.child = 0  # pid of the call process, 0 where there is none
@@ -155,12 +160,12 @@ class Init:
         for seq in recycled(said):
             if seq == self.seq:
                 self.sweep()
-                if self.standby and not self.spare:  # what comes next is a fork, and some wait for this
+                if self.options.standby and not self.spare:  # what comes next is a fork, and some wait for this
                     os.write(fds.CONTROL, ready(seq, waiting=False))
                 self.next()
             elif seq != self.seq + 1:
                 os._exit(76)
-            elif not self.standby:
+            elif not self.options.standby:
                 self.offer()
             elif self.apart and not self.spare:
                 self.fork_ahead()
@@ -168,9 +173,9 @@ class Init:
 
     def next(self) -> None:
         """Say that the next call may come, with a process waiting for it or without."""
-        if self.standby:
+        if self.options.standby:
             self.offer()
-        os.write(fds.CONTROL, ready(self.seq, self.standby))
+        os.write(fds.CONTROL, ready(self.seq, self.options.standby))
 
     def offer(self) -> None:
         """Have a call process for the next call."""
@@ -252,7 +257,7 @@ class Init:
         self._kill_rest()
         cpu_s = usage.ru_utime + usage.ru_stime
         os.write(fds.CONTROL, exited(self.seq, os.waitstatus_to_exitcode(status), cpu_s, usage.ru_maxrss * 1024))
-        if self.standby and not self.spare:
+        if self.options.standby and not self.spare:
             self.fork_ahead()
 
     def sweep(self) -> None:

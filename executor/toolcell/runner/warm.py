@@ -73,11 +73,12 @@ class Warming(NamedTuple):
 
 def warm_up(warming: Warming, contexts: Contexts) -> None:
     """Go through a call's motions, and leave the link as it was; stop when a real one has come."""
+    counted, loop = warming
     link, ready = contexts.link, contexts.ready
     if link.is_called():
         return
-    list(warming.counted)  # each is in a copy of the tuple for a moment
-    if warming.loop:
+    list(counted)  # each is in a copy of the tuple for a moment
+    if loop:
         import asyncio
 
         asyncio.run(_nothing_async())
@@ -104,6 +105,8 @@ def rehearse(answer: Callable[[Call, Loaded, Contexts, int], None]) -> None:
         answer(contexts.link.wait_for_call(), _TOOLS, contexts, os.getpid())
         os.read(answers, PIPE_BYTES)
         contexts.link.start_over()
+    for _ in range(_REHEARSALS):
+        warm_up(Warming((), loop=False), contexts)
     for fd in (incoming, calls, answers, outgoing):
         os.close(fd)
 
