@@ -79,14 +79,9 @@ class Init:
 
     def __init__(self, control: Control, options: Options, prepared: serve.Prepared, entered: Entered) -> None:
         self.control = control
-<<<<<<< HEAD
-        self.standby = options.standby
+        self.options = options
         self.scratch = Scratch(options.scratch, entered.view) if options.scratch else None
         self.view = entered.view
-=======
-        self.options = options
-        self.scratch = scratch if options.scratch else None
->>>>>>> h3
         self.seq = 0
         self.settings = fds.Settings()
         self.child = 0  # pid of the call process, 0 where there is none
@@ -141,7 +136,7 @@ class Init:
         fds.write_all(self.gate, [told])
         self.open_gate()  # the call process does the same, meanwhile
         try:
-            contexts, binds = serve.finish(unfinished, self.prepared.contexts.link, told)
+            self.options, contexts, binds = serve.finish(unfinished, self.prepared.contexts.link, told)
             unfinished.lock.verify(binds)
         except SandboxError as error:
             self.control.send(Failed(error.step, str(error), error.mechanism, error.cure))
@@ -149,7 +144,7 @@ class Init:
         self.prepared = self.prepared._replace(contexts=contexts, unfinished=None)
         if self.scratch is not None:
             view = replace(self.view, binds=(*self.view.binds, *binds))
-            self.scratch = Scratch(unfinished.options.scratch, view)
+            self.scratch = Scratch(self.options.scratch, view)
 
     def on_word(self) -> None:
         """`Recycle` of the process that is there ends its call; of the next number, it asks for a process: for the call

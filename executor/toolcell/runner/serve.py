@@ -94,9 +94,9 @@ def prepare(loaded: Loaded, options: Options, contexts: Contexts, lock: Lock | N
     return Prepared(tuple(steps), loaded, contexts, warming, options.kept, options.cpu_s, unfinished)
 
 
-def finish(unfinished: Unfinished, link: Link, told: bytes) -> tuple[Contexts, Sequence[Bind]]:
+def finish(unfinished: Unfinished, link: Link, told: bytes) -> tuple[Options, Contexts, Sequence[Bind]]:
     """In the init of an unfinished cell, and in the call process that waits there: be the session's, by the body of a
-    `Finish`. Returns the contexts of its calls, and its last paths. Raises SandboxError."""
+    `Finish`. Returns what holds now, the contexts of its calls, and its last paths. Raises SandboxError."""
     said = Control.unpacked(told)
     if not isinstance(said, Finish):
         os._exit(76)
@@ -105,7 +105,7 @@ def finish(unfinished: Unfinished, link: Link, told: bytes) -> tuple[Contexts, S
     options = unfinished.options.changed(said.options)
     os.chdir(options.cwd)
     unfinished.lock.close()
-    return Contexts(options.session, options.protects, link), binds
+    return options, Contexts(options.session, options.protects, link), binds
 
 
 def serve(prepared: Prepared, gate: int = -1) -> NoReturn:
@@ -123,7 +123,7 @@ def serve(prepared: Prepared, gate: int = -1) -> NoReturn:
         if unfinished is not None:
             if not told:
                 os._exit(0)  # nobody needs this cell any more
-            contexts, _binds = finish(unfinished, contexts.link, told + fds.read_all(gate))
+            _options, contexts, _binds = finish(unfinished, contexts.link, told + fds.read_all(gate))
         os.close(gate)
     link, me, limit = contexts.link, os.getpid(), 0
     while True:
