@@ -8,7 +8,7 @@ from typing import Any
 
 import msgpack
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from toolcell.dispatch.validate import MAX_VALUES, Valid, Validator
@@ -16,6 +16,7 @@ from toolcell.wire.texts import LONG
 from toolcell_tools.cost import is_flat
 from toolcell_tools.errors import ValidationError
 
+ON_A_BUSY_MACHINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 SCALAR = {"type": ["string", "number", "boolean", "null"]}
 FLAT: dict[str, Any] = {
     "type": "object",
@@ -175,6 +176,7 @@ values = st.recursive(
 )
 
 
+@ON_A_BUSY_MACHINE
 @given(st.dictionaries(st.sampled_from([*FLAT["properties"], "more"]) | keys, values, max_size=4))
 def test_any_arguments_come_out_as_those_that_are_walked(arguments: dict[Any, Any]) -> None:
     same(arguments)
@@ -193,6 +195,7 @@ right = st.fixed_dictionaries(
 )
 
 
+@ON_A_BUSY_MACHINE
 @given(right)
 def test_what_is_right_is_packed_and_copied(arguments: dict[str, Any]) -> None:
     answer = same(arguments)
