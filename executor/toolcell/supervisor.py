@@ -445,6 +445,10 @@ def _require_text(what: str, text: str) -> None:
 _OF_A_CELL = 15  # descriptors
 _BYTES_OF_A_CELL = 8 * 1024**2  # of an idle one: what it shares with others of its zygote is not in it
 _MOST_CELLS = 1024
+_MEMORY_LIMITS = (
+    "/sys/fs/cgroup/memory.max",
+    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+)  # as a container sees them
 
 
 def default_max_cells() -> int:
@@ -456,11 +460,25 @@ def default_max_cells() -> int:
 
     soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     by_descriptors = (soft - 128) // _OF_A_CELL if soft != resource.RLIM_INFINITY else 2 * _MOST_CELLS
-    with open("/proc/meminfo") as file:
-        free_kib = next(int(line.split()[1]) for line in file if line.startswith("MemAvailable:"))
-    by_memory = 1024 * free_kib // 4 // _BYTES_OF_A_CELL
-    idle_ones = min(by_descriptors // 2, by_memory, _MOST_CELLS)
+    idle_ones = min(by_descriptors // 2, _free_bytes() // 4 // _BYTES_OF_A_CELL, _MOST_CELLS)
     return max(4, min(by_descriptors, max(32 * (os.cpu_count() or 1), idle_ones)))
+
+
+def _free_bytes() -> int:
+    """The memory that is available, of the machine and as a container's limit has it."""
+    found: list[int] = []
+    for path in _MEMORY_LIMITS:
+        try:
+            with open(path) as file:
+                found.append(int(file.read()))
+        except (OSError, ValueError):
+            continue  # the other version of cgroups, or "max"
+    try:
+        with open("/proc/meminfo") as file:
+            found.append(1024 * next(int(line.split()[1]) for line in file if line.startswith("MemAvailable:")))
+    except FileNotFoundError:
+        return 0  # `start` says what is the matter
+    return min(found)
 
 
 def default_max_connections() -> int:

@@ -3,7 +3,7 @@
 import pytest
 
 from toolcell.runner.control import Control, exited, ready, recycled
-from toolcell.wire.messages import Exited, Hello, Ready
+from toolcell.wire.messages import VERSION, Exited, Hello, Ready
 from toolcell.wire.protocol import CONTROL_LIMITS, ControlLink, recycle
 
 NUMBERS = [0, 1, 127, 128, 255, 256, 65_535, 65_536, 2**32 - 1]
@@ -12,7 +12,7 @@ NUMBERS = [0, 1, 127, 128, 255, 256, 65_535, 65_536, 2**32 - 1]
 @pytest.mark.parametrize("seq", NUMBERS)
 def test_the_supervisor_reads_what_the_init_packs_by_hand(seq: int) -> None:
     link = ControlLink(CONTROL_LIMITS)
-    link.receive(Control.packed(Hello(1, {})))
+    link.receive(Control.packed(Hello(VERSION, {})))
     said = (
         ready(seq, waiting=True) + exited(seq, -11, 0.25, 2**40) + ready(seq, waiting=False) + exited(seq, 255, 0.0, 0)
     )
