@@ -44,8 +44,12 @@ class Door:
     def __init__(self, pid: int, identity: Identity) -> None:
         """`pid` is the cell's init. OSError where it has died."""
         self._identity = identity
-        self._inside = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
         self.mounts = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self._inside = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            os.close(self.mounts)
+            raise
 
     def prepare(self, owners: Iterable[tuple[int, int]]) -> None:
         """Have ready what mounting files of these owners takes."""
@@ -53,11 +57,15 @@ class Door:
             self._id_map(owner)
 
     def bring(self, binds: Sequence[Bind]) -> None:
-        """Put these in place, outermost first. SandboxError at the first step that fails: the cell is to be ended."""
+        """Put these in place, outermost first. Raises SandboxError, or OSError where a mount point cannot be made: the
+        cell is to be ended then."""
         id_maps = {owner: self._id_map(owner) for bind in binds if (owner := bind.owner)}
         trees = mounts.open_trees(binds, id_maps, AT_FDCWD)
-        with _in_mounts_of(self._inside):
-            mounts.attach_late(trees)
+        try:
+            with _in_mounts_of(self._inside):
+                mounts.attach_late(trees)
+        finally:
+            mounts.close(trees)
 
     def close(self) -> None:
         os.close(self._inside)

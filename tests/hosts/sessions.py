@@ -1,8 +1,9 @@
 """`sessions.py WORKSPACE…`: the first calls of a session for each, one after the other, each when all is quiet. Prints,
-as JSON, what each call answered, and how many cells were there ahead of it.
+as JSON, what each call answered, how many cells were there ahead of it, and what the zygote holds of mounts after it.
 """
 
 import json
+import os
 import sys
 
 import anyio
@@ -13,6 +14,7 @@ from toolcell import Supervisor, base_tools
 async def main(workspaces: list[str]) -> None:
     answers: list[str] = []
     ahead: list[int] = []
+    mounts: list[int] = []
     async with Supervisor(tools=base_tools()) as supervisor:
         pool = supervisor.pool
         for workspace in workspaces:
@@ -23,7 +25,10 @@ async def main(workspaces: list[str]) -> None:
             result = await session.call("write", {"path": "note.txt", "content": workspace})
             answers.append("" if result.error is None else str(result.error))
             await session.close()
-    print(json.dumps({"answers": answers, "ahead": ahead}))
+            (zygote,) = pool._zygotes
+            held = [os.readlink(entry.path) for entry in os.scandir(f"/proc/{zygote.pid}/fd") if entry.is_symlink()]
+            mounts.append(sum(each.startswith("/") and not each.startswith(("/dev", "/proc")) for each in held))
+    print(json.dumps({"answers": answers, "ahead": ahead, "mounts": mounts}))
 
 
 anyio.run(main, sys.argv[1:])

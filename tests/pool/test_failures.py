@@ -278,3 +278,33 @@ async def test_a_refusal_that_cannot_be_put_on_record_ends_the_supervisor_and_ha
             session = await supervisor.open_session("worker", workspace=workspace)
             await session.call("ask", {"operation": "channel.send", "arguments": {}})
     assert raised.group_contains(OSError, match="No space left")
+
+
+class Ignores:
+    """A tool that is loaded by a module which ignores the end of children."""
+
+    __name__ = "ignores"
+
+    def __call__(self) -> str:
+        """Crash."""
+        os.kill(os.getpid(), signal.SIGSEGV)
+        return ""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _ignoring, ()
+
+
+def _ignoring() -> Ignores:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    return Ignores()
+
+
+async def test_a_tool_that_ignores_the_end_of_children_as_it_is_loaded_is_swept_all_the_same(
+    supervise: Callable[..., Supervisor], workspace: Path
+) -> None:
+    async with supervise([tool(Ignores(), name="ignores")]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        for _ in range(2):
+            result = await session.call("ignores", {}, timeout=5.0)
+            assert result.error is not None and result.error.kind == "crashed", result
+        assert len(supervisor.pool.cells) == 1

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import termios
 import time
 from collections.abc import AsyncIterator, Callable
@@ -19,6 +20,7 @@ import pytest
 from toolcell import PermissionDenied, Profile, Supervisor, base_tools, tool
 from toolcell.pool import stock
 from toolcell.pool.cell import Cell
+from toolcell.wire.messages import Failed
 from toolcell_sandbox import late
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.view import View
@@ -90,7 +92,63 @@ def find(backwards: str) -> int:
     return found
 
 
-TOOLS: list[Any] = [seen, find, *base_tools()]
+@tool
+def mark(value: str) -> list[str]:
+    """Give the attributes of the scratch, and leave one.
+
+    Args:
+        value: Which.
+    """
+    found = os.listxattr("/tmp")
+    os.setxattr("/tmp", "user.mark", value.encode())
+    return found
+
+
+class Reads:
+    """A tool that reads a file as it is loaded."""
+
+    __name__ = "reads"
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __call__(self) -> str:
+        """Give what was read."""
+        return str(self.__dict__["text"])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _loaded, (self.path,)
+
+
+class Leaves:
+    """A tool that leaves a file as it is loaded, where nothing is."""
+
+    __name__ = "leaves"
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __call__(self) -> str:
+        """Do nothing."""
+        return ""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _left, (self.path,)
+
+
+def _left(path: str) -> Leaves:
+    if not os.path.exists(path):
+        Path(path).touch()
+    return Leaves(path)
+
+
+def _loaded(path: str) -> Reads:
+    made = Reads(path)
+    made.__dict__["text"] = Path(path).read_text()
+    return made
+
+
+TOOLS: list[Any] = [seen, find, mark, *base_tools()]
 
 
 @pytest.fixture
@@ -304,6 +362,92 @@ async def test_a_workspace_that_is_gone_by_then_is_told_as_ever(supervisor: Supe
     other.rmdir()
     result = await session.call("seen", {"name": "x"})
     assert result.error is not None and "other" in str(result.error)
+
+
+async def test_what_the_first_call_does_to_the_scratch_does_not_last(supervisor: Supervisor, tmp_path: Path) -> None:
+    """Its cell is ended: the next one finds what every cell has."""
+    for ahead in (False, True, True, True, True):
+        ready = await stocked(supervisor)
+        session = await supervisor.open_session("main", workspace=tmp_path)
+        assert (await session.call("mark", {"value": "first"})).unwrap() == []
+        assert [cell.spec.key.session_id for cell in ready] == [session.id] * ahead
+        assert (await session.call("mark", {"value": "second"})).unwrap() == []
+        await session.close()
+
+
+@pytest.mark.parametrize("umask", [0o077, 0o777])
+async def test_the_umask_of_the_program_is_not_that_of_its_cells(umask: int, tmp_path: Path) -> None:
+    place = Path(f"/srv/toolcell-umask-{os.getpid()}")
+    place.mkdir()
+    before = os.umask(umask)
+    try:
+        async with Supervisor(tools=TOOLS) as supervisor:
+            os.umask(before)
+            await first_call(supervisor, tmp_path)
+            (ready,) = await stocked(supervisor)
+            assert (await first_call(supervisor, place))[0] is ready
+    finally:
+        os.umask(before)
+        subprocess.run(["rm", "-rf", str(place)], check=True)
+
+
+async def test_a_path_that_cannot_be_put_in_place_costs_nobody_anything(tmp_path: Path) -> None:
+    """As loading a tool has left a file where a directory is to be: the session's own cell has its paths before."""
+    place = Path(tempfile.mkdtemp(dir="/tmp"))
+    tools: list[Any] = [tool(Leaves(str(place)), name="leaves")]
+    try:
+        (place / "workspace").mkdir()
+        async with Supervisor(tools=tools) as supervisor:
+            for workspace in (tmp_path, place / "workspace"):
+                ready = await stocked(supervisor)
+                zygotes = [zygote.pid for zygote in supervisor.pool._zygotes]
+                session = await supervisor.open_session("main", workspace=workspace)
+                (await session.call("leaves", {})).unwrap()
+                assert not set(ready) & set(supervisor.pool.cells.values())
+                assert [zygote.pid for zygote in supervisor.pool._zygotes] == zygotes
+            assert ready
+    finally:
+        subprocess.run(["rm", "-rf", str(place)], check=True)
+
+
+async def test_tools_may_read_what_the_profile_shows_as_they_are_loaded(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "table").write_text("of the profile")
+    other = tmp_path / "workspace"
+    other.mkdir()
+    tools: list[Any] = [tool(Reads(str(data / "table")), name="reads"), *TOOLS]
+    profile = Profile.for_kind("main").replace(readable=(str(data),))
+    async with Supervisor(tools=tools) as supervisor:
+        for ahead in (False, True):
+            ready = await stocked(supervisor)
+            session = await supervisor.open_session("main", workspace=other, profile=profile)
+            assert (await session.call("reads", {})).unwrap() == "of the profile"
+            used = list(supervisor.pool.cells.values())
+            assert (used == ready) == ahead
+            await session.close()
+
+
+async def test_a_pool_that_is_broken_makes_none_and_closes(tmp_path: Path) -> None:
+    async with Supervisor(tools=TOOLS) as supervisor:
+        cell, _ = await first_call(supervisor, tmp_path)
+        pool = supervisor.pool
+        await stocked(supervisor)
+        session = await supervisor.open_session("main", workspace=tmp_path)
+        with anyio.fail_after(60):
+            while not pool._broken:
+                for zygote in pool._zygotes:
+                    zygote.kill()
+                await session.call("seen", {"name": "x"}, timeout=5.0)
+        pool._stock.want(cell.spec)
+        pool._stock_up_soon()
+        await anyio.sleep(0.1)
+        assert not pool._stock.cells
+
+
+async def test_word_of_a_cell_that_has_died_since_is_no_news(supervisor: Supervisor) -> None:
+    supervisor.pool._on_failed(12345, Failed("finish the cell", "it is gone", "", ""))
+    supervisor.pool._on_finished(12345)
 
 
 async def test_there_is_none_where_there_is_no_room_for_it(tmp_path: Path) -> None:

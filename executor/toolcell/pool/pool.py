@@ -346,7 +346,7 @@ class Pool:
     def _stock_up(self) -> None:
         """Make one cell like those that were asked for, while there is no other to be made."""
         self._stocking_up = None
-        if not self._open or not self._stocks:
+        if not self._open or self._broken or not self._stocks:
             return
         starting = any(cell.state is CellState.STARTING for cell in (*self.cells.values(), *self._stock.cells.values()))
         spec = None if self.waiting or starting else next(self._stock.wanted(), None)
@@ -414,13 +414,18 @@ class Pool:
             self.cells[id].on_finished()
 
     def _on_failed(self, id: int, failure: Failed) -> None:
+        if id not in self.cells and id not in self._stock.cells:
+            return  # it has died since
         cell = self._cell(id)
         if not cell.finishing:
             cell.on_not_spawned(failure)
         else:
+            # A cell that is made for its session does without what failed, or says what is the matter.
             if failure.step == late.ENTER:
-                self._stocks = False  # the cells that are made for their sessions do without
-            else:
+                self._stocks = False
+                for other in list(self._stock.cells.values()):
+                    other.retire()
+            elif failure.mechanism == "idmapped_mounts":
                 self._on_start_failed(cell.spec, failure)
             cell.orphan()
 
@@ -551,7 +556,10 @@ class Pool:
 
     def _ring(self) -> None:
         for action in self._deadlines.pop_due(_now()):
-            action()
+            try:
+                action()
+            except Exception:  # a bug of ours, which is not to cost the others
+                _log.exception("what was due in the pool failed")
 
     def watch(self) -> None:
         """Look at the cells that are at work, from now on until there is none."""

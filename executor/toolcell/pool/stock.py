@@ -20,9 +20,9 @@ from .cell import Cell
 from .run import CellKey, CellSpec
 
 KINDS: Final = 4  # one cell of each is kept: an agent's tools are of a few kinds, by what they are granted
-_NOWHERE: Final = "/tmp"
-_COMES_LATE: Final = frozenset({"readable", "writable", "cwd"})
-_SAME: Final = [each.name for each in fields(Profile) if each.name not in _COMES_LATE]
+_NOWHERE: Final = "/"  # where nothing can be written: a tool that notes its directory as it is loaded finds out
+_PATHS: Final = ("readable", "writable")
+_SAME: Final = [each.name for each in fields(Profile) if each.name not in (*_PATHS, "cwd")]
 
 
 def kind_of(spec: CellSpec) -> CellKey:
@@ -35,12 +35,17 @@ def unfinished(spec: CellSpec) -> CellSpec:
     nobody = {"session_id": "", "agent_id": "", "workspace_root": _NOWHERE}
     return CellSpec(
         kind_of(spec),
-        spec.profile.replace(readable=(), writable=(), cwd=_NOWHERE),
+        spec.profile.replace(cwd=_NOWHERE, **{name: _without_workspace(spec, name) for name in _PATHS}),
         spec.tools,
         _NOWHERE,
         session={**spec.session, **nobody},
         unfinished=True,
     )
+
+
+def _without_workspace(spec: CellSpec, name: str) -> tuple[str, ...]:
+    paths: tuple[str, ...] = getattr(spec.profile, name)
+    return tuple(path for path in paths if path != spec.cwd)
 
 
 def is_possible(spec: CellSpec, identity: Identity, report: SandboxReport) -> bool:
@@ -125,10 +130,12 @@ def _lacking(profile: Profile, surroundings: Surroundings, spec: CellSpec) -> li
     """What a cell of this profile lacks, None where it cannot be made one."""
     if any(getattr(profile, name) != getattr(spec.profile, name) for name in _SAME):
         return None
+    if any(getattr(profile, name) != _without_workspace(spec, name) for name in _PATHS):
+        return None
     if spec.profile.environment(os.environ) != surroundings.environ or not surroundings.system.holds():
         return None
     try:
         whole = plan(spec.profile, surroundings.identity, spec.protected, surroundings.system)
-    except SandboxError:
+    except (SandboxError, OSError):
         return None  # the cell that is made instead says so
     return rest(whole, surroundings.view.binds) if whole.links == surroundings.view.links else None

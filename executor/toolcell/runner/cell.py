@@ -59,6 +59,8 @@ def main(entered: Entered) -> NoReturn:
             )
         )
         os._exit(1)
+    if options.unfinished and any(isinstance(tool, loading.LoadError) for tool in loaded.values()):
+        os._exit(1)  # it may need paths that are not there yet
     contexts = Contexts(options.session, options.protects, Link(WireLimits.for_results(options.result_bytes)))
     lock = Lock(entered.profile, entered.view) if options.unfinished else None
     prepared = serve.prepare(loaded, options, contexts, lock)
@@ -126,25 +128,28 @@ class Init:
 
     def wait_for_session(self, unfinished: serve.Unfinished, watched: select.poll) -> None:
         """Have a call process wait, behind a gate, for the session that this cell is to serve; then be that one's."""
+        if self.children_fd >= 0 and descendants.children(self.children_fd):
+            os._exit(1)  # what loading the tools has started would be there without rules about files
         gate, self.gate = os.pipe2(os.O_CLOEXEC)
         self.seq, self.child = 1, self.fork(gate)
         os.close(gate)
         os.write(fds.CONTROL, ready(self.seq, waiting=True))
-        if any(fd != fds.CONTROL for fd, _event in watched.poll()):
-            os._exit(1)  # what waited has died, and there is no call to blame
+        while any(fd == self.deaths_fd for fd, _event in watched.poll()):
+            os.read(self.deaths_fd, 4096)
+            self.on_deaths()
+            if not self.child:
+                os._exit(1)  # what waited has died, and there is no call to blame
         told = self.control.receive_body()
         fds.write_all(self.gate, [told])
         self.open_gate()  # the call process does the same, meanwhile
         try:
             self.options, contexts, binds = serve.finish(unfinished, self.prepared.contexts.link, told)
-            unfinished.lock.verify(binds)
         except SandboxError as error:
             self.control.send(Failed(error.step, str(error), error.mechanism, error.cure))
             os._exit(1)
         self.prepared = self.prepared._replace(contexts=contexts, unfinished=None)
-        if self.scratch is not None:
-            view = replace(self.view, binds=(*self.view.binds, *binds))
-            self.scratch = Scratch(self.options.scratch, view)
+        if self.scratch is not None:  # which is as it was when nobody could change it: a call may be at work by now
+            self.scratch.show(replace(self.view, binds=(*self.view.binds, *binds)))
 
     def on_word(self) -> None:
         """`Recycle` of the process that is there ends its call; of the next number, it asks for a process: for the call

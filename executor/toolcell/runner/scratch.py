@@ -16,7 +16,12 @@ class Scratch:
 
     def __init__(self, path: str, view: View) -> None:
         self._path = path
-        self._own = [os.stat(path)[stat.ST_MODE], *os.listxattr(path)] if path else []
+        self._own = [os.stat(path)[stat.ST_MODE], *os.listxattr(path)]
+        self.show(view)
+
+    def show(self, view: View) -> None:
+        """The view has more in it now."""
+        path = self._path
         self._mounts = frozenset(bind.path for bind in view.binds if is_below(bind.path, (path,)))
         self._links = {place: text for place, text in view.links if is_below(place, (path,))}
         # The names in it that cannot be moved or replaced; None where there may be others, or what leads to others.

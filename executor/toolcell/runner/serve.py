@@ -105,6 +105,7 @@ def finish(unfinished: Unfinished, link: Link, told: bytes) -> tuple[Options, Co
     options = unfinished.options.changed(said.options)
     os.chdir(options.cwd)
     unfinished.lock.close()
+    unfinished.lock.verify(binds)
     return options, Contexts(options.session, options.protects, link), binds
 
 

@@ -39,6 +39,7 @@ REQUEST_BYTES = 256 * 1024  # a request is one SEQPACKET message; profiles are a
 def main(socket_fd: int) -> NoReturn:
     """Serve spawn requests until the supervisor goes away."""
     connection = socket.socket(fileno=socket_fd)
+    os.umask(0o022)  # of mount points that are made here; the supervisor's may be any
     serve.preload()
     Zygote(connection).run()
 
@@ -271,7 +272,8 @@ class Zygote:
         try:
             door = Door(child.pid, identity)
         except OSError:
-            return  # it has died already, which its pidfd is about to say
+            signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)  # if it has not died: nobody can finish it
+            return
         self.doors[id] = child.pidfd, door
         self.poll.register(door.mounts, select.POLLPRI)
         try:
@@ -286,7 +288,9 @@ class Zygote:
             return  # it has died: its pidfd says so
         try:
             self.doors[id][1].bring(_binds(cast("list[list[object]]", request["binds"])))
-        except SandboxError as error:
+        except (SandboxError, OSError) as error:  # the latter of a mount point: what lies there, or descriptors
+            if isinstance(error, OSError):
+                error = SandboxError(f"The session's paths cannot be put in place: {error}", step="finish the cell")
             self.answer({"op": "failed", "id": id, "failure": list(fields_of_failure(error))})
         else:
             self.answer({"op": "finished", "id": id})

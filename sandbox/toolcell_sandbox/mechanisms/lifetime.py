@@ -34,8 +34,9 @@ def adopt_descendants() -> int:
 
 def watch_children() -> int:
     """A descriptor that can be read once a child has ended (signalfd(2)). For that, SIGCHLD is blocked in this process
-    and in those that it forks.
+    and in those that it forks; and not ignored, as by a module of a tool, for then children are not waited for.
     """
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     mask = struct.pack("Q", 1 << signal.SIGCHLD - 1)
     return syscall("signalfd4", -1, mask, len(mask), os.O_CLOEXEC | os.O_NONBLOCK, step="watch for children that end")

@@ -58,7 +58,19 @@ def make_private() -> None:
 
 def open_trees(binds: Iterable[Bind], id_maps: Mapping[tuple[int, int], int], root: int) -> list[Tree]:
     """Detached copies of what is to be bound, found below the descriptor `root`."""
-    return [_open_bind(bind, id_maps, root) for bind in binds]
+    trees: list[Tree] = []
+    try:
+        for bind in binds:
+            trees.append(_open_bind(bind, id_maps, root))
+    except BaseException:
+        close(trees)
+        raise
+    return trees
+
+
+def close(trees: Iterable[Tree]) -> None:
+    for tree in trees:
+        os.close(tree.fd)
 
 
 def open_devices(root: int) -> list[Tree]:
@@ -83,6 +95,15 @@ def devices() -> list[str]:
 
 def _open_bind(bind: Bind, id_maps: Mapping[tuple[int, int], int], root: int) -> Tree:
     fd = clone_tree(bind.path, root)
+    try:
+        _prepare(fd, bind, id_maps)
+    except BaseException:
+        os.close(fd)
+        raise
+    return Tree(fd, bind.path, bind.directory)
+
+
+def _prepare(fd: int, bind: Bind, id_maps: Mapping[tuple[int, int], int]) -> None:
     info = os.fstat(fd)
     if (info.st_dev, info.st_ino) != bind.inode:
         raise SandboxError(
@@ -101,7 +122,6 @@ def _open_bind(bind: Bind, id_maps: Mapping[tuple[int, int], int], root: int) ->
             errno=errno.EINVAL,
             cure=_IDMAP_CURE,
         )
-    return Tree(fd, bind.path, bind.directory)
 
 
 def clone_tree(path: str, root: int = AT_FDCWD, *, recursive: bool = True) -> int:
@@ -188,22 +208,25 @@ def attach(trees: Sequence[Tree]) -> None:
             _make_mount_point(tree, root)
             _mount(tree, root)
     finally:
-        _close(root, trees)
+        os.close(root)
+        close(trees)
 
 
 def attach_late(trees: Sequence[Tree]) -> None:
     """As `attach`, in a root that is read-only by now and has its scratch: the root is written to through a copy of
-    its mount that nobody in it can reach."""
+    its mount that nobody in it can reach. Leaves the descriptors of the trees open."""
     root = os.open("/", os.O_PATH | os.O_CLOEXEC)
-    writable = clone_tree("/", recursive=False)
+    writable = -1
     try:
+        writable = clone_tree("/", recursive=False)
         set_attributes(writable, 0, clear=ATTR_RDONLY)
         for tree in trees:
             _make_mount_point(tree, root if tree.path.startswith("/tmp/") else writable)
             _mount(tree, root)
     finally:
-        os.close(writable)
-        _close(root, trees)
+        os.close(root)
+        if writable >= 0:
+            os.close(writable)
 
 
 def _mount(tree: Tree, root: int) -> None:
@@ -213,12 +236,6 @@ def _mount(tree: Tree, root: int) -> None:
         syscall("move_mount", tree.fd, "", at, "", MOVE_FROM_FD | MOVE_TO_FD, step=step, mechanism="mount_setattr")
     finally:
         os.close(at)
-
-
-def _close(root: int, trees: Iterable[Tree]) -> None:
-    os.close(root)
-    for tree in trees:
-        os.close(tree.fd)
 
 
 def _make_mount_point(tree: Tree, root: int) -> None:
