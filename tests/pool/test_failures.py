@@ -16,6 +16,7 @@ import pytest
 from toolcell import (
     Capability,
     Profile,
+    ProtocolViolation,
     RecentJournal,
     Record,
     SandboxUnavailable,
@@ -29,10 +30,11 @@ from toolcell import (
 )
 from toolcell.pool import cell as cell_module
 from toolcell.pool.evidence import Evidence
-from toolcell.pool.pool import Pool
+from toolcell.pool.pool import MOST_ASKED, Pool
 from toolcell.pool.reactor import current_reactor
 from toolcell.testing import probes
 from toolcell.testing.misbehaving import echo
+from toolcell.wire.messages import Ready
 
 pytestmark = pytest.mark.anyio
 ODD = os.fsdecode(b"\xff")
@@ -308,3 +310,57 @@ async def test_a_tool_that_ignores_the_end_of_children_as_it_is_loaded_is_swept_
             result = await session.call("ignores", {}, timeout=5.0)
             assert result.error is not None and result.error.kind == "crashed", result
         assert len(supervisor.pool.cells) == 1
+
+
+async def test_a_burst_of_sessions_waits_for_the_zygote_and_does_not_cost_the_calls_that_run(workspace: Path) -> None:
+    """Its socket holds some hundred requests: a zygote that it is too full for is taken for stuck."""
+    async with Supervisor([sleep], max_cells=200) as supervisor:
+        supervisor.pool._zygote_count = 1
+        running = await supervisor.open_session("main", workspace=workspace)
+        sessions = [await supervisor.open_session("main", workspace=workspace) for _ in range(150)]
+        (zygote,) = supervisor.pool._zygotes
+        most = 0
+
+        async def call(session: Session, seconds: float) -> None:
+            nonlocal most
+            result = await session.call("sleep", {"seconds": seconds}, timeout=90.0)
+            assert result.error is None, result.error
+            most = max(most, len(zygote.asked))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call, running, 3.0)
+            await anyio.sleep(0.5)
+            os.kill(zygote.pid, signal.SIGSTOP)
+            for session in sessions:
+                tasks.start_soon(call, session, 0.0)
+            await anyio.sleep(0.5)
+            asked = len(zygote.asked)
+            os.kill(zygote.pid, signal.SIGCONT)
+        assert asked == MOST_ASKED
+        assert supervisor.pool._zygotes == [zygote]
+
+
+async def test_a_ready_within_a_call_is_a_violation(supervise: Callable[..., Supervisor], workspace: Path) -> None:
+    async with supervise([sleep]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        await session.call("sleep", {"seconds": 0.0})
+
+        async def lie() -> None:
+            await anyio.sleep(0.3)
+            (cell,) = supervisor.pool.cells.values()
+            cell._on_process(Ready(cell._process + 1, True))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lie)
+            result = await session.call("sleep", {"seconds": 5.0}, timeout=8.0)
+        assert isinstance(result.error, ProtocolViolation)
+        assert (await session.call("sleep", {"seconds": 0.0})).unwrap() == 0.0
+
+
+async def test_values_with_bytes_come_back_as_json_data(supervise: Callable[..., Supervisor], workspace: Path) -> None:
+    async with supervise([length]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        session.values["blob"] = b"\0\1"
+        result = await session.call("length", {"text": "xy"})
+        assert result.unwrap() == 2
+        result.model_dump_json()

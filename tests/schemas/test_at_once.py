@@ -1,5 +1,6 @@
 """Arguments for a flat schema are checked without a look at each value: they must come out as those that are walked."""
 
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from decimal import Decimal
@@ -242,3 +243,20 @@ def test_a_schema_without_names_is_flat_where_nothing_else_may_be() -> None:
     assert is_flat({"type": "object", "additionalProperties": False})
     assert not is_flat({"type": "object"})
     assert not is_flat(True)
+
+
+@pytest.mark.parametrize(
+    "items",
+    [{"enum": [number / 7 for number in range(500)]}, {"anyOf": [{"const": f"word {n}"} for n in range(300)]}],
+    ids=["enum", "anyOf"],
+)
+def test_what_would_take_long_to_judge_is_refused_before_it_is_judged(items: dict[str, Any]) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"list": {"type": "array", "items": items}},
+        "additionalProperties": False,
+    }
+    start = time.process_time()
+    found = Validator("tool", schema).check({"list": [0.5] * 24_000})
+    assert isinstance(found, ValidationError)
+    assert time.process_time() - start < 2.0

@@ -100,8 +100,10 @@ class Validator:
                 copy[key] = value.copy()
             elif kind is str and len(value) > LONG:
                 return None  # it is sent from where it is
+        if room < 0 or self._cost.per_value * (1 + MAX_VALUES - room) > self._budget:  # what judging takes is bounded
+            return None
         try:
-            data = packed(copy) if room >= 0 and self._compiled.is_valid(copy) else None
+            data = packed(copy) if self._compiled.is_valid(copy) else None
         except ValueError:  # a key is no string
             return None
         if data is None or self._cost.per_value * (1 + MAX_VALUES - room + len(data) // CHARS) > self._budget:

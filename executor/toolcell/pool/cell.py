@@ -62,6 +62,7 @@ RECYCLE_S = 5.0  # a sweep takes a millisecond or two; one that takes this long 
 JUST_NOW_S = 0.0002  # ago, an idle cell's descriptors were all looked at
 ACCEPT_AGAIN_S = 0.1
 STALE_CONNECTIONS = 256  # above the listening socket's backlog
+FAILURE_CHARS = 4000
 TEARDOWN_S = 2.0  # for what a tool of a session's lifetime does at its end, such as saying goodbye to a server
 CANCEL_GRACE_S = 0.05  # how long a cancelled tool may still look at ctx.cancelled
 _CPUCLOCK_SCHED = 2  # the clock id of a process is (~pid << 3) | CPUCLOCK_SCHED (linux/posix-timers.h)
@@ -576,7 +577,10 @@ class Cell:
 
     def _on_process(self, event: Ready | Exited) -> None:
         if isinstance(event, Ready):
-            self._on_ready_for_next(event)
+            if self.state in (CellState.STARTING, CellState.RECYCLING):
+                self._on_ready_for_next(event)
+            else:
+                self._on_violation(Violation("frame out of place", "Ready within a call"))
         else:
             self._on_exited(event)
 
@@ -689,11 +693,10 @@ class Cell:
         """The init is gone too. If the kernel killed for memory, that is why."""
         if self.evidence.oom_killed():
             return Outcome(ending="limit", resource="memory")
-        if self._failure is not None:  # such as the last step of its making, while its first call was on its way
+        if self._failure is not None and self._last_run is None:  # the last step of its making, in its first call
             failure = self._failure
-            return Outcome(
-                ending="unavailable", message=failure.message, mechanism=failure.mechanism, cure=failure.cure
-            )
+            message, mechanism, cure = (said[:FAILURE_CHARS] for said in failure[1:])
+            return Outcome("unavailable", message=message, mechanism=mechanism, cure=cure)
         return Outcome(ending="lost", message="The cell ended under the call.")
 
     def _memory_or_processes(self) -> str:

@@ -32,6 +32,7 @@ from .zygote import Zygote, require_proc
 _log = logging.getLogger("toolcell.pool")
 WATCH_S = 0.05  # how often running calls are held against the limits of their whole tree
 AHEAD_APART_S = 0.001
+MOST_ASKED = 32  # cells that a zygote has been asked for and has not made yet: its socket holds some hundred requests
 STOCK_UP_AFTER_S = 0.03  # after the last cell that was asked for: what is asked for comes first
 PRUNE_S = 5.0
 BUSY_ZYGOTE = 2  # cells that a zygote has been asked for and has not made yet
@@ -92,6 +93,7 @@ class Pool:
         self._watching: Deadline | None = None
         self._forks_ahead = False  # whether cells here can keep a process that waits apart from one that works
         self._forking_ahead: Deadline | None = None
+        self._lasting: set[Cell] = set()  # whose calls are to be looked at then
         self._on_empty: Callable[[], None] | None = None
         self._stock = Stock()
         self._stocks = standby  # whether any is made ahead
@@ -230,8 +232,10 @@ class Pool:
             self._exclusive.add(run.exclusive)
         if self._watching is None:
             self.watch()
-        if self._forks_ahead and self._forking_ahead is None and cell.ahead_due < math.inf:
-            self._forking_ahead = self._deadlines.at(run.started_at + AHEAD_AFTER_S, self._fork_ahead)
+        if self._forks_ahead:
+            self._lasting.add(cell)
+            if self._forking_ahead is None and cell.ahead_due < math.inf:
+                self._forking_ahead = self._deadlines.at(run.started_at + AHEAD_AFTER_S, self._fork_ahead)
 
     def _end_waiting(self, run: Run, outcome: Outcome) -> None:
         del self.waiting[run]
@@ -250,9 +254,11 @@ class Pool:
 
     def _pump(self) -> None:
         """Carry out what the plan says about the calls that wait."""
-        if not self.waiting or not self._open:
+        if not self.waiting or not self._open or self._broken:
             return
         for action in plan(self.waiting, list(self.cells.values()), self._room, self._exclusive):
+            if not isinstance(action, Assign) and len(self._next_zygote().asked) >= MOST_ASKED:
+                continue  # until one of those cells is there
             if isinstance(action, Assign):
                 del self.waiting[action.run]
                 self._idle[action.cell.spec.key].remove(action.cell)
@@ -369,11 +375,14 @@ class Pool:
         self._stock.add(cell, replace(surroundings, identity=self._identity_of("", cell.slot)))
         self._ask_for(cell, {**request, "owners": sorted({bind.owner for bind in planned.binds if bind.owner})})
 
+    def _next_zygote(self) -> Zygote:
+        return min(self._zygotes, key=lambda each: (not each.has_started, len(each.asked)))
+
     def _least_busy_zygote(self) -> Zygote:
         """One that has started, if there is any. Where even that has cells to make, another is started beside it, for
         later: an interpreter with all imports takes a third of a second of a core, which a few cells do not repay.
         """
-        zygote = min(self._zygotes, key=lambda each: (not each.has_started, len(each.asked)))
+        zygote = self._next_zygote()
         if len(zygote.asked) >= BUSY_ZYGOTE and len(self._zygotes) < self._zygote_count:
             try:
                 self._new_zygote(self.report.to_wire())
@@ -408,6 +417,8 @@ class Pool:
 
     def _on_spawned(self, id: int, pid: int, pidfd: int, listener: int) -> None:
         self._cell(id).on_spawned(pid, pidfd, listener)
+        if len(self._zygote_of[id].asked) == MOST_ASKED - 1:
+            self._reactor.soon(self._pump)
 
     def _on_finished(self, id: int) -> None:
         if id in self.cells:  # else it has died since
@@ -466,6 +477,7 @@ class Pool:
         else:
             del self.cells[cell.id]
         self._zygote_of.pop(cell.id, None)
+        self._lasting.discard(cell)
         self._vacate(cell, _now() + VACATE_S)
         idle = self._idle.get(cell.spec.key)
         if idle is not None:
@@ -515,7 +527,7 @@ class Pool:
         """A cell could not be made: its calls say so, unless there is another honest way to make it."""
         session_id = spec.key.session_id
         if failure.mechanism == "idmapped_mounts":
-            self._userns_sessions.add(session_id)  # the next cell of this session is made in a user namespace, without
+            self._userns_sessions.add(session_id)  # the next cell of this session is made in a user namespace
             return
         for run in [run for run in self.waiting if run.spec.key == spec.key]:
             if failure.step == "import":
@@ -580,12 +592,14 @@ class Pool:
         """Have the next call process forked in the cells whose calls last."""
         now = _now()
         soonest = math.inf
-        for cell in self.cells.values():
+        for cell in list(self._lasting):
             due = cell.ahead_due
             if due <= now:
                 cell.fork_ahead()
             elif due < soonest:
                 soonest = due
+                continue
+            self._lasting.discard(cell)
         at = max(soonest, now + AHEAD_APART_S)  # those of many cells together
         self._forking_ahead = self._deadlines.at(at, self._fork_ahead) if soonest < math.inf else None
 

@@ -54,7 +54,8 @@ def run(tools: Loaded, call: Call, contexts: Contexts) -> Result | Error:
             return _arguments(seq, cast("ValidationError", error))
         value = tool.run(bound, ctx)
         if ctx is None:
-            return Result(seq, _sent(encode_return(value), given.get("values")))
+            values = cast("Field", encode_json(given.get("values")))  # as with a context: bytes are no JSON data
+            return Result(seq, _sent(encode_return(value), values))
         recorded = ctx.writer.artifacts if ctx.writer is not None else ()
         return Result(seq, _sent(encode_return(value, recorded), _values(ctx.values) if ctx.values else None))
     except SystemExit as leaving:

@@ -77,6 +77,7 @@ class TooLarge(Unpackable):
 # faults. What is in use is not in here; one of each stays, as large as the largest frame that it held.
 _packers: list[msgpack.Packer] = []
 _strict_packers: list[msgpack.Packer] = []
+_KEPT_BYTES = 1024 * 1024  # that one holds no larger frame: it is packed again
 _buffers: list[bytearray] = []
 
 
@@ -92,7 +93,7 @@ def packed(value: object) -> bytes | None:
         data = packer.pack(value)
     except (ValueError, TypeError, OverflowError):
         return None
-    if not _strict_packers:
+    if not _strict_packers and len(data) <= _KEPT_BYTES:
         _strict_packers.append(packer)
     return data
 
