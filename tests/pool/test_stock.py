@@ -25,7 +25,7 @@ from toolcell_sandbox import late
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.view import View
 
-pytestmark = [pytest.mark.anyio, pytest.mark.root]
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.root]
 
 
 def tried(action: Callable[..., object], *arguments: object) -> str:
