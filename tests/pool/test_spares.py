@@ -11,7 +11,9 @@ import anyio
 import psutil
 import pytest
 
-from toolcell import Profile, Supervisor, base_tools, tool
+from toolcell import Profile, Supervisor, base_tools
+
+from .found import find
 
 pytestmark = pytest.mark.anyio
 
@@ -93,31 +95,9 @@ async def test_a_spare_is_gone_when_the_supervisor_is_left(tmp_path: Path) -> No
     assert not psutil.pid_exists(spare)
 
 
-def find(backwards: str) -> int:
-    """How many objects of this process have a text in them. It is told backwards, so as not to find itself."""
-    import gc
-    import sys
-
-    gc.unfreeze()
-    ahead: list[object] = [sys._getframe(), *sys.modules.values(), *gc.get_objects()]
-    seen: set[int] = set()
-    found = 0
-    while ahead:
-        each = ahead.pop()
-        if id(each) in seen:
-            continue
-        seen.add(id(each))
-        if isinstance(each, (str, bytes)):
-            text = each if isinstance(each, str) else each.decode("latin-1")
-            found += backwards in text[::-1]
-        elif each is not ahead and each is not seen:
-            ahead += gc.get_referents(each)
-    return found
-
-
 async def test_nothing_of_an_earlier_session_is_in_a_cell(tmp_path: Path) -> None:
     """Neither its environment nor its workspace, in a cell that was begun after it."""
-    async with Supervisor(tools=[tool(find), *base_tools()], standby=False) as supervisor:
+    async with Supervisor(tools=[find, *base_tools()], standby=False) as supervisor:
         profile = Profile.for_kind("main").replace(env={"TOKEN": "sesame-of-the-first"})
         first = await supervisor.open_session("main", workspace=tmp_path, profile=profile)
         sought = {"backwards": "sesame-of-the-first"[::-1]}

@@ -5,7 +5,6 @@ import fcntl
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import termios
 import time
@@ -24,6 +23,8 @@ from toolcell.wire.messages import Failed
 from toolcell_sandbox import late
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.view import View
+
+from .found import find
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.root]
 
@@ -64,32 +65,6 @@ def seen(name: str) -> dict[str, Any]:
         "descriptors": len(os.listdir("/proc/self/fd")),
         "environment": sorted(os.environ),
     }
-
-
-@tool
-def find(backwards: str) -> int:
-    """How many texts of this process have a word in them.
-
-    Args:
-        backwards: The word, told backwards, so as not to find itself.
-    """
-    import gc
-
-    gc.unfreeze()
-    ahead: list[object] = [sys._getframe(), *sys.modules.values(), *gc.get_objects()]
-    met: set[int] = set()
-    found = 0
-    while ahead:
-        each = ahead.pop()
-        if id(each) in met:
-            continue
-        met.add(id(each))
-        if isinstance(each, (str, bytes)):
-            text = each if isinstance(each, str) else each.decode("latin-1")
-            found += backwards in text[::-1]
-        elif each is not ahead and each is not met:
-            ahead += gc.get_referents(each)
-    return found
 
 
 @tool
