@@ -22,5 +22,5 @@ def test_the_supervisor_reads_what_the_init_packs_by_hand(seq: int) -> None:
 
 @pytest.mark.parametrize("seq", NUMBERS)
 def test_the_init_reads_the_numbers_that_the_supervisor_sends(seq: int) -> None:
-    sent = b"".join(bytes(part) for number in (seq, 7) for part in recycle(number))
-    assert recycled(sent) == [seq, 7]
+    said = [(seq, False), (7, True), (seq, True), (7, False)]
+    assert recycled(b"".join(bytes(part) for number, account in said for part in recycle(number, account))) == said

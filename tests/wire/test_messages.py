@@ -44,7 +44,7 @@ MESSAGES: list[Message] = [
     Ready(1, True),
     Exited(1, -9, 0.5, 1024),
     Load([{"name": "read"}], {"kept": False}),
-    Recycle(1),
+    Recycle(1, account=False),
     Finish([["/srv/a", True, True]], {"cwd": "/srv/a"}),
 ]
 VALUES: list[Field] = [None, True, 1, 1.5, "text", b"bytes", [], {}]

@@ -291,7 +291,7 @@ ON_CONTROL: list[Message] = [
     Ready(1, True),
     Exited(1, 0, 0, 0),
     Load([], {}),
-    Recycle(1),
+    Recycle(1, account=False),
 ]
 
 
@@ -555,7 +555,7 @@ def test_a_cell_of_another_version_is_refused(version: int) -> None:
     assert refuses(ControlLink(LIMITS), Hello(version, {})).reason == "protocol version"
 
 
-@pytest.mark.parametrize("message", [*INTO_A_CELL, *EVERY_WORD, Load([], {}), Recycle(1)], ids=name_of)
+@pytest.mark.parametrize("message", [*INTO_A_CELL, *EVERY_WORD, Load([], {}), Recycle(1, account=False)], ids=name_of)
 def test_no_other_message_may_come_from_the_init(message: Message) -> None:
     assert refuses(ControlLink(LIMITS), message).reason == "frame out of place"
     assert refuses(greeted(), message).reason == "frame out of place"
@@ -564,7 +564,7 @@ def test_no_other_message_may_come_from_the_init(message: Message) -> None:
 def test_what_the_supervisor_tells_the_init_is_one_frame() -> None:
     load = Load([{"name": "read"}], {"kept": False})
     assert b"".join(greeted().send(load)) == stream(load)
-    assert b"".join(recycle(3)) == stream(Recycle(3))
+    assert b"".join(recycle(3, account=True)) == stream(Recycle(3, account=True))
 
 
 # -- the cell's end ---------------------------------------------------------------------------------------------------

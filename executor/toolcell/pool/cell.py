@@ -329,7 +329,7 @@ class Cell:
         else:
             run.deadline = None
         if not self._kept:
-            recycle(self._process)  # now, for then it is between the result and its caller
+            recycle(self._process, False)  # now, for then it is between the result and its caller
 
     @property
     def ahead_due(self) -> float:
@@ -386,7 +386,7 @@ class Cell:
         self._measure()
         if self.run.deadline is not None:
             self._deadlines.cancel(self.run.deadline)
-        self._recycle()
+        self._recycle(account=True)  # a process that the kernel is about to end has no memory that could be looked at
 
     def _measure(self) -> None:
         """Fill in what the call used by the kernel's count, as long as its processes are there to be asked."""
@@ -460,14 +460,15 @@ class Cell:
             self._leaving.gone.set()
         self._leaving = None
 
-    def _recycle(self) -> None:
-        """Have the init sweep and make the next standby. Nothing more is written for the old call after this."""
+    def _recycle(self, account: bool = False) -> None:
+        """Have the init sweep, with an `account` of the call's process if asked, and make the next standby. Nothing
+        more is written for the old call after this."""
         if self.state is CellState.DEAD:
             return
         self.state = CellState.RECYCLING
         self._recycled = self._process
         self._to_call.clear()
-        self._say(self._process)
+        self._say(self._process, account)
         self._swept_by = time.monotonic() + RECYCLE_S
         self._keeper.watch()
 
@@ -921,8 +922,8 @@ class Cell:
             self._deadlines.cancel(self._watchdog)
             self._watchdog = None
 
-    def _say(self, process: int) -> None:
-        self._to_init.write(recycle(process))
+    def _say(self, process: int, account: bool = False) -> None:
+        self._to_init.write(recycle(process, account))
 
     def _want_room_for_calls(self, want: bool) -> None:
         if want:

@@ -157,9 +157,9 @@ class Init:
         said = os.read(fds.CONTROL, 4096)
         if not said:
             os._exit(0)  # the supervisor is gone
-        for seq in recycled(said):
+        for seq, account in recycled(said):
             if seq == self.seq:
-                self.sweep()
+                self.sweep(account)
                 if self.options.standby and not self.spare:  # what comes next is a fork, and some wait for this
                     os.write(fds.CONTROL, ready(seq, waiting=False))
                 self.next()
@@ -253,20 +253,27 @@ class Init:
     def on_death(self, status: int, usage: resource.struct_rusage) -> None:
         """The child has ended by itself: say how, once what it left is killed, and have another ready for when the
         supervisor has concluded."""
+        self.account(status, usage)
+        if self.options.standby and not self.spare:
+            self.fork_ahead()
+
+    def account(self, status: int, usage: resource.struct_rusage) -> None:
+        """The child has ended and is reaped: kill what it left, and say how it ended."""
         self.child = 0
         self._kill_rest()
         cpu_s = usage.ru_utime + usage.ru_stime
         os.write(fds.CONTROL, exited(self.seq, os.waitstatus_to_exitcode(status), cpu_s, usage.ru_maxrss * 1024))
-        if self.options.standby and not self.spare:
-            self.fork_ahead()
 
-    def sweep(self) -> None:
+    def sweep(self, account: bool) -> None:
         """End the call: no process of it is left after this, no file in the scratch, no byte in the pipe."""
         if self.child:  # else it has ended by itself, and what it left was killed then
             self._kill()
-            os.waitpid(self.child, 0)
-            self.child = 0
-            self._kill_rest()
+            if account:
+                self.account(*os.wait4(self.child, 0)[1:])
+            else:
+                os.waitpid(self.child, 0)
+                self.child = 0
+                self._kill_rest()
             os.read(self.deaths_fd, 4096)  # its own death is in there, and is known
         if self.spare:
             self.on_deaths()  # its own, if it has died

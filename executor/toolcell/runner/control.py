@@ -32,14 +32,14 @@ def exited(seq: int, code: int, cpu_s: float, max_rss_bytes: int) -> bytes:
     return _EXITED.pack(30, b"\x95\x23\xce", seq, b"\xd2", code, b"\xcb", cpu_s, b"\xcf", max_rss_bytes)
 
 
-def recycled(frames: bytes) -> list[int]:
-    """The numbers in frames of `Recycle`: a length below 256, an array of 2, the kind, and the number, one byte or more
-    behind that of its type."""
-    found: list[int] = []
+def recycled(frames: bytes) -> list[tuple[int, bool]]:
+    """What is in frames of `Recycle`: a length below 256, an array of 3, the kind, the number, one byte or more behind
+    that of its type, and whether an account is asked for."""
+    found: list[tuple[int, bool]] = []
     while frames:
-        end = 4 + frames[3]
-        found.append(frames[6] if end == 7 else int.from_bytes(frames[7:end], "big"))
-        frames = frames[end:]
+        last = 3 + frames[3]
+        found.append((frames[6] if last == 7 else int.from_bytes(frames[7:last], "big"), frames[last] == 0xC3))
+        frames = frames[last + 1 :]
     return found
 
 

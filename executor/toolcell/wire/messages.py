@@ -113,8 +113,8 @@ class Ready(NamedTuple):
 
 
 class Exited(NamedTuple):
-    """The call process ended by itself: exit code, or minus the signal; CPU seconds and peak memory, as the kernel
-    counts them."""
+    """The call process ended by itself, or its end was asked for with an account of it: exit code, or minus the signal;
+    CPU seconds and peak memory, as the kernel counts them."""
 
     seq: int
     code: int
@@ -139,12 +139,14 @@ class Finish(NamedTuple):
 
 
 class Recycle(NamedTuple):
-    """Call number `seq` is over: kill what is left, clean up, and make the next standby.
+    """Call number `seq` is over: kill what is left, clean up, and make the next standby; where `account`, say by
+    `Exited` what its process had used.
 
     Of the next number, it asks for a process: for a call that waits, or ahead, while another one runs.
     """
 
     seq: int
+    account: bool
 
 
 AHEAD_NEEDS: Final = frozenset({"pid_namespace", "proc", "landlock_scope", "seccomp"})
@@ -223,7 +225,7 @@ SHAPES: Final[Mapping[int, _Shape]] = {
     34: (Ready, (_int, _bool)),
     35: (Exited, (_int, _int, _number, _int)),
     48: (Load, (_list, _map)),
-    49: (Recycle, (_int,)),
+    49: (Recycle, (_int, _bool)),
     50: (Finish, (_list, _map)),
 }
 KIND_OF: Final[Mapping[type[Message], int]] = {shape[0]: kind for kind, shape in SHAPES.items()}

@@ -310,10 +310,10 @@ _CONTROL_FIRST: Final = (Hello, Failed)
 
 
 @lru_cache(maxsize=4096)
-def recycle(process: int) -> Sequence[Buffer]:
+def recycle(process: int, account: bool) -> Sequence[Buffer]:
     """The `Recycle` that ends the call of a process, or asks for the next one. Kept, so that it can be encoded before a
     caller waits for it."""
-    return encode(to_fields(Recycle(process)), CONTROL_LIMITS)
+    return encode(to_fields(Recycle(process, account)), CONTROL_LIMITS)
 
 
 class ControlLink:
