@@ -19,6 +19,7 @@ from functools import lru_cache
 from typing import Final
 
 from .frames import (
+    HEADER,
     Buffer,
     Field,
     FrameDecoder,
@@ -256,12 +257,19 @@ def result_fits(payload: dict[str, Field], result_bytes: int) -> bool:
     return size <= result_bytes or (size <= limits.frame_bytes and not _oversized(Result(0, payload), size, limits))
 
 
+_HEADER_BYTES: Final = HEADER.size
+_CALL: Final = bytes((0x90 + 1 + len(Call._fields), KIND_OF[Call]))
+"""How the frame of a call goes on after its header: an array of so many fields, the first its kind."""
+_made = tuple[Field, ...].__new__  # of a named tuple, without a function of Python's
+
+
 class CellLink:
     """The call process's end: calls and replies in, results and requests out."""
 
     def __init__(self, limits: WireLimits) -> None:
         self._limits = limits
         self._decoder = FrameDecoder(limits, decode_trusted)
+        self._partial = False
         self.state = IDLE
         self.seq: int = 0
 
@@ -286,10 +294,28 @@ class CellLink:
         self.state = following
         return buffers
 
+    def called(self, data: Buffer) -> Call | None:
+        """The call, where these bytes are the whole of its frame, as they usually are; else None, and they are for
+        `receive`. In one step: each function on the way is pages that a process which was forked has to copy.
+        """
+        if data[_HEADER_BYTES : _HEADER_BYTES + 2] != _CALL or len(data) != _HEADER_BYTES + HEADER.unpack_from(data)[0]:
+            return None
+        if self._partial or self.state is CALLED:
+            return None
+        fields = decode_trusted(data[_HEADER_BYTES:], self._limits)
+        if type(fields) is Violation:
+            return None
+        call: Call = _made(Call, fields[1:])
+        self.seq = call[0]
+        self.state = CALLED
+        return call
+
     def receive(self, data: Buffer) -> list[Event]:
         """Take bytes from the supervisor; return what they mean. Nothing comes after the first Violation."""
         events: list[Event] = []
-        for frame in self._decoder.feed(data):
+        frames = self._decoder.feed(data)
+        self._partial = self._decoder.partial
+        for frame in frames:
             event: Event = from_fields(frame) if isinstance(frame, list) else frame
             if type(event) is Call and self.state is not CALLED:
                 self.seq = event.seq
