@@ -225,9 +225,7 @@ class Init:
                 self.set_oom_score(_CELL_SCORE)
         if pid == 0:
             try:
-                if gate >= 0:
-                    os.close(self.gate)
-                serve.serve(self.prepared, gate)
+                serve.serve(self.prepared, gate, self.gate)
             finally:
                 os._exit(70)  # EX_SOFTWARE: serve never returns
         return pid
