@@ -12,7 +12,7 @@ import pytest
 
 from toolcell_sandbox import SandboxError
 from toolcell_sandbox.kernel.numbers import NUMBERS, TABLES
-from toolcell_sandbox.kernel.syscalls import attempt, syscall, write_file
+from toolcell_sandbox.kernel.syscalls import attempt, prepared, syscall, write_file
 from toolcell_sandbox.mechanisms import landlock
 
 REFUSING = """
@@ -47,9 +47,13 @@ def test_a_stale_errno_is_never_taken_for_the_kernels_answer() -> None:
     assert attempt("close", 99999) == -errno.EBADF
 
 
-def test_a_refused_call_names_its_step_mechanism_and_errno() -> None:
+@pytest.mark.parametrize("when", ["now", "later"])
+def test_a_refused_call_names_its_step_mechanism_and_errno(when: str) -> None:
     with pytest.raises(SandboxError) as caught:
-        syscall("close", -1, step="close it", mechanism="close_range", cure="Do not.")
+        if when == "now":
+            syscall("close", -1, step="close it", mechanism="close_range", cure="Do not.")
+        else:
+            prepared("close", -1, step="close it", mechanism="close_range", cure="Do not.")()
     assert (caught.value.step, caught.value.mechanism, caught.value.errno) == ("close it", "close_range", errno.EBADF)
     assert str(caught.value) == "close it failed: Bad file descriptor (errno 9). Do not."
     with pytest.raises(SandboxError, match="no known number"):

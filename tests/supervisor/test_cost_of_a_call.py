@@ -20,9 +20,9 @@ from toolcell import Supervisor, Tool, tool
 # first call in a while sets the alarm for the next call's process: 22 function calls, while the cell works.
 SUPERVISOR_CALLS = {"kept": 212, "fresh": 239}
 SUPERVISOR_SYSTEM_CALLS = {"kept": 11, "fresh": 13}
-CELL_CALLS = 82
+CELL_CALLS = 66
 CELL_SYSTEM_CALLS = 3
-PAGE_FAULTS = 215  # of a process that was forked for its call: mostly pages that it wrote to
+PAGE_FAULTS = 139  # of a process that was forked for its call: mostly pages that it wrote to
 SYSTEM_CALLS = frozenset(
     {
         *("clock_gettime", "close", "fcntl", "fstat", "fstatvfs", "getrlimit", "getrusage", "lseek", "lstat", "open"),

@@ -251,6 +251,35 @@ def test_a_call_its_cancellation_and_the_next_call_may_come_in_one_read() -> Non
     assert cell.seq == 1
 
 
+def test_the_whole_frame_of_a_call_is_taken_in_one_step() -> None:
+    cell = CellLink(LIMITS)
+    assert cell.called(stream(call())) == call()
+    assert (cell.state, cell.seq) == (State.CALLED, 1)
+    assert cell.called(stream(call(2))) is None  # not while one runs: that is for `receive` to refuse
+    cell.send(result())
+    assert cell.called(stream(call(2))) == call(2)
+
+
+@pytest.mark.parametrize(
+    "data", [stream(Cancel(1, "")), stream(call(), call(2)), stream(call())[:-1], b"", b"\0\0\0\2\x96\1"]
+)
+def test_what_is_not_the_whole_frame_of_a_call_is_not_taken_for_one(data: bytes) -> None:
+    cell = CellLink(LIMITS)
+    assert cell.called(data) is None
+    assert (cell.state, cell.seq) == (State.IDLE, 0)
+
+
+def test_the_rest_of_a_frame_is_not_taken_for_a_call() -> None:
+    inner = stream(call(7))
+    outer = call()._replace(arguments={"path": inner})
+    data = b"".join(encode(to_fields(outer), LIMITS))
+    start = data.index(inner)
+    cell = CellLink(LIMITS)
+    assert cell.receive(data[:start]) == []
+    assert cell.called(inner) is None
+    assert cell.receive(data[start:]) == [outer]
+
+
 def test_a_long_text_is_copied_into_no_frame() -> None:
     text = "x" * 2_000_000
     link, cell = SupervisorLink(LIMITS), CellLink(LIMITS)

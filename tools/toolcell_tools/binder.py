@@ -1,6 +1,5 @@
 """From validated JSON arguments to the keyword arguments of a function. What to convert is decided once per tool."""
 
-from collections.abc import Mapping
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, cast, get_args, get_origin
 
@@ -25,7 +24,7 @@ class Binder:
     made what the annotation says.
     """
 
-    __slots__ = ("_adapter", "_converted", "_numbers")
+    __slots__ = ("_adapter", "_converted", "_numbers", "converts")
 
     def __init__(self, parameters: tuple[Parameter, ...]) -> None:
         kinds = {parameter.name: plainness(parameter.annotation) for parameter in parameters}
@@ -33,10 +32,10 @@ class Binder:
         rich = {one.name: one.annotation for one in parameters if kinds[one.name] is None}
         self._converted = tuple(rich)
         self._adapter = _adapter(rich) if rich else None
+        self.converts = bool(self._numbers or rich)  # whether any arguments have to be
 
-    def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The keyword arguments; raises pydantic's ValidationError, located at the parameter."""
-        bound = dict(arguments)
+    def convert(self, bound: dict[str, Any]) -> None:
+        """Make the arguments what the function takes; raises pydantic's ValidationError, located at the parameter."""
         for name, integer in self._numbers:
             value = bound.get(name)
             if integer:
@@ -51,7 +50,6 @@ class Binder:
             if rich:
                 # Through JSON text, so that strict models take a date from a string, as the schema promises.
                 bound.update(self._adapter.validate_json(to_json(rich)))
-        return bound
 
 
 def _adapter(annotations: dict[str, Any]) -> "TypeAdapter[dict[str, Any]]":

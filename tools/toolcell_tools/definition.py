@@ -191,7 +191,9 @@ class Tool(Generic[P, R]):
         binder = self._binder
         if binder is None:
             binder = self._binder = Binder(self.parameters)
-        bound = binder.bind({**self._defaults, **arguments} if self._defaults else arguments)
+        bound = {**self._defaults, **arguments}
+        if binder.converts:
+            binder.convert(bound)
         if self.context_parameter is not None:
             bound[self.context_parameter] = context
         return bound

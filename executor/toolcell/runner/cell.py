@@ -216,25 +216,20 @@ class Init:
 
     def fork(self, gate: int = -1) -> int:
         """Fork a call process. Of another, nothing may be left but what cannot reach this one."""
-        pid = -1
-        self.set_oom_score(_CALL_SCORE)  # which the fork hands on
+        pid, score_fd = -1, self.score_fd
+        if score_fd >= 0:
+            os.write(score_fd, _CALL_SCORE)  # which the fork hands on
         try:
             pid = os.fork()
         finally:
-            if pid:
-                self.set_oom_score(_CELL_SCORE)
+            if pid and score_fd >= 0:
+                os.write(score_fd, _CELL_SCORE)
         if pid == 0:
             try:
-                if gate >= 0:
-                    os.close(self.gate)
-                serve.serve(self.prepared, gate)
+                serve.serve(self.prepared, gate, self.gate)
             finally:
                 os._exit(70)  # EX_SOFTWARE: serve never returns
         return pid
-
-    def set_oom_score(self, score: bytes) -> None:
-        if self.score_fd >= 0:
-            os.write(self.score_fd, score)
 
     def on_deaths(self) -> None:
         """Reap what has died: orphans of the call, the call process itself, or the spare."""

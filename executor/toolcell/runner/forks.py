@@ -7,6 +7,7 @@ no other threads, and `serve.fresh_randomness` sees to that; but run in each for
 import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 
 _register = os.register_at_fork
 _kept: list[dict[str, Callable[[], object]]] = []
@@ -20,17 +21,12 @@ def keep_back() -> None:
     """From now on, handlers are kept. Call it before anything is imported that registers some."""
     os.register_at_fork = _keep  # type: ignore[assignment]
     with suppress(TypeError):
-        _register()  # takes nothing; but the first use sets up what looks at its arguments, here and not in each call
+        _register(before=None)  # refused; but the first use sets up what looks at its arguments, here, not in each call
 
 
 def stop() -> None:
     """From now on, handlers are registered again: those of a tool's module are for every fork, as it expects."""
     os.register_at_fork = _register
-
-
-def resume() -> None:
-    """In a call process, where the tool may start threads and fork: have those that were kept run at each fork."""
-    _register(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)
 
 
 def _before() -> None:
@@ -49,3 +45,9 @@ def _run(moment: str, registered: Iterable[dict[str, Callable[[], object]]]) -> 
     for handlers in registered:
         if moment in handlers:
             handlers[moment]()
+
+
+resume: Callable[[], None] = partial(
+    _register, before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child
+)
+"""In a call process, where the tool may start threads and fork: have those that were kept run at each fork."""

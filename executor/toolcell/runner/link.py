@@ -56,7 +56,7 @@ class Link:
         if self._replies:
             self._replies.clear()
         while self._call is None:
-            data = self._read()
+            data = os.read(self._incoming, PIPE_BYTES) if self._rest is None else self._read()
             if not data:
                 raise EOFError
             self.take(data)
@@ -65,7 +65,7 @@ class Link:
 
     def wait_for_end(self) -> NoReturn:
         """Wait, after the answer, to be killed by the init: the supervisor reads this process's accounts first."""
-        while os.read(self._incoming, fds.READ_BYTES):
+        while os.read(self._incoming, PIPE_BYTES):
             pass  # a reply or a cancellation that crossed with the answer
         os._exit(0)
 
@@ -155,6 +155,10 @@ class Link:
         """Act on bytes from the supervisor; none at all means that it is gone."""
         if not data:
             os._exit(0)  # the supervisor is gone
+        call = self.protocol.called(data)
+        if call is not None:
+            self._call = call
+            return
         events = self.protocol.receive(data)
         self._rest = None if events else self.protocol.rest
         for event in events:

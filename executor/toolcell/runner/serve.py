@@ -89,6 +89,7 @@ def prepare(loaded: Loaded, options: Options, contexts: Contexts, lock: Lock | N
         steps.append(call_cpu_limit(options.cpu_s))
     steps += (forks.resume, *fresh_randomness())
     gc.enable()
+    warm.look_up(loaded, contexts.link)
     warming = warm.Warming.of(loaded) if options.standby else None
     unfinished = None if lock is None else Unfinished(options, lock)
     return Prepared(tuple(steps), loaded, contexts, warming, options.kept, options.cpu_s, unfinished)
@@ -109,11 +110,14 @@ def finish(unfinished: Unfinished, link: Link, told: bytes) -> tuple[Options, Co
     return options, Contexts(options.session, options.protects, link), binds
 
 
-def serve(prepared: Prepared, gate: int = -1) -> NoReturn:
+def serve(prepared: Prepared, gate: int = -1, opener: int = -1) -> NoReturn:
     """Become the call process: one more Landlock layer, limits of its own, fresh randomness; then wait for the call.
 
     Where there is a `gate`, another call may run until its other end is closed: whatever is in the pipe is for that.
+    That end, `opener`, is the init's.
     """
+    if gate >= 0:
+        os.close(opener)
     steps, loaded, contexts, warming, kept, cpu_s, unfinished = prepared
     for step in steps:
         step()

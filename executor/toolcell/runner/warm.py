@@ -7,6 +7,7 @@ encode) with nothing sent, while nobody waits. Where the call is there already, 
 
 import os
 from collections.abc import Callable
+from operator import attrgetter
 from typing import NamedTuple, Self
 
 from toolcell.wire.frames import Field, WireLimits, encode
@@ -53,6 +54,9 @@ async def _nothing_async() -> None:
     """What asyncio.run is warmed up with."""
 
 
+_methods_of_link, _methods_of_tool = attrgetter("wait_for_call", "wait_for_end"), attrgetter("bind", "run")
+
+
 class Warming(NamedTuple):
     """What a call process is to warm up besides the way of any call."""
 
@@ -69,6 +73,15 @@ class Warming(NamedTuple):
             names = getattr(tool.fn, "__globals__", None)
             counted += (tool.__dict__, tool.fn, code, getattr(code, "co_consts", None), names)
         return cls(tuple(counted), any(tool.is_async for tool in tools))
+
+
+def look_up(loaded: Loaded, link: Link) -> None:
+    """In the init: find the methods that a call process looks up. The interpreter notes what it has found, and what was
+    loaded since may have taken the place of what it found in the zygote."""
+    _methods_of_link(link)
+    for tool in loaded.values():
+        if not isinstance(tool, LoadError):
+            _methods_of_tool(tool)
 
 
 def warm_up(warming: Warming, contexts: Contexts) -> None:

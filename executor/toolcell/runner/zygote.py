@@ -29,7 +29,7 @@ from toolcell_sandbox.spare import Spare
 from toolcell_sandbox.spawn import Child, spawn
 from toolcell_sandbox.view import Bind, Bound
 
-from . import cell, descendants, fds, serve
+from . import cell, descendants, fds, pages, serve
 from .rehearsal import rehearse
 
 SPARE_AFTER_MS = 10  # without a request: the cell that was made last is nearly through its own start
@@ -86,6 +86,7 @@ def freeze() -> None:
     forks, where nothing new is there: a cycle around every fork would leak (apache/airflow#60505).
     """
     gc.collect()
+    pages.fill_pools()
     gc.freeze()
 
 
@@ -111,6 +112,7 @@ class Zygote:
         self.poll.register(self.connection, select.POLLIN)
         gc.disable()
         freeze()
+        pages.hand_on_code()
         while True:
             events = self.poll.poll(None if self.like is None else SPARE_AFTER_MS)
             if not events:

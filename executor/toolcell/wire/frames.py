@@ -127,7 +127,7 @@ def encode(
         raise TooLarge(_TOO_LONG.format(size, limits.frame_bytes))
     if size > limits.elements and more_elements_than(limits.elements, body):  # it would be taken for an attack
         raise TooLarge(_TOO_MANY.format(limits.elements))
-    header = HEADER.pack(size)
+    header = size.to_bytes(_HEADER_BYTES, "big")
     return [header, body] if size > _LARGE else [header + body]
 
 

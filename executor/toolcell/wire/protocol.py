@@ -12,13 +12,16 @@ The rules, which the tables below and a few counters carry out:
 A violation is an event like any other: the machine that saw one stays broken and gives no event after it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
-from typing import Final
+from typing import Final, cast
+
+from msgpack import unpackb
 
 from .frames import (
+    HEADER,
     Buffer,
     Field,
     FrameDecoder,
@@ -256,12 +259,20 @@ def result_fits(payload: dict[str, Field], result_bytes: int) -> bool:
     return size <= result_bytes or (size <= limits.frame_bytes and not _oversized(Result(0, payload), size, limits))
 
 
+_HEADER_BYTES: Final = HEADER.size
+_CALL: Final = bytes((0x90 + 1 + len(Call._fields), KIND_OF[Call]))
+"""How the frame of a call goes on after its header: an array of so many fields, the first its kind."""
+_unpack = cast("Callable[[Buffer], list[Field]]", unpackb)
+_made = tuple[Field, ...].__new__  # of a named tuple, without a function of Python's
+
+
 class CellLink:
     """The call process's end: calls and replies in, results and requests out."""
 
     def __init__(self, limits: WireLimits) -> None:
         self._limits = limits
         self._decoder = FrameDecoder(limits, decode_trusted)
+        self._partial = False
         self.state = IDLE
         self.seq: int = 0
 
@@ -278,7 +289,7 @@ class CellLink:
         following = _FROM_CELL[self.state].get(type(message))
         if following is None:
             raise LocalProtocolError(f"{type(message).__name__} cannot be sent while {self.state.value}.")
-        values = message.payload.values() if type(message) is Result else ()
+        values = message[1].values() if type(message) is Result else ()  # its payload
         buffers = encode((KIND_OF[type(message)], *message), self._limits, values)
         size = sum(map(len, buffers))
         if size > self._limits.result_bytes and isinstance(message, Result) and _oversized(message, size, self._limits):
@@ -286,10 +297,31 @@ class CellLink:
         self.state = following
         return buffers
 
+    def called(self, data: Buffer) -> Call | None:
+        """The call, where these bytes are the whole of its frame, as they usually are; else None, and they are for
+        `receive`. In one step: each function on the way is pages that a process which was forked has to copy.
+        """
+        length = len(data) - _HEADER_BYTES
+        if data[_HEADER_BYTES : _HEADER_BYTES + 2] != _CALL or data[:_HEADER_BYTES] != length.to_bytes(
+            _HEADER_BYTES, "big"
+        ):
+            return None
+        if self._partial or self.state is CALLED:
+            return None
+        try:
+            call: Call = _made(Call, _unpack(data[_HEADER_BYTES:])[1:])
+        except ValueError:  # `receive` says what is wrong with it
+            return None
+        self.seq = call[0]
+        self.state = CALLED
+        return call
+
     def receive(self, data: Buffer) -> list[Event]:
         """Take bytes from the supervisor; return what they mean. Nothing comes after the first Violation."""
         events: list[Event] = []
-        for frame in self._decoder.feed(data):
+        frames = self._decoder.feed(data)
+        self._partial = self._decoder.partial
+        for frame in frames:
             event: Event = from_fields(frame) if isinstance(frame, list) else frame
             if type(event) is Call and self.state is not CALLED:
                 self.seq = event.seq
