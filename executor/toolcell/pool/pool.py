@@ -567,11 +567,14 @@ class Pool:
     # -- time ---------------------------------------------------------------------------------------------------------
 
     def _ring(self) -> None:
-        for action in self._deadlines.pop_due(_now()):
-            try:
-                action()
-            except Exception:  # a bug of ours, which is not to cost the others
-                _log.exception("what was due in the pool failed")
+        try:
+            for action in self._deadlines.pop_due(_now()):
+                try:
+                    action()
+                except Exception:  # a bug of ours, which is not to cost the others
+                    _log.exception("what was due in the pool failed")
+        finally:
+            self._deadlines.ring_again()
 
     def watch(self) -> None:
         """Look at the cells that are at work, from now on until there is none."""
