@@ -303,9 +303,7 @@ class Cell:
             context["attempt"] = call.attempt
         if run.preview:
             context["preview"] = True
-        arguments: Any = call.arguments if call.packed is None else None
-        message = Call(self._link.seq + 1, call.id, call.tool, context, arguments)
-        buffers = self._link.send(message, call.packed)  # may be Unpackable
+        buffers = self._link.call(call.id, call.tool, context, call.arguments, call.packed)  # may be Unpackable
         if not self._standby:
             self._process += 1
             self._say(self._process)  # nothing waits: fork now; the call is in the pipe before it is read
