@@ -130,7 +130,6 @@ class Cell:
         self._verdict: Outcome | None = None  # what the call ends with once its processes are gone
         self._last_run: Run | None = None
         self._leaving: Run | None = None  # has ended, and its processes may still be there
-        self._recycled = 0
         self._process = 0  # the number of the call process that waits or works, counted by the init
         self._watchdog: Deadline | None = None
         self._swept_by = math.inf
@@ -464,9 +463,9 @@ class Cell:
         if self.state is CellState.DEAD:
             return
         self.state = CellState.RECYCLING
-        self._recycled = self._process
         self._to_call.clear()
-        self._say(self._process, account)
+        waited_for = self.run is not None and self.run.gone is not None  # which the account says before the next fork
+        self._say(self._process, account or waited_for)
         self._swept_by = time.monotonic() + RECYCLE_S
         self._keeper.watch()
 
@@ -595,8 +594,6 @@ class Cell:
     def _on_ready_for_next(self, ready: Ready) -> None:
         """Everything before is gone, and a call process waits, or where there is no standby, can be forked."""
         self._on_swept()
-        if self._standby and not ready.waiting:
-            return
         self._process = ready.seq
         self._forked_ahead = False
         self._drain()  # what came after the end of the last call is a violation
