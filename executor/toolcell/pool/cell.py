@@ -19,11 +19,10 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from enum import Enum
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 from toolcell.wire.frames import Buffer, Field, Violation, WireLimits
 from toolcell.wire.messages import (
-    Call,
     Cancel,
     Error,
     Exited,
@@ -39,6 +38,7 @@ from toolcell.wire.messages import (
     Request,
     Result,
 )
+from toolcell.wire.pipes import widen
 from toolcell.wire.protocol import CONTROL_LIMITS, ControlLink, SupervisorLink, recycle
 from toolcell_sandbox.mechanisms.cgroups import Cgroup
 from toolcell_sandbox.view import Bind
@@ -496,8 +496,11 @@ class Cell:
                 self._unwatch(self._frames_fd)
             return False
         self._received += len(data)
-        for event in self._link.receive(data):
+        events = self._link.receive(data)
+        for event in events:
             self._on_frame(event)
+        if not events and rest is None and (rest := self._link.rest) is not None:
+            widen(self._frames_fd, len(rest))  # further than the call process may
         return True
 
     def _drain_frames(self) -> None:
