@@ -5,7 +5,17 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from toolcell.wire.frames import HEADER, Buffer, TooLarge, Unpackable, Violation, WireLimits, encode, packed
+from toolcell.wire.frames import (
+    HEADER,
+    Buffer,
+    FrameDecoder,
+    TooLarge,
+    Unpackable,
+    Violation,
+    WireLimits,
+    encode,
+    packed,
+)
 from toolcell.wire.messages import (
     REASONS,
     VERSION,
@@ -24,6 +34,7 @@ from toolcell.wire.messages import (
     Reply,
     Request,
     Result,
+    from_fields,
     to_fields,
 )
 from toolcell.wire.protocol import (
@@ -571,7 +582,11 @@ def test_no_other_message_may_come_from_the_init(message: Message) -> None:
 def test_what_the_supervisor_tells_the_init_is_one_frame() -> None:
     load = Load([{"name": "read"}], {"kept": False})
     assert b"".join(greeted().send(load)) == stream(load)
-    assert b"".join(recycle(3, account=True)) == stream(Recycle(3, account=True))
+    frames = FrameDecoder(LIMITS).feed(recycle(3, account=True) + recycle(70_000, account=False))
+    assert [from_fields(frame) for frame in frames if isinstance(frame, list)] == [
+        Recycle(3, account=True),
+        Recycle(70_000, account=False),
+    ]
 
 
 # -- the cell's end ---------------------------------------------------------------------------------------------------

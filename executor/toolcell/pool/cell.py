@@ -49,7 +49,7 @@ from .evidence import SHORT_CALL_S, Evidence, limit_of_exit
 from .outbox import Outbox, read_available, read_into
 from .reactor import Reactor
 from .run import CellSpec, Outcome, Run
-from .tree import first_child
+from .tree import first_child, open_children
 
 _log = logging.getLogger("toolcell.pool")
 DESCRIPTORS = 8  # that one epoll holds: seven at the most; for its default of 1,023 memory is asked for each time
@@ -116,6 +116,7 @@ class Cell:
         self.idle_since = 0.0
         self.pid = 0  # of the init, as the host sees it
         self._pidfd = -1
+        self._children_fd = -1  # of the list of its children
         self._reactor = reactor
         self._deadlines = deadlines
         self._keeper = keeper
@@ -229,6 +230,10 @@ class Cell:
             return
         self.pid = pid
         self._pidfd = pidfd
+        try:
+            self._children_fd = open_children(pid)
+        except OSError:
+            pass  # it has ended already, which its pidfd says; or descriptors have run out
         self.evidence.new_cell(pid)
         self._handlers[pidfd] = self._on_death
         self._epoll.register(pidfd, select.EPOLLIN)
@@ -325,8 +330,6 @@ class Cell:
             run.deadline = self._deadlines.at(run.deadline_at, self._on_deadline)
         else:
             run.deadline = None
-        if not self._kept:
-            recycle(self._process, False)  # now, for then it is between the result and its caller
 
     @property
     def ahead_due(self) -> float:
@@ -605,8 +608,9 @@ class Cell:
         if self._left_behind(own=2 if ready.waiting else 1):
             self.kill()  # its cgroup has them, and the pool kills what is in that
             return
-        self._stdout.clear()
-        self._stderr.clear()
+        for capture in (self._stdout, self._stderr):
+            if capture.total:
+                capture.clear()
         self.evidence.new_process()
         self._link.next_call()
         self._idle()
@@ -624,8 +628,10 @@ class Cell:
         """Find the call process's pid on the host, and open its status while it surely lives."""
         self._forget_process()
         self._peak_before = 0
+        if self._children_fd < 0:
+            return
         try:
-            self._call_pid = first_child(self.pid)
+            self._call_pid = first_child(self._children_fd)
             if self._call_pid:
                 self._status_fd = os.open(f"/proc/{self._call_pid}/status", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:  # it is gone already, which Exited will say; or descriptors have run out, and Exited has it too
@@ -729,7 +735,7 @@ class Cell:
         """Read what is in the pipes of a call whose processes are gone, to the last byte, for what is left would be the
         next call's. A short read is no end: the call may have made its pipes hold packets (O_DIRECT, pipe(2)).
         """
-        ready = {fd for fd, _ in self._epoll.poll(0, DESCRIPTORS)}  # dearer is an exception for each empty pipe
+        ready = dict(self._epoll.poll(0, DESCRIPTORS))  # dearer is an exception for each empty pipe
         if self._out_fd in ready:
             self._capture(self._out_fd, self._stdout, DRAIN_READS)
         if self._err_fd in ready:
@@ -907,6 +913,9 @@ class Cell:
         if self._pidfd >= 0:
             os.close(self._pidfd)
             self._pidfd = -1
+        if self._children_fd >= 0:
+            os.close(self._children_fd)
+            self._children_fd = -1
         self._keeper.on_dead(self, None if self._blameless else self._failure)
 
     # -- small things -------------------------------------------------------------------------------------------------
@@ -921,7 +930,7 @@ class Cell:
             self._watchdog = None
 
     def _say(self, process: int, account: bool = False) -> None:
-        self._to_init.write(recycle(process, account))
+        self._to_init.write((recycle(process, account),))
 
     def _want_room_for_calls(self, want: bool) -> None:
         if want:

@@ -449,7 +449,8 @@ class Pool:
             return  # for none of the calls that wait
         if self.waiting and not cell.doomed:
             oldest = next(iter(self.waiting))
-            if oldest.spec.key == cell.spec.key and oldest.exclusive not in self._exclusive:
+            same = oldest.spec is cell.spec or oldest.spec.key == cell.spec.key
+            if same and oldest.exclusive not in self._exclusive:
                 del self.waiting[oldest]  # so would the plan decide, whatever else there is
                 self._assign(oldest, cell, _now())
                 return

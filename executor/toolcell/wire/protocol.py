@@ -12,10 +12,10 @@ The rules, which the tables below and a few counters carry out:
 A violation is an event like any other: the machine that saw one stays broken and gives no event after it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
+from struct import Struct
 from typing import Any, Final
 
 from .frames import (
@@ -309,11 +309,15 @@ CONTROL_LIMITS: Final = WireLimits(frame_bytes=256 * 1024 * 1024, string_bytes=6
 _CONTROL_FIRST: Final = (Hello, Failed)
 
 
-@lru_cache(maxsize=4096)
-def recycle(process: int, account: bool) -> Sequence[Buffer]:
-    """The `Recycle` that ends the call of a process, or asks for the next one. Kept, so that it can be encoded before a
-    caller waits for it."""
-    return encode(to_fields(Recycle(process, account)), CONTROL_LIMITS)
+# A length of 8, an array of 3, the kind, then each field behind the byte of its type: uint 32 (0xce), and the one byte
+# that is false or true (0xc2, 0xc3). It is said for each call, and on msgpack's general way takes ten times as long.
+_RECYCLE: Final = Struct(">I3sIB")
+_RECYCLED: Final = bytes((0x93, KIND_OF[Recycle], 0xCE))
+
+
+def recycle(process: int, account: bool) -> bytes:
+    """The frame of the `Recycle` that ends the call of a process, or asks for the next one."""
+    return _RECYCLE.pack(8, _RECYCLED, process, 0xC2 + account)
 
 
 class ControlLink:
