@@ -17,14 +17,19 @@ async def main(workspaces: list[str]) -> None:
     mounts: list[int] = []
     async with Supervisor(tools=base_tools()) as supervisor:
         pool = supervisor.pool
-        for workspace in workspaces:
+
+        async def quiet() -> None:
             while pool._stocking_up is not None or not all(cell.free for cell in pool._stock.cells.values()):
                 await anyio.sleep(0.01)
+
+        for workspace in workspaces:
+            await quiet()
             ahead.append(len(pool._stock.cells))
             session = await supervisor.open_session("main", workspace=workspace)
             result = await session.call("write", {"path": "note.txt", "content": workspace})
             answers.append("" if result.error is None else str(result.error))
             await session.close()
+            await quiet()
             (zygote,) = pool._zygotes
             held = [os.readlink(entry.path) for entry in os.scandir(f"/proc/{zygote.pid}/fd") if entry.is_symlink()]
             mounts.append(sum(each.startswith("/") and not each.startswith(("/dev", "/proc")) for each in held))

@@ -277,6 +277,74 @@ async def test_a_workspace_that_holds_paths_of_the_system_is_bound_in_a_cell_of_
         assert cell not in await stocked(supervisor)
 
 
+async def starting(supervisor: Supervisor, like: Cell) -> Cell:
+    """A cell of this one's kind that is being made ahead."""
+    pool = supervisor.pool
+    with anyio.fail_after(20):
+        for ready in await stocked(supervisor):
+            ready.kill()
+        while pool._stock.cells:
+            await anyio.sleep(0.01)
+        pool._stock.want(like.spec)
+        pool._stock_up_soon()
+        while not pool._stock.cells:
+            await anyio.sleep(0)
+    (coming,) = pool._stock.cells.values()
+    assert not coming.free
+    return coming
+
+
+async def test_a_session_takes_one_that_is_being_made(supervisor: Supervisor, tmp_path: Path) -> None:
+    first, plain = await first_call(supervisor, tmp_path)
+    coming = await starting(supervisor, first)
+    cell, found = await first_call(supervisor, tmp_path)
+    assert cell is coming and found == {**plain, "made": "done"}
+
+
+async def test_one_that_dies_as_it_is_made_costs_the_session_that_took_it_nothing(
+    supervisor: Supervisor, tmp_path: Path
+) -> None:
+    first, _ = await first_call(supervisor, tmp_path)
+    coming = await starting(supervisor, first)
+    session = await supervisor.open_session("main", workspace=tmp_path)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(session.call, "seen", {"name": "x"})
+        with anyio.fail_after(5):
+            while not coming.finishing or not coming.pid:
+                await anyio.sleep(0)
+        os.kill(coming.pid, signal.SIGKILL)
+    (await session.call("seen", {"name": "x"})).unwrap()
+    assert coming not in supervisor.pool.cells.values()
+
+
+@pytest.mark.parametrize("taken", [False, True])
+async def test_tools_that_need_their_session_to_be_loaded_are_not_loaded_ahead_again(
+    tmp_path: Path, taken: bool
+) -> None:
+    (tmp_path / "table").write_text("of the workspace")
+    tools: list[Any] = [tool(Reads(str(tmp_path / "table")), name="reads", needs=["read"])]
+    async with Supervisor(tools=tools) as owner:
+        pool = owner.pool
+
+        async def reads() -> None:
+            session = await owner.open_session("main", workspace=tmp_path)
+            assert (await session.call("reads", {})).unwrap() == "of the workspace"
+            await session.close()
+
+        await reads()
+        with anyio.fail_after(20):
+            while not pool._stock.cells:
+                await anyio.sleep(0)
+        assert list(pool._stock.cells) == [2]
+        if taken:
+            await reads()
+        assert await stocked(owner) == []
+        last = pool._last_id
+        assert last == (3 if taken else 2)
+        await reads()
+        assert await stocked(owner) == [] and pool._last_id == last + 1
+
+
 async def test_one_that_dies_is_missed_by_nobody(supervisor: Supervisor, tmp_path: Path) -> None:
     await first_call(supervisor, tmp_path)
     (ready,) = await stocked(supervisor)

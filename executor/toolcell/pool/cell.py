@@ -84,6 +84,10 @@ class Keeper(Protocol):
         ...
 
     def on_idle(self, cell: "Cell") -> None: ...
+    def on_unfinished(self, cell: "Cell") -> None:
+        """It waits for its session's paths, which it lacks."""
+        ...
+
     def on_call_ended(self, run: Run) -> None: ...
     def on_dead(self, cell: "Cell", failure: Failed | None) -> None: ...
 
@@ -122,6 +126,8 @@ class Cell:
         self._keeper = keeper
         self._kept = bool(spec.key.kept_tool)
         self._finish: Sequence[Buffer] = ()  # what an unfinished cell is told when its paths are in place
+        self.lacking: Sequence[Bind] = ()
+        self.unfit = False  # it was there, and ended by itself before any process of it waited for a call
         self._standby = standby or self._kept
         limits = spec.profile.limits
         self._link = SupervisorLink(WireLimits.for_results(limits.result_bytes), kept=self._kept)
@@ -247,18 +253,23 @@ class Cell:
         self._failure = failure
         self._die()
 
-    def finish(self, spec: CellSpec, late: Sequence[Bind]) -> None:
-        """It is to serve this session, whose paths `late` the zygote is about to put in place. Raises Unpackable."""
-        binds: list[Field] = [[os.fsencode(bind.path), bind.writable, bind.directory] for bind in late]
+    def finish(self, spec: CellSpec, lacking: Sequence[Bind]) -> None:
+        """It is to serve this session, and lacks these paths of it; the keeper hears `on_unfinished` when it waits for
+        them, which may be now. Raises Unpackable."""
+        binds: list[Field] = [[os.fsencode(bind.path), bind.writable, bind.directory] for bind in lacking]
         self._finish = self._control_link.send(Finish(binds, _of_session(spec)))
         self.spec = spec
+        self.lacking = lacking
+        waits = self.free
         self.state = CellState.STARTING
         self._blameless = True  # if it dies before it has heard of it
         self._arm(spec.profile.limits.start_s, self._on_start_deadline)
+        if waits:
+            self._keeper.on_unfinished(self)
 
     @property
     def finishing(self) -> bool:
-        """Whether its paths are on their way."""
+        """Whether it is to serve a session, and lacks its paths."""
         return bool(self._finish)
 
     def on_finished(self) -> None:
@@ -644,6 +655,9 @@ class Cell:
             self._status_fd = -1
 
     def _idle(self) -> None:
+        if self._finish:
+            self._keeper.on_unfinished(self)
+            return
         if self._watchdog is not None:
             self._disarm()
         self._swept_by = math.inf
@@ -893,8 +907,11 @@ class Cell:
         if self.state is CellState.DEAD:
             return
         run = self.run
-        if self.state is CellState.STARTING and self._failure is None:
-            self._failure = Failed("start", "The cell ended while it started.", "", "See the log of the supervisor.")
+        if self.state is CellState.STARTING:
+            self.unfit = self._process == 0 and self._pidfd >= 0
+            self._failure = self._failure or Failed(
+                "start", "The cell ended while it started.", "", "See the log of the supervisor."
+            )
         self.state = CellState.DEAD
         self._disarm()
         if run is not None:

@@ -33,7 +33,7 @@ _log = logging.getLogger("toolcell.pool")
 WATCH_S = 0.05  # how often running calls are held against the limits of their whole tree
 AHEAD_APART_S = 0.001
 MOST_ASKED = 32  # cells that a zygote has been asked for and has not made yet: its socket holds some hundred requests
-STOCK_UP_AFTER_S = 0.03  # after the last cell that was asked for: what is asked for comes first
+STOCK_UP_AFTER_S = 0.002  # after the last call that waited for a cell has one: most are over by then
 PRUNE_S = 5.0
 BUSY_ZYGOTE = 2  # cells that a zygote has been asked for and has not made yet
 RESTARTS = 5  # zygotes that die this often within RESTART_S are not restarted
@@ -237,11 +237,19 @@ class Pool:
             if self._forking_ahead is None and cell.ahead_due < math.inf:
                 self._forking_ahead = self._deadlines.at(run.started_at + AHEAD_AFTER_S, self._fork_ahead)
 
+    def _assign_waiting(self, run: Run, cell: Cell) -> None:
+        del self.waiting[run]
+        self._assign(run, cell, _now())
+        if not self.waiting:
+            self._stock_up_soon()
+
     def _end_waiting(self, run: Run, outcome: Outcome) -> None:
         del self.waiting[run]
         if run.deadline is not None:
             self._deadlines.cancel(run.deadline)
         run.end(outcome, _now())
+        if not self.waiting:
+            self._stock_up_soon()
 
     def _expire(self, run: Run) -> None:
         if run in self.waiting:
@@ -260,9 +268,8 @@ class Pool:
             if not isinstance(action, Assign) and len(self._next_zygote().asked) >= MOST_ASKED:
                 continue  # until one of those cells is there
             if isinstance(action, Assign):
-                del self.waiting[action.run]
                 self._idle[action.cell.spec.key].remove(action.cell)
-                self._assign(action.run, action.cell, _now())
+                self._assign_waiting(action.run, action.cell)
             elif isinstance(action, Spawn):
                 try:
                     self._spawn(action.spec)
@@ -284,7 +291,6 @@ class Pool:
             self._ask_for(cell, request)
         if self._stocks:
             self._stock.want(spec)
-            self._stock_up_soon()
 
     def _new_cell(self, spec: CellSpec) -> tuple[Cell, dict[str, object]]:
         """A cell, and what a zygote is to be told of it."""
@@ -338,28 +344,40 @@ class Pool:
         self.cells[cell.id] = cell
         try:
             cell.finish(spec, lacking)
-            self._zygote_of[cell.id].finish(cell.id, lacking)
-        except (OSError, Unpackable) as error:
-            failure = _not_made(error)
-            self._reactor.soon(lambda: self._on_failed(cell.id, failure))  # not now: the pump is at work
+        except Unpackable as error:
+            self._cannot_finish(cell, error)
         return True
 
+    def on_unfinished(self, cell: Cell) -> None:
+        """A cell that was made ahead waits for its session's paths."""
+        try:
+            self._zygote_of[cell.id].finish(cell.id, cell.lacking)
+        except (OSError, Unpackable) as error:
+            self._cannot_finish(cell, error)
+
+    def _cannot_finish(self, cell: Cell, error: Exception) -> None:
+        failure = _not_made(error)
+        self._reactor.soon(lambda: self._on_failed(cell.id, failure))  # not now: the pump may be at work
+
     def _stock_up_soon(self) -> None:
+        if not self._open or self._broken or not self._stocks or not self._stock.is_short:
+            return
         if self._stocking_up is not None:
             self._deadlines.cancel(self._stocking_up)
         self._stocking_up = self._deadlines.at(_now() + STOCK_UP_AFTER_S, self._stock_up)
 
     def _stock_up(self) -> None:
-        """Make one cell like those that were asked for, while there is no other to be made."""
+        """Make one cell like those that were asked for, while there is no other to be made: where a call waits, we hear
+        of its end."""
         self._stocking_up = None
-        if not self._open or self._broken or not self._stocks:
+        if not self._open or self._broken or not self._stocks or self.waiting:
             return
-        starting = any(cell.state is CellState.STARTING for cell in (*self.cells.values(), *self._stock.cells.values()))
-        spec = None if self.waiting or starting else next(self._stock.wanted(), None)
-        if spec is not None and len(self.cells) + len(self._stock.cells) + 1 < self._room.cells:
-            self._make_for_stock(spec)
-        if self.waiting or starting or spec is not None:
-            self._stock_up_soon()
+        cells = (*self.cells.values(), *self._stock.cells.values())
+        if not any(cell.state is CellState.STARTING for cell in cells):
+            spec = next(self._stock.wanted(), None)
+            if spec is not None and len(cells) + 1 < self._room.cells:
+                self._make_for_stock(spec)
+        self._stock_up_soon()
 
     def _make_for_stock(self, like: CellSpec) -> None:
         identity = self._identity_of(like.key.session_id, self._next_slot)
@@ -451,8 +469,7 @@ class Pool:
             oldest = next(iter(self.waiting))
             same = oldest.spec is cell.spec or oldest.spec.key == cell.spec.key
             if same and oldest.exclusive not in self._exclusive:
-                del self.waiting[oldest]  # so would the plan decide, whatever else there is
-                self._assign(oldest, cell, _now())
+                self._assign_waiting(oldest, cell)  # so would the plan decide, whatever else there is
                 return
         self._idle.setdefault(cell.spec.key, []).append(cell)
         if self.waiting:

@@ -19,6 +19,7 @@ from toolcell_sandbox.view import Bind, Found, View, find_system, plan, rest
 from .cell import Cell
 from .run import CellKey, CellSpec
 
+UNFIT: Final = 64  # kinds of which it is known that they cannot be made ahead
 KINDS: Final = 4  # one cell of each is kept: an agent's tools are of a few kinds, by what they are granted
 _NOWHERE: Final = "/"  # where nothing can be written: a tool that notes its directory as it is loaded finds out
 _PATHS: Final = ("readable", "writable")
@@ -78,14 +79,22 @@ class Stock:
         self.cells: dict[int, Cell] = {}
         self._by_kind: dict[CellKey, tuple[Cell, Surroundings]] = {}
         self._wanted: dict[CellKey, CellSpec] = {}
+        self._unfit: dict[CellKey, None] = {}
 
     def want(self, spec: CellSpec) -> None:
         """Another session may come that asks for a cell like this one."""
         kind = kind_of(spec)
+        if kind in self._unfit:
+            return
         self._wanted.pop(kind, None)
         self._wanted[kind] = spec
         if len(self._wanted) > KINDS:
             del self._wanted[next(iter(self._wanted))]
+
+    @property
+    def is_short(self) -> bool:
+        """Whether there may be one to be made."""
+        return bool(self._wanted)
 
     def wanted(self) -> Iterator[CellSpec]:
         """What is to be made, each once."""
@@ -103,9 +112,10 @@ class Stock:
         self._by_kind[cell.spec.key] = cell, surroundings
 
     def take(self, spec: CellSpec) -> tuple[Cell, list[Bind]] | None:
-        """A cell that fits, and what is to be bound in it, outermost first, to make it such a cell."""
+        """A cell that fits, and what is to be bound in it, outermost first, to make it such a cell. It may be starting
+        still: that is sooner than a new one."""
         cell, surroundings = self._by_kind.get(kind_of(spec), (None, None))
-        if cell is None or surroundings is None or not cell.free:
+        if cell is None or surroundings is None or cell.doomed:
             return None
         del self._by_kind[cell.spec.key]
         lacking = _lacking(cell.spec.profile, surroundings, spec)
@@ -120,7 +130,12 @@ class Stock:
             self._by_kind.pop(kind)[0].retire()
 
     def remove(self, cell: Cell) -> bool:
-        """It has died. Whether it was one of these."""
+        """It has died. Whether it was one of these. No other is made ahead of a kind that has to have a session."""
+        if cell.unfit and (cell.spec.unfinished or cell.finishing):
+            self._wanted.pop(kind_of(cell.spec), None)
+            self._unfit[kind_of(cell.spec)] = None
+            if len(self._unfit) > UNFIT:
+                del self._unfit[next(iter(self._unfit))]
         if self._by_kind.get(cell.spec.key, (None,))[0] is cell:
             del self._by_kind[cell.spec.key]
         return self.cells.pop(cell.id, None) is not None

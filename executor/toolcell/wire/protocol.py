@@ -83,7 +83,7 @@ _FROM_CELL: Final[Mapping[State, Mapping[type[Message], State]]] = {
     },
     State.DONE: {},
 }
-_CALL: Final = KIND_OF[Call]
+_CALL_KIND: Final = KIND_OF[Call]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +145,10 @@ class SupervisorLink:
         seq = self.seq + 1
         # May refuse, and then nothing changes.
         if packed is None:
-            fields = (_CALL, seq, call_id, tool, context, arguments)
+            fields = (_CALL_KIND, seq, call_id, tool, context, arguments)
             buffers = encode(fields, self._limits, arguments.values())
         else:
-            buffers = encode((_CALL, seq, call_id, tool, context, None), self._limits, last=packed)
+            buffers = encode((_CALL_KIND, seq, call_id, tool, context, None), self._limits, last=packed)
         self.seq = seq
         self._frames = self._report_bytes = self._last_request = 0
         self._pending.clear()
