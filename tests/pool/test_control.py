@@ -23,4 +23,4 @@ def test_the_supervisor_reads_what_the_init_packs_by_hand(seq: int) -> None:
 @pytest.mark.parametrize("seq", NUMBERS)
 def test_the_init_reads_the_numbers_that_the_supervisor_sends(seq: int) -> None:
     said = [(seq, False), (7, True), (seq, True), (7, False)]
-    assert recycled(b"".join(bytes(part) for number, account in said for part in recycle(number, account))) == said
+    assert recycled(b"".join(recycle(number, account) for number, account in said)) == said

@@ -23,10 +23,16 @@ def test_deadlines_ring_for_the_earliest_and_only_when_that_changes() -> None:
     early = deadlines.at(1.0, lambda: fired.append("one"))
     assert rings == [5.0, 1.0]
     deadlines.cancel(early)
-    assert deadlines.pop_due(1.0) == [] and rings[-1] == 5.0
+    assert deadlines.pop_due(1.0) == []
+    deadlines.at(4.0, lambda: fired.append("four"))
+    assert rings == [5.0, 1.0]  # what is due is under way
+    deadlines.ring_again()
+    assert rings == [5.0, 1.0, 4.0]
     for action in deadlines.pop_due(9.0):
         action()
-    assert fired == ["five", "nine"] and len(deadlines) == 0 and deadlines.next_due() == math.inf
+    deadlines.ring_again()
+    assert rings == [5.0, 1.0, 4.0]  # nothing is left
+    assert fired == ["four", "five", "nine"] and len(deadlines) == 0 and deadlines.next_due() == math.inf
 
 
 def test_cancelled_deadlines_do_not_pile_up() -> None:

@@ -340,6 +340,19 @@ def test_the_length_of_a_frame_that_never_comes_reserves_nothing() -> None:
     assert decoder.partial
 
 
+def test_a_large_frame_waits_for_its_16th_part_unless_there_is_memory_to_use_again() -> None:
+    stream = joined([16, 1, {"output": "x" * 3_000_000}])
+    reading, without = FrameDecoder(LIMITS), FrameDecoder(LIMITS)
+    reading.feed(stream[: 256 * KIB])  # it has what there is
+    without.feed(stream[: 64 * KIB])
+    assert reading.rest is not None and without.rest is None
+    assert len(reading.feed(stream[256 * KIB :])) == 1
+    again = FrameDecoder(LIMITS)
+    with allocating_at_most(256 * KIB):
+        again.feed(stream[: 64 * KIB])
+    assert again.rest is not None and len(again.rest) == len(stream) - 64 * KIB
+
+
 def test_a_string_within_a_frame_has_a_limit_of_its_own() -> None:
     limits = WireLimits(string_bytes=100)
     for letter in ("x", b"x"):

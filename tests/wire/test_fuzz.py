@@ -47,11 +47,11 @@ def stream(*messages: Message) -> bytes:
 
 def supervisor_called(*, kept: bool = False) -> SupervisorLink:
     link = SupervisorLink(LIMITS, CallLimits(frames=20, in_flight=3), kept=kept)
-    link.send(CALL)
+    link.call(*CALL[1:])
     if kept:
         link.receive(stream(Result(1, {})))
         link.next_kept_call()
-        link.send(CALL._replace(seq=2))
+        link.call(*CALL[1:])
     return link
 
 
@@ -133,7 +133,7 @@ def test_any_json_value_crosses_and_comes_back_the_same(value: Any) -> None:
     link = SupervisorLink(AMPLE)
     cell = CellLink(AMPLE)
     call = CALL._replace(arguments={"value": value})
-    assert cell.receive(b"".join(link.send(call))) == [call]
+    assert cell.receive(b"".join(link.call(*call[1:]))) == [call]
     asked = Request(1, 1, "memory.store", {"value": value})
     assert link.receive(b"".join(cell.send(asked))) == [asked]
     reply = Reply(1, 1, True, value)

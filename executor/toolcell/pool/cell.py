@@ -19,11 +19,10 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from enum import Enum
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 from toolcell.wire.frames import Buffer, Field, Violation, WireLimits
 from toolcell.wire.messages import (
-    Call,
     Cancel,
     Error,
     Exited,
@@ -39,6 +38,7 @@ from toolcell.wire.messages import (
     Request,
     Result,
 )
+from toolcell.wire.pipes import widen
 from toolcell.wire.protocol import CONTROL_LIMITS, ControlLink, SupervisorLink, recycle
 from toolcell_sandbox.mechanisms.cgroups import Cgroup
 from toolcell_sandbox.view import Bind
@@ -49,7 +49,7 @@ from .evidence import SHORT_CALL_S, Evidence, limit_of_exit
 from .outbox import Outbox, read_available, read_into
 from .reactor import Reactor
 from .run import CellSpec, Outcome, Run
-from .tree import first_child
+from .tree import first_child, open_children
 
 _log = logging.getLogger("toolcell.pool")
 DESCRIPTORS = 8  # that one epoll holds: seven at the most; for its default of 1,023 memory is asked for each time
@@ -120,6 +120,7 @@ class Cell:
         self.idle_since = 0.0
         self.pid = 0  # of the init, as the host sees it
         self._pidfd = -1
+        self._children_fd = -1  # of the list of its children
         self._reactor = reactor
         self._deadlines = deadlines
         self._keeper = keeper
@@ -136,7 +137,6 @@ class Cell:
         self._verdict: Outcome | None = None  # what the call ends with once its processes are gone
         self._last_run: Run | None = None
         self._leaving: Run | None = None  # has ended, and its processes may still be there
-        self._recycled = 0
         self._process = 0  # the number of the call process that waits or works, counted by the init
         self._watchdog: Deadline | None = None
         self._swept_by = math.inf
@@ -236,6 +236,10 @@ class Cell:
             return
         self.pid = pid
         self._pidfd = pidfd
+        try:
+            self._children_fd = open_children(pid)
+        except OSError:
+            pass  # it has ended already, which its pidfd says; or descriptors have run out
         self.evidence.new_cell(pid)
         self._handlers[pidfd] = self._on_death
         self._epoll.register(pidfd, select.EPOLLIN)
@@ -314,9 +318,7 @@ class Cell:
             context["attempt"] = call.attempt
         if run.preview:
             context["preview"] = True
-        arguments: Any = call.arguments if call.packed is None else None
-        message = Call(self._link.seq + 1, call.id, call.tool, context, arguments)
-        buffers = self._link.send(message, call.packed)  # may be Unpackable
+        buffers = self._link.call(call.id, call.tool, context, call.arguments, call.packed)  # may be Unpackable
         if not self._standby:
             self._process += 1
             self._say(self._process)  # nothing waits: fork now; the call is in the pipe before it is read
@@ -339,8 +341,6 @@ class Cell:
             run.deadline = self._deadlines.at(run.deadline_at, self._on_deadline)
         else:
             run.deadline = None
-        if not self._kept:
-            recycle(self._process, False)  # now, for then it is between the result and its caller
 
     @property
     def ahead_due(self) -> float:
@@ -477,9 +477,9 @@ class Cell:
         if self.state is CellState.DEAD:
             return
         self.state = CellState.RECYCLING
-        self._recycled = self._process
         self._to_call.clear()
-        self._say(self._process, account)
+        waited_for = self.run is not None and self.run.gone is not None  # which the account says before the next fork
+        self._say(self._process, account or waited_for)
         self._swept_by = time.monotonic() + RECYCLE_S
         self._keeper.watch()
 
@@ -510,8 +510,11 @@ class Cell:
                 self._unwatch(self._frames_fd)
             return False
         self._received += len(data)
-        for event in self._link.receive(data):
+        events = self._link.receive(data)
+        for event in events:
             self._on_frame(event)
+        if not events and rest is None and (rest := self._link.rest) is not None:
+            widen(self._frames_fd, len(rest))  # further than the call process may
         return True
 
     def _drain_frames(self) -> None:
@@ -608,8 +611,6 @@ class Cell:
     def _on_ready_for_next(self, ready: Ready) -> None:
         """Everything before is gone, and a call process waits, or where there is no standby, can be forked."""
         self._on_swept()
-        if self._standby and not ready.waiting:
-            return
         self._process = ready.seq
         self._forked_ahead = False
         self._drain()  # what came after the end of the last call is a violation
@@ -618,8 +619,9 @@ class Cell:
         if self._left_behind(own=2 if ready.waiting else 1):
             self.kill()  # its cgroup has them, and the pool kills what is in that
             return
-        self._stdout.clear()
-        self._stderr.clear()
+        for capture in (self._stdout, self._stderr):
+            if capture.total:
+                capture.clear()
         self.evidence.new_process()
         self._link.next_call()
         self._idle()
@@ -637,8 +639,10 @@ class Cell:
         """Find the call process's pid on the host, and open its status while it surely lives."""
         self._forget_process()
         self._peak_before = 0
+        if self._children_fd < 0:
+            return
         try:
-            self._call_pid = first_child(self.pid)
+            self._call_pid = first_child(self._children_fd)
             if self._call_pid:
                 self._status_fd = os.open(f"/proc/{self._call_pid}/status", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:  # it is gone already, which Exited will say; or descriptors have run out, and Exited has it too
@@ -745,7 +749,7 @@ class Cell:
         """Read what is in the pipes of a call whose processes are gone, to the last byte, for what is left would be the
         next call's. A short read is no end: the call may have made its pipes hold packets (O_DIRECT, pipe(2)).
         """
-        ready = {fd for fd, _ in self._epoll.poll(0, DESCRIPTORS)}  # dearer is an exception for each empty pipe
+        ready = dict(self._epoll.poll(0, DESCRIPTORS))  # dearer is an exception for each empty pipe
         if self._out_fd in ready:
             self._capture(self._out_fd, self._stdout, DRAIN_READS)
         if self._err_fd in ready:
@@ -926,6 +930,9 @@ class Cell:
         if self._pidfd >= 0:
             os.close(self._pidfd)
             self._pidfd = -1
+        if self._children_fd >= 0:
+            os.close(self._children_fd)
+            self._children_fd = -1
         self._keeper.on_dead(self, None if self._blameless else self._failure)
 
     # -- small things -------------------------------------------------------------------------------------------------
@@ -940,7 +947,7 @@ class Cell:
             self._watchdog = None
 
     def _say(self, process: int, account: bool = False) -> None:
-        self._to_init.write(recycle(process, account))
+        self._to_init.write((recycle(process, account),))
 
     def _want_room_for_calls(self, want: bool) -> None:
         if want:

@@ -18,7 +18,7 @@ class Deadline:
 
 class Deadlines:
     """The heap. It has no clock and no loop: `ring_at(when)` is called when something is due before what it was last
-    called with, and whoever rings calls `pop_due`."""
+    called with, and whoever rings calls `pop_due`, and `ring_again` when what was due has been done."""
 
     def __init__(self, ring_at: Callable[[float], None]) -> None:
         self._ring_at = ring_at
@@ -58,14 +58,18 @@ class Deadlines:
         return heap[0][0] if heap else math.inf
 
     def pop_due(self, now: float) -> list[Callable[[], None]]:
-        """Take out what is due by `now`, earliest first."""
+        """Take out what is due by `now`, earliest first. Until `ring_again`, `ring_at` is not called."""
+        self._rings_at = -math.inf
         due: list[Callable[[], None]] = []
         while self.next_due() <= now:
             deadline = heapq.heappop(self._heap)[2]
             if deadline.action is not None:
                 due.append(deadline.action)
                 deadline.action = None  # so that a late cancel() of it is not counted
+        return due
+
+    def ring_again(self) -> None:
+        """Ring for what is due next, that which was due has added among it."""
         self._rings_at = self.next_due()
         if self._rings_at != math.inf:
             self._ring_at(self._rings_at)
-        return due

@@ -33,7 +33,7 @@ class Outbox:
             return
         self._waiting = self._send(buffers)
         if self._waiting and self._is_pipe:
-            widen(self._fd)
+            widen(self._fd, sum(map(len, self._waiting)))
             self._waiting = self._send(self._waiting)
         if self._waiting:
             self._want(True)

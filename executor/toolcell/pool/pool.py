@@ -467,7 +467,8 @@ class Pool:
             return  # for none of the calls that wait
         if self.waiting and not cell.doomed:
             oldest = next(iter(self.waiting))
-            if oldest.spec.key == cell.spec.key and oldest.exclusive not in self._exclusive:
+            same = oldest.spec is cell.spec or oldest.spec.key == cell.spec.key
+            if same and oldest.exclusive not in self._exclusive:
                 self._assign_waiting(oldest, cell)  # so would the plan decide, whatever else there is
                 return
         self._idle.setdefault(cell.spec.key, []).append(cell)
@@ -584,11 +585,14 @@ class Pool:
     # -- time ---------------------------------------------------------------------------------------------------------
 
     def _ring(self) -> None:
-        for action in self._deadlines.pop_due(_now()):
-            try:
-                action()
-            except Exception:  # a bug of ours, which is not to cost the others
-                _log.exception("what was due in the pool failed")
+        try:
+            for action in self._deadlines.pop_due(_now()):
+                try:
+                    action()
+                except Exception:  # a bug of ours, which is not to cost the others
+                    _log.exception("what was due in the pool failed")
+        finally:
+            self._deadlines.ring_again()
 
     def watch(self) -> None:
         """Look at the cells that are at work, from now on until there is none."""

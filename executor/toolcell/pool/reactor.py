@@ -5,6 +5,7 @@ frame, no lock, no thread.
 """
 
 import asyncio
+import ctypes
 import math
 import os
 import struct
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import anyio
 
-from toolcell_sandbox.kernel.syscalls import syscall
+from toolcell_sandbox.kernel.syscalls import prepared, syscall
 
 if TYPE_CHECKING:
     import trio
@@ -85,6 +86,8 @@ class _Alarm:
     def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor
         self._fd = -1  # made when it is needed for the first time
+        self._moment = ctypes.create_string_buffer(_ITIMERSPEC.size)
+        self._start: Callable[[], None]  # the timer, at that moment
         self._on_alarm: Callable[[], None] | None = None
         self._closed = False
 
@@ -94,11 +97,13 @@ class _Alarm:
         if self._fd < 0:
             flags = os.O_CLOEXEC | os.O_NONBLOCK
             self._fd = syscall("timerfd_create", time.CLOCK_MONOTONIC, flags, step="make a timer")
+            self._start = prepared("timerfd_settime", self._fd, _ABSOLUTE, self._moment, None, step="set a timer")
             self._reactor.watch(self._fd, self._ring)
-        seconds, rest = divmod(min(max(when, 1e-9), _LATEST), 1.0) if when != math.inf else (0.0, 0.0)  # 0 is never
+        moment = 0.0 if when == math.inf else min(max(when, 1e-9), _LATEST)  # 0 is never
+        seconds = int(moment)
         self._on_alarm = None if when == math.inf else on_alarm
-        moment = struct.pack("=4q", 0, 0, int(seconds), int(rest * 1e9))
-        syscall("timerfd_settime", self._fd, _ABSOLUTE, moment, None, step="set a timer")
+        _ITIMERSPEC.pack_into(self._moment, 0, 0, 0, seconds, int((moment - seconds) * 1e9))
+        self._start()
 
     def _ring(self) -> None:
         try:
@@ -116,6 +121,7 @@ class _Alarm:
             self._fd = -1
 
 
+_ITIMERSPEC = struct.Struct("=4q")  # seconds and nanoseconds between rings, and to the first (timerfd_create(2))
 _ABSOLUTE = 1  # TFD_TIMER_ABSTIME (linux/timerfd.h)
 _LATEST = 2.0**33  # seconds; the kernel counts nanoseconds in 64 bits
 

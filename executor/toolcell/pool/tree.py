@@ -27,14 +27,15 @@ class Resident:
     shared: int
 
 
-def first_child(pid: int) -> int:
+def open_children(pid: int) -> int:
+    """A descriptor of the list of a process's children, for `first_child`; OSError where it has ended."""
+    return os.open(f"/proc/{pid}/task/{pid}/children", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def first_child(children: int) -> int:
     """The oldest child of a process of one thread, 0 where it has none; OSError where it has ended."""
-    fd = os.open(f"/proc/{pid}/task/{pid}/children", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        children = os.read(fd, 4096).split(maxsplit=1)  # oldest first: orphans of a call come after its process
-    finally:
-        os.close(fd)
-    return int(children[0]) if children else 0
+    found = os.pread(children, 64, 0).split(maxsplit=1)  # oldest first: orphans of a call come after its process
+    return int(found[0]) if found else 0
 
 
 def tree_usage(init_pid: int, memory_limit: int) -> TreeUsage:

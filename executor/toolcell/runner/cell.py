@@ -160,8 +160,6 @@ class Init:
         for seq, account in recycled(said):
             if seq == self.seq:
                 self.sweep(account)
-                if self.options.standby and not self.spare:  # what comes next is a fork, and some wait for this
-                    os.write(fds.CONTROL, ready(seq, waiting=False))
                 self.next()
             elif seq != self.seq + 1:
                 os._exit(76)

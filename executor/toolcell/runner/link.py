@@ -75,7 +75,7 @@ class Link:
         first = buffers[0]
         try:
             if len(buffers) > 1 or len(first) > PIPE_BYTES:
-                widen(self._outgoing)
+                widen(self._outgoing, sum(map(len, buffers)))
                 fds.write_all(self._outgoing, buffers)
             elif (written := os.write(self._outgoing, first)) < len(first):
                 fds.write_all(self._outgoing, [memoryview(first)[written:]])

@@ -24,8 +24,8 @@ _LARGE = 1024 * 1024  # above this, header and body travel as two buffers (write
 REQUEST = 20  # the kind of message that may hold bytes, which JSON does not have: what a tool sends to the web
 _NO_BYTES = -2  # what msgpack holds the length of bytes against: 0 would let b"" pass, and -1 is its word for no limit
 
-_IN_PIECES = 64 * 1024  # frames that are longer, and do not come in one read, have room made for all of them at once
-_RESERVE_AT = 16  # but only when the 16th part has come: a length alone reserves nothing
+_IN_PIECES = 64 * 1024  # frames that are longer have a place of their own once so much of them has come
+_RESERVE_AT = 16  # but where that is memory to be asked for, when the 16th part has: a length alone reserves nothing
 
 Buffer = bytes | memoryview
 Field = None | bool | int | float | str | bytes | list["Field"] | dict[str, "Field"]
@@ -326,7 +326,10 @@ class FrameDecoder:
                 break
             end = start + _HEADER_BYTES + length
             if len(buffer) < end:
-                if length > _IN_PIECES and len(buffer) - start > length // _RESERVE_AT:
+                come = len(buffer) - start
+                if length > _IN_PIECES and (
+                    come > length // _RESERVE_AT or (come >= _IN_PIECES and _Large.has_room(length))
+                ):
                     self._large = _Large(length, buffer[start + _HEADER_BYTES :])
                     start = len(buffer)
                 break
@@ -368,6 +371,9 @@ class FrameDecoder:
         return None
 
 
+_ALIGNED = 8
+
+
 class _Large:
     """The body of a large frame that comes in pieces: read to where it stays, or copied there."""
 
@@ -377,16 +383,21 @@ class _Large:
         # CPython decodes text in one pass from an address that is a multiple of 8, and else in two (ascii_decode in
         # unicodeobject.c). What is large in a large frame is mostly one text, the first that has 4 bytes of length.
         text = begun.find(STR32, 0, 512) + STR32_BYTES
-        shift = -text % 8
+        shift = -text % _ALIGNED
         size = shift + length
         try:
             memory = _buffers.pop()
         except IndexError:  # no large frame so far, or another one is being read
             memory = bytearray()
-        self._memory = memory if len(memory) >= size else bytearray(size)
+        self._memory = memory if len(memory) >= size else bytearray(length + _ALIGNED)
         self.body = memoryview(self._memory)[shift:size]
         self.filled = len(begun)
         self.body[: self.filled] = begun
+
+    @staticmethod
+    def has_room(length: int) -> bool:
+        """Whether there is memory to use again for a body of this length."""
+        return bool(_buffers) and len(_buffers[-1]) >= length + _ALIGNED
 
     @property
     def rest(self) -> memoryview:

@@ -106,7 +106,8 @@ class Failed(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """Call number `seq` is over and nothing of it is left; or, `waiting`, a call process waits for that number."""
+    """Nothing is left of the calls so far: a process waits for call number `seq`; or, where not `waiting`, that number
+    was the last one, and a process is forked when it is asked for."""
 
     seq: int
     waiting: bool
@@ -140,7 +141,7 @@ class Finish(NamedTuple):
 
 class Recycle(NamedTuple):
     """Call number `seq` is over: kill what is left, clean up, and make the next standby; where `account`, say by
-    `Exited` what its process had used.
+    `Exited` what its process had used, as soon as no other of the call is left.
 
     Of the next number, it asks for a process: for a call that waits, or ahead, while another one runs.
     """

@@ -2,18 +2,24 @@
 each."""
 
 import fcntl
+import os
 from typing import Final
 
 PIPE_BYTES: Final = 64 * 1024
 """A pipe's default capacity (pipe(7))."""
 WIDE_BYTES: Final = 256 * 1024
-"""What a pipe holds once a frame did not go into it whole. 10 MB go over in two thirds of the time; more gains little
-and counts against the 64 MiB that the pipes of a user without privileges may hold (pipe-user-pages-soft)."""
+"""What a pipe holds once a frame did not go into it whole: 10 MB go over in two thirds of the time."""
+WIDEST_BYTES: Final = 1024 * 1024
+"""The same for a frame that is larger than this, where root sends or reads it: that takes another tenth off. Anybody
+else's pipes may hold 64 MiB together (pipe-user-pages-soft)."""
 
 
-def widen(pipe: int) -> None:
-    """Let the pipe hold WIDE_BYTES. Where that cannot be, it stays as it is, and is slower."""
-    try:
-        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, WIDE_BYTES)
-    except OSError:
-        pass  # EPERM: the user's pipes hold too much already. EBUSY: it was wider, and holds more now
+def widen(pipe: int, frame_bytes: int) -> None:
+    """Let the pipe hold more of a frame that does not go into it. Where that cannot be, it stays as it is."""
+    widest = frame_bytes > WIDEST_BYTES and os.geteuid() == 0
+    for size in (WIDEST_BYTES, WIDE_BYTES) if widest else (WIDE_BYTES,):
+        try:
+            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, size)
+            return
+        except OSError:
+            pass  # EPERM: the user's pipes hold too much already. EBUSY: it was wider, and holds more now

@@ -36,7 +36,7 @@ def _taking(arguments: int) -> Callable[..., int]:
 
 
 _calls = [_taking(arguments) for arguments in range(7)]
-_brief = ctypes.CDLL(None)["syscall"]  # converts nothing but integers, to 32 bits, and leaves errno alone
+_brief = ctypes.CDLL(None)["syscall"]  # converts integers, to 32 bits, and no more, and leaves errno alone
 _AS_IT_IS = frozenset((int, bytes, type(None)))
 
 
@@ -80,9 +80,15 @@ def _refused(number: int, step: str, mechanism: str, cure: str) -> SandboxError:
     return SandboxError(f"{step} failed", step=step, mechanism=mechanism, errno=number, cure=cure)
 
 
-def prepared(name: str, *arguments: int, step: str, mechanism: str = "", cure: str = "") -> Callable[[], None]:
-    """What makes this system call, with integers of 32 bits, as `syscall` does, but in fewer steps: for a process that
-    is forked later, and has to copy each page that it writes to.
+def prepared(
+    name: str,
+    *arguments: "int | ctypes.Array[ctypes.c_char] | None",
+    step: str,
+    mechanism: str = "",
+    cure: str = "",
+) -> Callable[[], None]:
+    """What makes this system call, with integers of 32 bits and buffers, as `syscall` does, but in fewer steps: for one
+    that is made often, or in a process that is forked later and has to copy each page that it writes to.
     """
     call = partial(_brief, _number(name), *arguments)
 

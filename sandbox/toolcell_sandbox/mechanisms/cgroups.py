@@ -68,12 +68,12 @@ class Cgroup:
     def oom_kills(self) -> int:
         """Processes that were killed here because the memory limit was reached, since the group was made."""
         fd = self._oom_kills_fd
-        return _counter(b"\noom_kill ", os.pread(fd, _COUNTERS_BYTES, 0)) if fd >= 0 else 0
+        return _counter(b"oom_kill ", os.pread(fd, _COUNTERS_BYTES, 0)) if fd >= 0 else 0
 
     def pids_refused(self) -> int:
         """Forks that the process limit refused, since the group was made."""
         fd = self._pids_refused_fd
-        return _counter(b"\nmax ", os.pread(fd, _COUNTERS_BYTES, 0)) if fd >= 0 else 0
+        return _counter(b"max ", os.pread(fd, _COUNTERS_BYTES, 0)) if fd >= 0 else 0
 
     def tasks(self) -> int:
         """Processes and threads that are in the group now, the cell's init among them; 0 where they are not counted."""
@@ -104,7 +104,7 @@ class Cgroup:
         if fd < 0:
             return None
         if self._unified:
-            return _counter(b"\nusage_usec ", os.pread(fd, _COUNTERS_BYTES, 0)) / 1e6
+            return _counter(b"usage_usec ", os.pread(fd, _COUNTERS_BYTES, 0)) / 1e6
         return int(os.pread(fd, _NUMBER_BYTES, 0)) / 1e9
 
     @cached_property
@@ -224,12 +224,12 @@ class Cgroup:
 
 
 def _counter(key: bytes, text: bytes) -> int:
-    """The number that follows this key, of a line's end and its own first word."""
-    _, found, rest = (b"\n" + text).partition(key)
-    if not found:
+    """The number that follows this key, which is in no other key, to the end of its line."""
+    start = text.find(key)
+    if start < 0:
         name = key.strip().decode()
         raise SandboxError(f"The cgroup has no counter {name}", step="read cgroup", mechanism="cgroup")
-    return int(rest.partition(b"\n")[0])
+    return int(text[start + len(key) : text.index(b"\n", start)])
 
 
 def join(paths: Iterable[str], root: int | None = None) -> None:
