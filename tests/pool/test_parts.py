@@ -23,10 +23,22 @@ def test_deadlines_ring_for_the_earliest_and_only_when_that_changes() -> None:
     early = deadlines.at(1.0, lambda: fired.append("one"))
     assert rings == [5.0, 1.0]
     deadlines.cancel(early)
-    assert deadlines.pop_due(1.0) == [] and rings[-1] == 5.0
+    assert list(deadlines.pop_due(1.0)) == [] and rings[-1] == 5.0
     for action in deadlines.pop_due(9.0):
         action()
     assert fired == ["five", "nine"] and len(deadlines) == 0 and deadlines.next_due() == math.inf
+
+
+def test_what_is_due_is_done_before_the_next_ring_is_set() -> None:
+    rings: list[float] = []
+    deadlines = Deadlines(rings.append)
+    deadlines.at(1.0, lambda: None)
+    deadlines.at(7.0, lambda: None)
+    for action in deadlines.pop_due(1.0):
+        action()
+        deadlines.at(5.0, lambda: None)
+        assert rings == [1.0]
+    assert rings == [1.0, 5.0]
 
 
 def test_cancelled_deadlines_do_not_pile_up() -> None:
@@ -39,7 +51,7 @@ def test_cancelled_deadlines_do_not_pile_up() -> None:
 def test_cancelling_twice_or_after_the_fact_counts_once() -> None:
     deadlines = Deadlines(lambda when: None)
     fired, other = deadlines.at(1.0, lambda: None), deadlines.at(2.0, lambda: None)
-    deadlines.pop_due(1.0)
+    assert len(list(deadlines.pop_due(1.0))) == 1
     deadlines.cancel(fired)
     deadlines.cancel(other)
     deadlines.cancel(other)

@@ -3,7 +3,7 @@
 import heapq
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 
 class Deadline:
@@ -18,7 +18,7 @@ class Deadline:
 
 class Deadlines:
     """The heap. It has no clock and no loop: `ring_at(when)` is called when something is due before what it was last
-    called with, and whoever rings calls `pop_due`."""
+    called with, and whoever rings goes through `pop_due`."""
 
     def __init__(self, ring_at: Callable[[float], None]) -> None:
         self._ring_at = ring_at
@@ -57,15 +57,14 @@ class Deadlines:
             self._cancelled -= 1
         return heap[0][0] if heap else math.inf
 
-    def pop_due(self, now: float) -> list[Callable[[], None]]:
-        """Take out what is due by `now`, earliest first."""
-        due: list[Callable[[], None]] = []
+    def pop_due(self, now: float) -> Iterator[Callable[[], None]]:
+        """Take out what is due by `now`, earliest first. When that is done, and not before, for it cannot wait, it is
+        said when to ring next."""
         while self.next_due() <= now:
             deadline = heapq.heappop(self._heap)[2]
             if deadline.action is not None:
-                due.append(deadline.action)
-                deadline.action = None  # so that a late cancel() of it is not counted
+                action, deadline.action = deadline.action, None  # so that a late cancel() of it is not counted
+                yield action
         self._rings_at = self.next_due()
         if self._rings_at != math.inf:
             self._ring_at(self._rings_at)
-        return due
