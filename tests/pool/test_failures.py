@@ -364,3 +364,28 @@ async def test_values_with_bytes_come_back_as_json_data(supervise: Callable[...,
         result = await session.call("length", {"text": "xy"})
         assert result.unwrap() == 2
         result.model_dump_json()
+
+
+async def test_a_deadline_kills_the_process_without_waiting_for_its_init(
+    supervise: Callable[..., Supervisor], workspace: Path
+) -> None:
+    async with supervise([sleep]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        assert (await session.call("sleep", {"seconds": 0.0})).error is None
+        (cell,) = supervisor.pool.cells.values()
+        init = psutil.Process(cell.pid)
+        with anyio.fail_after(5):
+            while not cell.free:
+                await anyio.sleep(0.005)
+        (process,) = init.children()
+        init.suspend()
+        try:
+            result = await session.call("sleep", {"seconds": 60.0}, timeout=0.1)
+            assert isinstance(result.error, Timeout)
+            with anyio.fail_after(5):
+                while process.status() != psutil.STATUS_ZOMBIE:
+                    await anyio.sleep(0.005)
+        finally:
+            init.resume()
+        assert (await session.call("sleep", {"seconds": 0.0})).error is None
+        assert init.is_running()

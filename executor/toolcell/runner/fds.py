@@ -41,11 +41,15 @@ class Settings:
                 self._fds.append(fd)
                 self._gets.append(get)
                 self._puts.append(put)
-        self._found = list(map(fcntl.fcntl, self._fds, self._gets))
+        self._found = self.now()
+
+    def now(self) -> list[int]:
+        """What they are."""
+        return list(map(fcntl.fcntl, self._fds, self._gets))
 
     def restore(self) -> None:
         """Undo what a call changed: non-blocking, asynchronous, a smaller pipe. OSError where it cannot be."""
-        if list(map(fcntl.fcntl, self._fds, self._gets)) != self._found:
+        if self.now() != self._found:
             for fd, get, put, value in zip(self._fds, self._gets, self._puts, self._found, strict=True):
                 if fcntl.fcntl(fd, get) != value:
                     fcntl.fcntl(fd, put, value)

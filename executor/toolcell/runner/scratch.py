@@ -16,8 +16,12 @@ class Scratch:
 
     def __init__(self, path: str, view: View) -> None:
         self._path = path
-        self._own = [os.stat(path)[stat.ST_MODE], *os.listxattr(path)]
+        self._own = self.now()
         self.show(view)
+
+    def now(self) -> list[int | str]:
+        """The directory's own mode and attributes."""
+        return [os.stat(self._path)[stat.ST_MODE], *os.listxattr(self._path)]
 
     def show(self, view: View) -> None:
         """The view has more in it now."""
@@ -42,7 +46,7 @@ class Scratch:
                 if not os.path.lexists(place):
                     os.makedirs(os.path.dirname(place), 0o755, exist_ok=True)
                     os.symlink(text, place)
-        if [os.stat(self._path)[stat.ST_MODE], *os.listxattr(self._path)] != self._own:
+        if self.now() != self._own:
             raise OSError(errno.EPERM, "it is not as the cell found it", self._path)
 
     def _empty(self, directory: str, device: int) -> None:
