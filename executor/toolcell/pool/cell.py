@@ -65,6 +65,7 @@ STALE_CONNECTIONS = 256  # above the listening socket's backlog
 FAILURE_CHARS = 4000
 TEARDOWN_S = 2.0  # for what a tool of a session's lifetime does at its end, such as saying goodbye to a server
 CANCEL_GRACE_S = 0.05  # how long a cancelled tool may still look at ctx.cancelled
+COUNTED_AHEAD_BYTES = 1024 * 1024  # a group's memory is counted by 64 pages for each processor (MEMCG_CHARGE_BATCH)
 _PIDFD_SIGNAL_PROCESS_GROUP = 4  # linux/pidfd.h
 _CPUCLOCK_SCHED = 2  # the clock id of a process is (~pid << 3) | CPUCLOCK_SCHED (linux/posix-timers.h)
 
@@ -150,7 +151,7 @@ class Cell:
         self._status_fd = -1
         self._cpu_before = 0.0
         self._sent = self._received = 0  # bytes, in the call that runs
-        self._peak_before = self._rss_before = 0  # of a kept process, when its status was last read
+        self._at_rest = self._rss_before = 0  # memory of a kept one's group, and its own peak, when that was last read
         self._listener: socket.socket | None = None  # where the cell connects to its proxy, if its profile has one
         self._listening = False
         self._early: list[Ready | Exited] = []  # what the init said before `on_spawned`
@@ -416,8 +417,8 @@ class Cell:
         used["cpu_s"] = max(tree.cpu_s, used["cpu_s"])
         if self._asks_clock:
             used["cpu_s"] = max(used["cpu_s"], self._cpu_clock() - self._cpu_before)
-        if self._kept and 0 < tree.memory_bytes <= self._peak_before:
-            used["max_rss_bytes"] = self._rss_before  # a process's peak does not rise where its group's has not
+        if self._kept and 0 < tree.memory_bytes <= self._at_rest + COUNTED_AHEAD_BYTES:
+            used["max_rss_bytes"] = self._rss_before  # no process of the group has taken more than it had
         elif self._status_fd >= 0:
             try:
                 status = os.pread(self._status_fd, 4096, 0)
@@ -426,7 +427,9 @@ class Cell:
             start = status.find(b"\nVmHWM:")  # the first line has the name that the process gave itself
             if start >= 0:
                 used["max_rss_bytes"] = int(status[start + 7 : status.index(b"kB", start)]) * 1024
-                self._peak_before, self._rss_before = tree.memory_bytes, used["max_rss_bytes"]
+                self._rss_before = used["max_rss_bytes"]
+                if self._kept:
+                    self._at_rest = self.evidence.memory_now()
 
     def _cpu_clock(self) -> float:
         if not self._call_pid:
@@ -639,7 +642,7 @@ class Cell:
     def _note_process(self) -> None:
         """Find the call process's pid on the host, and open its status while it surely lives."""
         self._forget_process()
-        self._peak_before = 0
+        self._at_rest = 0
         if self._children_fd < 0:
             return
         try:

@@ -143,8 +143,13 @@ class Evidence:
         if peak is not None:
             self._peak = peak
             if peak > self._peak_at_start:  # one that an older kernel cannot reset is this call's only if it has grown
-                most.memory_bytes = peak
+                most.memory_bytes = max(most.memory_bytes, peak)
         return most
+
+    def memory_now(self) -> int:
+        """Bytes that are in use now, by a call that has been accounted for; 0 where a group cannot say so."""
+        cgroup = self._cgroup
+        return cgroup.memory_peak() or 0 if cgroup is not None and cgroup.reset_peak() else 0
 
     def _look(self) -> None:
         most = self._most
