@@ -70,6 +70,8 @@ TARGETS: Sequence[Target] = (
     Target("cell", "first call, sessions 0.1 s apart", "bwrap python3 -I -c pass", 5, None, "faster"),
     Target("cell", "first call, right behind another's", "bwrap /bin/true", 1.5, 1.0),
     Target("cell", "first call, right behind another's", "bwrap python3 -I -c pass", 5, None, "faster"),
+    Target("cell", "first call, no cell made ahead", "bwrap /bin/true", 1.5, 1.0),
+    Target("cell", "first call, no cell made ahead", "bwrap python3 -I -c pass", 5, None, "faster"),
     Target("handle", "memory.search", _PING_PONG, 2.5, 1.8),
     Target("handle", "memory.search", _TWO_CORES, 2.5, 1.8),
     Target("codec", "toolcell", "jsonschema-rs + msgpack", 2.0, 1.3),

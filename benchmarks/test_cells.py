@@ -21,6 +21,7 @@ pytestmark = pytest.mark.benchmark(timer=recorded_time)
 
 TRUE, PYTHON = "bwrap /bin/true", "bwrap python3 -I -c pass"
 APART, BEHIND = "first call, sessions 0.1 s apart", "first call, right behind another's"
+ALONE = "first call, no cell made ahead"
 _REST_S = 0.1  # more than a supervisor waits before it makes another cell ahead, and that cell's own time
 
 
@@ -42,11 +43,14 @@ async def new_cell(rounds: int, workspace: Path) -> Figure:
             Case(PYTHON, "peer", twice(lambda: bubblewrap.sample(bubblewrap.python, "-I", "-c", "pass"))),
         ]
     with fork_unshare(2) as floor:
-        async with Supervisor(tools=base_tools()) as supervisor:
+        async with Supervisor(tools=base_tools()) as supervisor, Supervisor(tools=base_tools()) as other:
             check_whole(supervisor)
+            check_whole(other)
+            other.pool._stocks = False
             cases = [
                 Case(APART, "ours", first_calls(supervisor, workspace, rest=True)),
                 Case(BEHIND, "ours", first_calls(supervisor, workspace, rest=False)),
+                Case(ALONE, "ours", first_calls(other, workspace, rest=True)),
                 Case("fork + unshare + fork", "floor", floor.block),
                 *peers,
             ]
