@@ -16,7 +16,7 @@ import anyio
 import psutil
 import pytest
 
-from toolcell import PermissionDenied, Profile, Supervisor, base_tools, tool
+from toolcell import PermissionDenied, Profile, SandboxUnavailable, Supervisor, base_tools, tool
 from toolcell.pool import stock
 from toolcell.pool.cell import Cell
 from toolcell.wire.messages import Failed
@@ -315,6 +315,25 @@ async def test_one_that_dies_as_it_is_made_costs_the_session_that_took_it_nothin
         os.kill(coming.pid, signal.SIGKILL)
     (await session.call("seen", {"name": "x"})).unwrap()
     assert coming not in supervisor.pool.cells.values()
+
+
+async def test_a_session_that_no_cell_can_be_told_of_does_not_make_its_kind_unfit(
+    supervisor: Supervisor, tmp_path: Path
+) -> None:
+    first, _ = await first_call(supervisor, tmp_path)
+    coming = await starting(supervisor, first)
+    with anyio.fail_after(5):
+        while not coming.pid:
+            await anyio.sleep(0)
+    session = await supervisor.open_session("main", workspace=tmp_path, agent_id="\ud800")
+    error = (await session.call("seen", {"name": "x"})).error
+    assert isinstance(error, SandboxUnavailable) and "surrogates" in error.message
+    assert coming.doomed, "it is killed, not left to itself"
+    with anyio.fail_after(5):
+        while coming in supervisor.pool.cells.values() or psutil.pid_exists(coming.pid):
+            await anyio.sleep(0.01)
+    await first_call(supervisor, tmp_path)
+    assert await stocked(supervisor)
 
 
 @pytest.mark.parametrize("taken", [False, True])

@@ -344,8 +344,9 @@ class Pool:
         self.cells[cell.id] = cell
         try:
             cell.finish(spec, lacking)
-        except Unpackable as error:
-            self._cannot_finish(cell, error)
+        except Unpackable:
+            cell.kill()
+            return False  # a cell that is made for the session cannot be told of it either, and the call hears so
         return True
 
     def on_unfinished(self, cell: Cell) -> None:
@@ -353,11 +354,8 @@ class Pool:
         try:
             self._zygote_of[cell.id].finish(cell.id, cell.lacking)
         except (OSError, Unpackable) as error:
-            self._cannot_finish(cell, error)
-
-    def _cannot_finish(self, cell: Cell, error: Exception) -> None:
-        failure = _not_made(error)
-        self._reactor.soon(lambda: self._on_failed(cell.id, failure))  # not now: the pump may be at work
+            failure = _not_made(error)
+            self._reactor.soon(lambda: self._on_failed(cell.id, failure))  # not now: the pump may be at work
 
     def _stock_up_soon(self) -> None:
         if not self._open or self._broken or not self._stocks or not self._stock.is_short:
