@@ -16,7 +16,7 @@ import anyio
 import psutil
 import pytest
 
-from toolcell import PermissionDenied, Profile, SandboxUnavailable, Supervisor, base_tools, tool
+from toolcell import Limits, PermissionDenied, Profile, SandboxUnavailable, Supervisor, base_tools, tool
 from toolcell.pool import stock
 from toolcell.pool.cell import Cell
 from toolcell.wire.messages import Failed
@@ -109,6 +109,28 @@ class Leaves:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _left, (self.path,)
+
+
+class Awaits:
+    """A tool that waits for a file as it is loaded."""
+
+    __name__ = "awaits"
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __call__(self) -> str:
+        """Do nothing."""
+        return ""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _awaited, (self.path,)
+
+
+def _awaited(path: str) -> Awaits:
+    while not os.path.exists(path):
+        time.sleep(0.01)
+    return Awaits(path)
 
 
 def _left(path: str) -> Leaves:
@@ -315,6 +337,7 @@ async def test_one_that_dies_as_it_is_made_costs_the_session_that_took_it_nothin
         os.kill(coming.pid, signal.SIGKILL)
     (await session.call("seen", {"name": "x"})).unwrap()
     assert coming not in supervisor.pool.cells.values()
+    assert await stocked(supervisor), "it was not the fault of its kind"
 
 
 async def test_a_session_that_no_cell_can_be_told_of_does_not_make_its_kind_unfit(
@@ -361,6 +384,39 @@ async def test_tools_that_need_their_session_to_be_loaded_are_not_loaded_ahead_a
         last = pool._last_id
         assert last == (3 if taken else 2)
         await reads()
+        assert await stocked(owner) == [] and pool._last_id == last + 1
+
+
+async def test_tools_that_wait_for_their_session_as_they_are_loaded_are_waited_for_once(tmp_path: Path) -> None:
+    (tmp_path / "table").write_text("of the workspace")
+    tools: list[Any] = [tool(Awaits(str(tmp_path / "table")), name="awaits", needs=["read"])]
+    profile = Profile.for_kind("main").replace(limits=Limits(start_s=2.0))
+    async with Supervisor(tools=tools) as owner:
+        pool = owner.pool
+
+        async def awaits() -> None:
+            session = await owner.open_session("main", workspace=tmp_path, profile=profile)
+            (await session.call("awaits", {})).unwrap()
+            await session.close()
+
+        await awaits()
+        with anyio.fail_after(20):
+            while not pool._stock.cells:
+                await anyio.sleep(0)
+        (coming,) = pool._stock.cells.values()
+        due = coming._watchdog
+        assert due is not None
+        await anyio.sleep(0.5)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(awaits)
+            with anyio.fail_after(5):
+                while not coming.finishing:
+                    await anyio.sleep(0)
+            assert coming._watchdog is due, "the time that it has to start does not begin anew"
+        assert coming.doomed
+        assert await stocked(owner) == []
+        last = pool._last_id
+        await awaits()
         assert await stocked(owner) == [] and pool._last_id == last + 1
 
 
