@@ -420,6 +420,45 @@ async def test_tools_that_wait_for_their_session_as_they_are_loaded_are_waited_f
         assert await stocked(owner) == [] and pool._last_id == last + 1
 
 
+@pytest.mark.parametrize("end", ["starts", "dies"])
+async def test_the_next_is_begun_when_one_has_started_or_died_and_no_clock_ticks_meanwhile(
+    tmp_path: Path, end: str
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "table").touch()
+    (tmp_path / "workspace").mkdir()
+    main = Profile.for_kind("main").replace(readable=(str(data),))
+    tools: list[Any] = [tool(Awaits(str(data / "table")), name="awaits", needs=["read"])]
+    async with Supervisor(tools=tools) as owner:
+        pool = owner.pool
+        for profile in (main, main.replace(limits=Limits(cpu_s=7.0))):
+            session = await owner.open_session("main", workspace=tmp_path / "workspace", profile=profile)
+            (await session.call("awaits", {})).unwrap()
+        specs = [cell.spec for cell in pool.cells.values()]
+        with anyio.fail_after(20):
+            for ready in await stocked(owner):
+                ready.kill()
+            while pool._stock.cells:
+                await anyio.sleep(0.01)
+            (data / "table").unlink()
+            for spec in specs:
+                pool._stock.want(spec)
+            pool._stock_up_soon()
+            while not pool._stock.cells or pool._stocking_up is not None:
+                await anyio.sleep(0.001)
+        (coming,) = pool._stock.cells.values()
+        if end == "starts":
+            (data / "table").touch()
+        else:
+            coming.kill()
+            with anyio.fail_after(20):
+                while coming in pool._stock.cells.values() or not pool._stock.cells:
+                    await anyio.sleep(0.001)
+            (data / "table").touch()
+        assert len(await stocked(owner)) == (2 if end == "starts" else 1)
+
+
 async def test_one_that_dies_is_missed_by_nobody(supervisor: Supervisor, tmp_path: Path) -> None:
     await first_call(supervisor, tmp_path)
     (ready,) = await stocked(supervisor)
