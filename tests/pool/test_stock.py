@@ -16,7 +16,7 @@ import anyio
 import psutil
 import pytest
 
-from toolcell import PermissionDenied, Profile, Supervisor, base_tools, tool
+from toolcell import Limits, PermissionDenied, Profile, SandboxUnavailable, Supervisor, base_tools, tool
 from toolcell.pool import stock
 from toolcell.pool.cell import Cell
 from toolcell.wire.messages import Failed
@@ -109,6 +109,28 @@ class Leaves:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _left, (self.path,)
+
+
+class Awaits:
+    """A tool that waits for a file as it is loaded."""
+
+    __name__ = "awaits"
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __call__(self) -> str:
+        """Do nothing."""
+        return ""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _awaited, (self.path,)
+
+
+def _awaited(path: str) -> Awaits:
+    while not os.path.exists(path):
+        time.sleep(0.01)
+    return Awaits(path)
 
 
 def _left(path: str) -> Leaves:
@@ -315,6 +337,26 @@ async def test_one_that_dies_as_it_is_made_costs_the_session_that_took_it_nothin
         os.kill(coming.pid, signal.SIGKILL)
     (await session.call("seen", {"name": "x"})).unwrap()
     assert coming not in supervisor.pool.cells.values()
+    assert await stocked(supervisor), "it was not the fault of its kind"
+
+
+async def test_a_session_that_no_cell_can_be_told_of_does_not_make_its_kind_unfit(
+    supervisor: Supervisor, tmp_path: Path
+) -> None:
+    first, _ = await first_call(supervisor, tmp_path)
+    coming = await starting(supervisor, first)
+    with anyio.fail_after(5):
+        while not coming.pid:
+            await anyio.sleep(0)
+    session = await supervisor.open_session("main", workspace=tmp_path, agent_id="\ud800")
+    error = (await session.call("seen", {"name": "x"})).error
+    assert isinstance(error, SandboxUnavailable) and "surrogates" in error.message
+    assert coming.doomed, "it is killed, not left to itself"
+    with anyio.fail_after(5):
+        while coming in supervisor.pool.cells.values() or psutil.pid_exists(coming.pid):
+            await anyio.sleep(0.01)
+    await first_call(supervisor, tmp_path)
+    assert await stocked(supervisor)
 
 
 @pytest.mark.parametrize("taken", [False, True])
@@ -343,6 +385,78 @@ async def test_tools_that_need_their_session_to_be_loaded_are_not_loaded_ahead_a
         assert last == (3 if taken else 2)
         await reads()
         assert await stocked(owner) == [] and pool._last_id == last + 1
+
+
+async def test_tools_that_wait_for_their_session_as_they_are_loaded_are_waited_for_once(tmp_path: Path) -> None:
+    (tmp_path / "table").write_text("of the workspace")
+    tools: list[Any] = [tool(Awaits(str(tmp_path / "table")), name="awaits", needs=["read"])]
+    profile = Profile.for_kind("main").replace(limits=Limits(start_s=2.0))
+    async with Supervisor(tools=tools) as owner:
+        pool = owner.pool
+
+        async def awaits() -> None:
+            session = await owner.open_session("main", workspace=tmp_path, profile=profile)
+            (await session.call("awaits", {})).unwrap()
+            await session.close()
+
+        await awaits()
+        with anyio.fail_after(20):
+            while not pool._stock.cells:
+                await anyio.sleep(0)
+        (coming,) = pool._stock.cells.values()
+        due = coming._watchdog
+        assert due is not None
+        await anyio.sleep(0.5)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(awaits)
+            with anyio.fail_after(5):
+                while not coming.finishing:
+                    await anyio.sleep(0)
+            assert coming._watchdog is due, "the time that it has to start does not begin anew"
+        assert coming.doomed
+        assert await stocked(owner) == []
+        last = pool._last_id
+        await awaits()
+        assert await stocked(owner) == [] and pool._last_id == last + 1
+
+
+@pytest.mark.parametrize("end", ["starts", "dies"])
+async def test_the_next_is_begun_when_one_has_started_or_died_and_no_clock_ticks_meanwhile(
+    tmp_path: Path, end: str
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "table").touch()
+    (tmp_path / "workspace").mkdir()
+    main = Profile.for_kind("main").replace(readable=(str(data),))
+    tools: list[Any] = [tool(Awaits(str(data / "table")), name="awaits", needs=["read"])]
+    async with Supervisor(tools=tools) as owner:
+        pool = owner.pool
+        for profile in (main, main.replace(limits=Limits(cpu_s=7.0))):
+            session = await owner.open_session("main", workspace=tmp_path / "workspace", profile=profile)
+            (await session.call("awaits", {})).unwrap()
+        specs = [cell.spec for cell in pool.cells.values()]
+        with anyio.fail_after(20):
+            for ready in await stocked(owner):
+                ready.kill()
+            while pool._stock.cells:
+                await anyio.sleep(0.01)
+            (data / "table").unlink()
+            for spec in specs:
+                pool._stock.want(spec)
+            pool._stock_up_soon()
+            while not pool._stock.cells or pool._stocking_up is not None:
+                await anyio.sleep(0.001)
+        (coming,) = pool._stock.cells.values()
+        if end == "starts":
+            (data / "table").touch()
+        else:
+            coming.kill()
+            with anyio.fail_after(20):
+                while coming in pool._stock.cells.values() or not pool._stock.cells:
+                    await anyio.sleep(0.001)
+            (data / "table").touch()
+        assert len(await stocked(owner)) == (2 if end == "starts" else 1)
 
 
 async def test_one_that_dies_is_missed_by_nobody(supervisor: Supervisor, tmp_path: Path) -> None:

@@ -129,7 +129,6 @@ class Cell:
         self._kept = bool(spec.key.kept_tool)
         self._finish: Sequence[Buffer] = ()  # what an unfinished cell is told when its paths are in place
         self.lacking: Sequence[Bind] = ()
-        self.unfit = False  # it was there, and ended by itself before any process of it waited for a call
         self._standby = standby or self._kept
         limits = spec.profile.limits
         self._link = SupervisorLink(WireLimits.for_results(limits.result_bytes), kept=self._kept)
@@ -262,17 +261,21 @@ class Cell:
         self._finish = self._control_link.send(Finish(binds, _of_session(spec)))
         self.spec = spec
         self.lacking = lacking
-        waits = self.free
-        self.state = CellState.STARTING
         self._blameless = True  # if it dies before it has heard of it
-        self._arm(spec.profile.limits.start_s, self._on_start_deadline)
-        if waits:
+        if self.free:
+            self.state = CellState.STARTING
+            self._arm(spec.profile.limits.start_s, self._on_start_deadline)
             self._keeper.on_unfinished(self)
 
     @property
     def finishing(self) -> bool:
         """Whether it is to serve a session, and lacks its paths."""
         return bool(self._finish)
+
+    @property
+    def unfit(self) -> bool:
+        """Whether its tools could not be loaded, or not in time; not where it was ended, or had no room."""
+        return self._process == 0 and self._failure is not None and self._failure.step == "import"
 
     def on_finished(self) -> None:
         """The paths are in place: tell the init, and have the call that waits."""
@@ -930,7 +933,6 @@ class Cell:
             return
         run = self.run
         if self.state is CellState.STARTING:
-            self.unfit = self._process == 0 and self._pidfd >= 0
             self._failure = self._failure or Failed(
                 "start", "The cell ended while it started.", "", "See the log of the supervisor."
             )

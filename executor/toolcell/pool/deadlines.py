@@ -3,7 +3,7 @@
 import heapq
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 
 class Deadline:
@@ -57,16 +57,15 @@ class Deadlines:
             self._cancelled -= 1
         return heap[0][0] if heap else math.inf
 
-    def pop_due(self, now: float) -> list[Callable[[], None]]:
-        """Take out what is due by `now`, earliest first. Until `ring_again`, `ring_at` is not called."""
+    def pop_due(self, now: float) -> Iterator[Callable[[], None]]:
+        """Take out what is due by `now`, earliest first, one after the other: not what the one before has cancelled.
+        Until `ring_again`, `ring_at` is not called."""
         self._rings_at = -math.inf
-        due: list[Callable[[], None]] = []
         while self.next_due() <= now:
             deadline = heapq.heappop(self._heap)[2]
             if deadline.action is not None:
-                due.append(deadline.action)
-                deadline.action = None  # so that a late cancel() of it is not counted
-        return due
+                action, deadline.action = deadline.action, None  # so that a late cancel() of it is not counted
+                yield action
 
     def ring_again(self) -> None:
         """Ring for what is due next, that which was due has added among it."""

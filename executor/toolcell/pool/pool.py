@@ -98,6 +98,7 @@ class Pool:
         self._stock = Stock()
         self._stocks = standby  # whether any is made ahead
         self._stocking_up: Deadline | None = None
+        self._stocks_next = False  # when the cell that starts has started, or is gone
 
     def __repr__(self) -> str:
         states = [cell.state for cell in self.cells.values()]
@@ -344,8 +345,9 @@ class Pool:
         self.cells[cell.id] = cell
         try:
             cell.finish(spec, lacking)
-        except Unpackable as error:
-            self._cannot_finish(cell, error)
+        except Unpackable:
+            cell.kill()
+            return False  # a cell that is made for the session cannot be told of it either, and the call hears so
         return True
 
     def on_unfinished(self, cell: Cell) -> None:
@@ -353,13 +355,11 @@ class Pool:
         try:
             self._zygote_of[cell.id].finish(cell.id, cell.lacking)
         except (OSError, Unpackable) as error:
-            self._cannot_finish(cell, error)
-
-    def _cannot_finish(self, cell: Cell, error: Exception) -> None:
-        failure = _not_made(error)
-        self._reactor.soon(lambda: self._on_failed(cell.id, failure))  # not now: the pump may be at work
+            failure = _not_made(error)
+            self._reactor.soon(lambda: self._on_failed(cell.id, failure))  # not now: the pump may be at work
 
     def _stock_up_soon(self) -> None:
+        self._stocks_next = False
         if not self._open or self._broken or not self._stocks or not self._stock.is_short:
             return
         if self._stocking_up is not None:
@@ -367,16 +367,18 @@ class Pool:
         self._stocking_up = self._deadlines.at(_now() + STOCK_UP_AFTER_S, self._stock_up)
 
     def _stock_up(self) -> None:
-        """Make one cell like those that were asked for, while there is no other to be made: where a call waits, we hear
-        of its end."""
+        """Make one cell like those that were asked for, while there is no other to be made: where a call waits, or a
+        cell starts, we hear of its end."""
         self._stocking_up = None
         if not self._open or self._broken or not self._stocks or self.waiting:
             return
         cells = (*self.cells.values(), *self._stock.cells.values())
-        if not any(cell.state is CellState.STARTING for cell in cells):
-            spec = next(self._stock.wanted(), None)
-            if spec is not None and len(cells) + 1 < self._room.cells:
-                self._make_for_stock(spec)
+        if any(cell.state is CellState.STARTING for cell in cells):
+            self._stocks_next = True
+            return
+        spec = next(self._stock.wanted(), None)
+        if spec is not None and len(cells) + 1 < self._room.cells:
+            self._make_for_stock(spec)
         self._stock_up_soon()
 
     def _make_for_stock(self, like: CellSpec) -> None:
@@ -463,6 +465,8 @@ class Pool:
         if not self._open:
             cell.kill()
             return
+        if self._stocks_next:
+            self._stock_up_soon()
         if cell.spec.unfinished:
             return  # for none of the calls that wait
         if self.waiting and not cell.doomed:
@@ -505,6 +509,8 @@ class Pool:
                 del self._idle[cell.spec.key]
         if failure is not None:
             self._on_start_failed(cell.spec, failure)
+        if self._stocks_next:
+            self._stock_up_soon()
         if cell.spec.key.kept_tool:
             self._on_kept_gone(cell)
         self._check_empty()

@@ -33,7 +33,7 @@ def open_children(pid: int) -> int:
 
 
 def first_child(children: int) -> int:
-    """The oldest child of a process of one thread, 0 where it has none; OSError where it has ended."""
+    """The oldest child of a process of one thread, 0 where it has none or has ended."""
     found = os.pread(children, 64, 0).split(maxsplit=1)  # oldest first: orphans of a call come after its process
     return int(found[0]) if found else 0
 

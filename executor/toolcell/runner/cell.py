@@ -60,7 +60,7 @@ def main(entered: Entered) -> NoReturn:
         )
         os._exit(1)
     if options.unfinished and any(isinstance(tool, loading.LoadError) for tool in loaded.values()):
-        os._exit(1)  # it may need paths that are not there yet
+        _refuse_to_be_ahead(control, "a tool could not be loaded")  # it may need paths that are not there yet
     contexts = Contexts(options.session, options.protects, Link(WireLimits.for_results(options.result_bytes)))
     lock = Lock(entered.profile, entered.view) if options.unfinished else None
     prepared = serve.prepare(loaded, options, contexts, lock)
@@ -70,6 +70,12 @@ def main(entered: Entered) -> NoReturn:
         gc.collect()
     gc.freeze()
     Init(control, options, prepared, entered).run()
+
+
+def _refuse_to_be_ahead(control: Control, why: str) -> NoReturn:
+    """End a cell whose kind has to have a session first."""
+    control.send(Failed("import", f"{why} before there was a session.", "", ""))
+    os._exit(1)
 
 
 class Init:
@@ -128,8 +134,8 @@ class Init:
 
     def wait_for_session(self, unfinished: serve.Unfinished, watched: select.poll) -> None:
         """Have a call process wait, behind a gate, for the session that this cell is to serve; then be that one's."""
-        if self.children_fd >= 0 and descendants.children(self.children_fd):
-            os._exit(1)  # what loading the tools has started would be there without rules about files
+        if self.children_fd >= 0 and descendants.children(self.children_fd):  # without rules about files
+            _refuse_to_be_ahead(self.control, "a tool started a process while it was loaded")
         gate, self.gate = os.pipe2(os.O_CLOEXEC)
         self.seq, self.child = 1, self.fork(gate)
         os.close(gate)
