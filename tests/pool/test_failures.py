@@ -24,6 +24,7 @@ from toolcell import (
     Session,
     Supervisor,
     Timeout,
+    ToolContext,
     ToolResult,
     ValidationError,
     tool,
@@ -185,6 +186,30 @@ def nap(seconds: float) -> str:
     """
     time.sleep(seconds)
     return "slept"
+
+
+@tool(lifetime="session")
+def look(ctx: ToolContext, seconds: float) -> list[int]:
+    """Sleep, and then look whether the caller has gone, unless it has slept.
+
+    Args:
+        seconds: How long.
+    """
+    time.sleep(seconds)
+    return [os.getpid(), not seconds and ctx.cancelled]
+
+
+async def test_a_kept_process_does_not_take_the_cancellation_of_an_answered_call_for_the_next_ones(
+    supervise: Callable[..., Supervisor], workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cell_module, "CANCEL_GRACE_S", 5.0)
+    async with supervise([look]) as supervisor:
+        session = await supervisor.open_session("worker", workspace=workspace)
+        before = (await session.call("look", {"seconds": 0.0})).unwrap()
+        with anyio.move_on_after(0.1):
+            await session.call("look", {"seconds": 0.4})
+        after = (await session.call("look", {"seconds": 0.0})).unwrap()
+        assert after == before == [before[0], 0]
 
 
 async def two_naps(
