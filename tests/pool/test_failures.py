@@ -1,5 +1,6 @@
 """What cannot be sent, and zygotes that cannot be started: the calls concerned hear of it, and nothing is left."""
 
+import asyncio
 import errno
 import os
 import resource
@@ -15,6 +16,7 @@ import pytest
 
 from toolcell import (
     Capability,
+    MemoryRecord,
     Profile,
     ProtocolViolation,
     RecentJournal,
@@ -210,6 +212,48 @@ async def test_a_kept_process_does_not_take_the_cancellation_of_an_answered_call
             await session.call("look", {"seconds": 0.4})
         after = (await session.call("look", {"seconds": 0.0})).unwrap()
         assert after == before == [before[0], 0]
+
+
+tasks: list[asyncio.Task[object]] = []
+
+
+@tool(lifetime="session", needs={Capability.MEMORY_READ})
+async def recall(ctx: ToolContext, how: str) -> list[str]:
+    """Search the memory, and say what has come of earlier searches that nobody waited for.
+
+    Args:
+        how: "leave" the answer to a task, or wait for it, "async" or "sync".
+    """
+    assert ctx.memory is not None
+    if how == "leave":
+        tasks.append(asyncio.create_task(ctx.memory.asearch("")))
+        await asyncio.sleep(0)  # it asks
+        return []
+    if how == "async":
+        await ctx.memory.asearch("")
+    else:
+        ctx.memory.search("")
+        await asyncio.sleep(0.01)
+    return [str(task.exception()) if task.done() else "waits" for task in tasks]
+
+
+@pytest.mark.parametrize("how", ["async", "sync"])
+async def test_what_a_call_of_a_kept_process_left_unanswered_gets_none_of_the_next_ones_answers(
+    how: str, supervise: Callable[..., Supervisor], workspace: Path
+) -> None:
+    class SlowMemory:
+        async def search(self, query: str, *, limit: int, namespace: str) -> list[MemoryRecord]:
+            await anyio.sleep(0.1)
+            return []
+
+        async def store(self, record: MemoryRecord, *, namespace: str) -> str:
+            raise NotImplementedError
+
+    async with supervise([recall]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace, memory=SlowMemory())
+        await session.call("recall", {"how": "leave"})
+        said = (await session.call("recall", {"how": how}, timeout=10.0)).unwrap()
+        assert said == ["The call is over, and with it what it had asked for."]
 
 
 async def two_naps(

@@ -55,6 +55,8 @@ class Link:
         self._last_request = 0
         if self._replies:
             self._replies.clear()
+        if self._futures:
+            self._give_up()
         while self._call is None:
             data = os.read(self._incoming, PIPE_BYTES) if self._rest is None else self._read()
             if not data:
@@ -120,12 +122,22 @@ class Link:
             try:
                 reply = await future
             finally:
-                del self._futures[number]
-                if not self._futures:
-                    loop.remove_reader(self._incoming)
+                if self._futures.get(number) is future:  # else its call is over, and the number may be another's
+                    del self._futures[number]
+                    if not self._futures:
+                        loop.remove_reader(self._incoming)
         if reply.ok:
             return reply.value
         raise _refusal(reply, operation)
+
+    def _give_up(self) -> None:
+        """In a kept process: no reply comes to what a task of the last call waits for still, and its number is used
+        again."""
+        for future in self._futures.values():
+            future.get_loop().remove_reader(self._incoming)
+            if not future.done():
+                future.set_exception(ToolFailure("The call is over, and with it what it had asked for."))
+        self._futures.clear()
 
     def poll(self) -> None:
         """Read what has come, without waiting: a cancellation, perhaps."""
