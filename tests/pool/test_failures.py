@@ -7,6 +7,7 @@ import resource
 import signal
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -214,6 +215,18 @@ async def test_a_kept_process_does_not_take_the_cancellation_of_an_answered_call
         assert after == before == [before[0], 0]
 
 
+class SlowMemory:
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    async def search(self, query: str, *, limit: int, namespace: str) -> list[MemoryRecord]:
+        await anyio.sleep(self.seconds)
+        return []
+
+    async def store(self, record: MemoryRecord, *, namespace: str) -> str:
+        raise NotImplementedError
+
+
 tasks: list[asyncio.Task[object]] = []
 
 
@@ -241,19 +254,39 @@ async def recall(ctx: ToolContext, how: str) -> list[str]:
 async def test_what_a_call_of_a_kept_process_left_unanswered_gets_none_of_the_next_ones_answers(
     how: str, supervise: Callable[..., Supervisor], workspace: Path
 ) -> None:
-    class SlowMemory:
-        async def search(self, query: str, *, limit: int, namespace: str) -> list[MemoryRecord]:
-            await anyio.sleep(0.1)
-            return []
-
-        async def store(self, record: MemoryRecord, *, namespace: str) -> str:
-            raise NotImplementedError
-
     async with supervise([recall]) as supervisor:
-        session = await supervisor.open_session("main", workspace=workspace, memory=SlowMemory())
+        session = await supervisor.open_session("main", workspace=workspace, memory=SlowMemory(0.1))
         await session.call("recall", {"how": "leave"})
         said = (await session.call("recall", {"how": how}, timeout=10.0)).unwrap()
         assert said == ["The call is over, and with it what it had asked for."]
+
+
+@tool(lifetime="session", needs={Capability.MEMORY_READ})
+def recall_in_a_thread(ctx: ToolContext, leave: bool) -> str:
+    """Search the memory in a thread, or say what became of that.
+
+    Args:
+        leave: Whether to.
+    """
+    if leave:
+        assert ctx.memory is not None
+        left.append(ThreadPoolExecutor().submit(ctx.memory.search, ""))
+        time.sleep(0.05)
+        return ""
+    return str(left[0].exception(timeout=5.0))
+
+
+left: list[Future[object]] = []
+
+
+async def test_a_thread_that_waits_for_a_reply_to_the_last_call_takes_nothing_of_the_next_one(
+    supervise: Callable[..., Supervisor], workspace: Path
+) -> None:
+    async with supervise([recall_in_a_thread]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace, memory=SlowMemory(5.0))
+        assert (await session.call("recall_in_a_thread", {"leave": True})).unwrap() == ""
+        said = (await session.call("recall_in_a_thread", {"leave": False}, timeout=20.0)).unwrap()
+        assert said == "The call is over, and with it what it had asked for."
 
 
 async def two_naps(
