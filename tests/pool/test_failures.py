@@ -1,11 +1,13 @@
 """What cannot be sent, and zygotes that cannot be started: the calls concerned hear of it, and nothing is left."""
 
+import asyncio
 import errno
 import os
 import resource
 import signal
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 
 from toolcell import (
     Capability,
+    MemoryRecord,
     Profile,
     ProtocolViolation,
     RecentJournal,
@@ -24,6 +27,7 @@ from toolcell import (
     Session,
     Supervisor,
     Timeout,
+    ToolContext,
     ToolResult,
     ValidationError,
     tool,
@@ -185,6 +189,104 @@ def nap(seconds: float) -> str:
     """
     time.sleep(seconds)
     return "slept"
+
+
+@tool(lifetime="session")
+def look(ctx: ToolContext, seconds: float) -> list[int]:
+    """Sleep, and then look whether the caller has gone, unless it has slept.
+
+    Args:
+        seconds: How long.
+    """
+    time.sleep(seconds)
+    return [os.getpid(), not seconds and ctx.cancelled]
+
+
+async def test_a_kept_process_does_not_take_the_cancellation_of_an_answered_call_for_the_next_ones(
+    supervise: Callable[..., Supervisor], workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cell_module, "CANCEL_GRACE_S", 5.0)
+    async with supervise([look]) as supervisor:
+        session = await supervisor.open_session("worker", workspace=workspace)
+        before = (await session.call("look", {"seconds": 0.0})).unwrap()
+        with anyio.move_on_after(0.1):
+            await session.call("look", {"seconds": 0.4})
+        after = (await session.call("look", {"seconds": 0.0})).unwrap()
+        assert after == before == [before[0], 0]
+
+
+class SlowMemory:
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    async def search(self, query: str, *, limit: int, namespace: str) -> list[MemoryRecord]:
+        await anyio.sleep(self.seconds)
+        return []
+
+    async def store(self, record: MemoryRecord, *, namespace: str) -> str:
+        raise NotImplementedError
+
+
+tasks: list[asyncio.Task[object]] = []
+
+
+@tool(lifetime="session", needs={Capability.MEMORY_READ})
+async def recall(ctx: ToolContext, how: str) -> list[str]:
+    """Search the memory, and say what has come of earlier searches that nobody waited for.
+
+    Args:
+        how: "leave" the answer to a task, or wait for it, "async" or "sync".
+    """
+    assert ctx.memory is not None
+    if how == "leave":
+        tasks.append(asyncio.create_task(ctx.memory.asearch("")))
+        await asyncio.sleep(0)  # it asks
+        return []
+    if how == "async":
+        await ctx.memory.asearch("")
+    else:
+        ctx.memory.search("")
+        await asyncio.sleep(0.01)
+    return [str(task.exception()) if task.done() else "waits" for task in tasks]
+
+
+@pytest.mark.parametrize("how", ["async", "sync"])
+async def test_what_a_call_of_a_kept_process_left_unanswered_gets_none_of_the_next_ones_answers(
+    how: str, supervise: Callable[..., Supervisor], workspace: Path
+) -> None:
+    async with supervise([recall]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace, memory=SlowMemory(0.1))
+        await session.call("recall", {"how": "leave"})
+        said = (await session.call("recall", {"how": how}, timeout=10.0)).unwrap()
+        assert said == ["The call is over, and with it what it had asked for."]
+
+
+@tool(lifetime="session", needs={Capability.MEMORY_READ})
+def recall_in_a_thread(ctx: ToolContext, leave: bool) -> str:
+    """Search the memory in a thread, or say what became of that.
+
+    Args:
+        leave: Whether to.
+    """
+    if leave:
+        assert ctx.memory is not None
+        left.append(ThreadPoolExecutor().submit(ctx.memory.search, ""))
+        time.sleep(0.05)
+        return ""
+    return str(left[0].exception(timeout=5.0))
+
+
+left: list[Future[object]] = []
+
+
+async def test_a_thread_that_waits_for_a_reply_to_the_last_call_takes_nothing_of_the_next_one(
+    supervise: Callable[..., Supervisor], workspace: Path
+) -> None:
+    async with supervise([recall_in_a_thread]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace, memory=SlowMemory(5.0))
+        assert (await session.call("recall_in_a_thread", {"leave": True})).unwrap() == ""
+        said = (await session.call("recall_in_a_thread", {"leave": False}, timeout=20.0)).unwrap()
+        assert said == "The call is over, and with it what it had asked for."
 
 
 async def two_naps(

@@ -326,6 +326,25 @@ async def test_what_a_call_does_to_the_scratch_itself_is_not_the_next_calls(
         assert (await session.call("use_the_scratch", timeout=8.0)).unwrap() == before
 
 
+@tool
+def leave_attributes() -> str:
+    """Give the scratch more attributes than the kernel can list, which is 64 KiB, before the next process is forked."""
+    for number in range(300):
+        os.setxattr("/tmp", f"user.{number:0240}", b"")
+    time.sleep(0.1)
+    return "done"
+
+
+async def test_a_scratch_whose_attributes_cannot_be_listed_does_not_end_the_call_that_made_it_so(
+    supervise: Callable[..., Supervisor], workspace: Path
+) -> None:
+    async with supervise([leave_attributes, use_the_scratch]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        before = (await session.call("use_the_scratch")).unwrap()
+        assert (await session.call("leave_attributes")).unwrap() == "done"
+        assert (await session.call("use_the_scratch")).unwrap() == before
+
+
 async def test_a_call_cannot_slow_its_init_down_by_the_group_that_it_is_scheduled_in(
     supervise: Callable[..., Supervisor], workspace: Path
 ) -> None:

@@ -1,6 +1,8 @@
 """Every way to make a tool, in real cells: shipped, set up, run, torn down."""
 
 import logging
+import threading
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -8,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+import anyio
 import pytest
 from pydantic import BaseModel, PlainSerializer
 
@@ -27,6 +30,7 @@ from toolcell import (
     dynamic_tool,
     tool,
 )
+from toolcell.testing.backends import ListChannel
 
 pytestmark = [
     pytest.mark.anyio,
@@ -214,6 +218,30 @@ async def test_leaving_the_supervisor_waits_for_what_is_torn_down(tmp_path: Path
     async with Supervisor([Counter("counter", 0)]) as supervisor:
         session = await supervisor.open_session("main", workspace=tmp_path)
         await session.call("counter")
+    assert (tmp_path / "log").read_text() == "torn down at 1\n"
+
+
+class Asking(Counter):
+    """Leave a thread that waits for an answer."""
+
+    needs = {Capability.WRITE, Capability.CHANNEL}  # noqa: RUF012
+
+    def call(self, ctx: ToolContext, input: Step) -> Any:
+        assert ctx.channel is not None
+        threading.Thread(target=ctx.channel.send, args=("?",)).start()
+        time.sleep(0.05)
+        return super().call(ctx, input)
+
+
+class SilentChannel(ListChannel):
+    async def send(self, text: str, *, sender: str) -> None:
+        await anyio.sleep(10.0)
+
+
+async def test_a_thread_that_waits_for_an_answer_keeps_no_tool_from_its_teardown(tmp_path: Path) -> None:
+    async with Supervisor([Asking("asking", 0)]) as supervisor:
+        session = await supervisor.open_session("main", workspace=tmp_path, channel=SilentChannel())
+        assert (await session.call("asking")).unwrap() == 1
     assert (tmp_path / "log").read_text() == "torn down at 1\n"
 
 

@@ -630,13 +630,14 @@ def test_a_cell_takes_no_second_call_during_its_first() -> None:
     assert refuses(working(), call(2)).reason == "frame out of place"
 
 
-def test_a_reply_or_cancellation_that_crossed_with_the_result_is_no_violation() -> None:
+def test_a_reply_or_cancellation_that_crossed_with_the_result_is_no_violation_and_not_the_next_calls() -> None:
     cell = working()
     cell.send(request())
     cell.send(result())
-    said: list[Message] = [Cancel(1, "gone"), Reply(1, 1, True, None)]
-    assert cell.receive(stream(*said)) == said
+    crossed: list[Message] = [Cancel(1, "gone"), Reply(1, 1, True, None)]
+    assert cell.receive(stream(*crossed)) == []
     assert cell.state is State.DONE
+    assert cell.receive(stream(*crossed, call(2), Cancel(2, "gone"))) == [call(2), Cancel(2, "gone")]
 
 
 def test_a_kept_cell_takes_its_next_call_after_its_result() -> None:

@@ -11,6 +11,7 @@ import select
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -223,7 +224,8 @@ class Init:
         self.calls.poll(0)
         self.settings.now()
         if self.scratch is not None:
-            self.scratch.now()
+            with suppress(OSError):  # more attributes than can be listed: the sweep says what that means
+                self.scratch.now()
 
     def open_gate(self) -> None:
         """Let the spare through, or forget the one that has died."""

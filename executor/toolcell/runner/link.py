@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from toolcell.wire.frames import Buffer, Field, Violation, WireLimits
 from toolcell.wire.messages import Call, Cancel, Error, Log, Progress, Reply, Request, Result
 from toolcell.wire.pipes import PIPE_BYTES, widen
-from toolcell.wire.protocol import CALLED, IDLE, CellLink
+from toolcell.wire.protocol import CALLED, DONE, IDLE, CellLink
 from toolcell_tools.capability import Capability
 from toolcell_tools.failures import MissingCapability, RequestDenied, ToolFailure
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import asyncio
 
 IN_FLIGHT = 200  # of the 256 of wire.protocol.CallLimits
+_OVER = "The call is over, and with it what it had asked for."
 _libc = ctypes.CDLL(None)
 
 
@@ -55,6 +56,11 @@ class Link:
         self._last_request = 0
         if self._replies:
             self._replies.clear()
+        if self._futures:
+            self._give_up()
+        if self.protocol.state is DONE and self._lock.locked():
+            with self._lock:
+                pass  # a thread of a kept process's last call waited for a reply, and has read what came
         while self._call is None:
             data = os.read(self._incoming, PIPE_BYTES) if self._rest is None else self._read()
             if not data:
@@ -97,7 +103,11 @@ class Link:
         with self._lock:
             number = self._send_request(operation, arguments)
             while number not in self._replies:
-                self.take(self._read())
+                data = self._read()
+                if data or self.protocol.state is CALLED:
+                    self.take(data)
+                if self._call is not None or not data:  # which is for `wait_for_call`
+                    raise ToolFailure(_OVER)
             reply = self._replies.pop(number)
         if reply.ok:
             return reply.value
@@ -120,12 +130,22 @@ class Link:
             try:
                 reply = await future
             finally:
-                del self._futures[number]
-                if not self._futures:
-                    loop.remove_reader(self._incoming)
+                if self._futures.get(number) is future:  # else its call is over, and the number may be another's
+                    del self._futures[number]
+                    if not self._futures:
+                        loop.remove_reader(self._incoming)
         if reply.ok:
             return reply.value
         raise _refusal(reply, operation)
+
+    def _give_up(self) -> None:
+        """In a kept process: no reply comes to what a task of the last call waits for still, and its number is used
+        again."""
+        for future in self._futures.values():
+            future.get_loop().remove_reader(self._incoming)
+            if not future.done():
+                future.set_exception(ToolFailure(_OVER))
+        self._futures.clear()
 
     def poll(self) -> None:
         """Read what has come, without waiting: a cancellation, perhaps."""

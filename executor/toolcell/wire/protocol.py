@@ -327,11 +327,12 @@ class CellLink:
                 self.seq = event.seq
                 self.state = CALLED
             elif not isinstance(event, (Reply, Cancel)) or self.state is IDLE:
-                # a Reply or Cancel that crossed with our terminal frame is none: nobody waits for it any more
                 if not isinstance(event, Violation):
                     event = Violation("frame out of place", f"{type(event).__name__} while {self.state.value}")
                 self._decoder.broken = event
                 return [*events, event]
+            elif self.state is DONE:
+                continue  # it crossed with our answer: nobody waits for it any more, and it is not the next call's
             events.append(event)
         return events
 
