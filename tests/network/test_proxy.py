@@ -357,7 +357,8 @@ async def test_a_flood_of_connections_is_bounded_and_the_next_call_works(
     async with opened(proxied([speak, flood], **policy), workspace) as session:
         before = len(os.listdir("/proc/self/fd"))
         said = (await session.call("flood", {"count": 100})).unwrap()
-        assert said.count("HTTP/1.1 503") >= 40 and len(os.listdir("/proc/self/fd")) <= before + 14
+        assert said.count("HTTP/1.1 503") >= 40
+        assert len(os.listdir("/proc/self/fd")) <= before + 15  # a cell's own are ten
         assert 60 <= len(records(session)) <= 64  # refused, and those that were open until the end
         (answer,) = await told(session, get(f"http://127.0.0.1:{site.port}/hello.txt"))
         assert answer.endswith("hello there\n")

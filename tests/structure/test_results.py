@@ -351,10 +351,13 @@ async def test_a_flood_of_artifacts_or_blocks_is_refused_unread(supervise: Any, 
     @tool
     def forged(what: str) -> str:
         """Send what is none."""
-        from toolcell.runner import perform
+        from toolcell.runner.link import Link
 
-        real = vars(perform)["Result"]
-        vars(perform)["Result"] = lambda seq, payload: real(seq, {**payload, what: [0] * 10_001})
+        def lie(self: Link, message: Any) -> None:
+            real(self, message._replace(payload={**message.payload, what: [0] * 10_001}))
+
+        real = Link.send
+        Link.send = lie  # type: ignore[method-assign]
         return "done"
 
     async with supervise([many, forged]) as supervisor:
