@@ -33,7 +33,8 @@ _log = logging.getLogger("toolcell.pool")
 WATCH_S = 0.05  # how often running calls are held against the limits of their whole tree
 AHEAD_APART_S = 0.001
 MOST_ASKED = 32  # cells that a zygote has been asked for and has not made yet: its socket holds some hundred requests
-STOCK_UP_AFTER_S = 0.002  # after the last call that waited for a cell has one: most are over by then
+STOCK_UP_AFTER_S = 0.003  # after the last call that waited for a cell has one: most are over by then
+STOCK_UP_SOON_S = 0.0003  # the same where there was none for that call: the next session may come as soon
 PRUNE_S = 5.0
 BUSY_ZYGOTE = 2  # cells that a zygote has been asked for and has not made yet
 RESTARTS = 5  # zygotes that die this often within RESTART_S are not restarted
@@ -99,6 +100,7 @@ class Pool:
         self._stocks = standby  # whether any is made ahead
         self._stocking_up: Deadline | None = None
         self._stocks_next = False  # when the cell that starts has started, or is gone
+        self._stocks_after = STOCK_UP_AFTER_S
 
     def __repr__(self) -> str:
         states = [cell.state for cell in self.cells.values()]
@@ -284,6 +286,7 @@ class Pool:
     def _spawn(self, spec: CellSpec) -> None:
         for stale in [cell for cell in self.cells.values() if cell.free and spec.key.replaces(cell.spec.key)]:
             self._retire(stale)
+        self._stocks_after = STOCK_UP_SOON_S
         if not self._finish(spec):
             if len(self.cells) + len(self._stock.cells) >= self._room.cells:
                 self._stock.end_one()
@@ -343,6 +346,8 @@ class Pool:
             return False
         cell, lacking = taken
         self.cells[cell.id] = cell
+        if cell.free:
+            self._stocks_after = STOCK_UP_AFTER_S
         try:
             cell.finish(spec, lacking)
         except Unpackable:
@@ -364,7 +369,7 @@ class Pool:
             return
         if self._stocking_up is not None:
             self._deadlines.cancel(self._stocking_up)
-        self._stocking_up = self._deadlines.at(_now() + STOCK_UP_AFTER_S, self._stock_up)
+        self._stocking_up = self._deadlines.at(_now() + self._stocks_after, self._stock_up)
 
     def _stock_up(self) -> None:
         """Make one cell like those that were asked for, while there is no other to be made: where a call waits, or a
