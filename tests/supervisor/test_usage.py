@@ -1,6 +1,7 @@
 """What a kept process is said to have used: each call has its own figures, also where others of its group used more."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,24 @@ def take(mib: int, in_child: bool) -> int:
         os._exit(int(len(bytearray(os.urandom(1)) * (mib * MIB)) != mib * MIB))
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     return mib * MIB
+
+
+@tool(lifetime="session")
+def doze() -> None:
+    """Last long enough to be looked at as a tree, and take next to nothing."""
+    time.sleep(0.05)
+
+
+@pytest.mark.parametrize("counted", [True, False])
+async def test_a_call_that_takes_next_to_nothing_has_a_peak_as_well(counted: bool, tmp_path: Path) -> None:
+    async with Supervisor(tools=[doze]) as supervisor:
+        if not counted:  # as where no cgroup can be made
+            supervisor.pool._cgroup_tree = None
+        session = await supervisor.open_session("main", workspace=tmp_path)
+        for _ in range(3):
+            result = await session.call("doze", {})
+            result.unwrap()
+            assert 4 * MIB < result.usage.max_rss_bytes < 64 * MIB
 
 
 @pytest.mark.parametrize("before", [0, 1])

@@ -150,7 +150,7 @@ class Cell:
         self._status_fd = -1
         self._cpu_before = 0.0
         self._sent = self._received = 0  # bytes, in the call that runs
-        self._at_rest = self._rss_before = 0  # memory of a kept one's group, and its own peak, when that was last read
+        self._at_rest = self._rss_before = 0  # of a kept process: memory of its group (0: unknown), its peak when read
         self._listener: socket.socket | None = None  # where the cell connects to its proxy, if its profile has one
         self._listening = False
         self._early: list[Ready | Exited] = []  # what the init said before `on_spawned`
@@ -420,7 +420,7 @@ class Cell:
         used["cpu_s"] = max(tree.cpu_s, used["cpu_s"])
         if self._asks_clock:
             used["cpu_s"] = max(used["cpu_s"], self._cpu_clock() - self._cpu_before)
-        if self._kept and 0 < tree.memory_bytes <= self._at_rest + COUNTED_AHEAD_BYTES:
+        if self._at_rest and 0 < tree.memory_bytes <= self._at_rest + COUNTED_AHEAD_BYTES:
             used["max_rss_bytes"] = self._rss_before  # no process of the group has taken more than it had
         elif self._status_fd >= 0:
             try:
