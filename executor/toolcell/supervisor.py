@@ -223,6 +223,8 @@ class Supervisor:
                 await self._audit_kept()
                 for watch in await self.protection.close():
                     record_findings(self.journal, watch)
+                for directory in await self.protection.end_looks():
+                    _log.warning("%s stays unchecked for protected names: the supervisor ended first", directory)
                 if self._memory is not None:
                     self._memory.close()
                 self.overflow.close()

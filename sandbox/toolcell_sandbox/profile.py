@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 CAPABILITIES = frozenset(["read", "write", "exec", "channel", "memory.read", "memory.write", "web", "http", "net"])
 WORKER_CAPABILITIES = frozenset(["read", "memory.read", "web"])
 _RESERVED = ("/", "/dev", "/proc", "/sys", "/tmp")
+UNCHECKED = ("tell", "deny")
+"""What becomes of a call that could not be audited in full, the narrower one last."""
 _LISTS = frozenset(["readable", "writable", "system", "pass_env", "http", "protected"])
 
 
@@ -74,6 +76,8 @@ class Profile:
     `/tmp` is always private to the cell and gone with it.
     `protected` are names that nothing may create or change in a writable path, at any depth, for they run later
     (`toolcell_sandbox.protected`); a writable path may itself be, or lie below, one of them.
+    `unchecked` says what becomes of a call whose writable paths could not be audited in full, in the time and with the
+    bounds that an audit has: "tell" gives its result with a notice, "deny" takes the result away.
     Without `follow_links`, a readable or writable path that is or passes a symbolic link is refused: for paths that
     were resolved when they could be trusted, and lie where a cell may have put a link since.
     """
@@ -92,6 +96,7 @@ class Profile:
     follow_links: bool = True
     hostname: str = "toolcell"
     protected: tuple[str, ...] = DEFAULT_PROTECTED
+    unchecked: str = "tell"
 
     def __post_init__(self) -> None:
         unknown = self.grants - CAPABILITIES
@@ -110,6 +115,8 @@ class Profile:
         if not self.hostname or len(self.hostname.encode()) > 64:
             raise ValueError(f"Profile.hostname is not of 1 to 64 bytes: {self.hostname!r}. Shorten it.")
         object.__setattr__(self, "protected", _checked(tuple(self.protected)))
+        if self.unchecked not in UNCHECKED:
+            raise ValueError(f"Profile.unchecked is not one of {', '.join(UNCHECKED)}: {self.unchecked!r}.")
         object.__setattr__(self, "env", MappingProxyType(dict(self.env)))
 
     @classmethod
@@ -184,6 +191,7 @@ class Profile:
             and is_narrower(self.reach, other.reach)
             and _asks_no_more(self.requests, other.requests)
             and set(self.protected) >= set(other.protected)
+            and UNCHECKED.index(self.unchecked) >= UNCHECKED.index(other.unchecked)
         )
 
     @property

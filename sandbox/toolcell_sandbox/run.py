@@ -27,12 +27,14 @@ class Outcome:
     """How it ended: exit status (negative for a signal), whether the wall limit ended it, and what was in force.
 
     `findings` are the protected names that it made, changed or moved: they are in quarantine, or back in their place.
+    `unchecked` says what kept the audit from seeing all of the writable paths; "" where it has.
     """
 
     status: int
     timed_out: bool
     report: SandboxReport
     findings: tuple[Finding, ...] = ()
+    unchecked: str = ""
 
 
 def run(
@@ -51,12 +53,12 @@ def run(
     The status is what `fn` returns (None is 0), or 1 after an exception, whose traceback goes to standard error.
     What it made of the profile's protected names goes to the directory `quarantine`, or to a new temporary one.
     With `ProxyNetwork` there is no proxy here: connections are refused. The caller is single-threaded; needs pidfds.
-    Raises SandboxError when the cell could not be confined, or its writable paths not be audited.
+    Raises SandboxError when the cell could not be confined, or what it made not be moved.
     """
     identity = identity or Identity.for_slot(0)
     report = report or probe(identity.mode)
     trees = ProtectedTrees(profile.writable, profile.protected)
-    before = trees.refresh()
+    before = trees.look()
     told_read, told_write = os.pipe2(os.O_CLOEXEC)
 
     def main(entered: Entered) -> "NoReturn":
@@ -95,8 +97,16 @@ def run(
         raise SandboxError.from_wire(told["error"])
     if "report" not in told:
         raise SandboxError(f"The cell ended before it was confined: status {status}", step="run", cure="Try again.")
-    findings = trees.settle(before, Quarantine(quarantine))
-    return Outcome(status, timed_out, SandboxReport.from_wire(told["report"]), tuple(findings))
+    settled = trees.settle(before, Quarantine(quarantine))
+    if settled.stuck:
+        raise SandboxError(
+            f"What the function made of protected names is still there: {settled.stuck}",
+            step="quarantine",
+            mechanism="protected_names",
+            cure="Look at it and remove it.",
+        )
+    report = SandboxReport.from_wire(told["report"])
+    return Outcome(status, timed_out, report, settled.findings, settled.unknown)
 
 
 def _tell(fd: int, message: dict[str, object]) -> None:

@@ -5,13 +5,15 @@ import stat
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from toolcell_sandbox import Profile, SandboxError, audit
-from toolcell_sandbox.audit import RACY_NS, Finding, Found, ProtectedTree, ProtectedTrees
+from toolcell_sandbox import Profile, audit
+from toolcell_sandbox.audit import RACY_NS, Finding, Look, ProtectedTree, ProtectedTrees
 from toolcell_sandbox.protected import DEFAULT_PROTECTED
 from toolcell_sandbox.quarantine import Quarantine
+from toolcell_sandbox.walker import Budget
 
 
 @pytest.fixture
@@ -37,21 +39,28 @@ def put(root: Path, path: str, text: str = "text") -> Path:
     return file
 
 
-def names(found: Found) -> dict[str, str]:
-    return {path: seen.name for path, seen in found.items()}
+def names(look: Look) -> dict[str, str]:
+    assert not look.unknown
+    return {path: seen.name for path, seen in look.found.items()}
 
 
 def told(root: Path, findings: list[Finding]) -> dict[str, str]:
     return {os.path.relpath(finding.path, root): finding.what for finding in findings}
 
 
+def settled(tree: ProtectedTree, before: Look, quarantine: Quarantine) -> list[Finding]:
+    done = tree.settle(before, quarantine)
+    assert not (done.unknown or done.stuck)
+    return list(done.findings)
+
+
 def listing(root: Path) -> list[str]:
     return sorted(str(path.relative_to(root)) for path in root.rglob("*"))
 
 
-def grow_old() -> None:
+def grow_old(tick_ns: int = RACY_NS) -> None:
     """Wait until nothing that was just made is fresh any more."""
-    time.sleep(2 * RACY_NS / 1e9)
+    time.sleep(2 * tick_ns / 1e9)
 
 
 def test_what_is_there_is_found_with_all_that_is_below(root: Path) -> None:
@@ -61,7 +70,7 @@ def test_what_is_there_is_found_with_all_that_is_below(root: Path) -> None:
     os.mkfifo(root / ".envrc")
     (root / "wt").mkdir()
     (root / "wt" / ".git").write_text("gitdir: /elsewhere")
-    assert names(tree_at(root).refresh()) == {
+    assert names(tree_at(root).look()) == {
         ".git/config": ".git/config",
         ".git/hooks": ".git/hooks",
         ".git/hooks/pre-commit": ".git/hooks",
@@ -80,21 +89,21 @@ def test_directories_are_listed_again_only_if_they_changed(root: Path, monkeypat
         put(root, f"d{number}/file")
     tree = tree_at(root)
     grow_old()
-    tree.refresh()
+    tree.look()
     listed: list[str] = []
-    list_one = ProtectedTree._list
+    list_one = audit._Walk._list
 
-    def count(self: ProtectedTree, path: str, *arguments: object, **options: object) -> object:
-        listed.append(path)
-        return list_one(self, path, *arguments, **options)  # type: ignore[arg-type]
+    def count(self: Any, frame: Any, *arguments: Any) -> None:
+        listed.append(frame.name)
+        list_one(self, frame, *arguments)
 
-    monkeypatch.setattr(ProtectedTree, "_list", count)
-    tree.refresh()
+    monkeypatch.setattr(audit._Walk, "_list", count)
+    tree.look()
     assert listed == []
     put(root, "d7/conftest.py")
-    assert names(tree.refresh()) == {"d7/conftest.py": "conftest.py"}
+    assert names(tree.look()) == {"d7/conftest.py": "conftest.py"}
     assert listed == ["d7"]
-    tree.refresh()
+    tree.look()
     assert listed == ["d7", "d7"]  # its change time was fresh when it was listed, and so proves nothing
     assert tree.directories == 21
 
@@ -102,9 +111,9 @@ def test_directories_are_listed_again_only_if_they_changed(root: Path, monkeypat
 def test_a_change_within_one_tick_of_the_clock_is_seen(root: Path) -> None:
     for _ in range(50):
         tree = tree_at(root)
-        tree.refresh()
+        tree.look()
         path = put(root, ".mcp.json")
-        assert ".mcp.json" in tree.refresh()
+        assert ".mcp.json" in tree.look().found
         path.unlink()
 
 
@@ -112,24 +121,24 @@ def test_a_forged_modification_time_hides_nothing(root: Path, quarantine: Quaran
     path = put(root, "conftest.py")
     tree = tree_at(root)
     grow_old()
-    before, info = tree.refresh(), path.stat()
+    before, info = tree.look(), path.stat()
     directory = root.stat()
     path.write_text("evil")
     put(root, ".envrc")
     os.utime(path, ns=(info.st_atime_ns, info.st_mtime_ns))
     os.utime(root, ns=(directory.st_atime_ns, directory.st_mtime_ns))
-    assert told(root, tree.settle(before, quarantine)) == {"conftest.py": "changed", ".envrc": "made"}
+    assert told(root, settled(tree, before, quarantine)) == {"conftest.py": "changed", ".envrc": "made"}
 
 
 def test_what_a_call_made_is_in_quarantine_with_its_content(root: Path, quarantine: Quarantine) -> None:
     put(root, "ordinary/file")
     tree = tree_at(root)
-    before, names_before = tree.refresh(), listing(root)
+    before, names_before = tree.look(), listing(root)
     put(root, ".vscode/tasks.json", "evil").chmod(0o600)
     (root / ".vscode" / "link").symlink_to("/etc/passwd")
     os.mkfifo(root / ".envrc")
     (root / "ordinary" / "x.pth").symlink_to("file")
-    findings = tree.settle(before, quarantine)
+    findings = settled(tree, before, quarantine)
     assert told(root, findings) == {".vscode": "made", ".envrc": "made", "ordinary/x.pth": "made"}
     assert listing(root) == names_before
     places = {finding.name: Path(finding.place) for finding in findings}
@@ -137,16 +146,16 @@ def test_what_a_call_made_is_in_quarantine_with_its_content(root: Path, quaranti
     assert os.readlink(places[".vscode"] / "link") == "/etc/passwd"
     assert stat.S_ISFIFO(places[".envrc"].stat().st_mode) and os.readlink(places["*.pth"]) == "file"
     assert stat.S_IMODE(places[".envrc"].parent.stat().st_mode) == 0o700
-    assert tree.settle(tree.refresh(), quarantine) == []
+    assert settled(tree, tree.look(), quarantine) == []
 
 
 def test_what_was_there_before_is_left_alone(root: Path, quarantine: Quarantine) -> None:
     put(root, ".vscode/tasks.json")
     tree = tree_at(root)
-    before = tree.refresh()
+    before = tree.look()
     put(root, ".vscode/evil.json")
     put(root, "src/code.py")
-    assert told(root, tree.settle(before, quarantine)) == {".vscode/evil.json": "made"}
+    assert told(root, settled(tree, before, quarantine)) == {".vscode/evil.json": "made"}
     assert listing(root) == [".vscode", ".vscode/tasks.json", "src", "src/code.py"]
 
 
@@ -154,10 +163,10 @@ def test_what_was_moved_away_with_its_directory_is_put_back(root: Path, quaranti
     put(root, "pkg/sub/conftest.py", "mine")
     put(root, "pkg/code.py")
     tree = tree_at(root)
-    before = tree.refresh()
+    before = tree.look()
     (root / "pkg").rename(root / "other")
     put(root, "pkg/sub/conftest.py", "evil")
-    findings = tree.settle(before, quarantine)
+    findings = settled(tree, before, quarantine)
     assert told(root, findings) == {"pkg/sub/conftest.py": "changed"}
     assert (root / "pkg/sub/conftest.py").read_text() == "mine"
     assert Path(findings[0].place).read_text() == "evil"
@@ -167,10 +176,10 @@ def test_what_was_moved_away_with_its_directory_is_put_back(root: Path, quaranti
 def test_what_cannot_be_put_back_is_quarantined(root: Path, quarantine: Quarantine) -> None:
     put(root, "pkg/conftest.py", "mine")
     tree = tree_at(root)
-    before = tree.refresh()
+    before = tree.look()
     (root / "pkg").rename(root / "other")
     put(root, "pkg", "a file is in the way")
-    assert told(root, tree.settle(before, quarantine)) == {"other/conftest.py": "made"}
+    assert told(root, settled(tree, before, quarantine)) == {"other/conftest.py": "made"}
     assert listing(root) == ["other", "pkg"]
 
 
@@ -183,15 +192,15 @@ def test_what_a_protected_link_and_a_git_file_lead_to_is_protected_too(root: Pat
     put(root, ".bare/hooks/pre-commit")
     put(root, ".bare/objects/ab")
     tree = tree_at(root)
-    before = tree.refresh()
-    assert before["shared/editor/tasks.json"].name == ".vscode"
-    assert {path for path in before if path.startswith(".bare")} == {
+    before = tree.look()
+    assert before.found["shared/editor/tasks.json"].name == ".vscode"
+    assert {path for path in before.found if path.startswith(".bare")} == {
         ".bare/config", ".bare/hooks", ".bare/hooks/pre-commit", ".bare/worktrees/x/commondir",
     }  # fmt: skip
     put(root, ".bare/hooks/post-commit")
     put(root, ".bare/objects/cd")
     put(root, "shared/editor/launch.json")
-    assert told(root, tree.settle(before, quarantine)) == {
+    assert told(root, settled(tree, before, quarantine)) == {
         ".bare/hooks/post-commit": "made",
         "shared/editor/launch.json": "made",
     }
@@ -200,10 +209,10 @@ def test_what_a_protected_link_and_a_git_file_lead_to_is_protected_too(root: Pat
 def test_a_link_that_a_call_made_takes_nothing_with_it(root: Path, quarantine: Quarantine) -> None:
     put(root, "src/code.py")
     tree = tree_at(root)
-    before = tree.refresh()
+    before = tree.look()
     (root / ".vscode").symlink_to("src")
     put(root, "sub/.git", "gitdir: ../src")
-    assert told(root, tree.settle(before, quarantine)) == {".vscode": "made", "sub/.git": "made"}
+    assert told(root, settled(tree, before, quarantine)) == {".vscode": "made", "sub/.git": "made"}
     assert listing(root) == ["src", "src/code.py", "sub"]
 
 
@@ -213,49 +222,90 @@ def test_no_link_is_followed(root: Path, tmp_path: Path, quarantine: Quarantine)
     (root / "link").symlink_to(outside)
     (root / "round").symlink_to(".")
     tree = tree_at(root)
-    assert tree.settle({}, quarantine) == [] and tree.directories == 1
+    assert settled(tree, tree.look(), quarantine) == [] and tree.directories == 1
     assert (outside / ".vscode/tasks.json").exists()
 
 
 def test_a_name_that_is_no_text_is_quarantined(root: Path, quarantine: Quarantine) -> None:
     tree = tree_at(root)
-    before = tree.refresh()
+    before = tree.look()
     open(os.fsencode(root) + b"/\xff\xfe.pth", "w").close()
-    (finding,) = tree.settle(before, quarantine)
+    (finding,) = settled(tree, before, quarantine)
     assert finding.name == "*.pth" and os.listdir(root) == []
 
 
 def test_a_directory_that_the_call_closed_is_looked_into(root: Path, quarantine: Quarantine) -> None:
     tree = tree_at(root)
-    before = tree.refresh()
+    before = tree.look()
     put(root, "shut/.vscode/tasks.json")
     for path in ("shut/.vscode", "shut"):
         (root / path).chmod(0)
-    assert told(root, tree.settle(before, quarantine)) == {"shut/.vscode": "made"}
+    assert told(root, settled(tree, before, quarantine)) == {"shut/.vscode": "made"}
 
 
-def test_a_tree_too_deep_or_too_large_is_a_refusal_that_says_so(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tree, here = tree_at(root), os.getcwd()
-    try:
-        os.chdir(root)
-        for _ in range(50):
-            os.mkdir("d" * 100)
-            os.chdir("d" * 100)
-        os.mkdir(".vscode")
-        with pytest.raises(SandboxError, match="cannot be looked at") as caught:
-            tree.refresh()
-        assert caught.value.mechanism == "protected_names" and "nested too deeply" in caught.value.cure
-    finally:
-        os.chdir(here)
-    monkeypatch.setattr(audit, "MAX_ENTRIES", 20)
-    wide = root / "d" / "wide"
-    for number in range(21):
-        put(wide, str(number))
-    with pytest.raises(SandboxError, match="too large"):
-        ProtectedTree(str(wide), DEFAULT_PROTECTED).refresh()
-    monkeypatch.setattr(audit, "MAX_DIRECTORIES", 1)
-    with pytest.raises(SandboxError, match="too large"):
-        ProtectedTree(str(root / "d"), DEFAULT_PROTECTED).refresh()
+def nest(root: Path, levels: int, name: str = "d" * 100) -> int:
+    """Directories in each other, made one by one; the innermost, open."""
+    fd = os.open(root, os.O_PATH)
+    for _ in range(levels):
+        os.mkdir(name, dir_fd=fd)
+        below = os.open(name, os.O_PATH, dir_fd=fd)
+        os.close(fd)
+        fd = below
+    return fd
+
+
+def test_what_is_nested_deeper_than_any_path_is_found_and_moved(root: Path, quarantine: Quarantine) -> None:
+    tree = tree_at(root)
+    before = tree.look()
+    fd = nest(root, 100)
+    os.mkdir(".vscode", dir_fd=fd)
+    (finding,) = settled(tree, before, quarantine)
+    assert len(finding.path) > 10_000 and os.listdir(f"/proc/self/fd/{fd}") == []
+    assert os.path.basename(finding.place) == ".vscode" and os.path.isdir(finding.place)
+    os.mkdir(".vscode", dir_fd=fd)
+    assert tree.bound(tree.look()) == ()  # no mount has so long a path
+    os.rmdir(".vscode", dir_fd=fd)
+    os.close(fd)
+
+
+@pytest.mark.parametrize(
+    ("bound", "why"),
+    [
+        ({"directories": 40}, "too many directories"),
+        ({"entries": 200}, "too many entries"),
+        ({"path_bytes": 100}, "too many bytes of paths"),
+        ({"seconds": 0.0}, "took more than 0 s"),
+    ],
+)
+def test_what_a_bound_cuts_short_is_unknown_and_what_was_found_is_moved(
+    root: Path, quarantine: Quarantine, monkeypatch: pytest.MonkeyPatch, bound: dict[str, Any], why: str
+) -> None:
+    tree = tree_at(root)
+    before = tree.look()
+    put(root, ".envrc", "evil")
+    for number in range(50):
+        for inner in range(40):
+            put(root, f"{number}/{inner}.pth", "")
+    look = tree.look(Budget(**bound))
+    assert why in look.unknown
+    monkeypatch.setattr(audit, "Budget", lambda **_: Budget(**bound))
+    done = tree.settle(before, quarantine)
+    assert why in done.unknown and not done.stuck
+    assert {finding.name for finding in done.findings} <= {".envrc", "*.pth"}
+    monkeypatch.undo()
+    assert len(done.findings) + len(settled(tree, before, quarantine)) == 1 + 50 * 40
+    assert not [each for each in listing(root) if each.endswith(".pth")]
+
+
+def test_what_was_unknown_before_is_told_by_its_change_time(root: Path, quarantine: Quarantine) -> None:
+    put(root, "deep/in/conftest.py", "mine")
+    grow_old(audit.COARSE_NS)
+    tree = tree_at(root)
+    before = tree.look(Budget(directories=1))
+    assert before.unknown and not before.found
+    put(root, "deep/in/.envrc", "evil")
+    assert told(root, settled(tree, before, quarantine)) == {"deep/in/.envrc": "made"}
+    assert (root / "deep/in/conftest.py").read_text() == "mine"
 
 
 def test_from_another_file_system_it_is_copied(root: Path) -> None:
@@ -263,12 +313,12 @@ def test_from_another_file_system_it_is_copied(root: Path) -> None:
     elsewhere = place / f"toolcell-test-{os.getpid()}"
     assert place.stat().st_dev != root.stat().st_dev
     tree = tree_at(root)
-    before = tree.refresh()
+    before = tree.look()
     put(root, ".vscode/deep/tasks.json", "evil")
     (root / ".vscode/link").symlink_to("deep")
     os.mkfifo(root / ".envrc")
     try:
-        findings = {finding.name: Path(finding.place) for finding in tree.settle(before, Quarantine(str(elsewhere)))}
+        findings = {finding.name: Path(finding.place) for finding in settled(tree, before, Quarantine(str(elsewhere)))}
         assert findings[".vscode"].is_relative_to(elsewhere)
         assert (findings[".vscode"] / "deep/tasks.json").read_text() == "evil"
         assert os.readlink(findings[".vscode"] / "link") == "deep"
@@ -286,12 +336,12 @@ def test_a_full_disk_does_not_keep_it_in_its_place(root: Path) -> None:
     try:
         tree = tree_at(root / "work")
         os.mkdir(root / "work")
-        before = tree.refresh()
+        before = tree.look()
         put(root, "work/.vscode/tasks.json", "evil")
         with pytest.raises(OSError, match="No space left"):
             for number in range(16):
                 put(root, f"work/{number}", "")
-        (finding,) = tree.settle(before, Quarantine(str(root / "quarantine")))
+        (finding,) = settled(tree, before, Quarantine(str(root / "quarantine")))
         assert Path(finding.place).name.startswith("toolcell-quarantined-") and not (root / "work/.vscode").exists()
     finally:
         subprocess.run(["umount", root], check=True)
@@ -300,27 +350,28 @@ def test_a_full_disk_does_not_keep_it_in_its_place(root: Path) -> None:
 def test_what_cannot_go_back_because_its_home_is_below_it_now_is_left(root: Path, quarantine: Quarantine) -> None:
     put(root, "a/.vscode/x")
     tree = tree_at(root)
-    before = tree.refresh()
+    before = tree.look()
     (root / "a/.vscode").rename(root / "b")
     (root / "a").rmdir()
     (root / "b").rename(root / "a")
     put(root, ".envrc")
-    assert told(root, tree.settle(before, quarantine)) == {".envrc": "made"}
+    assert told(root, settled(tree, before, quarantine)) == {".envrc": "made"}
 
 
 def test_a_pointer_with_a_nul_ends_there_as_it_does_for_git(root: Path) -> None:
     (root / "tree").mkdir()
     (root / "tree/.git").write_bytes(b"gitdir: ../repository\0of/none\n")
     put(root, "repository/config")
-    assert names(tree_at(root).refresh()) == {"tree/.git": ".git", "repository/config": ".git/config"}
+    assert names(tree_at(root).look()) == {"tree/.git": ".git", "repository/config": ".git/config"}
 
 
 def test_a_quarantine_in_the_workspace_is_refused(root: Path) -> None:
     tree = tree_at(root)
-    before = tree.refresh()
+    before = tree.look()
     put(root, ".envrc")
-    with pytest.raises(SandboxError, match="could not be moved"):
-        tree.settle(before, Quarantine(str(root / "quarantine")))
+    done = tree.settle(before, Quarantine(str(root / "quarantine")))
+    assert "could not be moved" in done.stuck and (root / ".envrc").exists()
+    assert [(finding.what, finding.place) for finding in done.findings] == [("made", "")]
 
 
 def test_a_root_below_another_is_a_tree_of_its_own_and_naming_it_lifts_the_name_above(root: Path) -> None:
@@ -328,8 +379,8 @@ def test_a_root_below_another_is_a_tree_of_its_own_and_naming_it_lifts_the_name_
     put(root, ".vscode/.mcp.json")
     put(root, "b/.vscode/tasks.json")
     trees = ProtectedTrees([str(root), str(root / ".vscode")], DEFAULT_PROTECTED)
-    outer, inner = trees.refresh()
-    assert set(outer) == {"b/.vscode", "b/.vscode/tasks.json"} and set(inner) == {".mcp.json"}
+    outer, inner = trees.look()
+    assert set(outer.found) == {"b/.vscode", "b/.vscode/tasks.json"} and set(inner.found) == {".mcp.json"}
 
 
 def test_what_the_kernel_can_hold_is_bound_nearest_first_with_pins(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,16 +388,16 @@ def test_what_the_kernel_can_hold_is_bound_nearest_first_with_pins(root: Path, m
         put(root, path)
     (root / ".mcp.json").symlink_to("elsewhere")
     tree = tree_at(root)
-    bound = [(os.path.relpath(each.path, root), each.pin) for each in tree.bound(tree.refresh())]
+    bound = [(os.path.relpath(each.path, root), each.pin) for each in tree.bound(tree.look())]
     assert bound == [
         (".git", True), (".git/config", False), (".git/hooks", False), (".github", True), (".github/workflows", False),
         ("a/conftest.py", False), ("a/b/c/conftest.py", False),
     ]  # fmt: skip
     monkeypatch.setattr(audit, "MAX_BOUND", 4)
-    assert [each.path for each in tree.bound(tree.refresh())] == [str(root / path) for path, _pin in bound[:3]]
-    assert tree.bound(tree.refresh())[0].inode == ((root / ".git").stat().st_dev, (root / ".git").stat().st_ino)
+    assert [each.path for each in tree.bound(tree.look())] == [str(root / path) for path, _pin in bound[:3]]
+    assert tree.bound(tree.look())[0].inode == ((root / ".git").stat().st_dev, (root / ".git").stat().st_ino)
 
 
 def test_a_root_that_is_gone_or_a_file_has_no_names(root: Path) -> None:
-    assert tree_at(root / "not there").refresh() == {} == tree_at(put(root, ".mcp.json")).refresh()
-    assert ProtectedTrees([str(root)], Profile(protected=()).protected).refresh() == ()
+    assert names(tree_at(root / "not there").look()) == {} == names(tree_at(put(root, ".mcp.json")).look())
+    assert ProtectedTrees([str(root)], Profile(protected=()).protected).look() == ()

@@ -20,7 +20,8 @@ from toolcell import (
     base_tools,
     tool,
 )
-from toolcell_sandbox.audit import ProtectedTrees
+from toolcell_sandbox import audit
+from toolcell_sandbox.audit import ProtectedTree
 from toolcell_sandbox.protected import DEFAULT_PROTECTED
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
@@ -163,7 +164,7 @@ async def test_the_model_is_told_which_name_where_it_went_and_how_to_lift_it(
     assert isinstance(journal, RecentJournal)
     (record,) = journal.of(kind="quarantined", call_id=result.call_id)
     finding = {"path": f"{workspace}/.mcp.json", "name": ".mcp.json", "what": "made", "place": str(place)}
-    assert record.data == {"tool": "plant", "found": 1, "findings": [finding], "failure": ""}
+    assert record.data == {"tool": "plant", "found": 1, "findings": [finding], "unchecked": "", "stuck": ""}
     (denied,) = journal.of(kind="denied", call_id=result.call_id)
     assert denied.data["error"] == "permission_denied"
 
@@ -321,13 +322,13 @@ async def test_calls_that_wait_for_their_turn_do_not_answer_for_each_other(
     session: Session, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     errors: dict[str, str] = {}
-    settle = ProtectedTrees.settle
+    settle = ProtectedTree.settle
 
     def settle_slowly(*arguments: Any) -> Any:
         time.sleep(0.05)  # so long that a cell which is free for the next call would have been given it
         return settle(*arguments)
 
-    monkeypatch.setattr(ProtectedTrees, "settle", settle_slowly)
+    monkeypatch.setattr(ProtectedTree, "settle", settle_slowly)
 
     async def call(name: str, arguments: dict[str, str]) -> None:
         error = (await session.call(name, arguments)).error
@@ -382,27 +383,26 @@ async def test_what_the_first_kept_process_makes_after_its_first_call_is_found_b
 
 
 async def test_what_an_audit_could_not_move_is_moved_before_the_next_call_runs(
-    session: Session, workspace: Path, quarantine: Path, monkeypatch: pytest.MonkeyPatch
+    session: Session, workspace: Path, quarantine: Path
 ) -> None:
-    from toolcell_sandbox import audit
-
-    assert (await session.call("write", {"path": "a.txt", "content": "x"})).error is None
-    with monkeypatch.context() as small:
-        small.setattr(audit, "MAX_ENTRIES", 1)
-        assert isinstance((await session.call("plant", {"path": ".envrc"})).error, PermissionDenied)
-        refused = await session.call("write", {"path": "b.txt", "content": "x"})
-        assert refused.error is not None and refused.error.kind == "sandbox_unavailable"
-    assert listing(workspace) == {".envrc": "evil", "a.txt": "x"}
+    quarantine.write_text("a file is in its place")
+    planted = await session.call("plant", {"path": ".envrc"})
+    assert isinstance(planted.error, PermissionDenied) and "could not be moved away" in planted.error.message
+    refused = await session.call("write", {"path": "b.txt", "content": "x"})
+    assert refused.error is not None and refused.error.kind == "sandbox_unavailable"
+    assert refused.error.mechanism == "protected_names" and "remove it" in refused.error.cure
+    assert listing(workspace) == {".envrc": "evil"}
+    quarantine.unlink()
     assert (await session.call("write", {"path": "b.txt", "content": "x"})).error is None
-    assert listing(workspace) == {"a.txt": "x", "b.txt": "x"} and content(quarantine) == {".envrc": "evil"}
+    assert listing(workspace) == {"b.txt": "x"} and content(quarantine) == {".envrc": "evil"}
 
 
 async def test_the_journal_has_the_first_of_many_findings_and_their_number(
     session: Session, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from toolcell.dispatch import audit
+    from toolcell.dispatch import audit as told
 
-    monkeypatch.setattr(audit, "MAX_RECORDED", 2)
+    monkeypatch.setattr(told, "MAX_RECORDED", 2)
     assert (await session.call("shell", {"command": "touch 1.pth 2.pth 3.pth"})).error is not None
     journal = supervisor.journal
     assert isinstance(journal, RecentJournal)
@@ -422,27 +422,94 @@ async def test_a_session_that_only_reads_pays_nothing_and_one_without_names_neit
     assert (await free.call("plant", {"path": ".envrc"})).error is None
 
 
-async def test_a_workspace_that_cannot_be_looked_at_is_a_refusal_with_a_cure(
-    session: Session, workspace: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_call_that_could_not_be_audited_in_time_keeps_its_result_and_is_looked_at_behind(
+    session: Session, supervisor: Supervisor, workspace: Path, quarantine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from toolcell_sandbox import audit
+    with monkeypatch.context() as hurried:
+        hurried.setattr(audit, "AFTER_S", -1.0)
+        result = await session.call("plant", {"path": "a/.envrc"})
+    assert result.unwrap() == "planted"
+    (notice,) = result.notices
+    assert notice.kind == "unchecked" and "took more than" in notice.message and str(workspace) not in notice.message
+    with anyio.fail_after(10):
+        while not content(quarantine):
+            await anyio.sleep(0.01)
+    assert content(quarantine) == {".envrc": "evil"} and listing(workspace) == {"a": ""}
+    journal = supervisor.journal
+    assert isinstance(journal, RecentJournal)
+    with anyio.fail_after(10):
+        while len(journal.of(kind="quarantined", call_id=result.call_id)) < 2:
+            await anyio.sleep(0.01)
+    first, second = journal.of(kind="quarantined", call_id=result.call_id)
+    assert first.data["unchecked"] and (second.data["found"], second.data["unchecked"]) == (1, "")
 
-    monkeypatch.setattr(audit, "MAX_ENTRIES", 3)
-    result = await session.call("shell", {"command": "touch 1 2 3 4"})
-    assert isinstance(result.error, PermissionDenied) and "too large" in result.error.message
-    result = await session.call("shell", {"command": "true"})
-    assert result.error is not None and result.error.kind == "sandbox_unavailable"
-    assert result.error.mechanism == "protected_names" and "profile.replace(protected=())" in result.error.cure
 
-
-async def test_many_directories_are_looked_at_off_the_loop(
-    session: Session, workspace: Path, monkeypatch: pytest.MonkeyPatch
+async def test_what_the_user_makes_while_a_look_goes_on_behind_is_left_alone(
+    session: Session, workspace: Path, quarantine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from toolcell.sessions import protection
+    (workspace / "conftest.py").write_text("mine")
+    await anyio.sleep(0.01 + audit.COARSE_NS / 1e9)
+    with monkeypatch.context() as hurried:
+        hurried.setattr(audit, "AFTER_S", -1.0)
+        assert (await session.call("plant", {"path": ".envrc"})).notices
+    await anyio.sleep(0.1)
+    (workspace / ".npmrc").write_text("mine")
+    with anyio.fail_after(10):
+        while not content(quarantine):
+            await anyio.sleep(0.01)
+    assert listing(workspace) == {".npmrc": "mine", "conftest.py": "mine"}
 
-    monkeypatch.setattr(protection, "FEW_DIRECTORIES", 2)
-    for number in range(5):
-        (workspace / f"d{number}").mkdir()
-    assert isinstance((await session.call("plant", {"path": "d3/conftest.py"})).error, PermissionDenied)
-    assert (await session.call("write", {"path": "d3/code.py", "content": "x"})).error is None
-    assert sorted(listing(workspace)) == ["d0", "d1", "d2", "d3", "d3/code.py", "d4"]
+
+async def test_a_profile_may_deny_what_could_not_be_audited(
+    supervisor: Supervisor, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strict = Profile.for_kind("main").replace(unchecked="deny")
+    session = await supervisor.open_session("main", workspace=workspace, profile=strict)
+    monkeypatch.setattr(audit, "AFTER_S", -1.0)
+    result = await session.call("write", {"path": "a.txt", "content": "x"})
+    assert isinstance(result.error, PermissionDenied) and result.error.reason.startswith("unchecked")
+    assert result.output is None and result.notices[0].kind == "unchecked"
+    child = await session.open_child("branch", profile=Profile.for_kind("branch"))
+    assert child.profile.unchecked == "deny"
+
+
+async def test_a_name_that_one_profile_protects_is_held_against_a_kept_process_of_another(
+    supervisor: Supervisor, workspace: Path, quarantine: Path
+) -> None:
+    (workspace / "Makefile.old").write_text("mine")
+    first = await supervisor.open_session("main", workspace=workspace)
+    (await first.call("kept", {"path": "Makefile", "after_s": 0.05})).unwrap()
+    with anyio.fail_after(10):
+        while not (workspace / "Makefile").exists():
+            await anyio.sleep(0.01)
+    strict = Profile.for_kind("main")
+    strict = strict.replace(protected=(*strict.protected, "Makefile*"))
+    second = await supervisor.open_session("main", workspace=workspace, profile=strict)
+    result = await second.call("write", {"path": "a.txt", "content": "x"})
+    assert isinstance(result.error, PermissionDenied) and "Makefile" in result.error.message
+    assert content(quarantine).keys() >= {"Makefile"}
+    (await first.call("kept", {"path": "Makefile"})).unwrap()
+    assert isinstance((await second.call("write", {"path": "a.txt", "content": "y"})).error, PermissionDenied)
+    assert not (workspace / "Makefile").exists()
+
+
+async def test_a_tree_of_many_entries_is_looked_at_off_the_loop(session: Session, workspace: Path) -> None:
+    wide = workspace / "wide"
+    wide.mkdir()
+    for number in range(100_000):
+        (wide / f"{number}.txt").touch()
+    longest = before = anyio.current_time()
+    longest = 0.0
+    async with anyio.create_task_group() as tasks:
+
+        async def call() -> None:
+            command = "touch wide/one-more wide/.envrc"
+            assert isinstance((await session.call("shell", {"command": command})).error, PermissionDenied)
+            tasks.cancel_scope.cancel()
+
+        tasks.start_soon(call)
+        while True:
+            await anyio.sleep(0.001)
+            now = anyio.current_time()
+            longest, before = max(longest, now - before), now
+    assert longest < 0.25 and not (wide / ".envrc").exists()

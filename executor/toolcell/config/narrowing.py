@@ -11,7 +11,7 @@ from dataclasses import fields
 from toolcell_sandbox import http_rules
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.network import is_narrower
-from toolcell_sandbox.profile import Profile, is_below
+from toolcell_sandbox.profile import UNCHECKED, Profile, is_below
 
 from .schema import Complaint
 
@@ -83,6 +83,11 @@ def _protected(old: Profile, new: Profile) -> Iterator[Complaint]:
         yield (), f"no longer protects {missing[0]}{more}"
 
 
+def _unchecked(old: Profile, new: Profile) -> Iterator[Complaint]:
+    if UNCHECKED.index(new.unchecked) < UNCHECKED.index(old.unchecked):
+        yield (), "accepts calls that could not be audited in full"
+
+
 def _proc(old: Profile, new: Profile) -> Iterator[Complaint]:
     if new.proc and not old.proc:
         yield (), "gives the cell a /proc"
@@ -102,5 +107,6 @@ _RULES: Mapping[str, Rule] = {
     "network": _network,
     "http": _http,
     "protected": _protected,
+    "unchecked": _unchecked,
     "proc": _proc,
 }

@@ -279,6 +279,7 @@ PROFILE: Schema = {
     "proc": flag,
     "hostname": of_profile("hostname", text),
     "protected": names,
+    "unchecked": of_profile("unchecked", text),
 }
 """The fields of Profile but `cwd`, which each call sets."""
 

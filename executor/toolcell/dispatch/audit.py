@@ -1,5 +1,6 @@
-"""Protected names after a call: what it did to them, and what it is told."""
+"""Protected names after a call: what it did to them, what it is told, and the longer look where one was cut short."""
 
+import logging
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,13 +12,17 @@ from toolcell.pool.cell import Cell
 from toolcell.pool.run import Run
 from toolcell.sessions.protection import Guarded, Protection, Watch
 from toolcell_sandbox.audit import Finding
+from toolcell_sandbox.profile import Profile
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.errors import PermissionDenied
+from toolcell_tools.result import Notice
 
 if TYPE_CHECKING:
     from toolcell.session import Session
 
+_log = logging.getLogger("toolcell")
 MAX_TOLD = 5
+SHOWN_CHARS = 1_000  # of a path; a call can make one of any length
 MAX_RECORDED = 1_000  # a call can make a million files; the journal is to hold more than that one call
 
 
@@ -28,10 +33,23 @@ async def audit(session: "Session", run: Run, guarded: Guarded, watch: Watch) ->
     await run.gone.wait()
     with anyio.CancelScope(shield=True):
         try:
-            if await guarded.leave(watch) and (watch.findings or watch.failure):
+            if await guarded.leave(watch) and watch.tells:
                 record_findings(session.journal, watch)
         finally:
             pool.release(run)
+    if watch.unknown:
+        session.in_background(_look_on, session.journal, run, guarded)
+
+
+async def _look_on(journal: Journal, run: Run, guarded: Guarded) -> None:
+    """Look longer, behind the calls, and put on record what is found."""
+    with anyio.CancelScope(shield=True):
+        settled = await guarded.look_on()
+    if settled.unknown:
+        _log.warning("what call %s made of protected names stays unchecked: %s", run.call_id, settled.unknown)
+    watch = Watch(run=run, findings=list(settled.findings), unknown=settled.unknown, stuck=settled.stuck)
+    if watch.tells:
+        record_findings(journal, watch)
 
 
 def record_findings(journal: Journal, watch: Watch) -> None:
@@ -45,23 +63,33 @@ async def audit_kept(protection: Protection, journal: Journal, cell: Cell, livin
     """When a process that was kept over calls is gone: see what it did to protected names after its last call."""
     with anyio.CancelScope(shield=True):
         watch = await protection.leave_kept(cell.spec.profile.writable, living)
-        if watch.findings or watch.failure:
+        if watch.tells:
             key = cell.spec.key
             _record(journal, watch, key.kept_tool, key.session_id, cell.last_call_id)
 
 
 def _record(journal: Journal, watch: Watch, tool: str, session_id: str, call_id: str) -> None:
-    data = {"tool": tool, "found": len(watch.findings), "findings": findings_data(watch), "failure": watch.failure}
+    data: dict[str, Any] = {"tool": tool, "found": len(watch.findings), "findings": findings_data(watch)}
+    data |= {"unchecked": watch.unknown, "stuck": watch.stuck}
     journal.write(Record("quarantined", session_id, call_id, data))
 
 
-def trespass(declaration: ToolDeclaration, watch: Watch) -> PermissionDenied | None:
-    """What a call is told that has made or changed protected names; None where it has not."""
-    if watch.failure:
-        reason = f"what it did to protected names could not be found out: {watch.failure}"
-        return PermissionDenied(message=f"The call is not accepted: {reason}", tier=declaration.tier, reason=reason)
+def unchecked(watch: Watch) -> Notice:
+    """What the result of a call says of which the audit could not see all."""
+    message = (
+        f"The workspace could not be checked for protected names in full: {watch.unknown}. A longer check goes on, "
+        "and moves what it finds out of the workspace."
+    )
+    return Notice(kind="unchecked", message=message)
+
+
+def trespass(declaration: ToolDeclaration, profile: Profile, watch: Watch) -> PermissionDenied | None:
+    """What a call is told that has made or changed protected names, or that its profile denies; None for any other."""
     if not watch.findings:
-        return None
+        if not watch.unknown or profile.unchecked == "tell":
+            return None
+        message = f"The call is not accepted. {unchecked(watch).message}"
+        return PermissionDenied(message=message, tier=declaration.tier, reason=f"unchecked: {watch.unknown}")
     shown = [said(finding) for finding in watch.findings[:MAX_TOLD]]
     if len(watch.findings) > MAX_TOLD:
         shown.append(f"and {len(watch.findings) - MAX_TOLD:,} more")
@@ -81,7 +109,7 @@ def said(finding: Finding) -> str:
     path, place = printable(finding.path), printable(finding.place)
     if finding.what == "moved":
         return f"{path} was moved away, and was put back"
-    return f"{path} was {finding.what}, and was moved to {place}" if place else f"{path} was {finding.what}"
+    return f"{path} was {finding.what}, and {f'was moved to {place}' if place else 'could not be moved away'}"
 
 
 def findings_data(watch: Watch) -> list[dict[str, Any]]:
@@ -93,5 +121,6 @@ def findings_data(watch: Watch) -> list[dict[str, Any]]:
 
 
 def printable(path: str) -> str:
-    """A path as text; bytes that are none are escaped."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
+    """A path as text; bytes that are none are escaped, and the middle of a long one is left out."""
+    text = os.fsencode(path).decode("utf-8", "backslashreplace")
+    return text if len(text) <= SHOWN_CHARS else f"{text[: SHOWN_CHARS // 2]}…{text[-SHOWN_CHARS // 2 :]}"

@@ -7,18 +7,17 @@ supervisor's own store, a directory that is removed when the supervisor ends; `a
 
 import logging
 import os
-import shutil
 import tempfile
 import threading
 from collections import deque
 from pathlib import Path
 
-from anyio import to_thread
 from pydantic_core import to_json
 
+from toolcell.workplaces.aside import aside
+from toolcell_sandbox import walker
 from toolcell_sandbox.errors import SandboxError
-from toolcell_sandbox.kernel.syscalls import AT_FDCWD
-from toolcell_sandbox.mechanisms.mounts import open_beneath
+from toolcell_sandbox.walker import Root
 from toolcell_tools.artifact import Artifact, digest_of
 from toolcell_tools.result import ToolResult
 
@@ -27,8 +26,6 @@ FOLDER = ".toolcell"
 MOST_JSON = 8
 """A byte of msgpack is no more bytes of JSON: a control character is six, a short number with its comma five."""
 KEEP_BYTES = 512 * 1024 * 1024  # 32 results of the largest size that the limits allow by default
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Overflow:
@@ -38,7 +35,7 @@ class Overflow:
         self._model_bytes = model_bytes
         self._room = keep_bytes
         self._lock = threading.Lock()
-        self._kept: deque[tuple[Path, int]] = deque()
+        self._kept: deque[tuple[Path, str, int]] = deque()
         self._store: Path | None = None
 
     def fits(self, received: int) -> bool:
@@ -54,8 +51,8 @@ class Overflow:
         if result.error is not None or not _is_longer(result, self._model_bytes):
             return result
         try:
-            artifact = await to_thread.run_sync(self._write, result, workspace)
-        except OSError:
+            artifact = await aside(self._write, result, workspace)
+        except (OSError, SandboxError):
             _log.exception("the output of call %s could not be written to a file", result.call_id)
             return result
         return result.model_copy(update={"artifacts": [*result.artifacts, artifact]})
@@ -63,7 +60,8 @@ class Overflow:
     def close(self) -> None:
         """Remove the store."""
         if self._store is not None:
-            shutil.rmtree(self._store)
+            with Root(str(self._store.parent)) as root:
+                walker.remove(self._store.name, root.fd)
             self._store = None
 
     def _write(self, result: ToolResult, workspace: Path | None) -> Artifact:
@@ -71,26 +69,22 @@ class Overflow:
         name = os.urandom(8).hex() + (".json" if media_type == "application/json" else ".txt")
         with self._lock:
             self._make_room(len(raw))
-            path, kind, file = name, "stored", None
-            if workspace is not None:
-                try:
-                    _have_git_ignore(workspace)
-                    file = _put(workspace, (FOLDER, "outputs"), name, raw)
-                    path, kind = f"{FOLDER}/outputs/{name}", "output"
-                except OSError:
-                    pass  # the workspace is the tools' own, and so is what is in the way there
-            if file is None:
-                file = _put(self._own_store(), (), name, raw)
-            self._kept.append((file, len(raw)))
-        return Artifact(path, kind, digest_of(raw), len(raw), media_type, uri=file.as_uri())
+            path, kind, root = f"{FOLDER}/outputs/{name}", "output", workspace
+            if workspace is None or not _is_written(workspace, path, raw):
+                path, kind, root = name, "stored", self._own_store()
+                _write_new(root, path, raw)
+            assert root is not None
+            self._kept.append((root, path, len(raw)))
+        return Artifact(path, kind, digest_of(raw), len(raw), media_type, uri=(root / path).as_uri())
 
     def _make_room(self, size: int) -> None:
         self._room -= size
         while self._room < 0 and self._kept:
-            oldest, freed = self._kept.popleft()
+            oldest, path, freed = self._kept.popleft()
             self._room += freed
             try:
-                oldest.unlink()
+                with Root(str(oldest)) as root:
+                    root.unlink(path)
             except OSError:
                 pass  # in a workspace, a tool may have been there before
 
@@ -118,35 +112,19 @@ def _lines_of(result: ToolResult) -> tuple[bytes, str]:
     return to_json(output, indent=1, inf_nan_mode="strings"), "application/json"
 
 
-def _put(root: Path, folders: tuple[str, ...], name: str, raw: bytes) -> Path:
-    """Make a file below `root`, whole or not at all. No step follows a link: what a tool put there leads nowhere."""
+def _is_written(workspace: Path, path: str, raw: bytes) -> bool:
+    """Whether it could be: the workspace is the tools' own, and so is what is in the way there."""
     try:
-        at = open_beneath(AT_FDCWD, str(root), in_root=False)
-    except SandboxError as error:
-        raise OSError(error.errno, str(error)) from error
-    try:
-        for folder in folders:
-            try:
-                os.mkdir(folder, dir_fd=at)
-            except FileExistsError:
-                pass
-            below = os.open(folder, _DIRECTORY, dir_fd=at)
-            os.close(at)
-            at = below
-        with os.fdopen(os.open(name, _NEW_FILE, 0o644, dir_fd=at), "wb") as file:
-            try:
-                file.write(raw)
-                file.flush()
-            except OSError:
-                os.unlink(name, dir_fd=at)
-                raise
-    finally:
-        os.close(at)
-    return root.joinpath(*folders, name)
+        try:
+            _write_new(workspace, f"{FOLDER}/.gitignore", b"*\n")
+        except FileExistsError:
+            pass
+        _write_new(workspace, path, raw)
+        return True
+    except OSError:
+        return False
 
 
-def _have_git_ignore(workspace: Path) -> None:
-    try:
-        _put(workspace, (FOLDER,), ".gitignore", b"*\n")
-    except FileExistsError:
-        pass
+def _write_new(directory: Path, path: str, raw: bytes) -> None:
+    with Root(str(directory)) as root:
+        root.write_new(path, raw)

@@ -30,7 +30,7 @@ from toolcell_tools.result import ToolResult, Usage
 from toolcell_tools.toolsets import ToolsetError
 
 from . import approval, hooks, host
-from .audit import trespass
+from .audit import trespass, unchecked
 from .permission import mutates, of_provider, permit
 from .pool import SessionRun
 from .present import NOTHING, fitting, left_by_hooks
@@ -147,7 +147,7 @@ async def attempt(
                 )
             except SandboxError as error:
                 refusal = SandboxUnavailable(message=str(error), mechanism=error.mechanism, cure=error.cure)
-                return _refused(session, call, tool, refusal)
+                return _refused(session, call, tool, refusal)  # nothing ran
         run = SessionRun(session, route, call, wall_s, on_progress, watch)
         waiter, used = session.pool.submit(run), run.used
         draft, facts = Draft(route, call, used), route.facts.copy()  # while its process is at work
@@ -164,9 +164,11 @@ async def attempt(
     if draft.lie and run is not None and run.cell is not None:
         run.cell.condemn(run, draft.lie)
     elif watch is not None and (answered or outcome.ending == "error"):
-        denied = trespass(declaration, watch)
+        denied = trespass(declaration, route.spec.profile, watch)
         if denied is not None:
             result = result.model_copy(update={**NOTHING, "error": denied})
+    if watch is not None and watch.unknown:
+        result = result.model_copy(update={"notices": (*result.notices, unchecked(watch))})
     schema = checks.output if answered else None
     if schema is not None and result.error is None:
         result = fitting(result, schema)

@@ -1,137 +1,270 @@
 """Protected names around a call: what is there before it, and what has become of it when no process of it is left.
 
-Calls that write to the same paths share one watch. The state that they are held against is that from before the first
-of them: what appears while any of them runs is laid at the door of all that run, for nobody can tell whose it is. A
-process that is kept over calls runs all the time.
+Each writable directory has one guard, whatever profiles write there. The state that calls are held against is that from
+before the first of them: what appears while any of them runs is laid at the door of all that run and protect it, for
+nobody can tell whose it is. A process that is kept over calls runs all the time.
+
+An audit ends in time. What it could not see by then is told as unknown, and a longer look goes on behind the calls.
 """
 
 import hashlib
 import logging
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
 import anyio
-from anyio.to_thread import run_sync
 
 from toolcell.pool.run import Run
-from toolcell_sandbox.audit import Finding, Found, ProtectedTrees
+from toolcell.workplaces.aside import aside
+from toolcell_sandbox.audit import Finding, Look, ProtectedTree, Settled
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.profile import Profile, is_below
 from toolcell_sandbox.quarantine import Quarantine
 from toolcell_sandbox.view import Bound
+from toolcell_sandbox.walker import Budget
 
 _log = logging.getLogger("toolcell")
-FEW_DIRECTORIES = 300  # looked at in less than a millisecond; more are looked at in a thread
+SWEEP_S, SWEEP_DIRECTORIES, SWEEP_ENTRIES = 600.0, 500_000, 20_000_000
+SWEEP_BUSY = 0.5  # the share of its time in which a look behind the calls works
+CLOSE_S = 2.0  # how long the end of a supervisor waits for looks behind the calls
 
 
 @dataclass(eq=False, slots=True)
 class Watch:
     """One call, from before it is sent until it has been audited."""
 
-    bound: tuple[Bound, ...]
-    digest: str
+    bound: tuple[Bound, ...] = ()
+    digest: str = ""
     run: Run | None = None
     findings: list[Finding] = field(default_factory=list[Finding])
-    failure: str = ""  # why the audit could not be carried through
+    unknown: str = ""  # what the audit could not see
+    stuck: str = ""  # what it could not move away
+
+    @property
+    def tells(self) -> bool:
+        """Whether there is anything to say of the call."""
+        return bool(self.findings or self.unknown or self.stuck)
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """A time in which something may have been made that no look has seen, in nanoseconds, and by which calls."""
+
+    since_ns: int
+    until_ns: int
+    active: frozenset[int]
+
+    def holds(self, changed_ns: int) -> bool:
+        return self.since_ns <= changed_ns <= self.until_ns
+
+
+class _Place:
+    """One writable directory, and the calls that may write there now."""
+
+    def __init__(self, root: str, quarantine: Quarantine) -> None:
+        self.root = root
+        self._tree = ProtectedTree(root)
+        self._quarantine = quarantine
+        self._lock = anyio.Lock(fast_acquire=True)
+        self._watches: dict[Watch, int] = {}  # with the vocabulary that each protects
+        self._kept: set[int] = set()  # vocabularies of the calls since a kept process could write here
+        self._before: Look | None = None
+        self._stuck: frozenset[int] = frozenset()  # for whom the last audit was, if it left what it was to move
+        self._windows: list[_Window] = []
+        self._sweep_lock = anyio.Lock()
+        self._sweep: Budget | None = None
+
+    def learn(self, names: tuple[str, ...], apart: Sequence[str]) -> int:
+        return self._tree.learn(names, apart)
+
+    async def enter(self, watch: Watch, vocabulary: int, *, kept: bool) -> tuple[Bound, ...]:
+        """Look, before a call; returns what its cell shall hold."""
+        async with self._lock:
+            if self._stuck:
+                await self._move_what_is_stuck(self._stuck)
+            look, bound = await aside(self._look, vocabulary)
+            if self._before is None or not (self._watches or self._kept):
+                self._before = look
+            if kept:
+                self._kept.add(vocabulary)
+            elif not self._watches:
+                self._kept.clear()
+            self._watches[watch] = vocabulary
+            return bound
+
+    def _look(self, vocabulary: int) -> tuple[Look, tuple[Bound, ...]]:
+        look = self._tree.look()
+        return look, self._tree.bound(look, vocabulary)
+
+    async def leave(self, watch: Watch) -> bool:
+        """Audit, after a call of which no process is left. Says whether it was audited now; once is enough."""
+        async with self._lock:
+            if watch not in self._watches:
+                return False
+            try:
+                await self._settle(None)
+            finally:
+                del self._watches[watch]
+            return True
+
+    async def leave_kept(self, watch: Watch, *, still: bool) -> None:
+        """Audit, after a kept process of which nothing is left. `still` says that another such process lives."""
+        async with self._lock:
+            if self._kept:
+                await self._settle(watch)
+                if not still:
+                    self._kept.clear()
+
+    def forget(self, watch: Watch) -> None:
+        """The call is not sent after all."""
+        self._watches.pop(watch, None)
+
+    async def sweep(self) -> Settled | None:
+        """Look longer, behind the calls, for what audits could not see. None where nothing is left to look for."""
+        async with self._sweep_lock:
+            windows, self._windows = self._windows, []
+            if not windows:
+                return None
+            active = frozenset[int]().union(*(window.active for window in windows))
+            self._sweep = Budget(directories=SWEEP_DIRECTORIES, entries=SWEEP_ENTRIES, seconds=SWEEP_S, busy=SWEEP_BUSY)
+            try:
+                return await aside(
+                    self._tree.copy().sweep,
+                    lambda changed_ns: any(window.holds(changed_ns) for window in windows),
+                    self._quarantine,
+                    self._sweep,
+                    active,
+                )
+            except SandboxError as error:
+                return Settled((), str(error))
+            finally:
+                self._sweep = None
+
+    def stop_sweep(self) -> None:
+        if self._sweep is not None:
+            self._sweep.end()
+
+    async def _settle(self, leaving: Watch | None) -> None:
+        """Audit, and tell all whose calls run."""
+        assert self._before is not None
+        active = frozenset(self._watches.values()) | (frozenset() if leaving is None else self._kept)
+        try:
+            settled = await aside(self._tree.settle, self._before, self._quarantine, active)
+        except SandboxError as error:
+            settled = Settled((), str(error))
+        self._stuck = active if settled.stuck else frozenset()
+        if settled.unknown and not settled.replaced:
+            self._windows.append(_Window(self._before.since_ns, time.time_ns(), active))
+        running = [each for each in self._watches if each.run is not None and each.run.cell is not None]
+        for each in running:
+            index = self._watches[each]
+            each.findings += [finding for finding in settled.findings if finding.names[index]]
+        told = [*running, leaving] if leaving is not None else running
+        for each in told:
+            each.unknown, each.stuck = each.unknown or settled.unknown, each.stuck or settled.stuck
+        if leaving is not None:
+            leaving.findings += settled.findings
+
+    async def _move_what_is_stuck(self, active: frozenset[int]) -> None:
+        assert self._before is not None
+        settled = await aside(self._tree.settle, self._before, self._quarantine, active)
+        for each in settled.findings:
+            if each.place:
+                _log.warning("%a was %s by an earlier call, and is now at %a", each.path, each.what, each.place)
+        if settled.stuck:
+            raise SandboxError(
+                f"What an earlier call made of protected names in {self.root} is still there: {settled.stuck}",
+                step="quarantine",
+                mechanism="protected_names",
+                cure="Look at it and remove it.",
+            )
+        self._stuck = frozenset()
+
+    @property
+    def watches(self) -> list[Watch]:
+        return list(self._watches)
+
+    @property
+    def is_unchecked(self) -> bool:
+        """Whether a look behind the calls goes on, or is still to come."""
+        return bool(self._windows or self._sweep)
 
 
 class Guarded:
-    """The writable paths of a kind of cell, and the calls that may write there now."""
+    """The writable paths of a kind of cell, and the names that are protected there."""
 
-    def __init__(self, profile: Profile, quarantine: Quarantine, held: "set[Guarded]") -> None:
+    def __init__(self, profile: Profile, protection: "Protection") -> None:
         self.writable = profile.writable
-        self._trees = ProtectedTrees(profile.writable, profile.protected)
-        self._quarantine = quarantine
-        self._held = held  # those with a kept process; they outlive the sessions that made them
-        self._lock = anyio.Lock(fast_acquire=True)
-        self._watches: set[Watch] = set()
-        self._before: tuple[Found, ...] | None = None
-        self._kept = False  # whether a kept process could write since the last look
-        self._unsettled = False  # whether the last audit failed, so that what it was to move is still there
+        self._protection = protection
+        roots = list(dict.fromkeys(map(os.path.realpath, profile.writable)))
+        self._places = [(each := protection.place(root), each.learn(profile.protected, roots)) for root in roots]
         self._digest: tuple[tuple[Bound, ...], str] = ((), "")
 
     async def enter(self, *, kept: bool) -> Watch:
         """Look, before a call. `kept` says that a kept process may write there, or that the call's own will be kept.
 
-        SandboxError where that is too much, and where what an earlier call left cannot be moved away.
+        SandboxError where that cannot be, and where what an earlier call left cannot be moved away.
         """
-        async with self._lock:
-            if self._unsettled:
-                for each in await self._settle():
-                    _log.warning("%a was %s by an earlier call, and is now at %a", each.path, each.what, each.place)
-            found = await self._look()
-            if self._before is None or not (self._watches or self._kept):
-                self._before = found
-            self._kept = kept
-            if kept:
-                self._held.add(self)
-            bound = self._trees.bound(found)
-            if bound != self._digest[0]:
-                text = "\0".join(f"{os.fsencode(each.path)!r} {each.pin} {each.inode} {each.born_ns}" for each in bound)
-                self._digest = (bound, hashlib.blake2b(text.encode(), digest_size=16).hexdigest())
-            watch = Watch(*self._digest)
-            self._watches.add(watch)
-            return watch
+        watch = Watch()
+        try:
+            bound = tuple(
+                [each for place, index in self._places for each in await place.enter(watch, index, kept=kept)]
+            )
+        except BaseException:
+            for place, _ in self._places:
+                place.forget(watch)
+            raise
+        if kept:
+            self._protection.held.add(self)
+        if bound != self._digest[0]:
+            text = "\0".join(f"{os.fsencode(each.path)!r} {each.pin} {each.inode} {each.born_ns}" for each in bound)
+            self._digest = (bound, hashlib.blake2b(text.encode(), digest_size=16).hexdigest())
+        watch.bound, watch.digest = self._digest
+        return watch
 
     async def leave(self, watch: Watch) -> bool:
-        """Audit, after a call of which no process is left: its findings, or the failure, are in the watch. Says whether
-        it was audited now; once is enough.
+        """Audit, after a call of which no process is left: what came of it is in the watch. Says whether it was audited
+        now; once is enough.
         """
-        async with self._lock:
-            if watch not in self._watches:
-                return False
-            try:
-                await self._settle()
-            except (SandboxError, OSError) as error:  # the tree may change under our hands in any way
-                watch.failure = str(error)
-            finally:
-                self._watches.discard(watch)
-            return True
+        return any([await place.leave(watch) for place, _ in self._places])
 
     async def leave_kept(self, watch: Watch, *, still: bool) -> None:
         """Audit, after a process that was kept over calls, of which nothing is left: it may have written since the last
         call. `still` says that another such process lives.
         """
-        async with self._lock:
-            if self._kept:
-                try:
-                    watch.findings += await self._settle()
-                except (SandboxError, OSError) as error:
-                    watch.failure = str(error)
-                self._kept = still
-            if not still:
-                self._held.discard(self)
+        for place, _ in self._places:
+            await place.leave_kept(watch, still=still)
+        if not still:
+            self._protection.held.discard(self)
 
-    async def _look(self) -> tuple[Found, ...]:
-        if 0 < self._trees.directories < FEW_DIRECTORIES and not self._kept:
-            return self._trees.refresh()
-        return await run_sync(self._trees.refresh)
-
-    async def _settle(self) -> list[Finding]:
-        """Audit, in a thread: a call can have made more than can be looked at in a moment. All that run are told."""
-        assert self._before is not None
-        self._unsettled = True
-        findings = await run_sync(self._trees.settle, self._before, self._quarantine)
-        self._unsettled = False
-        for each in self._watches:
-            if each.run is not None and each.run.cell is not None:
-                each.findings += findings
-        return findings
+    async def look_on(self) -> Settled:
+        """Look longer, behind the calls, for what an audit could not see in its time."""
+        found: list[Finding] = []
+        unknown = stuck = ""
+        for place, _ in self._places:
+            settled = await place.sweep()
+            if settled is not None:
+                found += settled.findings
+                unknown, stuck = unknown or settled.unknown, stuck or settled.stuck
+        return Settled(tuple(found), unknown, stuck)
 
     @property
     def watches(self) -> list[Watch]:
-        return list(self._watches)
+        return list(dict.fromkeys(watch for place, _ in self._places for watch in place.watches))
 
 
 class Protection:
     """All guarded paths of a supervisor, and its one quarantine."""
 
     def __init__(self, quarantine: str | None) -> None:
-        self._quarantine = Quarantine(quarantine)
+        self.quarantine = Quarantine(quarantine)
+        self._places: WeakValueDictionary[str, _Place] = WeakValueDictionary()
         self._guarded: WeakValueDictionary[tuple[tuple[str, ...], tuple[str, ...]], Guarded] = WeakValueDictionary()
-        self._kept: set[Guarded] = set()
+        self.held: set[Guarded] = set()
+        """Those with a kept process; they outlive the sessions that made them."""
 
     def of(self, profile: Profile) -> Guarded | None:
         """What guards the cells of this profile; None where there is nothing to guard."""
@@ -140,18 +273,25 @@ class Protection:
         key = (profile.writable, profile.protected)
         guarded = self._guarded.get(key)
         if guarded is None:
-            guarded = self._guarded[key] = Guarded(profile, self._quarantine, self._kept)
+            guarded = self._guarded[key] = Guarded(profile, self)
         return guarded
+
+    def place(self, root: str) -> _Place:
+        """The guard of one writable directory."""
+        place = self._places.get(root)
+        if place is None:
+            place = self._places[root] = _Place(root, self.quarantine)
+        return place
 
     @property
     def awaits_kept(self) -> bool:
         """Whether a process that is kept over calls lives, or what it left has not been audited."""
-        return bool(self._kept)
+        return bool(self.held)
 
     async def leave_kept(self, writable: tuple[str, ...], living: Sequence[tuple[str, ...]]) -> Watch:
         """A kept process that could write there is gone, and those that live may write to `living`: what it left."""
-        watch = Watch((), "")
-        for guarded in [each for each in self._kept if overlap(each.writable, writable)]:
+        watch = Watch()
+        for guarded in [each for each in self.held if overlap(each.writable, writable)]:
             await guarded.leave_kept(watch, still=any(overlap(guarded.writable, each) for each in living))
         return watch
 
@@ -160,8 +300,19 @@ class Protection:
         left: list[Watch] = []
         for guarded in list(self._guarded.values()):
             for watch in guarded.watches:
-                if await guarded.leave(watch) and (watch.findings or watch.failure):
+                if await guarded.leave(watch) and watch.tells:
                     left.append(watch)
+        return left
+
+    async def end_looks(self) -> list[str]:
+        """End the looks behind the calls, after a short time; returns the directories that stay unchecked."""
+        places = list(self._places.values())
+        with anyio.move_on_after(CLOSE_S):
+            while any(place.is_unchecked for place in places):
+                await anyio.sleep(0.02)
+        left = [place.root for place in places if place.is_unchecked]
+        for place in places:
+            place.stop_sweep()
         return left
 
 

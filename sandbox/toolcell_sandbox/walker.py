@@ -1,0 +1,395 @@
+"""Work in a tree that hostile processes may change meanwhile: by descriptors, below one root, through no link.
+
+Whoever looks at such a tree, repairs it, moves things in it or writes to it from outside of a cell does it with this
+module. A path is resolved by openat2(2) with RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS, in pieces, so that it may be
+longer than PATH_MAX. Every walk has a `Budget`; what a budget cuts short is unknown, never absent.
+"""
+
+import errno
+import os
+import shutil
+import stat
+import struct
+import time
+from types import TracebackType
+
+from .kernel.syscalls import AT_FDCWD, attempt
+
+MIB = 1024 * 1024
+PIECE_BYTES = 3 * 1024  # of a path, below PATH_MAX
+COPY_BYTES, COPY_ENTRIES, COPY_DEPTH = 64 * MIB, 10_000, 40
+"""What one audit copies to another file system, in sum; each level of a tree holds two descriptors open."""
+_RESOLVE = 0x02 | 0x04  # RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS
+_BENEATH = 0x08  # RESOLVE_BENEATH
+_NOREPLACE = 1  # RENAME_NOREPLACE
+_DIRECTORY = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+PATH, LIST = os.O_PATH | _DIRECTORY, os.O_RDONLY | _DIRECTORY
+_ENTRY = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_how = struct.Struct("=3Q").pack  # struct open_how: flags, mode, resolve
+_CHECK_EVERY = 256  # entries between two looks at the clock
+
+
+class Cut(Exception):
+    """A budget is spent. `str` of it says which bound, for people."""
+
+
+class Budget:
+    """What a walk may still look at: directories, entries, bytes of paths, bytes of content, and seconds from now.
+
+    `busy` is the share of its time in which it works; for the rest it sleeps. Raises Cut where a bound is reached.
+    """
+
+    __slots__ = ("_busy", "_clock", "_content", "_end", "_entries", "_left", "_most_entries", "_seconds")
+
+    def __init__(
+        self,
+        *,
+        directories: int = 100_000,
+        entries: int = 1_000_000,
+        path_bytes: int = 16 * MIB,
+        content_bytes: int = 64 * MIB,
+        seconds: float = 10.0,
+        busy: float = 1.0,
+    ) -> None:
+        self._left = {"directories": directories, "bytes of paths": path_bytes}
+        self._entries, self._most_entries = 0, entries
+        self._content = content_bytes
+        self._seconds = seconds
+        self._clock = time.monotonic()
+        self._end = self._clock + seconds
+        self._busy = busy
+
+    def spend(self, what: str, count: int = 1) -> None:
+        """Take `count` of "directories" or "bytes of paths"."""
+        self._left[what] -= count
+        if self._left[what] < 0:
+            raise Cut(f"it has too many {what}")
+        self.check()
+
+    def entry(self) -> None:
+        """Take one entry of a directory."""
+        self._entries += 1
+        if self._entries % _CHECK_EVERY == 0:
+            if self._entries > self._most_entries:
+                raise Cut("it has too many entries")
+            self.check()
+
+    def end(self) -> None:
+        """Cut the walk short at its next step, from another thread."""
+        self._end = 0.0
+
+    def may_read(self, info: os.stat_result) -> bool:
+        """Whether a file's content may be read, which is taken then. This bound ends no walk."""
+        size = info.st_size if stat.S_ISREG(info.st_mode) else 0
+        if size > self._content:
+            return False
+        self._content -= size
+        return True
+
+    def check(self) -> None:
+        """Look at the clock, and rest where that is due."""
+        now = time.monotonic()
+        if now > self._end:
+            raise Cut(f"looking at it took more than {self._seconds:g} s")
+        worked = now - self._clock
+        if self._busy < 1 and worked > 0.005:
+            time.sleep(worked * (1 - self._busy) / self._busy)
+            self._clock = time.monotonic()
+
+
+class Root:
+    """A directory that is held open. Paths are relative to it, "" is the directory itself; OSError as the kernel says.
+
+    Every descriptor that a method returns is the caller's to close.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.fd = -1
+
+    def __enter__(self) -> "Root":
+        self.fd = _openat2(AT_FDCWD, self.path, PATH, _RESOLVE)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self.fd)
+
+    def open(self, path: str, flags: int) -> int:
+        """Open what is at `path`."""
+        *above, last = _pieces(path)
+        fd = os.dup(self.fd)
+        try:
+            for piece in above:
+                below = _openat2(fd, piece, PATH, _RESOLVE | _BENEATH)
+                os.close(fd)
+                fd = below
+            return _openat2(fd, last or ".", flags, _RESOLVE | _BENEATH)
+        finally:
+            os.close(fd)
+
+    def parent(self, path: str, *, make: bool = False, owned: bool = False) -> int:
+        """Open the directory that `path` is in, which is made if asked to; `owned` by whoever owns the root."""
+        above = os.path.dirname(path)
+        try:
+            return self.open(above, PATH)
+        except FileNotFoundError:
+            if not make:
+                raise
+        fd = os.dup(self.fd)
+        try:
+            for name in above.split("/"):
+                below = self._made(name, fd, owned=owned)
+                os.close(fd)
+                fd = below
+            return os.dup(fd)
+        finally:
+            os.close(fd)
+
+    def _made(self, name: str, parent: int, *, owned: bool) -> int:
+        try:
+            os.mkdir(name, 0o755, dir_fd=parent)
+        except FileExistsError:
+            return os.open(name, PATH, dir_fd=parent)
+        fd = os.open(name, PATH, dir_fd=parent)
+        owner = os.fstat(self.fd)
+        if owned and owner.st_uid != os.geteuid() == os.fstat(fd).st_uid:
+            os.chown(_proc(fd), owner.st_uid, owner.st_gid)
+        return fd
+
+    def stat(self, path: str) -> os.stat_result:
+        """What is at `path`; of a link, the link."""
+        fd = self.open(path, _ENTRY)
+        try:
+            return os.fstat(fd)
+        finally:
+            os.close(fd)
+
+    def write_new(self, path: str, raw: bytes, mode: int = 0o644) -> None:
+        """Make a file, whole or not at all, with the directories above it. FileExistsError where something is there."""
+        parent, name = self.parent(path, make=True), os.path.basename(path)
+        try:
+            with os.fdopen(os.open(name, _NEW_FILE, mode, dir_fd=parent), "wb") as file:
+                try:
+                    file.write(raw)
+                    file.flush()
+                except OSError:
+                    os.unlink(name, dir_fd=parent)
+                    raise
+        finally:
+            os.close(parent)
+
+    def unlink(self, path: str) -> None:
+        """Remove what is at `path`, which is no directory."""
+        parent = self.parent(path)
+        try:
+            os.unlink(os.path.basename(path), dir_fd=parent)
+        finally:
+            os.close(parent)
+
+
+def entry(name: str, parent: int) -> int:
+    """Hold what is at a name of an open directory, whatever it is, without opening it."""
+    return os.open(name, _ENTRY, dir_fd=parent)
+
+
+def content(held: int, most: int) -> bytes:
+    """The first bytes of the regular file that is held. OSError of errno EINVAL for anything else."""
+    if not stat.S_ISREG(os.fstat(held).st_mode):
+        raise OSError(errno.EINVAL, "not a regular file")
+    with os.fdopen(_readable(held), "rb", buffering=0) as file:
+        raw = bytearray()
+        while len(raw) < most and (more := file.read(most - len(raw))):
+            raw += more
+        return bytes(raw)
+
+
+def _readable(held: int) -> int:
+    """Open a held regular file. It does not wait for somebody's lease (fcntl(2)): then errno is EAGAIN."""
+    return os.open(_proc(held), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def target(held: int) -> bytes:
+    """Where the symbolic link that is held leads."""
+    return os.readlink(b"", dir_fd=held)
+
+
+def is_closed(info: os.stat_result) -> bool:
+    """Whether this is a directory of our own that its mode keeps us out of."""
+    return info.st_uid == os.geteuid() != 0 and stat.S_IMODE(info.st_mode) & 0o500 != 0o500
+
+
+def open_up(name: str, parent: int) -> None:
+    """Give ourselves all rights to a directory of our own, if it is one."""
+    fd = os.open(name, PATH, dir_fd=parent)
+    try:
+        _allow(fd)
+    finally:
+        os.close(fd)
+
+
+def move(name: str, parent: int, new_name: str, new_parent: int) -> None:
+    """Rename between open directories, over nothing; also where somebody took our own rights to them away.
+
+    FileExistsError where something is there.
+    """
+    try:
+        _rename(name, parent, new_name, new_parent)
+        return
+    except PermissionError:
+        _allow(parent)
+        if stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+            open_up(name, parent)  # to rename a directory is to write its ".."
+    _rename(name, parent, new_name, new_parent)
+
+
+def _rename(name: str, parent: int, new_name: str, new_parent: int) -> None:
+    result = attempt("renameat2", parent, name, new_parent, new_name, _NOREPLACE)
+    if result == -errno.EINVAL and not _is_there(new_name, new_parent):
+        os.rename(name, new_name, src_dir_fd=parent, dst_dir_fd=new_parent)  # a file system without that flag
+    elif result < 0:
+        raise _error(-result, name)
+
+
+def _is_there(name: str, parent: int) -> bool:
+    try:
+        os.stat(name, dir_fd=parent, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+class Copies:
+    """What one audit may still copy to another file system, in sum."""
+
+    def __init__(self, bytes_left: int = COPY_BYTES, entries_left: int = COPY_ENTRIES) -> None:
+        self._bytes, self._entries = bytes_left, entries_left
+
+    def copied(self, name: str, parent: int, new_name: str, new_parent: int) -> bool:
+        """Copy a tree, holes kept; False, with nothing left of the copy, for what is too large or too odd.
+
+        It follows no link and opens nothing but regular files and directories.
+        """
+        try:
+            self._copy(name, parent, new_name, new_parent, COPY_DEPTH)
+            return True
+        except (OSError, Cut):  # the disk is full, it is larger than the bounds, or it changes under our hands
+            remove(new_name, new_parent)
+            return False
+
+    def _copy(self, name: str, parent: int, new_name: str, new_parent: int, depth: int) -> None:
+        self._entries -= 1
+        if self._entries < 0 or depth < 0:
+            raise Cut("too many entries to copy")
+        held = entry(name, parent)
+        try:
+            info = os.fstat(held)
+            if stat.S_ISLNK(info.st_mode):
+                os.symlink(target(held), os.fsencode(new_name), dir_fd=new_parent)
+            elif stat.S_ISREG(info.st_mode):
+                self._copy_file(held, info, new_name, new_parent)
+            elif stat.S_ISDIR(info.st_mode):
+                self._copy_directory(held, info, new_name, new_parent, depth)
+            else:
+                raise OSError(errno.EINVAL, "neither a file, a directory nor a link")
+        finally:
+            os.close(held)
+
+    def _copy_directory(self, held: int, info: os.stat_result, new_name: str, new_parent: int, depth: int) -> None:
+        os.mkdir(new_name, 0o700, dir_fd=new_parent)
+        new = os.open(new_name, PATH, dir_fd=new_parent)
+        try:
+            if is_closed(info):
+                _allow(held)
+            with os.scandir(_proc(held)) as scan:
+                names = [each.name for _, each in zip(range(self._entries + 1), scan, strict=False)]
+            for each in names:
+                self._copy(each, held, each, new, depth - 1)
+            os.chmod(_proc(new), stat.S_IMODE(info.st_mode) | 0o700)
+        finally:
+            os.close(new)
+
+    def _copy_file(self, held: int, info: os.stat_result, new_name: str, new_parent: int) -> None:
+        source = _readable(held)
+        try:
+            new = os.open(new_name, _NEW_FILE, 0o600, dir_fd=new_parent)
+            try:
+                self._copy_data(source, new, info.st_size)
+                os.fchmod(new, stat.S_IMODE(info.st_mode) & 0o777)
+                os.utime(new, ns=(info.st_atime_ns, info.st_mtime_ns))
+            finally:
+                os.close(new)
+        finally:
+            os.close(source)
+
+    def _copy_data(self, source: int, new: int, size: int) -> None:
+        at = 0
+        while at < size:
+            try:
+                at = os.lseek(source, at, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno != errno.ENXIO:  # no more data: the rest is a hole
+                    raise
+                break
+            end = min(os.lseek(source, at, os.SEEK_HOLE), size)
+            while at < end:
+                chunk = os.pread(source, min(MIB, end - at), at)
+                if not chunk:
+                    break
+                self._bytes -= len(chunk)
+                if self._bytes < 0:
+                    raise Cut("too many bytes to copy")
+                at += os.pwrite(new, chunk, at)
+            if at < end:
+                break  # it was cut meanwhile
+        os.ftruncate(new, size)
+
+
+def remove(name: str, parent: int) -> None:
+    """Remove what is at a name of an open directory, and all below it. No error where nothing is."""
+    try:
+        if stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+            shutil.rmtree(name, dir_fd=parent)
+        else:
+            os.unlink(name, dir_fd=parent)
+    except FileNotFoundError:
+        pass
+
+
+def _allow(fd: int) -> None:
+    info = os.fstat(fd)
+    if info.st_uid == os.geteuid():
+        os.chmod(_proc(fd), stat.S_IMODE(info.st_mode) | 0o700)
+
+
+def _proc(fd: int) -> str:
+    return f"/proc/self/fd/{fd}"
+
+
+def _openat2(at: int, path: str, flags: int, resolve: int) -> int:
+    how = _how(flags, 0, resolve)
+    result = attempt("openat2", at, path, how, len(how))
+    if result < 0:
+        raise _error(-result, path)
+    return result
+
+
+def _error(number: int, path: str) -> OSError:
+    return OSError(number, os.strerror(number), path)
+
+
+def _pieces(path: str) -> list[str]:
+    """A path in pieces of whole components that the kernel takes at once."""
+    if len(path) * 4 <= PIECE_BYTES:
+        return [path]
+    pieces, piece, size = list[str](), list[str](), 0
+    for name in path.split("/"):
+        length = len(os.fsencode(name)) + 1
+        if size + length > PIECE_BYTES:
+            pieces.append("/".join(piece))
+            piece, size = [], 0
+        piece.append(name)
+        size += length
+    return [*pieces, "/".join(piece)]
