@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from toolcell_sandbox import Profile, audit
-from toolcell_sandbox.audit import RACY_NS, Finding, Look, ProtectedTree, ProtectedTrees
+from toolcell_sandbox import Profile, audit, look, seen
+from toolcell_sandbox.audit import Finding, ProtectedTree, ProtectedTrees
 from toolcell_sandbox.protected import DEFAULT_PROTECTED
 from toolcell_sandbox.quarantine import Quarantine
+from toolcell_sandbox.seen import RACY_NS, Look
 from toolcell_sandbox.walker import Budget
 
 
@@ -91,13 +92,13 @@ def test_directories_are_listed_again_only_if_they_changed(root: Path, monkeypat
     grow_old()
     tree.look()
     listed: list[str] = []
-    list_one = audit._Walk._list
+    list_one = look.Walk._list
 
     def count(self: Any, frame: Any, *arguments: Any) -> None:
         listed.append(frame.name)
         list_one(self, frame, *arguments)
 
-    monkeypatch.setattr(audit._Walk, "_list", count)
+    monkeypatch.setattr(look.Walk, "_list", count)
     tree.look()
     assert listed == []
     put(root, "d7/conftest.py")
@@ -299,7 +300,7 @@ def test_what_a_bound_cuts_short_is_unknown_and_what_was_found_is_moved(
 
 def test_what_was_unknown_before_is_told_by_its_change_time(root: Path, quarantine: Quarantine) -> None:
     put(root, "deep/in/conftest.py", "mine")
-    grow_old(audit.COARSE_NS)
+    grow_old(seen.COARSE_NS)
     tree = tree_at(root)
     before = tree.look(Budget(directories=1))
     assert before.unknown and not before.found

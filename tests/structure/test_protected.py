@@ -20,7 +20,7 @@ from toolcell import (
     base_tools,
     tool,
 )
-from toolcell_sandbox import audit
+from toolcell_sandbox import audit, seen
 from toolcell_sandbox.audit import ProtectedTree
 from toolcell_sandbox.protected import DEFAULT_PROTECTED
 
@@ -448,7 +448,7 @@ async def test_what_the_user_makes_while_a_look_goes_on_behind_is_left_alone(
     session: Session, workspace: Path, quarantine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (workspace / "conftest.py").write_text("mine")
-    await anyio.sleep(0.01 + audit.COARSE_NS / 1e9)
+    await anyio.sleep(0.01 + seen.COARSE_NS / 1e9)
     with monkeypatch.context() as hurried:
         hurried.setattr(audit, "AFTER_S", -1.0)
         assert (await session.call("plant", {"path": ".envrc"})).notices

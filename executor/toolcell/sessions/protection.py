@@ -19,10 +19,11 @@ import anyio
 
 from toolcell.pool.run import Run
 from toolcell.workplaces.aside import aside
-from toolcell_sandbox.audit import Finding, Look, ProtectedTree, Settled
+from toolcell_sandbox.audit import Finding, ProtectedTree, Settled
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.profile import Profile, is_below
 from toolcell_sandbox.quarantine import Quarantine
+from toolcell_sandbox.seen import Look
 from toolcell_sandbox.view import Bound
 from toolcell_sandbox.walker import Budget
 

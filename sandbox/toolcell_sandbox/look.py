@@ -1,0 +1,275 @@
+"""One look at a writable tree: which protected names are there, to the depth and within the bounds that are given.
+
+A look costs one stat(2) for each directory. Those whose inode and change time are as they were are not listed again; a
+change time that was fresh when they were listed proves nothing, as in git's index (racy-git in git's documentation).
+"""
+
+import errno
+import os
+import stat
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from . import walker
+from .protected import Matcher
+from .seen import DIGEST_BYTES, Look, Names, Seen, digest_of, facts_of, is_racy, said, shown
+from .targets import Targets
+from .walker import Budget, Cut, Root
+
+MAX_OPEN = 24  # descriptors of one look
+
+
+@dataclass(slots=True)
+class Directory:
+    names: Names = ()
+    device: int = -1
+    inode: int = -1
+    changed_ns: int = -1
+    racy: bool = True
+    children: "dict[str, Directory] | None" = None
+    files: "dict[str, tuple[Names, Seen | None]] | None" = None  # protected, and as they were seen last
+
+
+@dataclass(slots=True)
+class _Frame:
+    name: str
+    node: Directory
+    fd: int  # -1 where it was closed, to be opened again
+    todo: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    matcher: Matcher
+    apart: frozenset[str]
+
+    def name_of(self, above: str | None, path: str, name: str, kind: str) -> str | None:
+        """The name that protects a path below a directory that `above` protects; see `Names`."""
+        if above is None or (kind == "directory" and path in self.apart):
+            return None
+        if above:
+            return above
+        if kind == "link":
+            return self.matcher.name_of_link(path)
+        if not self.matcher.may_end_in(name):
+            return ""
+        return self.matcher.name_of(path, directory=kind == "directory")
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabularies:
+    """What is protected in a tree, by whom. A walk keeps those that it began with."""
+
+    all_of: tuple[Vocabulary, ...] = ()
+
+    @property
+    def nothing(self) -> Names:
+        """The names of a path that has none."""
+        return ("",) * len(self.all_of)
+
+    def may_matter(self, name: str) -> bool:
+        """Whether a path that ends in this component may have names of its own. Quick, for walks."""
+        return any(each.apart or each.matcher.may_end_in(name) for each in self.all_of)
+
+    def names_of(self, above: Names, path: str, name: str, kind: str) -> Names:
+        """The names of a path of which `name` is the last component; `kind` is "directory", "link" or "other"."""
+        return tuple(each.name_of(own, path, name, kind) for each, own in zip(self.all_of, above, strict=True))
+
+
+class Walk:
+    """One look at a tree. With `before`, it is one after a call: directories that the call closed are opened up.
+
+    `top` is what is known of the tree, which is kept up to date; without it, nothing is kept. `met` takes what is found
+    instead of the look.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        vocabularies: Vocabularies,
+        top: Directory | None,
+        budget: Budget,
+        before: Look | None,
+        met: Callable[[str, Seen], None] | None = None,
+    ) -> None:
+        self._root = root
+        self._budget = budget
+        self._before = before
+        self._words = vocabularies
+        self._keep = top is not None
+        self._top = top or Directory()
+        self._look = Look(time.time_ns(), len(self._words.all_of))
+        self._met = met
+        self._wanted = (
+            frozenset(seen.inode for seen in before.found.values()) if before is not None else frozenset[int]()
+        )
+        self.elsewhere: dict[int, str] = {}
+        """Inodes of what was there before, and where they turned up."""
+        self._frames: list[_Frame] = []
+        self.directories = 0
+
+    def taken(self) -> Look:
+        """Look, and close every descriptor."""
+        try:
+            with Root(self._root) as root:
+                info = os.fstat(root.fd)
+                self._look.root = info.st_dev, info.st_ino
+                self._top.names = self._top.names or self._words.nothing
+                try:
+                    self._visit(root, "", self._top, info, root.fd)
+                    self._descend(root)
+                    if self._met is None:
+                        Targets(root, self._look, self._before, self._budget).add()
+                finally:
+                    for frame in self._frames:
+                        if frame.fd >= 0:
+                            os.close(frame.fd)
+        except Cut as cut:
+            self._unknown(str(cut))
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR) or self._look.root is not None:
+                self._unknown(said(error))
+        return self._look
+
+    def _descend(self, root: Root) -> None:
+        while self._frames:
+            frame = self._frames[-1]
+            if not frame.todo:
+                self._frames.pop()
+                if frame.fd >= 0:
+                    os.close(frame.fd)
+                if not self._keep:
+                    frame.node.children = None
+                continue
+            name = frame.todo.pop()
+            children = frame.node.children
+            assert children is not None
+            try:
+                fd = self._opened(root, frame)
+                info = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                if stat.S_ISDIR(info.st_mode):
+                    self._visit(root, name, children[name], info, fd)
+                    continue
+            except FileNotFoundError:
+                pass
+            except OSError as error:  # whoever writes there swaps it meanwhile, or the file system fails
+                self._unknown(said(error, self._path(name)))
+            del children[name]  # it is no directory any more, which its parent's change time tells as well
+            frame.node.racy = True
+
+    def _visit(self, root: Root, name: str, node: Directory, info: os.stat_result, parent: int) -> None:
+        """See one directory: itself, then the protected files in it; what is below is left to do."""
+        self._budget.spend("directories")
+        self.directories += 1
+        same = (node.device, node.inode, node.changed_ns) == (info.st_dev, info.st_ino, info.st_ctime_ns)
+        if any(node.names):
+            self._note(self._path(name), Seen(node.names, *facts_of(info), racy=False, digest=b""))
+        if same and not node.racy and not node.children and not node.files:
+            return
+        if walker.is_closed(info):
+            if self._before is None:
+                self._unknown(f"a directory is closed to its owner: {shown(self._path(name))}")
+                return
+            walker.open_up(name or ".", parent)  # the call closed it: what it has in there must be seen all the same
+        try:
+            fd = os.open(name or ".", walker.LIST if node.racy or not same else walker.PATH, dir_fd=parent)
+        except PermissionError as error:
+            self._look.closed.add((info.st_dev, info.st_ino))
+            if not name or (self._before is not None and (info.st_dev, info.st_ino) not in self._before.closed):
+                self._unknown(said(error, self._path(name)))
+            return
+        frame = _Frame(name, node, fd, [])
+        self._frames.append(frame)
+        info = os.fstat(fd)
+        if node.racy or (node.device, node.inode, node.changed_ns) != (info.st_dev, info.st_ino, info.st_ctime_ns):
+            self._list(frame, info)
+        self._see_files(frame)
+        frame.todo = list(node.children or ())
+        self._spare_descriptors()
+
+    def _list(self, frame: _Frame, info: os.stat_result) -> None:
+        node = frame.node
+        racy = is_racy(info)
+        node.changed_ns = -1  # until it is listed to its end
+        old, prefix = node.children or {}, ""
+        children: dict[str, Directory] = {}
+        files: dict[str, tuple[Names, Seen | None]] = {}
+        inherits = node.names != self._words.nothing
+        with os.scandir(frame.fd) as scan:
+            for each in scan:
+                self._budget.entry()
+                if self._wanted and each.inode() in self._wanted:
+                    self.elsewhere[each.inode()] = self._path_in(each.name)
+                directory = each.is_dir(follow_symlinks=False)
+                link = not directory and each.is_symlink()
+                names = self._words.nothing
+                if inherits or link or self._words.may_matter(each.name):
+                    prefix = prefix or self._path_in("")
+                    kind = "directory" if directory else "link" if link else "other"
+                    names = self._words.names_of(node.names, prefix + each.name, each.name, kind)
+                if directory:
+                    child = old.get(each.name)
+                    children[each.name] = child if child is not None and child.names == names else Directory(names)
+                elif any(names):
+                    files[each.name] = names, None
+        if node.files:
+            files = {name: (names, node.files.get(name, (names, None))[1]) for name, (names, _) in files.items()}
+        node.children, node.files = children or None, files or None
+        node.device, node.inode, node.changed_ns, node.racy = info.st_dev, info.st_ino, info.st_ctime_ns, racy
+
+    def _see_files(self, frame: _Frame) -> None:
+        files = frame.node.files or {}
+        for name, (names, known) in files.items():
+            try:
+                seen = self._seen(name, frame.fd, names, known)
+            except FileNotFoundError:
+                continue
+            files[name] = names, seen
+            self._note(self._path_in(name), seen)
+
+    def _seen(self, name: str, parent: int, names: Names, known: Seen | None) -> Seen:
+        info = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        facts = facts_of(info)
+        if known is not None and not known.racy and facts == (
+            known.device, known.inode, known.mode, known.size, known.changed_ns
+        ):  # fmt: skip
+            return known
+        racy, digest = is_racy(info), b""
+        if (racy or info.st_size <= DIGEST_BYTES) and self._budget.may_read(info):
+            digest = digest_of(name, parent, info)
+        if racy and not digest:
+            self._look.doubt = f"a file is so fresh, and too large or closed, that a change may not show: {shown(name)}"
+        return Seen(names, *facts, racy=racy, digest=digest)
+
+    def _note(self, path: str, seen: Seen) -> None:
+        self._budget.spend("bytes of paths", len(path))
+        if self._met is None:
+            self._look.found[path] = seen
+        else:
+            self._met(path, seen)
+
+    def _path(self, name: str) -> str:
+        return "/".join([*(frame.name for frame in self._frames[1:]), name]) if self._frames else name
+
+    def _path_in(self, name: str) -> str:
+        """A path in the directory that is looked at now."""
+        return self._path(name)
+
+    def _unknown(self, why: str) -> None:
+        self._look.unknown = self._look.unknown or why
+
+    def _opened(self, root: Root, frame: _Frame) -> int:
+        if frame.fd < 0:
+            frame.fd = root.open("/".join(each.name for each in self._frames[1:]), walker.PATH)
+            info = os.fstat(frame.fd)
+            if (info.st_dev, info.st_ino) != (frame.node.device, frame.node.inode):
+                raise OSError(errno.ESTALE, "it was moved while it was looked at")
+        return frame.fd
+
+    def _spare_descriptors(self) -> None:
+        if len(self._frames) > MAX_OPEN:
+            spare = self._frames[-MAX_OPEN]
+            if spare.fd >= 0:
+                os.close(spare.fd)
+                spare.fd = -1

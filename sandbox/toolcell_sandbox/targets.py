@@ -1,0 +1,110 @@
+"""What protected names lead to: targets of links, and the repositories that `.git` files name."""
+
+import os
+import stat
+
+from . import walker
+from .protected import GIT_POINTER
+from .seen import Found, Look, Names, Seen, as_before, digest_of, facts_of, is_racy, said
+from .walker import Budget, Root
+
+_POINTER_BYTES = 4096
+_OF_A_REPOSITORY = ("hooks", "config", "config.worktree", "commondir")
+
+
+class Targets:
+    """What protected links point to, and the repositories that `.git` files name, where they are in the tree.
+
+    After a call, only of those that it found: what it made points where it likes.
+    """
+
+    def __init__(self, root: Root, look: Look, before: Look | None, budget: Budget) -> None:
+        self._prefix = root.path.rstrip("/") + "/"
+        self._root, self._look, self._before, self._budget = root, look, before, budget
+
+    def add(self) -> None:
+        """Add them to what was found."""
+        targets: dict[str, Names] = {}
+        for path, seen in self._look.found.items():
+            if self._before is not None and not _was_there(path, seen, self._before.found):
+                continue
+            if stat.S_ISLNK(seen.mode):
+                targets[os.path.realpath(self._prefix + path)] = seen.names
+            elif GIT_POINTER in seen.names and stat.S_ISREG(seen.mode):
+                for repository in _repositories(self._root, path, self._prefix):
+                    for part in _OF_A_REPOSITORY:
+                        owner = (f"{GIT_POINTER}/{part}" if name == GIT_POINTER else "" for name in seen.names)
+                        targets[f"{repository}/{part}"] = tuple(owner)
+        for target, names in targets.items():
+            if target.startswith(self._prefix):
+                self._add_all(target[len(self._prefix) :], names)
+
+    def _add_all(self, path: str, names: Names) -> None:
+        todo = [path]
+        while todo:
+            each = todo.pop()
+            try:
+                todo += [f"{each}/{name}" for name in self._add_one(each, names)]
+            except (FileNotFoundError, NotADirectoryError):
+                pass  # a link may lead nowhere
+            except OSError as error:
+                self._look.unknown = self._look.unknown or said(error, each)
+
+    def _add_one(self, path: str, names: Names) -> list[str]:
+        """The names that are in it, where it is a directory."""
+        self._budget.entry()
+        parent, name = self._root.parent(path), os.path.basename(path)
+        try:
+            info = os.stat(name, dir_fd=parent, follow_symlinks=False)
+            directory = stat.S_ISDIR(info.st_mode)
+            racy = not directory and is_racy(info)
+            digest = digest_of(name, parent, info) if racy and self._budget.may_read(info) else b""
+            self._look.found.setdefault(path, Seen(names, *facts_of(info), racy=racy, digest=digest))
+            return _names_in(name, parent) if directory else []
+        finally:
+            os.close(parent)
+
+
+def _was_there(path: str, seen: Seen, before: Found) -> bool:
+    was = before.get(path)
+    return was is not None and as_before(seen, was)
+
+
+def _names_in(name: str, parent: int) -> list[str]:
+    fd = os.open(name, walker.LIST, dir_fd=parent)
+    try:
+        return os.listdir(fd)
+    finally:
+        os.close(fd)
+
+
+def _repositories(root: Root, pointer: str, prefix: str) -> list[str]:
+    """Where a `.git` file leads: its repository, and the one that that shares (gitrepository-layout(5))."""
+    said = _first_bytes(root, pointer)
+    if not said.startswith(b"gitdir:"):
+        return []
+    own = os.path.realpath(os.path.join(os.path.dirname(prefix + pointer), _path_of(said[7:])))
+    try:
+        with Root(own) as repository:
+            common = _path_of(_first_bytes(repository, "commondir"))
+    except OSError:
+        return [own]
+    return [own, os.path.realpath(os.path.join(own, common))] if common else [own]
+
+
+def _path_of(said: bytes) -> str:
+    """A path as git reads it from a file: up to a NUL, as C strings go."""
+    return os.fsdecode(said.partition(b"\0")[0].strip())
+
+
+def _first_bytes(root: Root, path: str) -> bytes:
+    try:
+        held = root.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return b""  # gone, unreadable, or something that git would not read either
+    try:
+        return walker.content(held, _POINTER_BYTES)
+    except OSError:
+        return b""
+    finally:
+        os.close(held)
