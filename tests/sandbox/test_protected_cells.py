@@ -155,6 +155,10 @@ EVASIONS = {
         "os.mkdir('shut'); write('shut/.envrc'); os.chmod('shut', 0)",
         {"shut/.envrc": "made"},
     ),
+    "closing the directory but for its names": (
+        "os.mkdir('shut'); write('shut/.envrc'); os.chmod('shut', 0o400)",
+        {"shut/.envrc": "made"},
+    ),
     "taking the right to rename": (
         "os.mkdir('shut'); os.mkdir('shut/.vscode'); os.chmod('shut/.vscode', 0o500); os.chmod('shut', 0o500)",
         {"shut/.vscode": "made"},
