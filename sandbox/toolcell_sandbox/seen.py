@@ -5,7 +5,7 @@ import os
 import stat
 import time
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from . import walker
 
@@ -56,6 +56,11 @@ class Look:
     def since_ns(self) -> int:
         """What has changed since has at least this change time, on any file system."""
         return self.taken_ns - COARSE_NS
+
+    def as_in(self, before: "Look") -> "Look":
+        """This look, without what was not there before or has changed since."""
+        same = {path: seen for path, seen in self.found.items() if path in before.found}
+        return replace(self, found={path: seen for path, seen in same.items() if as_before(seen, before.found[path])})
 
 
 def facts_of(info: os.stat_result) -> tuple[int, int, int, int, int]:

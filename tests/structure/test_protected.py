@@ -513,3 +513,27 @@ async def test_a_tree_of_many_entries_is_looked_at_off_the_loop(session: Session
             now = anyio.current_time()
             longest, before = max(longest, now - before), now
     assert longest < 0.25 and not (wide / ".envrc").exists()
+
+
+async def test_what_others_plant_in_a_shared_workspace_breaks_no_cell(supervisor: Supervisor, workspace: Path) -> None:
+    """What another session's call has just made is no part of a cell: it is soon moved away."""
+    (workspace / "conftest.py").write_text("mine")
+    kinds: set[str] = set()
+
+    async def plant_again_and_again(number: int) -> None:
+        session = await supervisor.open_session("main", workspace=workspace)
+        for _ in range(15):
+            await session.call("plant", {"path": f"{number}/.envrc", "then": "leave a child"})
+
+    async def write_again_and_again(number: int) -> None:
+        session = await supervisor.open_session("main", workspace=workspace)
+        for _ in range(15):
+            error = (await session.call("write", {"path": f"{number}.txt", "content": "x"})).error
+            kinds.add(error.kind if error is not None else "")
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(3):
+            tasks.start_soon(plant_again_and_again, number)
+            tasks.start_soon(write_again_and_again, number)
+    assert kinds <= {"", "permission_denied"}
+    assert (workspace / "conftest.py").read_text() == "mine"

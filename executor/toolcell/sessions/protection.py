@@ -86,8 +86,9 @@ class _Place:
         async with self._lock:
             if self._stuck:
                 await self._move_what_is_stuck(self._stuck)
-            look, bound = await aside(self._look, vocabulary)
-            if self._before is None or not (self._watches or self._kept):
+            held = self._before if self._watches or self._kept else None
+            look, bound = await aside(self._look, vocabulary, held)
+            if self._before is None or held is None:
                 self._before = look
             if kept:
                 self._kept.add(vocabulary)
@@ -96,9 +97,10 @@ class _Place:
             self._watches[watch] = vocabulary
             return bound
 
-    def _look(self, vocabulary: int) -> tuple[Look, tuple[Bound, ...]]:
+    def _look(self, vocabulary: int, before: Look | None) -> tuple[Look, tuple[Bound, ...]]:
+        """Look, and say what a cell shall hold: not what calls that run have made, which is soon moved away."""
         look = self._tree.look()
-        return look, self._tree.bound(look, vocabulary)
+        return look, self._tree.bound(look if before is None else look.as_in(before), vocabulary)
 
     async def leave(self, watch: Watch) -> bool:
         """Audit, after a call of which no process is left. Says whether it was audited now; once is enough."""
