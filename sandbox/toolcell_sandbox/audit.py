@@ -29,6 +29,7 @@ MAX_BOUND, MAX_BOUND_BYTES = 512, 64 * 1024
 root first. The audit holds the others alone."""
 ROUNDS = 5  # looks after a call, until nothing is left to move
 BEFORE_S, AFTER_S = 10.0, 3.0
+MAX_SWEPT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,20 +142,17 @@ class ProtectedTree:
     ) -> Settled:
         """Move to quarantine what is protected and was changed at a time, in nanoseconds, for which `since` holds.
 
-        For when nothing is known of the time before: a change time cannot be set by a program.
+        For when nothing is known of the time before: a change time cannot be set by a program. The first `MAX_SWEPT`
+        findings are returned.
         """
-        wrong: dict[str, Seen] = {}
-
-        def met(path: str, seen: Seen) -> None:
-            if since(seen.changed_ns) and protect(seen.names, active):
-                wrong[path] = seen
-
-        look = Walk(self.root, self.vocabularies, None, budget, Look(0), met).taken()
         moved = _Moved(self, quarantine)
         with moved.root():
-            for path, seen in wrong.items():
-                if os.path.dirname(path) not in wrong:
-                    moved.take(path, seen, "made")
+
+            def met(path: str, seen: Seen) -> None:
+                if since(seen.changed_ns) and protect(seen.names, active):
+                    moved.take(path, seen, "made", most=MAX_SWEPT)
+
+            look = Walk(self.root, self.vocabularies, None, budget, Look(0), met).taken()
         return Settled(tuple(moved.findings.values()), look.unknown or moved.unknown, moved.stuck)
 
     def _node(self, path: str) -> Directory | None:
@@ -190,8 +188,8 @@ class _Moved:
             os.close(self._root.fd)
             self._root.fd = -1
 
-    def take(self, path: str, seen: Seen, what: str) -> None:
-        """Move it to quarantine."""
+    def take(self, path: str, seen: Seen, what: str, *, most: int | None = None) -> None:
+        """Move it to quarantine; it is among the findings, if there are not `most` of them."""
         whole = os.path.join(self._tree.root, path)
         if self.unknown:
             return
@@ -202,7 +200,8 @@ class _Moved:
         except OSError as error:
             place = ""
             self.stuck = f"{shown(path)} could not be moved: {error.strerror}"
-        self.findings[path] = Finding(whole, seen.name, what, place, seen.names)
+        if most is None or len(self.findings) < most:
+            self.findings[path] = Finding(whole, seen.name, what, place, seen.names)
 
     def put_back(self, at: str, home: str, was: Seen) -> Seen | None:
         """Move it to where it was, unless something is there. What it is then, if it is what it was; else None."""

@@ -243,6 +243,7 @@ class Walk:
         return Seen(names, *facts, racy=racy, digest=digest)
 
     def _note(self, path: str, seen: Seen) -> None:
+        self._budget.spend("protected names")
         self._budget.spend("bytes of paths", len(path))
         if self._met is None:
             self._look.found[path] = seen

@@ -35,7 +35,7 @@ class Cut(Exception):
 
 
 class Budget:
-    """What a walk may still look at: directories, entries, bytes of paths, bytes of content, and seconds from now.
+    """What a walk may still look at: directories, entries, protected names, bytes of their paths and content, seconds.
 
     `busy` is the share of its time in which it works; for the rest it sleeps. Raises Cut where a bound is reached.
     """
@@ -47,12 +47,13 @@ class Budget:
         *,
         directories: int = 100_000,
         entries: int = 1_000_000,
+        names: int = 50_000,
         path_bytes: int = 16 * MIB,
         content_bytes: int = 64 * MIB,
         seconds: float = 10.0,
         busy: float = 1.0,
     ) -> None:
-        self._left = {"directories": directories, "bytes of paths": path_bytes}
+        self._left = {"directories": directories, "protected names": names, "bytes of paths": path_bytes}
         self._entries, self._most_entries = 0, entries
         self._content = content_bytes
         self._seconds = seconds
@@ -61,7 +62,7 @@ class Budget:
         self._busy = busy
 
     def spend(self, what: str, count: int = 1) -> None:
-        """Take `count` of "directories" or "bytes of paths"."""
+        """Take `count` of "directories", "protected names" or "bytes of paths"."""
         self._left[what] -= count
         if self._left[what] < 0:
             raise Cut(f"it has too many {what}")

@@ -274,6 +274,7 @@ def test_what_is_nested_deeper_than_any_path_is_found_and_moved(root: Path, quar
     [
         ({"directories": 40}, "too many directories"),
         ({"entries": 200}, "too many entries"),
+        ({"names": 10}, "too many protected names"),
         ({"path_bytes": 100}, "too many bytes of paths"),
         ({"seconds": 0.0}, "took more than 0 s"),
     ],

@@ -132,7 +132,15 @@ class _Place:
             if not windows:
                 return None
             active = frozenset[int]().union(*(window.active for window in windows))
-            self._sweep = Budget(directories=SWEEP_DIRECTORIES, entries=SWEEP_ENTRIES, seconds=SWEEP_S, busy=SWEEP_BUSY)
+            self._sweep = Budget(
+                directories=SWEEP_DIRECTORIES,
+                entries=SWEEP_ENTRIES,
+                names=SWEEP_ENTRIES,
+                path_bytes=SWEEP_ENTRIES * 1024,  # they are not kept
+                content_bytes=0,
+                seconds=SWEEP_S,
+                busy=SWEEP_BUSY,
+            )
             try:
                 return await aside(
                     self._tree.copy().sweep,
