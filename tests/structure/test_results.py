@@ -314,6 +314,15 @@ async def test_a_link_in_the_way_leads_nowhere(main: Session, workspace: Path, t
     assert os.listdir(elsewhere) == [] and os.listdir(workspace) == [".toolcell"]
 
 
+async def test_an_artifact_is_read_through_no_link(main: Session, workspace: Path, tmp_path: Path) -> None:
+    (artifact,) = (await main.call("lines", {"count": LINES})).artifacts
+    assert artifact.read()
+    (workspace / ".toolcell").rename(tmp_path / "elsewhere")
+    (workspace / ".toolcell").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match=r"Not a directory|Too many levels"):
+        artifact.read()
+
+
 async def test_a_link_above_the_workspace_leads_nowhere_either(main: Session, workspace: Path, tmp_path: Path) -> None:
     (workspace / "a/b").mkdir(parents=True)
     (tmp_path / "elsewhere/b").mkdir(parents=True)
