@@ -57,6 +57,15 @@ def test_what_is_not_covered_is_refused_before_a_name_is_looked_up() -> None:
             rules.check(target_of(connect(target)))
 
 
+def test_the_refusal_names_the_entry_that_would_allow_it() -> None:
+    rules = Rules(ProxyNetwork(allow=["example.org:443"]))
+    for target in ("example.net:443", "[2001:db8::1]:443"):
+        with pytest.raises(Refused) as caught:
+            rules.check(target_of(connect(target)))
+        assert f"ProxyNetwork(allow=[..., {target!r}])" in str(caught.value)
+        Rules(ProxyNetwork(allow=[target])).check(target_of(connect(target)))
+
+
 def test_one_address_that_is_not_public_refuses_them_all_but_for_an_exception() -> None:
     target = target_of(connect("example.org:443"))
     strict = Rules(ProxyNetwork(allow=["example.org:443"]))
