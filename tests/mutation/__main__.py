@@ -38,7 +38,7 @@ def picked(texts: dict[str, bytes], count: int, seed: str) -> list[Mutant]:
     return [
         mutant
         for module, mutants in every.items()
-        for mutant in chosen(mutants, max(2, round(count * weights[module] / whole)), seed)
+        for mutant in chosen(mutants, texts[module], max(2, round(count * weights[module] / whole)), seed)
     ]
 
 
@@ -60,7 +60,12 @@ class Book:
 
     def known(self, mutant: Mutant, text: bytes, held: Held) -> dict[str, Any] | None:
         row = self._known.get(mutant.key)
-        if row is None or row["text"] != digest(text) or row["word"] == "broken" or (row["word"] == "survived" and row["tests"] != tests_digest(held)):
+        if (
+            row is None
+            or row["text"] != digest(text)
+            or row["word"] == "broken"
+            or (row["word"] == "survived" and row["tests"] != tests_digest(held))
+        ):
             return None
         return row
 
@@ -147,12 +152,16 @@ def main() -> int:
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
-    parser.add_argument("--only", action="append", metavar="MODULE", help="modules whose path has this in it; repeatable")
+    parser.add_argument(
+        "--only", action="append", metavar="MODULE", help="modules whose path has this in it; repeatable"
+    )
     parser.add_argument("--count", type=int, default=COUNT, help=f"about so many mutants, over all modules ({COUNT})")
     parser.add_argument("--seed", default=SEED, help="another seed chooses other mutants")
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) // 2), help="copies that work at once")
     parser.add_argument("--list", action="store_true", help="print the mutants and test none")
-    parser.add_argument("--results", type=Path, default=RESULTS, help=f"where the results are kept ({RESULTS.relative_to(ROOT)})")
+    parser.add_argument(
+        "--results", type=Path, default=RESULTS, help=f"where the results are kept ({RESULTS.relative_to(ROOT)})"
+    )
     return parser.parse_args()
 
 
@@ -197,7 +206,8 @@ def tested(
         except BaseException as error:
             failures.append(error)
 
-    with tempfile.TemporaryDirectory(prefix="toolcell-mutation-", dir="/var/tmp") as folder:
+    # Beside the checkout's own files: what a cell sees of the host depends on where the packages lie.
+    with tempfile.TemporaryDirectory(prefix="copies-", dir=RESULTS.parent) as folder:
         os.chmod(folder, 0o755)  # some tests look at it as an ordinary user
         for ending in (signal.SIGINT, signal.SIGTERM):
             signal.signal(ending, stop)

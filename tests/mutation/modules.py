@@ -1,4 +1,4 @@
-"""The modules whose lines hold a promise, and the tests that hold the lines: the nearest first, for a kill ends the run."""
+"""The modules whose lines hold a promise, and the tests that hold the lines: the nearest first, a kill ends the run."""
 
 from dataclasses import dataclass
 
@@ -49,7 +49,9 @@ MODULES: dict[str, Held] = {
             "mechanisms/mounts": held("sandbox/test_mounts", "sandbox/test_enter", "sandbox/test_spare", far=KERNEL),
             "mechanisms/namespaces": held("sandbox/test_spawn", "sandbox/test_enter", far=KERNEL),
             "mechanisms/rlimits": held("sandbox/test_enter", "sandbox/test_cgroups", far=KERNEL),
-            "mechanisms/seccomp": held("sandbox/test_seccomp", "sandbox/test_enter", "sandbox/test_explain", far=KERNEL),
+            "mechanisms/seccomp": held(
+                "sandbox/test_seccomp", "sandbox/test_enter", "sandbox/test_explain", far=KERNEL
+            ),
         },
     ),
     **beside(
@@ -64,10 +66,17 @@ MODULES: dict[str, Held] = {
                 "dispatch/test_approval",
                 "structure/test_results",
                 "structure/test_calls",
-                far=("tests/dispatch/test_host_tools.py", "tests/dispatch/test_toolsets.py", "tests/structure/test_protected.py"),
+                far=(
+                    "tests/dispatch/test_host_tools.py",
+                    "tests/dispatch/test_toolsets.py",
+                    "tests/structure/test_protected.py",
+                ),
             ),
             "validate": held(
-                "schemas/test_validate", "schemas/test_hostile", "structure/test_calls", far=("tests/schemas/test_suite.py",)
+                "schemas/test_validate",
+                "schemas/test_hostile",
+                "structure/test_calls",
+                far=("tests/schemas/test_suite.py",),
             ),
             "overflow": held("structure/test_results"),
             "audit": held("structure/test_protected"),

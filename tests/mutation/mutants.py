@@ -1,4 +1,4 @@
-"""Mutants of one module: small edits of its text that resemble real mistakes, found by the positions of its syntax tree.
+"""Mutants of one module: small edits of its text that resemble real mistakes, found by positions of its syntax tree.
 
 What is left alone changes no behaviour that a test could see: annotations, decorators, log lines, texts of messages,
 `__repr__`, `__all__`, and what only type checkers read.
@@ -10,6 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 COMPARISONS: dict[type[ast.cmpop], tuple[str, str]] = {
     ast.Eq: ("==", "!="),
@@ -38,7 +39,14 @@ NARROWER = {
     "UnicodeError": "KeyError",
 }
 """What an `except` catches, and what it could catch by mistake."""
-ERRNO = {"ENOENT": "ESRCH", "EACCES": "EPERM", "EPERM": "EACCES", "EAGAIN": "EINTR", "ESRCH": "ENOENT", "EEXIST": "ENOENT"}
+ERRNO = {
+    "ENOENT": "ESRCH",
+    "EACCES": "EPERM",
+    "EPERM": "EACCES",
+    "EAGAIN": "EINTR",
+    "ESRCH": "ENOENT",
+    "EEXIST": "ENOENT",
+}
 TWINS = {"min": "max", "max": "min", "any": "all", "all": "any"}
 FLAG = re.compile(r"_?[A-Z][A-Z0-9_]+")
 LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break)
@@ -70,7 +78,7 @@ class Mutant:
 
 
 def mutants_of(module: str, text: bytes) -> list[Mutant]:
-    """Every mutant of the module, in the order of its text. Each of them compiles, and no two have one key."""
+    """Every mutant of the module, in the order of its text. No two have one key."""
     found = sorted(set(_Finder(module, text).edits(ast.parse(text))), key=lambda edit: (edit[1], edit[2], edit[0]))
     starts = [0]
     for line in text.splitlines(keepends=True):
@@ -85,13 +93,14 @@ def mutants_of(module: str, text: bytes) -> list[Mutant]:
         if seen[mutant.key] > 1:
             again = f"{mutant.edit} (no. {seen[mutant.key]})"
             mutant = Mutant(module, operator, start, end, new, number + 1, source, again)
-        if _compiles(mutant.applied(text)):
-            mutants.append(mutant)
+        mutants.append(mutant)
     return mutants
 
 
-def chosen(mutants: list[Mutant], count: int, seed: str) -> list[Mutant]:
-    """`count` of them, in turn from each kind of mistake. The choice of one does not depend on where it stands."""
+def chosen(mutants: list[Mutant], text: bytes, count: int, seed: str) -> list[Mutant]:
+    """`count` of the mutants of `text` that compile, in turn from each kind of mistake. The choice of one does not
+    depend on where it stands.
+    """
 
     def rank(mutant: Mutant) -> str:
         return hashlib.sha256(f"{seed}: {mutant.key}".encode()).hexdigest()
@@ -100,8 +109,8 @@ def chosen(mutants: list[Mutant], count: int, seed: str) -> list[Mutant]:
     for mutant in sorted(mutants, key=rank):
         kinds[mutant.operator].append(mutant)
     rounds = max((len(same) for same in kinds.values()), default=0)
-    order = [same[number] for number in range(rounds) for same in kinds.values() if number < len(same)]
-    return order[:count]
+    order = (same[number] for number in range(rounds) for same in kinds.values() if number < len(same))
+    return list(islice((mutant for mutant in order if _compiles(mutant.applied(text))), count))
 
 
 def _said(old: str, new: str) -> str:
@@ -172,7 +181,11 @@ class _Finder:
                 yield ("statement", *self.span(node), "pass")
         elif isinstance(node, ast.Assign) and all(isinstance(t, ast.Attribute | ast.Subscript) for t in node.targets):
             yield ("statement", *self.span(node), "pass")
-        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and FLAG.fullmatch(node.targets[0].id):
+        elif (
+            isinstance(node, ast.Assign)
+            and isinstance(node.targets[0], ast.Name)
+            and FLAG.fullmatch(node.targets[0].id)
+        ):
             yield from self.of_table(node.value)
 
     def of_table(self, node: ast.expr) -> Iterator[Edit]:
@@ -186,9 +199,7 @@ class _Finder:
                     at = start + len(self.source(each)[: word.start()].encode())
                     yield ("element", at, at + len(word.group().encode()), "")
             elif isinstance(each, ast.Dict) and len(each.keys) > 1:
-                pairs = [
-                    (key, value) for key, value in zip(each.keys, each.values, strict=True) if key is not None
-                ]
+                pairs = [(key, value) for key, value in zip(each.keys, each.values, strict=True) if key is not None]
                 for key, value in pairs:
                     yield self.without(self.span(key)[0], self.span(value)[1])
             elif isinstance(each, ast.List | ast.Tuple):

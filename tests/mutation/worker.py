@@ -55,7 +55,9 @@ class Worker:
 
     def leads_here(self) -> bool:
         """Whether an isolated interpreter of this environment finds the copy's packages, and not the checkout's."""
-        code = "import toolcell, toolcell_sandbox, toolcell_tools as t; print(toolcell.__file__, t.__file__, toolcell_sandbox.__file__)"
+        code = (
+            "import toolcell as r, toolcell_sandbox as s, toolcell_tools as t; print(*(m.__file__ for m in (r, s, t)))"
+        )
         done = subprocess.run([self.python, "-I", "-c", code], capture_output=True, text=True, check=True, cwd="/")
         return all(path.startswith(f"{self.tree}/") for path in done.stdout.split())
 
