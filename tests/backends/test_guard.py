@@ -201,3 +201,10 @@ def test_an_allowed_pair_is_that_host_on_that_port_and_nothing_else() -> None:
 def test_a_pair_that_is_not_host_and_port_is_misuse(pair: str) -> None:
     with pytest.raises(ValueError, match="host:port"):
         parse_pairs([pair])
+
+
+def test_a_pair_may_have_any_port_that_there_is() -> None:
+    assert parse_pairs(["a.test:1", "a.test:65535"]) == {("a.test", 1), ("a.test", 65535)}
+    for port in ("0", "65536", "99999"):
+        with pytest.raises(ValueError):
+            parse_pairs([f"a.test:{port}"])

@@ -241,6 +241,23 @@ async def test_what_was_approved_does_not_run_after_its_session_was_closed(super
     assert isinstance(results[0].error, (PermissionDenied, Cancelled)) and not (workspace / "a.txt").exists()
 
 
+async def test_an_approved_call_goes_to_the_directory_that_took_the_workspaces_place_meanwhile(
+    supervise: Any, workspace: Path
+) -> None:
+    def approve(request: ApprovalRequest) -> Approved:
+        if request.arguments["path"] == "b.txt":
+            workspace.rename(workspace.with_name("old"))
+            workspace.mkdir()
+        return Approved()
+
+    async with supervise(TOOLS, approver=Person(approve), policy=TierPolicy(workspace="ask")) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        assert (await session.call("write", {"path": "a.txt", "content": "a"})).error is None, "so that a cell waits"
+        assert (await session.call("write", {"path": "b.txt", "content": "b"})).error is None
+    assert (workspace / "b.txt").read_text() == "b"
+    assert [file.name for file in workspace.with_name("old").iterdir()] == ["a.txt"]
+
+
 async def test_the_waiting_call_can_be_cancelled(supervise: Any, workspace: Path) -> None:
     queue = ApprovalQueue()
     async with supervise(TOOLS, approver=queue) as supervisor:

@@ -17,6 +17,7 @@ from toolcell import (
     ToolContext,
     ToolFailure,
     ToolResult,
+    Usage,
     base_tools,
     tool,
 )
@@ -139,6 +140,52 @@ async def test_a_hook_that_fails_before_a_call_denies_it(answer: Any, supervise:
     result = await called(supervise, workspace, [Witness([], "one", before=answer)], "add", {"a": 1})
     assert isinstance(result.error, PermissionDenied) and "hook" in result.error.message
     assert "division" not in result.error.message
+
+
+async def test_a_result_that_a_hook_puts_in_keeps_what_is_known_of_its_call(supervise: Any, workspace: Path) -> None:
+    log: list[str] = []
+    real = await called(supervise, workspace, [Witness(log, "one")], "add", {"a": 1})
+    forged = ToolResult(
+        output=9,
+        call_id="another",
+        tool="rm",
+        version="9",
+        session_id="theirs",
+        arguments={"a": 7},
+        usage=Usage(wall_s=9),
+    )
+    result = await called(supervise, workspace, [Witness(log, "one", after=forged)], "add", {"a": 1})
+    assert result.output == 9
+    assert result.sandbox == real.sandbox and result.sandbox.on
+    assert result.session_id.startswith("main-") and result.call_id == f"{result.session_id}-1"
+    assert (result.tool, result.version, result.arguments) == ("add", real.version, {"a": 1})
+    assert 0 < result.usage.wall_s < 9
+
+
+class Replaces(Hook):
+    """Puts another directory in the workspace's place when it is told to."""
+
+    def __init__(self, workspace: Path) -> None:
+        self.workspace = workspace
+        self.armed = False
+
+    async def before_call(self, call: ToolCall) -> None:
+        if self.armed:
+            self.workspace.rename(self.workspace.with_name("old"))
+            self.workspace.mkdir()
+
+
+async def test_a_call_goes_to_the_directory_that_a_hook_has_put_in_the_workspaces_place(
+    supervise: Any, workspace: Path
+) -> None:
+    hook = Replaces(workspace)
+    async with supervise(base_tools(), hooks=[hook]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        assert (await session.call("write", {"path": "a.txt", "content": "a"})).error is None, "so that a cell waits"
+        hook.armed = True
+        assert (await session.call("write", {"path": "b.txt", "content": "b"})).error is None
+    assert (workspace / "b.txt").read_text() == "b"
+    assert [file.name for file in workspace.with_name("old").iterdir()] == ["a.txt"]
 
 
 @pytest.mark.parametrize("answer", [42, lambda result: 1 / 0], ids=["no result", "raises"])

@@ -86,6 +86,21 @@ def test_system_tools_are_restrictable_by_agent_by_channel_and_by_kind() -> None
     assert decided(policy, "change", info(kind=SessionKind.BRANCH)) == "deny"
 
 
+@pytest.mark.parametrize(
+    ("name", "exceptions"),
+    [
+        ("channels", {"public": TierPolicy(system="deny")}),
+        ("agents", {"intern": TierPolicy(system="deny")}),
+        ("kinds", {SessionKind.BRANCH: TierPolicy(system="deny")}),
+        ("tools", {"act": "deny"}),
+    ],
+)
+def test_each_kind_of_exception_holds_where_there_is_no_other(name: str, exceptions: Any) -> None:
+    policy = TierPolicy(**{name: exceptions})
+    assert decided(policy, "act", info(SessionKind.BRANCH, "intern", "public")) == "deny"
+    assert decided(policy, "look", info()) == "allow"
+
+
 def test_the_strictest_wins_so_that_no_exception_loosens() -> None:
     policy = TierPolicy(system="deny", agents={"agent": TierPolicy(system="allow")})
     assert decided(policy, "act") == "deny"
@@ -120,6 +135,19 @@ async def test_a_policy_that_raises_denies(supervise: Any, workspace: Path) -> N
         error = (await session.call("look")).error
         assert isinstance(error, PermissionDenied) and "policy failed" in error.reason
         assert "no configuration" not in error.message
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("answer", [None, "Deny", "denied", "", "Allow", True, ["allow"]], ids=repr)
+async def test_whatever_a_policy_says_but_allow_or_ask_denies(answer: Any, supervise: Any, workspace: Path) -> None:
+    class Odd:
+        def decide(self, *_: object) -> Any:
+            return answer
+
+    async with supervise(TOOLS, policy=Odd()) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        error = (await session.call("look")).error
+        assert isinstance(error, PermissionDenied) and "policy denies" in error.reason
 
 
 @pytest.mark.anyio

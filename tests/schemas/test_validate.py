@@ -105,6 +105,20 @@ def test_all_problems_are_told_at_once_up_to_five() -> None:
     ]
 
 
+def test_all_problems_are_told_also_where_only_a_closer_look_shows_that_it_costs_little() -> None:
+    """Alternatives that the value has nothing of make its rough cost large, and its true one small."""
+    kinds = [{"properties": {"kind": {"const": number}}, "required": ["kind"]} for number in range(30)]
+    properties = {"tags": {"type": "array", "items": {"type": "string"}}, "shape": {"anyOf": kinds}}
+    validator = Validator("draw", {"type": "object", "properties": properties, "additionalProperties": False})
+    answer = validator.check({"tags": [1, 2, *["x"] * 200]})
+    assert isinstance(answer, ValidationError)
+    assert answer.message.splitlines() == [
+        "2 problems:",
+        "- tags.0: must be a string, not 1",
+        "- tags.1: must be a string, not 2",
+    ]
+
+
 def test_the_field_is_that_of_the_first_problem() -> None:
     answer = VALIDATOR.check({"shape": {"kind": "circle", "radius": "x"}, "line_width": 99})
     assert isinstance(answer, ValidationError)

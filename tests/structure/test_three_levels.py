@@ -254,6 +254,7 @@ async def test_a_granted_operation_with_nonsense_as_arguments_is_a_refusal_and_n
         {"text": ["x"]},
         {"text": {}},
         {"text": "x" * 300_000},
+        {"text": "é" * 200_000},
     ]
     for arguments in nonsense:
         answer = (await stage.main.call("ask", {"operation": "channel.send", "arguments": arguments})).unwrap()

@@ -258,3 +258,26 @@ def test_a_writer_refuses_what_its_policy_has_a_name_for_before_it_touches_anyth
     assert ("kept/deep/er", True) in asked and ("kept/new", False) in asked
     writer.write_text("b.txt", "fine")
     WorkspaceWriter(root).write_text("kept/file", "new")
+
+
+def test_a_protected_name_that_links_to_an_ordinary_directory_is_protected_as_it_is_written(root: Path) -> None:
+    def protects(path: str, directory: bool) -> str:
+        return ".vscode" if ".vscode" in Path(path).parts else ""
+
+    writer = WorkspaceWriter(root, protects)
+    (root / "plain").mkdir()
+    (root / "plain" / "old").write_text("old")
+    (root / ".vscode").symlink_to("plain")
+    for refused in (
+        lambda: writer.write_text(".vscode/tasks.json", "{}"),
+        lambda: writer.write_text("plain/../.vscode/tasks.json", "{}"),
+        lambda: writer.replace("a.txt", ".vscode/tasks.json"),
+        lambda: writer.replace(".vscode/old", "old"),
+        lambda: writer.unlink(".vscode/old"),
+        lambda: writer.mkdir(".vscode/new"),
+        lambda: writer.check(".vscode/tasks.json"),
+    ):
+        with pytest.raises(ProtectedName):
+            refused()
+    assert [file.name for file in (root / "plain").iterdir()] == ["old"]
+    writer.write_text("plain/tasks.json", "fine")

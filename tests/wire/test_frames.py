@@ -648,3 +648,20 @@ def test_a_value_that_holds_itself_is_unpackable() -> None:
 def test_the_largest_integers_cross() -> None:
     fields: list[Field] = [2**64 - 1, -(2**63)]
     assert decoded(joined(fields)[4:]) == fields
+
+
+def test_the_rest_of_a_frame_that_is_itself_a_whole_frame_is_no_frame() -> None:
+    inner = joined([REQUEST, 2, {"forged": True}])
+    outer: list[Field] = [REQUEST, 1, inner]
+    stream = joined(outer)
+    assert stream.endswith(inner), "so that it can be cut where a frame seems to begin"
+    for cut in (len(stream) - len(inner), 1, 4, len(stream) - 1):
+        decoder = FrameDecoder(LIMITS)
+        assert decoder.feed(stream[:cut]) == []
+        assert decoder.feed(stream[cut:]) == [outer]
+
+
+@pytest.mark.parametrize("body", [b"\xc1", b"\x91\xc1", b"\x93\xc8\x00\x01\x00x", b"\x92\xa5ab", b"\x91\x81\x90\x90"])
+def test_what_cannot_be_decoded_says_what_is_wrong_with_it(body: bytes) -> None:
+    violation = refused(body)
+    assert violation.reason and violation.detail

@@ -46,6 +46,7 @@ from toolcell.wire.protocol import (
     State,
     SupervisorLink,
     recycle,
+    result_fits,
 )
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left_of_the_module")
@@ -478,6 +479,13 @@ def test_too_many_requests_waiting_at_once_are_a_violation() -> None:
     assert refuses(link, request(1), request(2), request(3)).reason == "too many requests"
 
 
+def test_256_requests_may_wait_at_once_unless_another_number_is_given() -> None:
+    link = called()
+    asked = [request(number) for number in range(1, 257)]
+    assert link.receive(stream(*asked)) == asked
+    assert refuses(link, request(257)).reason == "too many requests"
+
+
 def test_a_reply_makes_room_for_another_request() -> None:
     link = called(call_limits=CallLimits(in_flight=2))
     assert link.receive(stream(request(1), request(2))) == [request(1), request(2)]
@@ -492,6 +500,28 @@ def test_too_many_frames_in_one_call_are_a_violation() -> None:
 
 def test_the_result_counts_as_a_frame() -> None:
     assert refuses(called(call_limits=CallLimits(frames=1)), log(), result()).reason == "too many frames"
+
+
+@pytest.mark.parametrize(
+    ("payload", "fits"),
+    [
+        ({"output": "x" * 900}, True),
+        ({"output": "x" * 1_200}, False),
+        ({"output": "done", "display": "x" * 1_500}, True),
+        ({"output": "done", "display": "é" * 700}, True),
+        ({"output": "x" * 1_200, "display": "x" * 100}, False),
+        ({"output": "done", "display": ["x" * 1_500]}, False),
+        ({"output": "done", "other": "x" * 1_500}, False),
+    ],
+)
+def test_of_a_result_all_but_the_text_for_people_counts(payload: dict[str, object], fits: bool) -> None:
+    limits = WireLimits.for_results(1_000)
+    link = SupervisorLink(limits)
+    send(link, call())
+    answer = Result(1, payload)  # type: ignore[arg-type]
+    (event,) = link.receive(stream(answer))
+    assert (event == answer) is fits and result_fits(answer.payload, 1_000) is fits
+    assert fits or (isinstance(event, Violation) and event.reason == "result too large")
 
 
 def test_frames_are_counted_for_each_call_anew() -> None:

@@ -122,6 +122,7 @@ async def attempt(
             if isinstance(replaced, ValidationError):
                 return _refused(session, call, tool, replaced)
             call = replaced
+        route = session.route(tool)  # as after a hook: an approver may take minutes
     # grants
     if tool.sometimes_mutates:
         changes = mutates(call, tool)

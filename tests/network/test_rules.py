@@ -1,0 +1,76 @@
+"""What a request to the proxy may reach, without a socket."""
+
+import pytest
+
+from toolcell import ProxyNetwork
+from toolcell.backends.egress.head import Request
+from toolcell.backends.egress.rules import Rules, target_of
+from toolcell.backends.errors import Refused
+
+
+def connect(target: str) -> Request:
+    return Request("CONNECT", target, (), 0)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "example.org/x:80",
+        "example.org?x:80",
+        "example.org#x:80",
+        "example.org:80/x",
+        "example.org:443/x:80",
+        "example.org",
+        "example.org:",
+        "example.org:http",
+        "example.org:123456",
+        "user@example.org:443",
+        "example.org:443\n",
+        ":443",
+        "",
+    ],
+)
+def test_connect_takes_a_host_and_a_port_and_nothing_else(target: str) -> None:
+    with pytest.raises(Refused):
+        target_of(connect(target))
+
+
+def test_connect_names_its_target() -> None:
+    assert (target_of(connect("example.org:8443")).host, target_of(connect("example.org:8443")).port) == (
+        "example.org",
+        8443,
+    )
+    assert target_of(connect("[2001:db8::1]:443")).host == "2001:db8::1"
+
+
+@pytest.mark.parametrize("url", ["/x", "https://example.org/", "ftp://example.org/", "*", "http:example.org"])
+def test_any_other_request_has_a_whole_url(url: str) -> None:
+    with pytest.raises(Refused):
+        target_of(Request("GET", url, (), 0))
+
+
+def test_what_is_not_covered_is_refused_before_a_name_is_looked_up() -> None:
+    rules = Rules(ProxyNetwork(allow=["example.org:443"]))
+    rules.check(target_of(connect("example.org:443")))
+    for target in ("example.org:80", "evil.test:443"):
+        with pytest.raises(Refused, match="allow-list"):
+            rules.check(target_of(connect(target)))
+
+
+def test_the_refusal_names_the_entry_that_would_allow_it() -> None:
+    rules = Rules(ProxyNetwork(allow=["example.org:443"]))
+    for target in ("example.net:443", "[2001:db8::1]:443"):
+        with pytest.raises(Refused) as caught:
+            rules.check(target_of(connect(target)))
+        assert f"ProxyNetwork(allow=[..., {target!r}])" in str(caught.value)
+        Rules(ProxyNetwork(allow=[target])).check(target_of(connect(target)))
+
+
+def test_one_address_that_is_not_public_refuses_them_all_but_for_an_exception() -> None:
+    target = target_of(connect("example.org:443"))
+    strict = Rules(ProxyNetwork(allow=["example.org:443"]))
+    assert [str(each) for each in strict.addresses(target, ["1.1.1.1"])] == ["1.1.1.1"]
+    with pytest.raises(Refused, match="not public"):
+        strict.addresses(target, ["1.1.1.1", "10.0.0.1"])
+    lenient = Rules(ProxyNetwork(allow=["example.org:443"], allow_private=["example.org:443"]))
+    assert [str(each) for each in lenient.addresses(target, ["10.0.0.1"])] == ["10.0.0.1"]
