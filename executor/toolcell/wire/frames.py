@@ -27,10 +27,9 @@ REPLY_BYTES = 8 * 1024 * 1024 + _AROUND_BYTES
 _LARGE = 1024 * 1024  # above this, header and body travel as two buffers (writev) instead of being joined by a copy
 
 REQUEST = 20  # the kind of message that may hold bytes, which JSON does not have: what a tool sends to the web
-_REPORTS = frozenset((18, 19, REQUEST))  # with progress and logs, what a call may say before its answer
+_REPORTS = frozenset((18, 19, REQUEST, *range(0xCC, 0xD4)))
+"""Second bytes of the bodies of progress, logs and requests; also those of longer spellings of small numbers."""
 _NO_BYTES = -2  # what msgpack holds the length of bytes against: 0 would let b"" pass, and -1 is its word for no limit
-
-_LAST_KIND = 0x7F  # msgpack positive fixint
 
 _IN_PIECES = 64 * 1024  # frames that are longer have a place of their own once so much of them has come
 _RESERVE_AT = 16  # but where that is memory to be asked for, when the 16th part has: a length alone reserves nothing
@@ -70,12 +69,6 @@ class WireLimits:
             result_bytes=result_bytes,
             request_bytes=min(frame_bytes, REQUEST_BYTES),
         )
-
-    def is_of_reports(self, kind: int) -> bool:
-        """Whether a frame of this kind is held to the lower limits, by the second byte of its body: of progress, a log,
-        a request, and of a kind that is not written in one byte.
-        """
-        return kind in _REPORTS or kind > _LAST_KIND
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +250,7 @@ def decode(body: Buffer, limits: WireLimits) -> list[Field] | Violation:
     """Decode one frame's body: a list of its fields, or what is wrong with it."""
     kind = body[1] if len(body) > 1 else 0
     elements, containers = limits.elements, limits.containers
-    if kind in _REPORTS or kind > _LAST_KIND:
+    if kind in _REPORTS:
         elements, containers = limits.request_elements, limits.request_containers
         if len(body) > limits.request_bytes:
             return _too_large(len(body), limits)
@@ -381,7 +374,7 @@ class FrameDecoder:
             if len(buffer) < end:
                 come = len(buffer) - start
                 if length > _IN_PIECES and kind:
-                    self.begun, self.of_report = length, self._limits.is_of_reports(kind)
+                    self.begun, self.of_report = length, kind in _REPORTS
                 if length > _IN_PIECES and (
                     come > length // _RESERVE_AT or (come >= _IN_PIECES and _Large.has_room(length))
                 ):
@@ -424,7 +417,7 @@ class FrameDecoder:
             return Violation("frame length", f"{length:,}; a frame has 1 to {self._limits.frame_bytes:,} bytes")
         if first & 0xF0 != _FIRST:
             return Violation("undecodable frame", f"the body starts with 0x{first:02x}, not with an array")
-        if length > self._limits.request_bytes and self._limits.is_of_reports(kind):
+        if length > self._limits.request_bytes and kind in _REPORTS:
             return _too_large(length, self._limits)
         return None
 
