@@ -12,11 +12,12 @@ from toolcell.backends.egress import Egress
 from toolcell.backends.http import Requester, Trail
 from toolcell.call import ToolCall
 from toolcell.journal import Record
-from toolcell.pool.budget import REQUEST_COST, Account, Charge, cost_of
+from toolcell.pool.budget import REQUEST_COST, Account, Charge
 from toolcell.pool.reactor import Task
 from toolcell.pool.run import CellSpec, Outcome, Run
 from toolcell.sessions import broker
 from toolcell.sessions.protection import Watch
+from toolcell.sizes import memory_of
 from toolcell.wire.frames import Field, TooLarge, Unpackable
 from toolcell.wire.messages import Log, Progress, Request
 from toolcell_sandbox.network import ProxyNetwork
@@ -79,7 +80,7 @@ class SessionRun(Run):
             self._session.in_background(self.audited, watch)
 
     def on_progress(self, progress: Progress) -> None:
-        charged = partial(self._charged, REQUEST_COST + cost_of(progress.message))
+        charged = partial(self._charged, REQUEST_COST + memory_of(progress.message))
         self._session.tell_progress(self._on_progress, self.call_id, progress.message, progress.fraction, charged)
 
     def on_log(self, log: Log) -> None:
@@ -88,7 +89,7 @@ class SessionRun(Run):
     def on_request(self, request: Request) -> None:
         if self._operations is None:
             self._operations = {}
-        charge = self._charged(REQUEST_COST + cost_of(request.arguments))
+        charge = self._charged(REQUEST_COST + memory_of(request.arguments))
         scope = anyio.CancelScope()
         task = self._session.supervisor.reactor.task(self._serve(request, scope, charge))
         self._operations[request.request] = scope, task

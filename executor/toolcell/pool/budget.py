@@ -14,8 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from toolcell.wire.frames import Field
-
 MIB: Final = 1024 * 1024
 REQUEST_COST: Final = 6 * 1024
 """What a request takes beside its arguments: the task that serves it, its scope, its place in queues."""
@@ -175,29 +173,16 @@ class Ask:
 
 
 class Budgets:
-    """Of one supervisor. A call may have 20 MiB of requests and 20 MiB of replies beside its result, and all calls
-    together 256 MiB beyond reserves of 1 MiB each.
+    """Of one supervisor. A call may have 24 MiB of requests and 20 MiB of replies beside its result, and all calls
+    together 208 MiB beyond reserves of 768 KiB each.
     """
 
     def __init__(self) -> None:
         self.frames = Budget(96 * MIB, per_call=sys.maxsize, reserve=256 * 1024)
-        self.requests = Budget(64 * MIB, per_call=20 * MIB, reserve=384 * 1024)
-        self.replies = Budget(96 * MIB, per_call=20 * MIB, reserve=384 * 1024)
+        self.requests = Budget(48 * MIB, per_call=24 * MIB, reserve=256 * 1024)
+        self.replies = Budget(64 * MIB, per_call=20 * MIB, reserve=256 * 1024)
 
     def expect(self, frame_bytes: int) -> None:
         """There is a cell whose results may be so large: two of them have room at a time."""
         self.frames.limit = max(self.frames.limit, 2 * frame_bytes)
 
-
-def cost_of(value: Field) -> int:
-    """The memory that a decoded value takes, in bytes."""
-    total, values = 0, [value]
-    while values:
-        value = values.pop()
-        total += sys.getsizeof(value)
-        if isinstance(value, dict):
-            values.extend(value.values())
-            total += sum(map(sys.getsizeof, value))
-        elif isinstance(value, list):
-            values.extend(value)
-    return total

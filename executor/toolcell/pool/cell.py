@@ -16,6 +16,7 @@ import select
 import signal
 import socket
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from enum import Enum
@@ -39,7 +40,7 @@ from toolcell.wire.messages import (
     Result,
 )
 from toolcell.wire.pipes import widen
-from toolcell.wire.protocol import CONTROL_LIMITS, ControlLink, SupervisorLink, recycle
+from toolcell.wire.protocol import CONTROL_LIMITS, ControlLink, Event, SupervisorLink, recycle
 from toolcell_sandbox.mechanisms.cgroups import Cgroup
 from toolcell_sandbox.view import Bind
 
@@ -145,6 +146,7 @@ class Cell:
         self._frame: Ask | None = None  # for a large frame that has begun to come
         self._moved = 0.0  # when some of it came
         self._paused: Ask | None = None  # for room for more requests
+        self._backlog: deque[Event] = deque()  # what was read before that
         self._stopped = False  # no frame is read until there is room for what was asked
         self._draining = False  # what is read is dropped, or small
         self._control_link = ControlLink(CONTROL_LIMITS)
@@ -549,42 +551,51 @@ class Cell:
             return False
         self._received += len(data)
         events = self._link.receive(data)
-        for event in events:
-            self._on_frame(event)
-        if self._frame is not None or self._decoder.begun:
-            self._note_large()
-        if run is not None and run.pending is not None and run is self.run and self._frame is None:
-            self._pause_for(run.pending)
+        if self._frame is not None:
+            self._moved = time.monotonic()
+            if self._decoder.sizes or not self._decoder.begun:
+                self._frame.end()
+                self._frame = None
+        self._take_in(events)
+        if self._decoder.begun and self._frame is None and self._paused is None:
+            self._begin_large()
         if not events and rest is None and (rest := self._link.rest) is not None:
             widen(self._frames_fd, len(rest))  # further than the call process may
         return True
 
-    def _note_large(self) -> None:
+    def _take_in(self, events: Sequence[Event]) -> None:
+        """Act on what was read, as far as there is room for what it asks for."""
+        for done, event in enumerate(events, 1):
+            self._on_frame(event)
+            run = self.run
+            if run is not None and run.pending is not None and self._pause_for(run.pending):
+                self._backlog.extend(events[done:])
+                return
+
+    def _begin_large(self) -> None:
         """Have a large frame counted from its first bytes until it is whole; what there is no room for is not read."""
-        decoder, run = self._decoder, self.run
-        self._moved = time.monotonic()
-        if self._frame is not None and (decoder.sizes or not decoder.begun):
-            self._frame.end()
-            self._frame = None
-        if not decoder.begun or self._frame is not None or self._draining:
+        run = self.run
+        if self._draining:
             return
         if run is None:
-            if self._kept and self.state is CellState.READY:  # a late message that is none of a handle's
+            if self._kept and self.state is CellState.READY:  # none of a handle's is late: its process waits for that
                 self._on_violation(Violation("frame out of place", "a large one after the end of the call"))
             return  # else nobody waits for it, and its process ends
-        if decoder.of_report:
+        if self._decoder.of_report:
             run.pending = run.pending or self._keeper.budgets.requests.account()
-            self._frame = run.pending.ask(decoder.begun * MOST_A_BYTE, self._read_on)
+            self._frame = run.pending.ask(self._decoder.begun * MOST_A_BYTE, self._read_on)
         else:
-            self._frame = self._frames.ask(decoder.begun, self._read_on)
+            self._frame = self._frames.ask(self._decoder.begun, self._read_on)
+        self._moved = time.monotonic()
         if self._frame.charge is None:
             self._stop_reading()
 
-    def _pause_for(self, pending: Account) -> None:
-        """Read no frames until this account has room for some."""
-        if not pending.has_room(MOMENT_BYTES) and not self._stopped and not self._draining:
+    def _pause_for(self, pending: Account) -> bool:
+        """Read no frames until this account has room for some. Says whether that is so."""
+        if not self._draining and self._paused is None and not pending.has_room(MOMENT_BYTES):
             self._paused = pending.ask(MOMENT_BYTES, self._read_on)
             self._stop_reading()
+        return self._paused is not None
 
     def _stop_reading(self) -> None:
         if not self._stopped and self._frames_fd in self._handlers:
@@ -596,10 +607,27 @@ class Cell:
         paused, self._paused = self._paused, None
         if paused is not None:
             paused.end()
+        if self._backlog and not self._draining:
+            self._reactor.soon(self._on_backlog)  # not now: it is a task of a call that has made room
+            return
+        if self._decoder.begun and self._frame is None:
+            self._begin_large()
         if self._stopped and (self._draining or self._frame is None or self._frame.charge is not None):
             self._stopped = False
             self._moved = time.monotonic()
             self._epoll.register(self._frames_fd, select.EPOLLIN)
+
+    def _on_backlog(self) -> None:
+        """There is room for more of what was read."""
+        try:
+            while self._backlog and self._paused is None:
+                self._take_in((self._backlog.popleft(),))
+            if self._paused is None and self.state is not CellState.DEAD:
+                self._read_on()
+        except Exception:  # as in `_on_ready`
+            _log.exception("%r failed and is ended", self)
+            self.kill()
+            self._conclude(Outcome(ending="lost"))
 
     def _forget_waiting(self) -> None:
         """Whatever waits in its pipes, nobody waits for it."""
@@ -608,6 +636,7 @@ class Cell:
             if ask is not None:
                 ask.end()
         self._paused = self._frame = None
+        self._backlog.clear()
 
     def _drain_frames(self) -> None:
         for _ in range(DRAIN_READS):
@@ -719,7 +748,7 @@ class Cell:
         self.evidence.new_process()
         self._link.next_call()
         if self._frame is not None or self._paused is not None:
-            self._forget_waiting()
+            self._forget_waiting()  # of what has ended, nothing more is taken in
         self._idle()
         if ready.waiting and self.state is not CellState.DEAD:  # a call that has waited works by now
             self._note_process()
@@ -874,6 +903,8 @@ class Cell:
         """
         self._draining = True
         try:
+            while self._backlog:
+                self._take_in((self._backlog.popleft(),))
             if self._stopped:
                 self._read_on()
             self._drain_ready()
