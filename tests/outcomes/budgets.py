@@ -25,11 +25,6 @@ HOSTILE_S = 4.0
 DEADLINE_S = 0.5
 
 SEARCH = {"operation": "memory.search", "arguments": {"query": "q", "limit": 100}, "times": 150}
-FETCH = {
-    "operation": "http.request",
-    "arguments": {"method": "GET", "url": "https://a.test/", "headers": {}, "body": b""},
-    "times": 64,
-}
 TOOLS: dict[str, tuple[Any, dict[str, Any]]] = {
     "memory": (m.ask_and_read_nothing, SEARCH),
     "requests": (m.send_the_largest_requests, {}),
@@ -99,7 +94,7 @@ async def main(name: str, calls: int) -> dict[str, object]:
     hostile = tool(function, name="hostile", needs={"memory.read", "channel", "http"})
     profile = Profile.for_kind("main").replace(limits=LIMITS, http=["* https://a.test"])
     backends = Backends()
-    found: dict[str, Any] = {"endings": [], "latest": 0.0, "late": 0.0, "wrong": 0}
+    found: dict[str, Any] = {"endings": [], "latest": 0.0, "late": 0.0, "wrong": []}
     async with Supervisor(
         [hostile, tool(m.echo), tool(m.sleep_for_ever)],
         profiles={SessionKind.MAIN: profile},
@@ -115,10 +110,10 @@ async def main(name: str, calls: int) -> dict[str, object]:
             innocent = await session(0)
             sessions = [await session(number) for number in range(1, calls + 1)]
             for each in (innocent, *sessions):
-                assert (await each.call("echo", {"value": 1})).output == {"result": 1} or True
+                assert (await each.call("echo", {"value": 1})).output == 1
             over = anyio.Event()
 
-            async def attack(each: Session, done: list[None]) -> None:
+            async def attack(each: Session) -> None:
                 result = await each.call("hostile", arguments, timeout=HOSTILE_S, on_progress=slowly)
                 found["endings"].append(result.error.kind if result.error else "none")
                 if len(found["endings"]) == calls:
@@ -129,26 +124,20 @@ async def main(name: str, calls: int) -> dict[str, object]:
                     began = time.monotonic()
                     result = await innocent.call("echo", {"value": "x" * 10_000}, timeout=15.0)
                     found["latest"] = max(found["latest"], time.monotonic() - began)
-                    found["wrong"] += result.output != {"result": "x" * 10_000} and result.output != "x" * 10_000
+                    if result.output != "x" * 10_000:
+                        found["wrong"].append(repr(result.error or result.output)[:400])
                     began = time.monotonic()
                     result = await innocent.call("sleep_for_ever", {}, timeout=DEADLINE_S)
-                    found["wrong"] += result.error is None or result.error.kind != "timeout"
+                    if result.error is None or result.error.kind != "timeout":
+                        found["wrong"].append(repr(result.error or result.output)[:400])
                     found["late"] = max(found["late"], time.monotonic() - began - DEADLINE_S)
 
             with Peak() as peak:
                 async with anyio.create_task_group() as group:
                     group.start_soon(work)
                     for each in sessions:
-                        group.start_soon(attack, each, [])
+                        group.start_soon(attack, each)
             found["growth"] = peak.growth / MIB
-            found["drawn"] = [
-                budget.drawn
-                for budget in (
-                    [supervisor.pool.budgets.frames, supervisor.pool.budgets.requests, supervisor.pool.budgets.replies]
-                    if hasattr(supervisor.pool, "budgets")
-                    else []
-                )
-            ]
             for each in (innocent, *sessions):
                 await each.close()
     found["endings"] = {kind: found["endings"].count(kind) for kind in set(found["endings"])}

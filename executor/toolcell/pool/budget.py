@@ -182,6 +182,10 @@ class Budgets:
         self.requests = Budget(48 * MIB, per_call=24 * MIB, reserve=256 * 1024)
         self.replies = Budget(64 * MIB, per_call=20 * MIB, reserve=256 * 1024)
 
+    @property
+    def all(self) -> tuple[Budget, ...]:
+        return self.frames, self.requests, self.replies
+
     def expect(self, frame_bytes: int) -> None:
         """There is a cell whose results may be so large: two of them have room at a time."""
         self.frames.limit = max(self.frames.limit, 2 * frame_bytes)

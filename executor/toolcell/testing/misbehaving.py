@@ -745,14 +745,14 @@ def send_the_largest_requests() -> NoReturn:
 
 def send_requests_of_wide_text() -> NoReturn:
     """256 requests with 4 MiB of text, which has four times the size when it is decoded, then sleep."""
-    _ask("channel.send", {"text": "\U0001f600" + "x" * (4 * _MIB)}, 256)
+    _ask("channel.send", {"text": "x", "more": "\U0001f600" + "x" * (4 * _MIB)}, 256)
     time.sleep(10_000)
     os._exit(1)
 
 
 def send_requests_of_many_objects() -> NoReturn:
-    """256 requests with 1,000 lists and 9,000 texts each, then sleep."""
-    _ask("channel.send", {"text": [[[] for _ in range(900)], ["xy"] * 9_000]}, 256)
+    """256 requests with 900 lists and 9,000 texts each, then sleep."""
+    _ask("channel.send", {"text": "x", "more": [[[] for _ in range(900)], ["xy"] * 9_000]}, 256)
     time.sleep(10_000)
     os._exit(1)
 
