@@ -30,6 +30,7 @@ class Budget:
         self.per_call = per_call
         self.reserve = reserve
         self.drawn = 0
+        self.is_short = False  # a call waits for a share, and whoever wants one is behind it
         self._waiting: dict[Account, None] = {}  # in the order of their arrival
 
     def __repr__(self) -> str:
@@ -38,18 +39,20 @@ class Budget:
     def account(self) -> "Account":
         return Account(self)
 
-    def enqueue(self, account: "Account") -> None:
+    def enqueue(self, account: "Account", bytes: int) -> None:
+        """The account asks for so many more, and there is no room."""
         self._waiting[account] = None
+        self.is_short = self.is_short or account.may_have(bytes)
 
     def grant(self) -> None:
         """Give those who wait what there is room for."""
         given: list[Ask] = []
-        overtakes = False  # who waits behind one that waits for its share
+        self.is_short = False
         for account in list(self._waiting):
             while account.asks and account.may_have(account.asks[0].bytes):
                 share = account.share_of(account.asks[0].bytes)
-                if share and (overtakes or not self.has_room(account, share)):
-                    overtakes = True
+                if share and (self.is_short or not self.has_room(account, share)):
+                    self.is_short = True
                     break
                 given.append(account.asks.popleft())
                 given[-1].charge = account.charge(given[-1].bytes)
@@ -96,13 +99,13 @@ class Account:
         if self.asks or not self.may_have(bytes):
             return False
         share = self.share_of(bytes)
-        return not share or (not self.budget.is_waited_for and self.budget.has_room(self, share))
+        return not share or (not self.budget.is_short and self.budget.has_room(self, share))
 
     @property
     def room(self) -> int:
         """How many more there is room for."""
         reserved = self.budget.reserve - self.used
-        shared = 0 if self.budget.is_waited_for else (self.budget.limit - self.budget.drawn + min(0, reserved)) // 2
+        shared = 0 if self.budget.is_short else (self.budget.limit - self.budget.drawn + min(0, reserved)) // 2
         return max(0, min(self.budget.per_call - self.used, max(0, reserved) + max(0, shared)))
 
     def charge(self, bytes: int) -> "Charge":
@@ -118,7 +121,7 @@ class Account:
             ask.charge = self.charge(bytes)
         else:
             self.asks.append(ask)
-            self.budget.enqueue(self)
+            self.budget.enqueue(self, bytes)
         return ask
 
     def withdraw(self, ask: "Ask") -> None:
@@ -187,6 +190,6 @@ class Budgets:
         return self.frames, self.requests, self.replies
 
     def expect(self, frame_bytes: int) -> None:
-        """There is a cell whose results may be so large: two of them have room at a time."""
+        """There is a cell whose results may be so large: one of them has room, and leaves as much."""
         self.frames.limit = max(self.frames.limit, 2 * frame_bytes)
 

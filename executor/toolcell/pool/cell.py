@@ -895,7 +895,7 @@ class Cell:
         frame = self._frame
         if frame is None or frame.charge is None or self._stopped or now - self._moved < STALL_S:
             return False
-        return frame.account.budget.is_waited_for
+        return frame.account.budget.is_short
 
     def _drain(self) -> None:
         """Read what is in the pipes of a call whose processes are gone, to the last byte, for what is left would be the
