@@ -2,19 +2,19 @@
 
 import sys
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 
 def memory_of(value: object) -> int:
     """The memory of JSON data and of all that is in it; what is in it twice counts twice."""
-    total, values = 0, [value]
+    values: list[Any] = [value]
+    total = 0
     while values:
-        value = values.pop()
-        total += sys.getsizeof(value)
-        if isinstance(value, Mapping):
-            mapping = cast("Mapping[Any, Any]", value)
-            values.extend(mapping)
-            values.extend(mapping.values())
-        elif isinstance(value, (list, tuple)):
-            values.extend(cast("list[Any]", value))
+        each = values.pop()
+        total += sys.getsizeof(each)
+        if isinstance(each, Mapping):
+            values.extend(each)  # pyright: ignore[reportUnknownArgumentType]
+            values.extend(each.values())  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+        elif isinstance(each, (list, tuple)):
+            values.extend(each)  # pyright: ignore[reportUnknownArgumentType]
     return total

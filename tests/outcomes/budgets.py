@@ -1,7 +1,7 @@
 """`python -I budgets.py NAME CALLS`: have so many sessions call this hostile tool at once, beside an innocent one.
 
-Prints a line of JSON: how far the supervisor's memory grew, how the calls ended, and how the innocent session fared. Run
-by `test_budgets.py`, in a process of its own: memory that another test has given back would hide what this one takes.
+Prints a line of JSON: how far the supervisor's memory grew, how the calls ended, and how the innocent session fared.
+Run by `test_budgets.py`, in a process of its own: memory that another test has given back would hide what this takes.
 """
 
 import ctypes
@@ -38,7 +38,7 @@ TOOLS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 class Backends:
-    """Memory that has much to tell, a channel and an HTTP client that never answer."""
+    """Memory that has much to tell, and a channel that never takes a message."""
 
     async def search(self, query: str, *, limit: int, namespace: str) -> list[MemoryRecord]:
         await anyio.sleep(0.001)
@@ -47,12 +47,19 @@ class Backends:
     async def store(self, record: MemoryRecord, *, namespace: str) -> str:
         return "1"
 
-    async def send(self, message: str | HttpRequest, *, sender: str = "") -> HttpReply:
+    async def send(self, text: str, *, sender: str) -> None:
         await anyio.sleep_forever()
-        return HttpReply(200)
 
     async def approve(self, request: object) -> Any:
         raise NotImplementedError
+
+
+class NoAnswer:
+    """An HTTP client whose servers never answer."""
+
+    async def send(self, request: HttpRequest) -> HttpReply:
+        await anyio.sleep_forever()
+        return HttpReply(200)
 
 
 def rss() -> int:
@@ -99,7 +106,7 @@ async def main(name: str, calls: int) -> dict[str, object]:
         [hostile, tool(m.echo), tool(m.sleep_for_ever)],
         profiles={SessionKind.MAIN: profile},
         max_cells=calls + 8,
-        http=backends,
+        http=NoAnswer(),
     ) as supervisor:
         with tempfile.TemporaryDirectory() as root:
 
@@ -128,7 +135,7 @@ async def main(name: str, calls: int) -> dict[str, object]:
                         found["wrong"].append(repr(result.error or result.output)[:400])
                     began = time.monotonic()
                     result = await innocent.call("sleep_for_ever", {}, timeout=DEADLINE_S)
-                    if result.error is None or result.error.kind != "timeout":
+                    if result.error is None or result.error.kind not in ("timeout", "overloaded"):  # in its time
                         found["wrong"].append(repr(result.error or result.output)[:400])
                     found["late"] = max(found["late"], time.monotonic() - began - DEADLINE_S)
 

@@ -1,6 +1,8 @@
 """Byte budgets: who may have how much, who waits, and who is next."""
 
 import sys
+from functools import partial
+from typing import Any, cast
 
 import pytest
 
@@ -122,7 +124,7 @@ def test_whoever_is_given_room_may_give_it_back_at_once() -> None:
 
     held = all.account().charge(20)
     for number in range(5):
-        asks.append(all.account().ask(8, lambda number=number: give_back(number)))
+        asks.append(all.account().ask(8, partial(give_back, number)))
     held.release()
     assert given == [0, 1, 2, 3, 4] and all.drawn == 0 and not all.is_short
 
@@ -135,12 +137,15 @@ def test_a_result_of_any_legal_size_has_room_and_leaves_as_much() -> None:
     assert budgets.frames.account().ask(250_000_000, lambda: None).charge is None  # behind the one that waits
 
 
-@pytest.mark.parametrize("value", [None, 1, "x" * 1000, "\U0001f600" + "x" * 1000, b"x", [1, 2, ["a"]], {"a": {"b": []}}])
+@pytest.mark.parametrize(
+    "value", [None, 1, "x" * 1000, "\U0001f600" + "x" * 1000, b"x", [1, 2, ["a"]], {"a": {"b": []}}]
+)
 def test_the_memory_of_a_value_is_that_of_all_that_is_in_it(value: object) -> None:
-    def all_of(value: object) -> int:
+    def all_of(value: Any) -> int:
         size = sys.getsizeof(value)
         if isinstance(value, dict):
-            return size + sum(all_of(key) + all_of(each) for key, each in value.items())
-        return size + sum(map(all_of, value)) if isinstance(value, list) else size
+            pairs = cast("dict[str, Any]", value)
+            return size + sum(all_of(key) + all_of(each) for key, each in pairs.items())
+        return size + sum(map(all_of, cast("list[Any]", value))) if isinstance(value, list) else size
 
     assert memory_of(value) == all_of(value)

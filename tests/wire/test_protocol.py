@@ -498,7 +498,7 @@ def test_a_reply_makes_room_for_another_request_when_it_is_written() -> None:
 
 MANY: dict[str, dict[str, Field]] = {
     "bytes": {"body": b"x" * (REQUEST_BYTES + 1)},
-    "elements": {"a": [0] * 10_001},
+    "elements": {"a": [0 for _ in range(10_001)]},
     "containers": {"a": [[] for _ in range(1_001)]},
 }
 

@@ -65,7 +65,7 @@ class SessionRun(Run):
         self._route = route
         self._on_progress = on_progress
         self._operations: dict[int, tuple[anyio.CancelScope, Task]] | None = None  # of the handles, under way
-        self._replies: Account | None = None  # made with the first operation
+        self._replies: Account | None = None  # made when it is asked for something, or connects
         self._egress: Egress | None = None  # made when the call connects to its proxy for the first time
 
     async def audited(self, watch: Watch) -> None:
@@ -117,12 +117,15 @@ class SessionRun(Run):
                 held.release()
             charge.release()
 
-    async def _room_for(self, bytes: int) -> Charge:
-        """Wait until so much may be answered. Whoever gets it releases it."""
+    def _answers(self) -> Account:
         if self._replies is None:
             self._replies = self._session.pool.budgets.replies.account()
+        return self._replies
+
+    async def _room_for(self, bytes: int) -> Charge:
+        """Wait until so much may be answered. Whoever gets it releases it."""
         granted = anyio.Event()
-        ask = self._replies.ask(bytes, granted.set)
+        ask = self._answers().ask(bytes, granted.set)
         if ask.charge is None:
             try:
                 await granted.wait()
@@ -181,7 +184,7 @@ class SessionRun(Run):
         if self._egress is None:
             policy = self._route.spec.profile.reach
             assert isinstance(policy, ProxyNetwork)  # no other cell has a socket to connect to
-            self._egress = self._session.gateway.egress(policy, partial(self._record, "egress"))
+            self._egress = self._session.gateway.egress(policy, partial(self._record, "egress"), self._answers())
         return self._egress.take(connection)
 
     def _record(self, kind: str, data: dict[str, Any]) -> None:

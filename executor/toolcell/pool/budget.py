@@ -1,4 +1,4 @@
-"""Byte budgets: what waits in the supervisor on behalf of calls is counted, and what there is no room for waits outside.
+"""Byte budgets: what waits in the supervisor for calls is counted, and what there is no room for waits outside.
 
 There is one `Budget` for each direction in which bytes wait, so that none waits for another: results on their way in,
 requests that are served, replies on their way out. Each call has an `Account` with each. Of its account, a reserve is
@@ -115,7 +115,7 @@ class Account:
         return charge
 
     def ask(self, bytes: int, on_room: Callable[[], None]) -> "Ask":
-        """Ask for room for so many bytes: granted now, or later, and then `on_room` is called. They are counted then."""
+        """Ask for room for so many bytes: there is some now, or later, when `on_room` is called. They count then."""
         ask = Ask(self, bytes, on_room)
         if self.has_room(bytes):
             ask.charge = self.charge(bytes)
@@ -192,4 +192,3 @@ class Budgets:
     def expect(self, frame_bytes: int) -> None:
         """There is a cell whose results may be so large: one of them has room, and leaves as much."""
         self.frames.limit = max(self.frames.limit, 2 * frame_bytes)
-

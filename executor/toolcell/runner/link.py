@@ -105,7 +105,9 @@ class Link:
         for buffer in buffers:
             rest = memoryview(buffer)
             while rest:
-                if self._outgoing in dict(either.poll()):  # a page has room (pipe(7)), so that writing one does not block
+                if self._outgoing in dict(
+                    either.poll()
+                ):  # a page has room (pipe(7)), so that writing one does not block
                     rest = rest[os.write(self._outgoing, rest[: select.PIPE_BUF]) :]
                 elif locked or self._lock.acquire(blocking=False):
                     try:

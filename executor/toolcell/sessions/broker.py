@@ -5,7 +5,7 @@ row: that is the whole check, whatever the frame says and whoever wrote it. It i
 record.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +34,7 @@ class Principal:
     memory: MemoryStore
     web: WebClient
     http: Requester
-    grow: Callable[[int], Awaitable[None]] | None = None
+    grow: Callable[[int], Coroutine[Any, Any, None]] | None = None
     """Waits until there is room for so many bytes of an answer, where it turns out to be a large one."""
 
 

@@ -772,7 +772,8 @@ def flood_with_progress() -> NoReturn:
 
 def flood_with_logs() -> NoReturn:
     """As much as a call may log, of many small objects, then sleep."""
-    write_frames(frame_of(19, call_number(), "info", "x", {"a": [[[] for _ in range(900)], [""] * 9_000]}) * 400)
+    fields: dict[str, Any] = {"a": [[[] for _ in range(900)], [""] * 9_000]}
+    write_frames(frame_of(19, call_number(), "info", "x", fields) * 400)
     time.sleep(10_000)
     os._exit(1)
 

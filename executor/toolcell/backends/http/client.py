@@ -139,7 +139,11 @@ def _answer(
     exchange: Exchange, target: Target, request: HttpRequest, redaction: Redaction, credentials: tuple[str, ...]
 ) -> HttpReply:
     """All that is done with an answer, in a worker thread."""
-    grow = None if request.grow is None else partial(from_thread.run, request.grow, request.max_bytes)
+
+    def grow() -> None:
+        if request.grow is not None:
+            from_thread.run(request.grow, request.max_bytes)
+
     reply = exchange.run(request.max_bytes, grow)
     _require_whole(target, reply, request.max_bytes)
     return _redacted(reply, redaction, str(exchange.address), credentials)

@@ -1,6 +1,7 @@
 """What one call may ask for over HTTP: each request and each redirect is held against the rules before it is sent."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any
 
 import anyio
 
@@ -14,7 +15,7 @@ from toolcell_tools.handles import HttpResponse
 
 __all__ = ["MAX_REQUEST", "MAX_RESPONSE", "Requester"]
 
-Grow = Callable[[int], Awaitable[None]] | None
+Grow = Callable[[int], Coroutine[Any, Any, None]] | None
 """What waits for the room that a large answer takes; None where there is no such bound."""
 MAX_REQUEST = 4 * 1024 * 1024
 MAX_RESPONSE = 8 * 1024 * 1024
