@@ -93,6 +93,11 @@ class Quarantine:
         self._made = ""
         self._taken = 0
 
+    @property
+    def made(self) -> str:
+        """The directory that it has made for itself; "" where there is none, or it was given one."""
+        return self._made if self._directory is None else ""
+
     def take(self, tree: Tree, path: str) -> str:
         """Move `path` of a tree here; returns its new place.
 

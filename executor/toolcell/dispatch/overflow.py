@@ -16,6 +16,7 @@ from pathlib import Path
 from anyio import to_thread
 from pydantic_core import to_json
 
+from toolcell.workplaces.record import OUTPUTS, Record
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.kernel.syscalls import AT_FDCWD
 from toolcell_sandbox.mechanisms.mounts import open_beneath
@@ -34,12 +35,13 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 class Overflow:
     """Where outputs over `model_bytes` go. The last `keep_bytes` of them are kept: the oldest files make room."""
 
-    def __init__(self, model_bytes: int, *, keep_bytes: int = KEEP_BYTES) -> None:
+    def __init__(self, model_bytes: int, *, keep_bytes: int = KEEP_BYTES, record: Record | None = None) -> None:
         self._model_bytes = model_bytes
         self._room = keep_bytes
         self._lock = threading.Lock()
         self._kept: deque[tuple[Path, int]] = deque()
         self._store: Path | None = None
+        self._record = record or Record()
 
     def fits(self, received: int) -> bool:
         """Whether a result is short enough for a model, by the bytes of the frame that it is as it came in, if any."""
@@ -97,6 +99,7 @@ class Overflow:
     def _own_store(self) -> Path:
         if self._store is None:
             self._store = Path(os.path.realpath(tempfile.mkdtemp(prefix="toolcell-outputs-")))
+            self._record.directory(OUTPUTS, str(self._store))
         return self._store
 
 

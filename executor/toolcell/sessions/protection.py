@@ -16,6 +16,7 @@ import anyio
 from anyio.to_thread import run_sync
 
 from toolcell.pool.run import Run
+from toolcell.workplaces.record import Record, moment_ns
 from toolcell_sandbox.audit import Finding, Found, ProtectedTrees
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.profile import Profile, is_below
@@ -40,10 +41,12 @@ class Watch:
 class Guarded:
     """The writable paths of a kind of cell, and the calls that may write there now."""
 
-    def __init__(self, profile: Profile, quarantine: Quarantine, held: "set[Guarded]") -> None:
+    def __init__(self, profile: Profile, quarantine: Quarantine, held: "set[Guarded]", record: Record) -> None:
         self.writable = profile.writable
         self._trees = ProtectedTrees(profile.writable, profile.protected)
         self._quarantine = quarantine
+        self._record = record
+        self._paths = tuple(dict.fromkeys(map(os.path.realpath, profile.writable))), profile.protected
         self._held = held  # those with a kept process; they outlive the sessions that made them
         self._lock = anyio.Lock(fast_acquire=True)
         self._watches: set[Watch] = set()
@@ -61,8 +64,10 @@ class Guarded:
             if self._unsettled:
                 for each in await self._settle():
                     _log.warning("%a was %s by an earlier call, and is now at %a", each.path, each.what, each.place)
+            since_ns = moment_ns()
             found = await self._look()
-            if self._before is None or not (self._watches or self._kept):
+            is_first = self._before is None or not (self._watches or self._kept)
+            if is_first:
                 self._before = found
             self._kept = kept
             if kept:
@@ -71,6 +76,8 @@ class Guarded:
             if bound != self._digest[0]:
                 text = "\0".join(f"{os.fsencode(each.path)!r} {each.pin} {each.inode} {each.born_ns}" for each in bound)
                 self._digest = (bound, hashlib.blake2b(text.encode(), digest_size=16).hexdigest())
+            if is_first:
+                self._record.enter(self._paths, since_ns, self._digest[0])
             watch = Watch(*self._digest)
             self._watches.add(watch)
             return watch
@@ -88,6 +95,7 @@ class Guarded:
                 watch.failure = str(error)
             finally:
                 self._watches.discard(watch)
+                self._leave_record()
             return True
 
     async def leave_kept(self, watch: Watch, *, still: bool) -> None:
@@ -103,6 +111,12 @@ class Guarded:
                 self._kept = still
             if not still:
                 self._held.discard(self)
+            self._leave_record()
+
+    def _leave_record(self) -> None:
+        """Say in the supervisor's record when nothing can write there any more and nothing is left to be moved."""
+        if not (self._watches or self._kept or self._unsettled):
+            self._record.leave(self._paths)
 
     async def _look(self) -> tuple[Found, ...]:
         if 0 < self._trees.directories < FEW_DIRECTORIES and not self._kept:
@@ -113,7 +127,10 @@ class Guarded:
         """Audit, in a thread: a call can have made more than can be looked at in a moment. All that run are told."""
         assert self._before is not None
         self._unsettled = True
-        findings = await run_sync(self._trees.settle, self._before, self._quarantine)
+        try:
+            findings = await run_sync(self._trees.settle, self._before, self._quarantine)
+        finally:
+            self._record.quarantine(self._quarantine.made)
         self._unsettled = False
         for each in self._watches:
             if each.run is not None and each.run.cell is not None:
@@ -128,8 +145,9 @@ class Guarded:
 class Protection:
     """All guarded paths of a supervisor, and its one quarantine."""
 
-    def __init__(self, quarantine: str | None) -> None:
-        self._quarantine = Quarantine(quarantine)
+    def __init__(self, quarantine: str | None, record: Record | None = None) -> None:
+        self.quarantine = Quarantine(quarantine)
+        self._record = record or Record()
         self._guarded: WeakValueDictionary[tuple[tuple[str, ...], tuple[str, ...]], Guarded] = WeakValueDictionary()
         self._kept: set[Guarded] = set()
 
@@ -140,7 +158,7 @@ class Protection:
         key = (profile.writable, profile.protected)
         guarded = self._guarded.get(key)
         if guarded is None:
-            guarded = self._guarded[key] = Guarded(profile, self._quarantine, self._kept)
+            guarded = self._guarded[key] = Guarded(profile, self.quarantine, self._kept, self._record)
         return guarded
 
     @property
