@@ -6,6 +6,7 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import ExitStack
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 import anyio
 import anyio.abc
+from anyio import to_thread
 
 from toolcell_sandbox.profile import Profile, is_below
 from toolcell_sandbox.report import SandboxReport
@@ -35,7 +37,7 @@ from .backends.memory import SQLiteMemory
 from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from .backends.web import Resolver, resolve_with_system
 from .config import Config
-from .dispatch.audit import audit_kept, record_findings
+from .dispatch.audit import MAX_TOLD, audit_data, audit_kept, record_findings, said
 from .dispatch.describe import describe
 from .dispatch.output import OutputSchema
 from .dispatch.overflow import Overflow
@@ -52,6 +54,9 @@ from .sessions.policy import resolved, session_grants, within
 from .sessions.protection import Protection
 from .sessions.shipping import ship
 from .telemetry import Metrics
+from .workplaces.cleanup import Audited, clean
+from .workplaces.record import Record as OwnRecord
+from .workplaces.runtime import RuntimeDirectory
 
 _log = logging.getLogger("toolcell")
 APPROVAL_TIMEOUT_S = 300.0
@@ -147,7 +152,8 @@ class Supervisor:
         }
         self.journal: Journal = RecentJournal() if journal is None else journal
         self.metrics = Metrics()
-        self.overflow = Overflow(model_bytes)
+        self._record = OwnRecord()  # of what the next supervisor removes if this one is killed
+        self.overflow = Overflow(model_bytes, record=self._record)
         self._allow_missing = frozenset(allow_missing or ())
         self._max_cells = max_cells
         self._standby = bool(standby)
@@ -157,7 +163,7 @@ class Supervisor:
         self._output_schemas: WeakKeyDictionary[Tool[..., Any], OutputSchema | None] = WeakKeyDictionary()
         self._http: HttpClient = _http_of(config) if http is None else http
         self.gateway = Gateway(self.in_background, resolve=resolve, most=default_max_connections())
-        self.protection = Protection(None if quarantine is None else os.path.abspath(quarantine))
+        self.protection = Protection(None if quarantine is None else os.path.abspath(quarantine), self._record)
         self._kept_gone: deque[Cell] = deque()  # with their processes, and not audited yet
         self._pool: Pool | None = None
         self._left = False
@@ -192,6 +198,7 @@ class Supervisor:
             if tool.placement == "cell":
                 self.shipment(tool)
         self._reactor = current_reactor()
+        await self._begin_record()
         pool = Pool(
             self._reactor,
             allow_missing=self._allow_missing,
@@ -199,8 +206,13 @@ class Supervisor:
             standby=self._standby,
             on_kept_gone=self._on_kept_gone,
             tools=[self.shipment(tool) for tool in self.registry.values() if tool.placement == "cell"],
+            record=self._record,
         )
-        await pool.start()
+        try:
+            await pool.start()
+        except BaseException:
+            self._record.end()
+            raise
         self._pool = pool
         allowed = sorted(name for name in self._allow_missing if name not in pool.report.on)
         self.sandbox_summary = SandboxSummary(on=tuple(sorted(pool.report.on)), allowed_missing=tuple(allowed))
@@ -228,12 +240,50 @@ class Supervisor:
                 if self._memory is not None:
                     self._memory.close()
                 self.overflow.close()
+                self._record.end()
                 await close_all(self.toolsets)
         finally:
             self._pool = None
             self._left = True
             self._tasks.cancel_scope.cancel()
             await self._tasks.__aexit__(None, None, None)  # with them, an error of the body would come out in a group
+
+    async def _begin_record(self) -> None:
+        """Clean up after supervisors that were killed, and begin a record, so that the next one can after this one. What
+        goes wrong is in the log: it is about the past, or about what may never come.
+        """
+        try:
+            runtime = RuntimeDirectory()
+            with ExitStack() as undo:
+                undo.callback(runtime.close)
+                try:
+                    if runtime.records():
+                        for audited in await to_thread.run_sync(clean, runtime, self.protection.quarantine):
+                            self._record_audited(audited)
+                except (OSError, RuntimeError):  # the latter where no thread can be started
+                    _log.exception("what supervisors that were killed have left is not removed: %s", runtime.path)
+                self._record.begin(runtime)
+                undo.pop_all()
+            self._record.quarantine(self.protection.quarantine.temporary)
+        except OSError as error:
+            _log.warning(
+                "No record is kept of this supervisor, so what it leaves if it is killed stays: %s: %s. "
+                "Records are in $XDG_RUNTIME_DIR/toolcell, or toolcell-<uid> among the temporary files.",
+                error.strerror,
+                error.filename,
+            )
+
+    def _record_audited(self, audited: Audited) -> None:
+        _log.warning(
+            "while calls of the supervisor %d ran, which was killed: %d protected names were made or changed%s",
+            audited.pid,
+            len(audited.findings),
+            "".join(f"; {said(each)}" for each in audited.findings[:MAX_TOLD])
+            + (f"; not all could be checked: {audited.unknown}" if audited.unknown else "")
+            + (f"; {audited.stuck}" if audited.stuck else ""),
+        )
+        data = {"event": "after an untidy end", "supervisor": audited.pid, **audit_data(audited)}
+        self.journal.write(Record("quarantined", "", "", data))
 
     # -- the public way ----------------------------------------------------------------------------------------------
 

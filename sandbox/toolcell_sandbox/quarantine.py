@@ -25,6 +25,11 @@ class Quarantine:
         """Where it is; "" before the first need."""
         return self._made
 
+    @property
+    def temporary(self) -> str:
+        """The directory that it has made for itself; "" where there is none, or it was given one."""
+        return self._made if self._directory is None else ""
+
     def take(self, root: Root, path: str, inode: tuple[int, int], copies: Copies) -> str:
         """Move what is at `path` of a tree here, if it has that device and inode; returns its new place, else "".
 

@@ -11,6 +11,7 @@ from toolcell.journal import Journal, Record
 from toolcell.pool.cell import Cell
 from toolcell.pool.run import Run
 from toolcell.sessions.protection import Guarded, Protection, Watch
+from toolcell.workplaces.cleanup import Audited
 from toolcell_sandbox.audit import Finding
 from toolcell_sandbox.profile import Profile
 from toolcell_tools.declaration import ToolDeclaration
@@ -69,9 +70,7 @@ async def audit_kept(protection: Protection, journal: Journal, cell: Cell, livin
 
 
 def _record(journal: Journal, watch: Watch, tool: str, session_id: str, call_id: str) -> None:
-    data: dict[str, Any] = {"tool": tool, "found": len(watch.findings), "findings": findings_data(watch)}
-    data |= {"unchecked": watch.unknown, "stuck": watch.stuck}
-    journal.write(Record("quarantined", session_id, call_id, data))
+    journal.write(Record("quarantined", session_id, call_id, {"tool": tool, **audit_data(watch)}))
 
 
 def unchecked(watch: Watch) -> Notice:
@@ -112,12 +111,15 @@ def said(finding: Finding) -> str:
     return f"{path} was {finding.what}, and {f'was moved to {place}' if place else 'could not be moved away'}"
 
 
-def findings_data(watch: Watch) -> list[dict[str, Any]]:
-    """The findings for the journal, the first `MAX_RECORDED`."""
-    return [
+def audit_data(audited: Watch | Audited) -> dict[str, Any]:
+    """What an audit found for the journal, the first `MAX_RECORDED`."""
+    findings = [
         {"path": printable(each.path), "name": each.name, "what": each.what, "place": printable(each.place)}
-        for each in watch.findings[:MAX_RECORDED]
+        for each in audited.findings[:MAX_RECORDED]
     ]
+    return {
+        "found": len(audited.findings), "findings": findings, "unchecked": audited.unknown, "stuck": audited.stuck
+    }  # fmt: skip
 
 
 def printable(path: str) -> str:

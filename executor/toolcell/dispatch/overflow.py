@@ -15,6 +15,7 @@ from pathlib import Path
 from pydantic_core import to_json
 
 from toolcell.workplaces.aside import aside
+from toolcell.workplaces.record import OUTPUTS, Record
 from toolcell_sandbox import walker
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.walker import Root
@@ -31,12 +32,13 @@ KEEP_BYTES = 512 * 1024 * 1024  # 32 results of the largest size that the limits
 class Overflow:
     """Where outputs over `model_bytes` go. The last `keep_bytes` of them are kept: the oldest files make room."""
 
-    def __init__(self, model_bytes: int, *, keep_bytes: int = KEEP_BYTES) -> None:
+    def __init__(self, model_bytes: int, *, keep_bytes: int = KEEP_BYTES, record: Record | None = None) -> None:
         self._model_bytes = model_bytes
         self._room = keep_bytes
         self._lock = threading.Lock()
         self._kept: deque[tuple[Path, str, int]] = deque()
         self._store: Path | None = None
+        self._record = record or Record()
 
     def fits(self, received: int) -> bool:
         """Whether a result is short enough for a model, by the bytes of the frame that it is as it came in, if any."""
@@ -91,6 +93,7 @@ class Overflow:
     def _own_store(self) -> Path:
         if self._store is None:
             self._store = Path(os.path.realpath(tempfile.mkdtemp(prefix="toolcell-outputs-")))
+            self._record.directory(OUTPUTS, str(self._store))
         return self._store
 
 

@@ -13,6 +13,7 @@ from typing import cast
 from toolcell.errors import SandboxUnavailableError
 from toolcell.wire.frames import Unpackable
 from toolcell.wire.messages import AHEAD_NEEDS, Failed
+from toolcell.workplaces.record import Record
 from toolcell_sandbox import late, view
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.identity import Identity
@@ -61,8 +62,11 @@ class Pool:
         max_waiting: int = 1000,
         on_kept_gone: Callable[[Cell], None] = lambda _cell: None,
         tools: Iterable[Mapping[str, object]] = (),
+        record: Record | None = None,
     ) -> None:
-        """`tools` are what most cells are going to load, as in `CellSpec`: zygotes prepare for them."""
+        """`tools` are what most cells are going to load, as in `CellSpec`: zygotes prepare for them. `record` takes
+        note of cgroups and processes.
+        """
         self.report = SandboxReport((), "rootless")
         self.cells: dict[int, Cell] = {}
         self.budgets = Budgets()
@@ -76,6 +80,7 @@ class Pool:
         self._max_waiting = max_waiting
         self._on_kept_gone = on_kept_gone
         self._preload = _preload(tools)
+        self._record = record or Record()
         self._deadlines = Deadlines(lambda when: reactor.set_alarm(when, self._ring))
         self._idle: dict[CellKey, list[Cell]] = {}
         self._exclusive: set[str] = set()
@@ -170,6 +175,7 @@ class Pool:
         zygote = Zygote(self._reactor, self._on_spawned, self._on_finished, self._on_failed, self._on_zygote_lost)
         zygote.start(report, self._allow_missing, self._preload)
         self._zygotes.append(zygote)
+        self._record.process(zygote.pid)
         return zygote
 
     # -- calls --------------------------------------------------------------------------------------------------------
@@ -434,7 +440,9 @@ class Pool:
             return None
         if not self._free_cgroups:
             # Named after the slots too: a killed supervisor of our pid may have left its groups.
-            return self._cgroup_tree.create(f"{self._first_slot:x}-{self._last_id}", spec.profile.limits)
+            group = self._cgroup_tree.create(f"{self._first_slot:x}-{self._last_id}", spec.profile.limits)
+            self._record.cgroup(group.paths)
+            return group
         cgroup = self._free_cgroups.pop()
         cgroup.set_limits(spec.profile.limits)
         return cgroup
@@ -443,6 +451,7 @@ class Pool:
         return self.cells[id] if id in self.cells else self._stock.cells[id]
 
     def _on_spawned(self, id: int, pid: int, pidfd: int, listener: int) -> None:
+        self._record.process(pid)
         self._cell(id).on_spawned(pid, pidfd, listener)
         if len(self._zygote_of[id].asked) == MOST_ASKED - 1:
             self._reactor.soon(self._pump)

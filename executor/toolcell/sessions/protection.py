@@ -19,6 +19,7 @@ import anyio
 
 from toolcell.pool.run import Run
 from toolcell.workplaces.aside import aside
+from toolcell.workplaces.record import Record, moment_ns
 from toolcell_sandbox.audit import Finding, ProtectedTree, Settled
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.profile import Profile, is_below
@@ -65,8 +66,9 @@ class _Window:
 class _Place:
     """One writable directory, and the calls that may write there now."""
 
-    def __init__(self, root: str, quarantine: Quarantine) -> None:
+    def __init__(self, root: str, quarantine: Quarantine, record: Record) -> None:
         self.root = root
+        self._record = record
         self._tree = ProtectedTree(root)
         self._quarantine = quarantine
         self._lock = anyio.Lock(fast_acquire=True)
@@ -166,6 +168,7 @@ class _Place:
             settled = await aside(self._tree.settle, self._before, self._quarantine, active)
         except SandboxError as error:
             settled = Settled((), str(error))
+        self._record.quarantine(self._quarantine.temporary)
         self._stuck = active if settled.stuck else frozenset()
         if settled.unknown and not settled.replaced:
             self._windows.append(_Window(self._before.since_ns, time.time_ns(), active))
@@ -199,6 +202,11 @@ class _Place:
         return list(self._watches)
 
     @property
+    def is_stuck(self) -> bool:
+        """Whether what an audit was to move away is still there."""
+        return bool(self._stuck)
+
+    @property
     def is_unchecked(self) -> bool:
         """Whether a look behind the calls goes on, or is still to come."""
         return bool(self._windows or self._sweep)
@@ -213,13 +221,15 @@ class Guarded:
         roots = list(dict.fromkeys(map(os.path.realpath, profile.writable)))
         self._places = [(each := protection.place(root), each.learn(profile.protected, roots)) for root in roots]
         self._digest: tuple[tuple[Bound, ...], str] = ((), "")
+        self._recorded = tuple(roots), profile.protected
+        self._running: set[Watch] = set()
 
     async def enter(self, *, kept: bool) -> Watch:
         """Look, before a call. `kept` says that a kept process may write there, or that the call's own will be kept.
 
         SandboxError where that cannot be, and where what an earlier call left cannot be moved away.
         """
-        watch = Watch()
+        watch, since_ns = Watch(), moment_ns()
         try:
             bound = tuple(
                 [each for place, index in self._places for each in await place.enter(watch, index, kept=kept)]
@@ -234,13 +244,19 @@ class Guarded:
             text = "\0".join(f"{os.fsencode(each.path)!r} {each.pin} {each.inode} {each.born_ns}" for each in bound)
             self._digest = (bound, hashlib.blake2b(text.encode(), digest_size=16).hexdigest())
         watch.bound, watch.digest = self._digest
+        if not self._running:
+            self._protection.record.enter(self._recorded, since_ns, watch.bound)
+        self._running.add(watch)
         return watch
 
     async def leave(self, watch: Watch) -> bool:
         """Audit, after a call of which no process is left: what came of it is in the watch. Says whether it was audited
         now; once is enough.
         """
-        return any([await place.leave(watch) for place, _ in self._places])
+        audited = any([await place.leave(watch) for place, _ in self._places])
+        self._running.discard(watch)
+        self._leave_record()
+        return audited
 
     async def leave_kept(self, watch: Watch, *, still: bool) -> None:
         """Audit, after a process that was kept over calls, of which nothing is left: it may have written since the last
@@ -250,6 +266,13 @@ class Guarded:
             await place.leave_kept(watch, still=still)
         if not still:
             self._protection.held.discard(self)
+        self._leave_record()
+
+    def _leave_record(self) -> None:
+        """Say in the supervisor's record when nothing can write there any more and nothing is left to be moved."""
+        busy = self._running or self in self._protection.held or any(place.is_stuck for place, _ in self._places)
+        if not busy:
+            self._protection.record.leave(self._recorded)
 
     async def look_on(self) -> Settled:
         """Look longer, behind the calls, for what an audit could not see in its time."""
@@ -270,8 +293,9 @@ class Guarded:
 class Protection:
     """All guarded paths of a supervisor, and its one quarantine."""
 
-    def __init__(self, quarantine: str | None) -> None:
+    def __init__(self, quarantine: str | None, record: Record | None = None) -> None:
         self.quarantine = Quarantine(quarantine)
+        self.record = record or Record()
         self._places: WeakValueDictionary[str, _Place] = WeakValueDictionary()
         self._guarded: WeakValueDictionary[tuple[tuple[str, ...], tuple[str, ...]], Guarded] = WeakValueDictionary()
         self.held: set[Guarded] = set()
@@ -291,7 +315,7 @@ class Protection:
         """The guard of one writable directory."""
         place = self._places.get(root)
         if place is None:
-            place = self._places[root] = _Place(root, self.quarantine)
+            place = self._places[root] = _Place(root, self.quarantine, self.record)
         return place
 
     @property

@@ -89,6 +89,28 @@ class CgroupTree:
         return removed
 
 
+def remove_stale(path: str, inode: tuple[int, int], pid: int) -> bool:
+    """Kill what is left in a group that a dead supervisor of this pid made, and remove it; whether it was still there.
+
+    `inode` is its device and inode number. SandboxError or OSError where it cannot be emptied or removed. What is no
+    cgroup, another one, or not named as that supervisor named its own, is let be: PermissionError.
+    """
+    base, name = os.path.split(path)
+    try:
+        info = os.lstat(path)
+    except FileNotFoundError:
+        return False
+    if (info.st_dev, info.st_ino) != inode:
+        return False  # of the same name, and made since
+    is_cgroup = any(os.stat(mount_point).st_dev == info.st_dev for _kind, mount_point, _root, _options in _mounts())
+    if not is_cgroup or not name.startswith(f"{_PREFIX}{pid}-") or os.path.realpath(base) != base:
+        raise PermissionError(errno.EPERM, "it is no cgroup of that supervisor", path)
+    group = Cgroup({"unified": path})
+    group.kill()
+    group.remove()
+    return True
+
+
 def group_prefix(pid: int) -> str:
     """How the names of the groups begin that this process's namespace knows as made by `pid`."""
     return f"{_PREFIX}{pid}-{_pid_namespace()}-"

@@ -1,0 +1,232 @@
+"""What dead supervisors have left: found by their records, removed where it is surely theirs, and audited.
+
+A record is believed in nothing that can be looked at: a directory is removed where its name, owner, mode and inode are
+those of one that a supervisor made, a cgroup likewise; a workspace is audited, which deletes nothing.
+"""
+
+import errno
+import logging
+import os
+import re
+import shutil
+import stat
+import time
+from dataclasses import dataclass, field, replace
+
+from toolcell_sandbox.audit import Finding, ProtectedTrees, Settled
+from toolcell_sandbox.errors import SandboxError
+from toolcell_sandbox.kernel.syscalls import AT_FDCWD
+from toolcell_sandbox.mechanisms.cgroup_tree import remove_stale
+from toolcell_sandbox.mechanisms.mounts import open_beneath
+from toolcell_sandbox.protected import matcher
+from toolcell_sandbox.quarantine import Quarantine
+from toolcell_sandbox.seen import COARSE_NS, Look, Seen
+
+from .record import MAX_BYTES, OUTPUTS, InFlight, Inode, Left, read
+from .runtime import RuntimeDirectory, try_lock
+
+_log = logging.getLogger("toolcell")
+WITHIN_S = 10.0
+"""The time for all that dead supervisors have left. What is not done by then is the next supervisor's."""
+PROCESSES_S = 2.0  # a supervisor's processes are gone within one second of its death
+_NAMES = {kind: re.compile(rf"toolcell-{kind}-[a-z0-9_]{{8}}") for kind in ("outputs", "quarantine")}  # mkdtemp's
+_OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(slots=True)
+class Audited:
+    """What calls had made of protected names that were in flight when their supervisor died."""
+
+    pid: int
+    findings: list[Finding] = field(default_factory=list[Finding])
+    unknown: str = ""  # what the audit could not see
+    stuck: str = ""  # what it could not move away
+
+
+def clean(runtime: RuntimeDirectory, quarantine: Quarantine, within_s: float = WITHIN_S) -> list[Audited]:
+    """Clean up after every dead supervisor of this user, and say what the audits found. Blocks; OSError where the
+    directory of records cannot be read, TimeoutError where another supervisor is at it for too long.
+
+    A record is removed when all is done that it asks for. One that cannot be read is put aside, with a word in the log.
+    """
+    until = time.monotonic() + within_s
+    found: list[Audited] = []
+    if not runtime.records():
+        return found
+    with runtime.locked(until):
+        for name in runtime.records():
+            if time.monotonic() > until:
+                _log.warning(
+                    "the rest of what dead supervisors left is the next start's: there was no time for %s", name
+                )
+                break
+            try:
+                _clean_record(runtime, name, quarantine, until, found)
+            except FileNotFoundError:
+                continue  # its supervisor has ended, or written it anew
+            except OSError:
+                _log.exception("the record of a supervisor cannot be read: %s/%s", runtime.path, name)
+    return found
+
+
+def _clean_record(
+    runtime: RuntimeDirectory, name: str, quarantine: Quarantine, until: float, found: list[Audited]
+) -> None:
+    fd = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=runtime.fd)
+    try:
+        info = os.fstat(fd)
+        is_free = try_lock(fd)
+        try:
+            if not stat.S_ISREG(info.st_mode) or info.st_uid != os.geteuid() or info.st_size > MAX_BYTES:
+                raise ValueError("it is no file of this user, or too large")
+            left = read(_whole(fd))
+        except (ValueError, RecursionError) as error:
+            if is_free:
+                aside = name.removesuffix(".record") + ".aside"
+                os.rename(name, aside, src_dir_fd=runtime.fd, dst_dir_fd=runtime.fd)
+                _log.warning("the record %s/%s was put aside as %s: %s", runtime.path, name, aside, error)
+            return
+        if not (is_free or left.owner_is_gone):
+            return
+        if _clean_after(left, quarantine, until, found):
+            os.unlink(name, dir_fd=runtime.fd)
+    finally:
+        os.close(fd)
+
+
+def _clean_after(left: Left, quarantine: Quarantine, until: float, found: list[Audited]) -> bool:
+    """Remove what one supervisor left, and audit; whether nothing is left to be done."""
+    done = True
+    for path, inode in left.cgroups if left.is_of_this_boot else ():
+        try:
+            remove_stale(path, inode, left.owner.pid)
+        except PermissionError as error:
+            _log.warning("what a record names is let be: %s", error)
+        except (OSError, SandboxError):
+            _log.exception("a cgroup of the supervisor %d, which has died, cannot be removed: %s", left.owner.pid, path)
+            done = False
+    _await_processes(left, until)
+    for kind, path, inode in left.directories:
+        try:
+            _remove(kind, path, inode)
+        except PermissionError as error:
+            _log.warning("what a record names is let be: %s", error)
+        except (OSError, SandboxError):
+            _log.exception("a directory of the supervisor %d, which has died, stays: %s", left.owner.pid, path)
+            done = False
+    audited = Audited(left.owner.pid)
+    for flight in left.in_flight:
+        settled = audit_after(flight, quarantine)
+        audited.findings += settled.findings
+        audited.unknown, audited.stuck = audited.unknown or settled.unknown, audited.stuck or settled.stuck
+    if audited.findings or audited.unknown or audited.stuck:
+        found.append(audited)
+    done = done and not audited.stuck
+    return done
+
+
+def _await_processes(left: Left, until: float) -> None:
+    """Wait until no process of a dead supervisor is left that could write, which is a matter of milliseconds."""
+    until = min(until, time.monotonic() + PROCESSES_S)
+    while left.shows_processes and any(process.lives for process in left.processes):
+        if time.monotonic() > until:
+            _log.warning("processes of the supervisor %d, which has died, still run", left.owner.pid)
+            return
+        time.sleep(0.005)
+
+
+def audit_after(flight: InFlight, quarantine: Quarantine) -> Settled:
+    """Move to quarantine what is under a protected name and was made, changed or moved there since calls were in flight.
+
+    The state before them died with their supervisor. So a file counts that was changed since, a directory that was and
+    was not there before, and what lies below a directory that was put in the place where names begin (`.git`).
+    """
+    roots = tuple(dict.fromkeys(map(os.path.realpath, flight.writable)))
+    trees = ProtectedTrees(roots, flight.names)
+    leading = matcher(flight.names).leading
+    changed: set[str] = set()
+
+    def is_old(root: str, path: str, seen: Seen) -> bool:
+        is_directory = stat.S_ISDIR(seen.mode)
+        was_there = (seen.device, seen.inode) in flight.held
+        if was_there and not is_directory and seen.changed_ns >= flight.since_ns:
+            changed.add(f"{root.rstrip('/')}/{path}")
+        if seen.changed_ns >= flight.since_ns and not (is_directory and was_there):
+            return False
+        above = leading(path, directory=is_directory) if os.path.dirname(path) else ()
+        return not any(_is_newly_there(f"{root}/{each}", flight) for each in above)
+
+    before: list[Look] = []
+    for root, look in zip(roots, trees.look(), strict=True):
+        old = {path: seen for path, seen in look.found.items() if is_old(root, path, seen)}
+        before.append(replace(look, found=old, taken_ns=flight.since_ns + COARSE_NS))
+    settled = trees.settle(tuple(before), quarantine)
+    findings = (replace(each, what="changed") if each.path in changed else each for each in settled.findings)
+    return replace(settled, findings=tuple(findings))
+
+
+def _is_newly_there(path: str, flight: InFlight) -> bool:
+    try:
+        info = os.lstat(path)
+    except OSError:
+        return False  # gone
+    return info.st_ctime_ns >= flight.since_ns and (info.st_dev, info.st_ino) not in flight.held
+
+
+def _remove(kind: str, path: str, inode: Inode) -> None:
+    """Remove a directory that a supervisor made; a quarantine, and what is in it, only where it is empty.
+
+    PermissionError where it is not one: by its name, owner, mode or inode. Every step is by a descriptor.
+    """
+    parent_path, name = os.path.split(path)
+    try:
+        parent = open_beneath(AT_FDCWD, parent_path, in_root=False)
+    except SandboxError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            return  # gone
+        raise PermissionError(error.errno, "the way to it cannot be gone", path) from error
+    fd = -1
+    try:
+        try:
+            fd = os.open(name, _OPEN, dir_fd=parent)
+        except FileNotFoundError:
+            return
+        except OSError as error:  # a link, a file
+            raise PermissionError(error.errno, "it is no directory of this user", path) from error
+        info = os.fstat(fd)
+        is_ours = info.st_uid == os.geteuid() and stat.S_IMODE(info.st_mode) == 0o700
+        if not is_ours or not _NAMES[kind].fullmatch(name) or (info.st_dev, info.st_ino) != inode:
+            raise PermissionError(errno.EPERM, "it is not the directory that the supervisor made", path)
+        for entry in os.listdir(fd):
+            _remove_entry(kind, fd, entry)
+        try:
+            os.rmdir(name, dir_fd=parent)
+        except OSError as error:
+            if kind == OUTPUTS or error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+    finally:
+        os.close(parent)
+        if fd >= 0:
+            os.close(fd)
+
+
+def _remove_entry(kind: str, parent: int, name: str) -> None:
+    is_directory = stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
+    if kind == OUTPUTS:
+        if is_directory:
+            shutil.rmtree(name, dir_fd=parent)
+        else:
+            os.unlink(name, dir_fd=parent)
+    elif is_directory:
+        try:
+            os.rmdir(name, dir_fd=parent)  # a shelf on which nothing was put
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+
+
+def _whole(fd: int) -> bytes:
+    parts: list[bytes] = []
+    while part := os.read(fd, 1 << 20):
+        parts.append(part)
+    return b"".join(parts)

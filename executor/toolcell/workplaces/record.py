@@ -1,0 +1,350 @@
+"""What a supervisor leaves if it ends untidily, written down while it lives: a file of lines, locked for its life.
+
+A line is a JSON array, appended by one write before what it is about can matter. A line that was cut off by the end of
+its writer is therefore about nothing. The lock proves life; so does the process, where a fork holds the lock.
+"""
+
+import errno
+import itertools
+import json
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from toolcell_sandbox.view import Bound
+
+from .runtime import RuntimeDirectory, try_lock
+
+_log = logging.getLogger("toolcell")
+VERSION = 1
+REWRITE_BYTES = 256 * 1024
+"""A record that is longer, and four times as long as when it was last written anew, is written anew."""
+MAX_BYTES = 64 * 1024 * 1024
+OUTPUTS, QUARANTINE = "outputs", "quarantine"
+_CLOCK_REALTIME_COARSE = 5  # linux/time.h: what the kernel stamps files with
+
+Inode = tuple[int, int]
+Trees = tuple[tuple[str, ...], tuple[str, ...]]
+"""The writable roots and the protected names of a profile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process, by its number and the clock tick that it was started in."""
+
+    pid: int
+    started: int
+
+    @classmethod
+    def of(cls, pid: int) -> "Process":
+        """The process of this number; with 0 for its start where there is none, which no process has."""
+        return cls(pid, started_at(pid))
+
+    @property
+    def lives(self) -> bool:
+        """Whether it runs here. A zombie does not."""
+        return self.started != 0 and started_at(self.pid) == self.started
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """Writable roots in which calls were in flight, and what a look at them needs."""
+
+    writable: tuple[str, ...]
+    names: tuple[str, ...]
+    since_ns: int
+    held: frozenset[Inode]  # protected paths, and directories that such begin with, that were there before
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a record says."""
+
+    owner: Process
+    boot: str
+    pid_namespace: int
+    directories: tuple[tuple[str, str, Inode], ...]  # kind, path
+    cgroups: tuple[tuple[str, Inode], ...]
+    processes: tuple[Process, ...]
+    in_flight: tuple[InFlight, ...]
+
+    @property
+    def is_of_this_boot(self) -> bool:
+        return self.boot == boot_id()
+
+    @property
+    def shows_processes(self) -> bool:
+        """Whether its process numbers mean something here."""
+        return self.is_of_this_boot and self.pid_namespace == pid_namespace()
+
+    @property
+    def owner_is_gone(self) -> bool:
+        """Whether the supervisor is surely dead, whoever holds its lock."""
+        return not self.is_of_this_boot or (self.shows_processes and not self.owner.lives)
+
+
+class Record:
+    """A supervisor's record of itself. Before `begin`, and where it cannot be kept, it takes notes of nothing."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # outputs are written by threads
+        self._fd = -1
+        self._name = ""
+        self._directory: RuntimeDirectory | None = None
+        self._size = self._rewritten = 0
+        self._lines: dict[tuple[str, object], bytes] = {}  # what is so now
+        self._names: dict[tuple[str, ...], int] = {}
+        self._trees: dict[Trees, int] = {}
+        self._numbers = itertools.count()
+        self._held: dict[int, tuple[Bound, ...]] = {}
+        _records.add(self)
+
+    def __repr__(self) -> str:
+        return f"<Record {self._name or 'not begun'} · {self._size} bytes>"
+
+    @property
+    def path(self) -> str:
+        """Where it is; "" where it is not kept."""
+        return f"{self._directory.path}/{self._name}" if self._directory is not None else ""
+
+    def begin(self, directory: RuntimeDirectory) -> None:
+        """Make the file, and own `directory` from now on. OSError where it cannot be made."""
+        self._lines[("owner", 0)] = _line(
+            "toolcell", VERSION, os.getpid(), started_at(os.getpid()), boot_id(), pid_namespace()
+        )
+        self._directory = directory
+        try:
+            self._rewrite()
+        except OSError:
+            self._directory = None
+            raise
+
+    def end(self) -> None:
+        """Remove the file: nothing is left that it is about."""
+        with self._lock:
+            if self._fd >= 0 and self._directory is not None:
+                with suppress(FileNotFoundError):  # somebody has emptied the directory
+                    os.unlink(self._name, dir_fd=self._directory.fd)
+                os.close(self._fd)
+                self._fd = -1
+            if self._directory is not None:
+                self._directory.close()
+                self._directory = None
+
+    def directory(self, kind: str, path: str) -> None:
+        """A directory was made, which is of this kind."""
+        if self._fd >= 0:
+            info = os.lstat(path)
+            self._note(("directory", path), _line("directory", kind, path, info.st_dev, info.st_ino))
+
+    def quarantine(self, path: str) -> None:
+        """The quarantine that was made, if any: nobody's loss where it is empty. Again and again, if you like."""
+        if path and ("directory", path) not in self._lines:
+            self.directory(QUARANTINE, path)
+
+    def cgroup(self, paths: Iterable[str]) -> None:
+        """A cgroup was made: one directory of each hierarchy."""
+        for path in paths:
+            if self._fd >= 0:
+                info = os.lstat(path)
+                self._note(("cgroup", path), _line("cgroup", path, info.st_dev, info.st_ino))
+
+    def process(self, pid: int) -> None:
+        """A zygote or a cell's init was started, with which all that it started ends."""
+        if self._fd >= 0:
+            self._note(("process", pid), _line("process", pid, started_at(pid)))
+
+    def enter(self, trees: Trees, since_ns: int, held: tuple[Bound, ...]) -> None:
+        """A call is about to be sent that may write there. `held` is what of protected names there was before it."""
+        if self._fd < 0:
+            return
+        roots, names = trees
+        number = self._trees.get(trees)
+        if number is None:
+            named = self._names.get(names)
+            if named is None:
+                named = self._names[names] = len(self._names)
+                self._note(("names", named), _line("names", named, names))
+            number = self._trees[trees] = next(self._numbers)
+            self._note(("tree", number), _line("tree", number, named, roots))
+        if self._held.get(number) is not held:
+            self._held[number] = held
+            self._note(("held", number), _line("held", number, [each.inode for each in held]))
+        self._note(("enter", number), b'["enter",%d,%d]\n' % (number, since_ns))
+
+    def leave(self, trees: Trees) -> None:
+        """What may write there is gone, and the roots have been audited."""
+        number = self._trees.get(trees)
+        if self._fd >= 0 and number is not None and self._lines.pop(("enter", number), None) is not None:
+            self._note(None, b'["leave",%d]\n' % number)
+
+    def _note(self, key: tuple[str, object] | None, line: bytes) -> None:
+        with self._lock:
+            if self._fd < 0:
+                return
+            if key is not None:
+                self._lines[key] = line
+            try:
+                if os.write(self._fd, line) != len(line):
+                    os.ftruncate(self._fd, self._size)
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
+                self._size += len(line)
+                if self._size > max(REWRITE_BYTES, 4 * self._rewritten):
+                    self._rewrite()
+            except OSError:
+                _log.exception("the record of this supervisor is not complete: %s", self.path)
+
+    def _rewrite(self) -> None:
+        """Write what is so now to a new file, and remove the old one. Where both are left, they say the same."""
+        assert self._directory is not None
+        for kind, key in list(self._lines):
+            if kind == "process" and not _names_a_living_process(self._lines[kind, key]):
+                del self._lines[kind, key]
+            elif kind in ("tree", "held") and ("enter", key) not in self._lines:
+                del self._lines[kind, key]
+        self._trees = {trees: number for trees, number in self._trees.items() if ("tree", number) in self._lines}
+        self._held = {number: held for number, held in self._held.items() if ("held", number) in self._lines}
+        name = f"{os.getpid()}-{os.urandom(8).hex()}"
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(f"{name}.new", flags, 0o600, dir_fd=self._directory.fd)
+        try:
+            try_lock(fd)  # before anybody can take it for a dead one's
+            text = b"".join(self._lines.values())
+            if os.write(fd, text) != len(text):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._directory.path)
+            at = self._directory.fd
+            os.rename(f"{name}.new", f"{name}.record", src_dir_fd=at, dst_dir_fd=at)
+        except OSError:
+            os.unlink(f"{name}.new", dir_fd=self._directory.fd)
+            os.close(fd)
+            raise
+        if self._fd >= 0:
+            with suppress(FileNotFoundError):
+                os.unlink(self._name, dir_fd=self._directory.fd)
+            os.close(self._fd)
+        self._fd, self._name, self._size, self._rewritten = fd, f"{name}.record", len(text), len(text)
+
+    def forget(self) -> None:
+        """In a fork of the supervisor's process: the record is not its own, and neither is the lock."""
+        self._lock = threading.Lock()  # another thread may have held it
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        if self._directory is not None:
+            os.close(self._directory.fd)
+            self._directory = None
+
+
+_records: weakref.WeakSet[Record] = weakref.WeakSet()
+
+
+def _forget_after_fork() -> None:
+    for record in list(_records):
+        record.forget()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)
+
+
+def moment_ns() -> int:
+    """Now, by the clock that files are stamped with: what changes from now on is stamped no earlier."""
+    return time.clock_gettime_ns(_CLOCK_REALTIME_COARSE)
+
+
+def read(raw: bytes) -> Left:
+    """What a record says. ValueError for one that no supervisor has written."""
+    lines = [json.loads(line) for line in raw.split(b"\n")[:-1]]  # what follows the last newline was cut off
+    match lines[:1]:
+        case [["toolcell", int(version), int(pid), int(started), str(boot), int(namespace)]] if version == VERSION:
+            pass
+        case _:
+            raise ValueError(f"it does not begin as a record of version {VERSION} does")
+    directories: list[tuple[str, str, Inode]] = []
+    cgroups: list[tuple[str, Inode]] = []
+    processes: list[Process] = []
+    names: dict[int, tuple[str, ...]] = {}
+    trees: dict[int, tuple[int, tuple[str, ...]]] = {}
+    held: dict[int, frozenset[Inode]] = {}
+    since: dict[int, int] = {}
+    for line in lines[1:]:
+        match line:
+            case ["directory", str(kind), str(path), int(device), int(inode)] if kind in (OUTPUTS, QUARANTINE):
+                directories.append((kind, _absolute(path), (device, inode)))
+            case ["cgroup", str(path), int(device), int(inode)]:
+                cgroups.append((_absolute(path), (device, inode)))
+            case ["process", int(number), int(tick)]:
+                processes.append(Process(number, tick))
+            case ["names", int(number), list(words)]:
+                names[number] = _texts(words)
+            case ["tree", int(number), int(named), list(roots)] if named in names:
+                trees[number] = named, tuple(map(_absolute, _texts(roots)))
+            case ["held", int(number), list(pairs)] if number in trees:
+                held[number] = frozenset(map(_inode, pairs))
+            case ["enter", int(number), int(at)] if number in held:
+                since[number] = at
+            case ["leave", int(number)] if number in since:
+                del since[number]
+            case _:
+                raise ValueError(f"it has a line that no supervisor writes: {line!a:.200}")
+    flights = [InFlight(trees[number][1], names[trees[number][0]], at, held[number]) for number, at in since.items()]
+    owner = Process(pid, started)
+    return Left(owner, boot, namespace, tuple(directories), tuple(cgroups), tuple(processes), tuple(flights))
+
+
+def _line(*words: object) -> bytes:
+    return json.dumps(words, separators=(",", ":")).encode() + b"\n"
+
+
+def _names_a_living_process(line: bytes) -> bool:
+    _word, pid, started = json.loads(line)
+    return Process(pid, started).lives
+
+
+def _texts(words: list[object]) -> tuple[str, ...]:
+    texts = tuple(word for word in words if isinstance(word, str))
+    if len(texts) != len(words):
+        raise ValueError("a list holds what is no text")
+    return texts
+
+
+def _absolute(path: str) -> str:
+    if not path.startswith("/") or "\0" in path or os.path.normpath(path) != path:
+        raise ValueError(f"a path is not absolute, or leads back: {path!a:.200}")
+    return path
+
+
+def _inode(pair: object) -> Inode:
+    match pair:
+        case [int(device), int(inode)]:
+            return device, inode
+        case _:
+            raise ValueError("an inode is not a pair of numbers")
+
+
+def started_at(pid: int) -> int:
+    """The clock tick since boot in which a process was started (proc_pid_stat(5)); 0 for none, or a zombie."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return 0 if fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def boot_id() -> str:
+    """This boot of the machine."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip()
+    except OSError:
+        return ""  # hidden, as some containers do
+
+
+def pid_namespace() -> int:
+    """The namespace that process numbers are of."""
+    return os.stat("/proc/self/ns/pid").st_ino

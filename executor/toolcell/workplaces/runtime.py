@@ -1,0 +1,113 @@
+"""The user's runtime directory, where each supervisor keeps a record of itself: 0700, and nobody else's."""
+
+import errno
+import fcntl
+import os
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+_OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_LOCK = "lock"
+_AGAIN_S = 0.02
+
+
+class RuntimeDirectory:
+    """An open directory: `$XDG_RUNTIME_DIR/toolcell`, `/run/user/<uid>/toolcell`, for root `/run/toolcell`, else
+    `toolcell-<uid>` among the temporary files. PermissionError, with the cure, where others can reach it.
+    """
+
+    def __init__(self) -> None:
+        self.fd, self.path, self._temporary = -1, "", False
+        for base in _bases():
+            self._open(f"{base}/toolcell")
+            return
+        self._temporary = True
+        self._open(f"{tempfile.gettempdir()}/toolcell-{os.geteuid()}")
+
+    def __repr__(self) -> str:
+        return f"<RuntimeDirectory {self.path}>"
+
+    def _open(self, path: str) -> None:
+        made = True
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            made = False
+        try:
+            fd = os.open(path, _OPEN)
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EACCES):
+                raise _unusable(path, "It is no directory that this user can open.") from error
+            raise
+        try:
+            if made:
+                os.fchmod(fd, 0o700)  # whatever the umask took away
+            info = os.fstat(fd)
+            if info.st_uid != os.geteuid():
+                raise _unusable(path, f"It belongs to the user {info.st_uid}.")
+            if stat.S_IMODE(info.st_mode) != 0o700:
+                raise _unusable(path, f"Its mode is {stat.S_IMODE(info.st_mode):04o}, not 0700.")
+        except OSError:
+            os.close(fd)
+            raise
+        self.fd, self.path = fd, path
+
+    @contextmanager
+    def locked(self, until: float) -> Iterator[None]:
+        """Hold the lock of those that clean up; TimeoutError where another has it until then (time.monotonic)."""
+        fd = os.open(_LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self.fd)
+        try:
+            while not try_lock(fd):
+                if time.monotonic() > until:
+                    raise TimeoutError(errno.ETIMEDOUT, "another supervisor cleans up", self.path)
+                time.sleep(_AGAIN_S)
+            yield
+        finally:
+            os.close(fd)
+
+    def records(self) -> list[str]:
+        """The names of the records in it."""
+        return sorted(name for name in os.listdir(self.fd) if name.endswith(".record"))
+
+    def close(self) -> None:
+        """Close it. One among the temporary files is removed with the last record."""
+        if self.fd < 0:
+            return
+        if self._temporary and set(os.listdir(self.fd)) <= {_LOCK}:
+            with suppress(OSError):  # another supervisor comes or goes
+                os.unlink(_LOCK, dir_fd=self.fd)
+            with suppress(OSError):
+                os.rmdir(self.path)
+        os.close(self.fd)
+        self.fd = -1
+
+
+def _unusable(path: str, why: str) -> PermissionError:
+    return PermissionError(errno.EPERM, f"{why} Remove it, or make it this user's with mode 0700", path)
+
+
+def _bases() -> Iterator[str]:
+    """The directories in which this user may have one. What others can write to is none."""
+    me = os.geteuid()
+    named = os.environ.get("XDG_RUNTIME_DIR", "")
+    for path, others in ((named, 0o077), (f"/run/user/{me}", 0o077), *([("/run", 0o022)] if me == 0 else [])):
+        if not path.startswith("/"):
+            continue
+        try:
+            info = os.stat(path)
+        except OSError:
+            continue  # there is none
+        if stat.S_ISDIR(info.st_mode) and info.st_uid == me and not info.st_mode & others and os.access(path, os.W_OK):
+            yield path
+
+
+def try_lock(fd: int) -> bool:
+    """flock(2), without waiting: whether it is ours now."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,77 @@
+"""`python victim.py WORKSPACE [WORD...]`: a supervisor with a call in flight, which waits to be killed.
+
+It prints what it has made, as JSON, when the call has made protected names. The words: `quarantine` lets an earlier call
+fill a quarantine; `empty` makes one with an empty shelf; `fork` forks a child that stays, and prints its pid; `idle` has
+no call in flight.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import anyio
+
+from toolcell import Capability, Supervisor, ToolContext, tool
+
+
+@tool(needs={Capability.READ, Capability.WRITE}, timeout=600)
+def plant(ctx: ToolContext, then: str = "") -> str:
+    """Make protected names, and one that is not; then hang, if told to."""
+    root = ctx.workspace_root
+    (root / ".vscode").mkdir(exist_ok=True)
+    (root / ".vscode" / "tasks.json").write_text("evil")
+    (root / ".npmrc").write_text("evil")
+    (root / "result.txt").write_text("good")
+    if (root / "other" / "hooks").exists():
+        (root / "other").rename(root / ".git")
+    if then == "hang":
+        time.sleep(600)
+    return "planted"
+
+
+@tool
+def long() -> str:
+    """Give more than a model gets."""
+    return "x" * 10_000
+
+
+async def main() -> None:
+    words = sys.argv[2:]
+    workspace = Path(sys.argv[1])
+    async with Supervisor([plant, long], model_bytes=1000) as supervisor, anyio.create_task_group() as tasks:
+        session = await supervisor.open_session("main", workspace=workspace)
+        worker = await supervisor.open_session("worker", workspace=workspace)
+        stored = await worker.call("long")
+        quarantine = supervisor.protection.quarantine
+        if "quarantine" in words:
+            assert (await session.call("plant")).is_error
+        if "empty" in words:
+            quarantine._shelf(str(workspace))
+            supervisor._record.quarantine(quarantine.made)
+        forked = 0
+        if "fork" in words:
+            forked = os.fork()
+            if forked == 0:
+                os.close(1)
+                time.sleep(600)
+                os._exit(0)
+        if "idle" not in words:
+            tasks.start_soon(session.call, "plant", {"then": "hang"})
+            while not (workspace / "result.txt").exists() or not (workspace / ".npmrc").exists():
+                await anyio.sleep(0.01)
+        await anyio.sleep(0.1)
+        facts = {
+            "outputs": str(Path(stored.artifacts[0].uri.removeprefix("file://")).parent),
+            "quarantine": quarantine.made,
+            "cgroups": [path for cell in supervisor.pool.cells.values() if cell.cgroup for path in cell.cgroup.paths],
+            "record": supervisor._record.path,
+            "forked": forked,
+        }
+        print(json.dumps(facts), flush=True)
+        await anyio.sleep(600)
+
+
+if __name__ == "__main__":
+    anyio.run(main)
