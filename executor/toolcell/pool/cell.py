@@ -38,7 +38,7 @@ from toolcell.wire.messages import (
     Request,
     Result,
 )
-from toolcell.wire.pipes import widen
+from toolcell.wire.pipes import PIPE_BYTES, narrow, widen
 from toolcell.wire.protocol import CONTROL_LIMITS, ControlLink, SupervisorLink, recycle
 from toolcell_sandbox.mechanisms.cgroups import Cgroup
 from toolcell_sandbox.view import Bind
@@ -520,8 +520,8 @@ class Cell:
         events = self._link.receive(data)
         for event in events:
             self._on_frame(event)
-        if not events and rest is None and (rest := self._link.rest) is not None:
-            widen(self._frames_fd, len(rest))  # further than the call process may
+        if not events and rest is None and (rest := self._link.rest) is not None and self.state is CellState.BUSY:
+            widen(self._frames_fd, len(rest))  # further than the call process may; not once the init puts sizes back
         return True
 
     def _drain_frames(self) -> None:
@@ -556,6 +556,10 @@ class Cell:
         elif outcome.reason == "again" and self.evidence.forks_refused():
             outcome.ending, outcome.resource = "limit", "processes"
         if self._kept:
+            if self._received > PIPE_BYTES:
+                narrow(self._frames_fd)
+            if self._sent > PIPE_BYTES:
+                narrow(self._calls_fd)
             self._conclude(outcome)
             self._link.next_kept_call()
             if self._leaving is not None:
