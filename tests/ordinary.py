@@ -1,5 +1,5 @@
-"""An ordinary user for tests that root runs, by as_user.py: one under whom nobody runs anything, for limits on processes
-count all processes of a user. Each process of pytest has one of its own."""
+"""An ordinary user for tests that root runs, by as_user.py: a uid of each pytest process's own, under which nobody runs
+anything, for limits on processes count all processes of a user."""
 
 import os
 import pwd

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 _KIB = 1024
-_SYSINFO = struct.Struct("l3L6L2H2LI")  # sysinfo(2): uptime, loads, memory (the third is shared), processes, ..., a unit
+_SYSINFO = struct.Struct("l3L6L2H2LI")  # sysinfo(2): uptime, loads, memory (the third is shared), ..., the unit
 _info = ctypes.create_string_buffer(128)  # more than it has
 _libc = ctypes.CDLL(None, use_errno=True)
 _TICKS = os.sysconf("SC_CLK_TCK")
