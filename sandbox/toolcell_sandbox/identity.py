@@ -10,6 +10,7 @@ from .kernel.syscalls import start_holder, syscall, write_file
 
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Literal
 
     Mode = Literal["root", "rootless", "userns-root"]
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 CLONE_NEWUSER = 0x10000000
 FIRST_UID = 0x70000000
 """Far above real accounts and the ranges of /etc/subuid, below the signed limit."""
+SLOTS = 0x10000
+"""How many uids are for the cells of one maker."""
+_RANGES = 0x0FFF  # of so many, before uids reach the signed limit
 CAP_SYS_ADMIN = 21
 _FULL_MAP = ["0", "0", "4294967295"]
 _MAX_IDMAPS = 256
@@ -50,6 +54,27 @@ class Identity:
         if mode == "rootless":
             return cls(mode, os.getuid(), os.getgid(), slot)
         return cls(mode, FIRST_UID + slot, FIRST_UID + slot, slot)
+
+
+def unused_slots(draw: "Callable[[], int]" = lambda: int.from_bytes(os.urandom(4), "big")) -> int:
+    """The first of `SLOTS` slots whose uids nobody has, as far as can be seen here: RLIMIT_NPROC counts the processes
+    of a user on the whole machine. Drawn by lot: makers that start at once, or in other containers, have others.
+    """
+    taken = {(uid - FIRST_UID) // SLOTS for uid in _uids_in_use()} if os.geteuid() == 0 else set[int]()
+    while (drawn := draw() % _RANGES) in taken:
+        pass
+    return drawn * SLOTS
+
+
+def _uids_in_use() -> set[int]:
+    """The uids of all processes: who owns a directory of /proc, dumpable or not (task_dump_owner in fs/proc/base.c)."""
+    found: set[int] = set()
+    for pid in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            found.add(os.stat(f"/proc/{pid}").st_uid)
+        except FileNotFoundError:
+            continue  # it has ended
+    return found
 
 
 def detect_mode() -> "Mode":

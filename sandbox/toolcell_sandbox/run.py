@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from .audit import Finding, ProtectedTrees
 from .enter import Entered
 from .errors import SandboxError
-from .identity import Identity
+from .identity import Identity, unused_slots
 from .kernel.probe import probe
 from .profile import Profile
 from .quarantine import Quarantine
@@ -55,7 +55,7 @@ def run(
     With `ProxyNetwork` there is no proxy here: connections are refused. The caller is single-threaded; needs pidfds.
     Raises SandboxError when the cell could not be confined, or what it made not be moved.
     """
-    identity = identity or Identity.for_slot(0)
+    identity = identity or Identity.for_slot(unused_slots())
     report = report or probe(identity.mode)
     trees = ProtectedTrees(profile.writable, profile.protected)
     before = trees.look()

@@ -9,6 +9,7 @@ import re
 import signal
 import stat
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn, cast
 
@@ -211,11 +212,19 @@ def look(workspace: str) -> dict[str, object]:
 
 
 def _flags(fd: int) -> list[str | int]:
-    """What forks share of an open file: status flags, who is signalled and how, the size of a pipe."""
+    """What forks share of an open file: status flags, who is signalled and how, the size of a pipe, how long what is
+    written will live, who may open it, and locks."""
     answers: list[str | int] = []
-    for command in (fcntl.F_GETFL, fcntl.F_GETOWN, 11, 1032):  # F_GETSIG, F_GETPIPE_SZ
+    for command in (fcntl.F_GETFL, fcntl.F_GETOWN, 11, 1032, 1035):  # F_GETSIG, F_GETPIPE_SZ, F_GET_RW_HINT
         try:
-            answers.append(fcntl.fcntl(fd, command))
+            answers.append(fcntl.fcntl(fd, command, bytes(8)).hex() if command == 1035 else fcntl.fcntl(fd, command))
         except OSError as error:
             answers.append(named(error.errno or 0))
+    info = os.fstat(fd)
+    answers += [info.st_mode, info.st_uid, info.st_gid]
+    with suppress(OSError), open(f"/proc/self/fdinfo/{fd}") as file:
+        answers += [line.strip() for line in file if line.startswith("lock")]
+    if not stat.S_ISFIFO(info.st_mode):  # opened anew, it may be locked as well, unless somebody else has
+        with open(os.devnull) as file:
+            answers.append(str(tried(fcntl.flock, file, fcntl.LOCK_SH | fcntl.LOCK_NB)))
     return answers

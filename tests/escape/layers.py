@@ -309,8 +309,8 @@ ATTACKS = {
 }
 _CHECKED = {
     "clone": "priv_clone_namespaces",
-    "ioctl": "priv_type_into_a_terminal fs_quota_ioctl proc_fcntl_setown",
-    "fcntl": "fs_file_lease fs_dnotify proc_fcntl_setown",
+    "ioctl": "priv_type_into_a_terminal fs_quota_ioctl fs_flags_and_times_of_the_scratch proc_fcntl_setown",
+    "fcntl": "fs_file_lease fs_dnotify fs_write_life_hint proc_fcntl_setown",
     "prlimit64": "proc_limits_of_others",
     "sched_setaffinity": "proc_slow_down_the_init",
     "setpriority": "proc_slow_down_the_init",

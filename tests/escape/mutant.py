@@ -76,9 +76,10 @@ def cell_without(layer: Any, blind: bool, modules: dict[str, ModuleType], facts:
     from tests.escape.kit import Scene
 
     from toolcell_sandbox import Identity, Limits, Profile, SandboxError, probe, run
+    from toolcell_sandbox.identity import unused_slots
 
     enter = sys.modules["toolcell_sandbox.enter"]
-    identity = Identity.for_slot(1)
+    identity = Identity.for_slot(unused_slots())
     report = probe(identity.mode)
     granted = {name for name, module in modules.items() if "exec" in getattr(module, "GRANTS", "")}
     answers: dict[str, object] = {}

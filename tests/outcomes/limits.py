@@ -105,8 +105,27 @@ def children_take_too_much() -> str:
 
 
 def children_take_too_much_for_a_moment() -> str:
-    """Two children take 50 MiB each and end; the parent answers as soon as they have, whatever became of them."""
-    return _hold_in_children(2, 50 * MIB, 0.0)
+    """Two children take 50 MiB each and end; the parent answers as soon as they have, whatever became of them.
+
+    The first waits for the end of the second, however busy the machine is, and no longer.
+    """
+    reader, writer = os.pipe()
+    told, tell = os.pipe()
+    first = os.fork()
+    if first == 0:
+        os.close(writer)
+        held = _take(50 * MIB)
+        os.write(tell, b"1")
+        os.read(reader, 1)  # until the second, and whoever else could write, has ended
+        os._exit(len(held) - 50 * MIB)
+    os.close(tell)
+    os.read(told, 1)
+    second = os.fork()
+    if second == 0:
+        os._exit(len(_take(50 * MIB)) - 50 * MIB)
+    ends = [os.waitpid(second, 0)[1]]
+    os.close(writer)
+    return "".join(map(str, [*ends, os.waitpid(first, 0)[1]]))
 
 
 def hold_in_children() -> str:
@@ -290,6 +309,16 @@ OTHERWISE: dict[str, dict[str, float]] = {
 
 
 async def call(session: Session, name: str) -> dict[str, Any]:
+    if name == "pool_that_shares":  # while others on this machine hold as much as it may take
+        with mmap.mmap(-1, POOL_BYTES) as others:
+            for offset in range(0, len(others), mmap.PAGESIZE):
+                others[offset] = 1
+            return await called(session, name)
+    return await called(session, name)
+
+
+async def called(session: Session, name: str) -> dict[str, Any]:
+    """Call a tool; how that ended."""
     result = await session.call(name, timeout=1.0 if name == "sleep_for_ever" else 10.0)
     error = result.error.model_dump() if result.error is not None else {}
     return {

@@ -89,7 +89,6 @@ def cell(private_dir: Path) -> Callable[..., Result]:
         arguments: object = None,
         missing: tuple[str, ...] = (),
         cgroups: tuple[str, ...] = (),
-        slot: int = 0,
         wrap: tuple[str, ...] = (),
     ) -> Result:
         profile = profile or Profile.for_kind("main")
@@ -110,7 +109,6 @@ def cell(private_dir: Path) -> Callable[..., Result]:
                     "mode": mode,
                     "missing": missing,
                     "cgroups": cgroups,
-                    "slot": slot,
                     "answer": str(answer),
                     "quarantine": str(quarantine),
                 }

@@ -8,13 +8,14 @@ import sys
 from dataclasses import asdict
 
 from toolcell_sandbox import Identity, Mechanism, Profile, SandboxError, SandboxReport, probe, run
+from toolcell_sandbox.identity import detect_mode, unused_slots
 
 with open(sys.argv[1]) as file:
     order = json.load(file)
 names: dict[str, object] = {"arguments": order["arguments"]}
 exec(order["before"], names)
-identity = Identity.for_slot(order["slot"], order["mode"])
-report: SandboxReport = probe(identity.mode)
+identity = Identity.for_slot(unused_slots(), order["mode"]) if order["mode"] else None  # None: what `run` chooses
+report: SandboxReport = probe(order["mode"] or detect_mode())
 report = report.changed(*(Mechanism(name, "missing", "for a test", 38) for name in order["missing"]))
 answer: dict[str, object] = {}
 

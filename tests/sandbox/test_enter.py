@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from toolcell_sandbox import Limits, Profile
+from toolcell_sandbox.identity import FIRST_UID, SLOTS, unused_slots
 
 ERRNO_OF = """
 import ctypes, errno, json, os, sys
@@ -178,20 +179,54 @@ def test_signal_handlers_of_the_maker_are_gone(any_cell: Any) -> None:
     assert any_cell(ERRNO_OF + _dedent(code), before=before).value == [True, True, 0]
 
 
+FORK_BOMB = """
+count = 0
+try:
+    while count < 100:
+        if os.fork() == 0:
+            import time; time.sleep(30); os._exit(0)
+        count += 1
+except BlockingIOError:
+    pass
+answer(count)
+"""
+TEN = Profile.for_kind("main").replace(limits=Limits(processes=10))
+
+
 def test_the_fork_bomb_is_bounded_without_cgroups(any_cell: Any) -> None:
-    code = """
-    count = 0
-    try:
-        while count < 100:
-            if os.fork() == 0:
-                import time; time.sleep(30); os._exit(0)
-            count += 1
-    except BlockingIOError:
-        pass
-    answer(count)
-    """
-    limits = Limits(processes=10)
-    assert any_cell(ERRNO_OF + _dedent(code), profile=Profile.for_kind("main").replace(limits=limits)).value == 12
+    assert any_cell(ERRNO_OF + FORK_BOMB, profile=TEN).value == 12
+
+
+@pytest.mark.root
+def test_processes_under_the_first_slots_uid_take_no_place_of_a_cell(cell: Any) -> None:
+    asleep = [sys.executable, "-I", "-S", "-c", "import time; print(flush=True); time.sleep(100)"]
+    with subprocess.Popen(asleep, user=FIRST_UID, group=FIRST_UID, extra_groups=(), stdout=subprocess.PIPE) as other:
+        try:
+            assert other.stdout is not None and other.stdout.readline()
+            assert cell(ERRNO_OF + FORK_BOMB, profile=TEN).value == 12
+        finally:
+            other.kill()
+
+
+@pytest.mark.root
+def test_slots_whose_uids_are_in_use_are_not_drawn_even_if_nobody_may_look_at_the_process() -> None:
+    hidden = "import ctypes, time; ctypes.CDLL(None).prctl(4, 0, 0, 0, 0); print(flush=True); time.sleep(100)"
+    uid = FIRST_UID + 7 * SLOTS + 12
+    command = [sys.executable, "-I", "-S", "-c", hidden]
+    with subprocess.Popen(command, user=uid, group=uid, extra_groups=(), stdout=subprocess.PIPE) as other:
+        try:
+            assert other.stdout is not None and other.stdout.readline()
+            assert os.stat(f"/proc/{other.pid}/status").st_uid == 0, "it is not dumpable"
+            drawn = iter([7, 7, 4000])
+            assert unused_slots(drawn.__next__) == 4000 * SLOTS
+        finally:
+            other.kill()
+
+
+def test_slots_are_drawn_by_lot_below_the_signed_limit() -> None:
+    drawn = {unused_slots() for _ in range(20)}
+    assert len(drawn) > 1
+    assert all(FIRST_UID <= FIRST_UID + first < 0x7FFFFFFF - SLOTS and first % SLOTS == 0 for first in drawn)
 
 
 def test_memory_and_file_size_and_scratch_are_bounded(any_cell: Any) -> None:

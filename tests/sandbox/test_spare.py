@@ -19,9 +19,10 @@ from .conftest import SOURCE
 MAKER = """
 import errno, json, os, socket, sys, time
 from toolcell_sandbox import HostNetwork, Identity, Limits, Profile, ProxyNetwork, SandboxError, Spare, probe, spawn
+from toolcell_sandbox.identity import unused_slots
 from toolcell_sandbox.spawn import terminate
 place = sys.argv[1]
-report, identity = probe(), Identity.for_slot(3)
+report, identity = probe(), Identity.for_slot(unused_slots())
 profile = Profile.for_kind("main").replace(readable=(sys.argv[2],), writable=(place,))
 read, write = os.pipe()
 code = ""

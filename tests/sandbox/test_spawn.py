@@ -15,8 +15,9 @@ from toolcell_sandbox import Limits
 MAKER = """
 import json, os, signal, sys, time
 from toolcell_sandbox import Identity, Profile, SandboxError, probe, spawn
+from toolcell_sandbox.identity import unused_slots
 from toolcell_sandbox.spawn import terminate
-report, identity, profile = probe(), Identity.for_slot(0), Profile.for_kind("worker")
+report, identity, profile = probe(), Identity.for_slot(unused_slots()), Profile.for_kind("worker")
 def sleep(entered):
     while True:
         time.sleep(60)

@@ -3,11 +3,12 @@
 import fcntl
 import os
 import resource
+import time
 from pathlib import Path
 
 import pytest
 
-from toolcell import Supervisor, tool
+from toolcell import Supervisor, ToolContext, tool
 from toolcell.supervisor import default_max_cells, default_max_connections
 
 SHARED = (0, 1, 2, 4, 5)
@@ -44,6 +45,32 @@ async def test_no_state_of_a_descriptor_reaches_the_next_call(workspace: Path) -
         before = (await session.call("look")).unwrap()
         for _ in range(3):
             assert (await session.call("spoil")).error is None
+            assert (await session.call("look")).unwrap() == before
+
+
+@tool
+def leave_half_a_frame(ctx: ToolContext) -> None:
+    """Answer, and leave the beginning of a large frame behind the answer, in packets of its own (O_DIRECT, pipe(2))."""
+    from toolcell.testing.misbehaving import call_number, frame_of
+
+    ctx.progress("now")
+    os.write(5, frame_of(16, call_number(), {"output": "mine"}))
+    fcntl.fcntl(5, fcntl.F_SETFL, fcntl.fcntl(5, fcntl.F_GETFL) | os.O_DIRECT)
+    for packet in ((500_000).to_bytes(4, "big") + b"\x93", *[b""] * 13):
+        os.write(5, packet.ljust(4096, b"\1"))
+    time.sleep(1000)
+
+
+@pytest.mark.anyio
+async def test_what_a_call_has_left_widens_no_pipe_of_the_next_one(workspace: Path) -> None:
+    async with Supervisor([leave_half_a_frame, look]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        before = (await session.call("look")).unwrap()
+        for _ in range(3):
+            # Both sleep on the loop: all of it has been written, and then
+            left = await session.call("leave_half_a_frame", on_progress=lambda *_: time.sleep(0.3))
+            assert left.unwrap() == "mine"
+            time.sleep(0.2)  # the cell has swept before the supervisor comes to what is left
             assert (await session.call("look")).unwrap() == before
 
 

@@ -216,6 +216,12 @@ def test_what_is_not_data_is_refused(value: Any, message: str) -> None:
     assert message in refusal(value)
 
 
+@pytest.mark.parametrize("value", [-(2**63) - 1, 2**64])
+def test_many_integers_that_are_one_too_large_are_refused_as_one_is(value: int) -> None:
+    assert "more than 64 bits" in refusal([value] * 11)
+    assert "more than 64 bits" in refusal({str(number): value for number in range(11)})
+
+
 def test_a_coroutine_that_was_not_awaited_is_refused() -> None:
     coroutine = _later()
     assert "a coroutine cannot be sent; await it" in refusal([coroutine])

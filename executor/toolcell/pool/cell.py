@@ -39,7 +39,7 @@ from toolcell.wire.messages import (
     Request,
     Result,
 )
-from toolcell.wire.pipes import widen
+from toolcell.wire.pipes import PIPE_BYTES, narrow, widen
 from toolcell.wire.protocol import CONTROL_LIMITS, ControlLink, Event, SupervisorLink, recycle
 from toolcell_sandbox.mechanisms.cgroups import Cgroup
 from toolcell_sandbox.view import Bind
@@ -559,8 +559,8 @@ class Cell:
         self._take_in(events)
         if self._decoder.begun and self._frame is None and self._paused is None:
             self._begin_large()
-        if not events and rest is None and (rest := self._link.rest) is not None:
-            widen(self._frames_fd, len(rest))  # further than the call process may
+        if not events and rest is None and (rest := self._link.rest) is not None and self.state is CellState.BUSY:
+            widen(self._frames_fd, len(rest))  # further than the call process may; not once the init puts sizes back
         return True
 
     def _take_in(self, events: Sequence[Event]) -> None:
@@ -670,6 +670,10 @@ class Cell:
         elif outcome.reason == "again" and self.evidence.forks_refused():
             outcome.ending, outcome.resource = "limit", "processes"
         if self._kept:
+            if self._received > PIPE_BYTES:
+                narrow(self._frames_fd)
+            if self._sent > PIPE_BYTES:
+                narrow(self._calls_fd)
             self._conclude(outcome)
             self._link.next_kept_call()
             if self._paused is not None:

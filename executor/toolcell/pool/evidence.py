@@ -12,7 +12,7 @@ import time
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.mechanisms.cgroups import Cgroup
 
-from .tree import TreeUsage, reaped_cpu_s, tree_usage
+from .tree import TreeUsage, reaped_cpu_s, shared_memory_of_the_machine, tree_usage
 
 SHORT_CALL_S = 0.02
 """Below this, no counter of the whole tree is looked for: a call cannot have done much."""
@@ -38,6 +38,7 @@ class Evidence:
         "_peak",
         "_peak_at_start",
         "_refused",
+        "_shared_before",
     )
 
     def __init__(self, cgroup: Cgroup | None, limits: Limits, *, kept: bool) -> None:
@@ -50,6 +51,7 @@ class Evidence:
         self._cpu_at_start: float | None = 0.0
         self._cpu_of_dead = 0.0  # what processes of earlier calls have used
         self._peak = self._peak_at_start = 0
+        self._shared_before = 0  # of the machine, when the call's process had none
         self._oom_kills = cgroup.oom_kills() if cgroup else 0
         self._refused = cgroup.pids_refused() if cgroup else 0
 
@@ -71,6 +73,8 @@ class Evidence:
                 self._forget_peak(cgroup)
         else:
             self._cpu_at_start = None if self._kept else self._cpu_of_dead  # a new process has used nothing
+            if not self._kept:
+                self._shared_before = shared_memory_of_the_machine()
 
     def forked_ahead(self) -> None:
         """The next call process is made ready while this call runs: it is not held against it."""
@@ -79,6 +83,8 @@ class Evidence:
     def new_process(self) -> None:
         """A call process waits, or will be forked for its call, and no other is there."""
         self._ahead = 0
+        if self._cgroup is None and self._kept:
+            self._shared_before = shared_memory_of_the_machine()
         self.settle()
 
     def settle(self) -> None:
@@ -157,7 +163,7 @@ class Evidence:
             most.tasks = max(most.tasks, self._cgroup.tasks() - 1 - self._ahead)  # without the init
             self.account(math.inf)
         elif self._init_pid:
-            now = tree_usage(self._init_pid, self._limits.memory_bytes)
+            now = tree_usage(self._init_pid, self._limits.memory_bytes, self._shared_before)
             if self._cpu_at_start is None:  # a kept process: what it had used when this call was first looked at
                 self._cpu_at_start = now.cpu_s
             most.tasks = max(most.tasks, now.tasks - self._ahead)

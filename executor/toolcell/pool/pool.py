@@ -3,7 +3,6 @@
 import logging
 import math
 import os
-import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -16,7 +15,7 @@ from toolcell.wire.messages import AHEAD_NEEDS, Failed
 from toolcell.workplaces.record import Record
 from toolcell_sandbox import late, view
 from toolcell_sandbox.errors import SandboxError
-from toolcell_sandbox.identity import Identity
+from toolcell_sandbox.identity import Identity, unused_slots
 from toolcell_sandbox.mechanisms.cgroup_tree import CgroupTree
 from toolcell_sandbox.mechanisms.cgroups import Cgroup
 from toolcell_sandbox.report import SandboxReport
@@ -91,7 +90,7 @@ class Pool:
         self._open = False  # from start to close
         self._last_id = 0
         # Uids of cells: a range of this supervisor's own, so that two of them do not count each other's processes.
-        self._first_slot = random.SystemRandom().randrange(0, 0x0FFF) * 0x10000
+        self._first_slot = unused_slots()
         self._free_slots: list[int] = []
         self._next_slot = self._first_slot
         self._userns_sessions: set[str] = set()  # whose workspace cannot be mounted with mapped ids

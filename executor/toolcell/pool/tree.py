@@ -1,11 +1,16 @@
 """What the processes of a call use together, added up through psutil and /proc: for where no cgroup counts them."""
 
 import contextlib
+import ctypes
 import os
+import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 _KIB = 1024
+_SYSINFO = struct.Struct("l3L6L2H2LI")  # sysinfo(2): uptime, loads, memory (the third is shared), ..., the unit
+_info = ctypes.create_string_buffer(128)  # more than it has
+_libc = ctypes.CDLL(None, use_errno=True)
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -38,12 +43,21 @@ def first_child(children: int) -> int:
     return int(found[0]) if found else 0
 
 
-def tree_usage(init_pid: int, memory_limit: int) -> TreeUsage:
+def shared_memory_of_the_machine() -> int:
+    """Bytes of shared memory that all processes and file systems in memory have now."""
+    if _libc.sysinfo(_info):
+        raise OSError(ctypes.get_errno(), "sysinfo")
+    fields = _SYSINFO.unpack_from(_info)
+    return int(fields[6]) * int(fields[-1])
+
+
+def tree_usage(init_pid: int, memory_limit: int, shared_before: int) -> TreeUsage:
     """Add up the processes below a cell's init. CPU is exact to the clock tick, and of the cell's whole life: what the
     dead have used, orphans among them, is `reaped_cpu_s`.
 
     What a process rewrites of the memory that it inherited from the init is not counted, and neither are shared pages
-    that no process has mapped at this moment.
+    that no process has mapped at this moment. `shared_before` is the machine's shared memory from before the first of
+    these processes had any.
     """
     import psutil  # ten milliseconds of an import that a supervisor with cgroups can do without
 
@@ -59,7 +73,7 @@ def tree_usage(init_pid: int, memory_limit: int) -> TreeUsage:
                 one = resident(process.pid)
                 found.append(one)
                 usage.memory_bytes += max(0, one.private - inherited)
-    usage.memory_bytes += _shared_bytes(found, memory_limit - usage.memory_bytes)
+    usage.memory_bytes += _shared_bytes(found, memory_limit - usage.memory_bytes, shared_before)
     return usage
 
 
@@ -71,12 +85,13 @@ def reaped_cpu_s(init_pid: int) -> float:
     return 0.0  # it has ended
 
 
-def _shared_bytes(found: Iterable[Resident], room: int) -> int:
+def _shared_bytes(found: Iterable[Resident], room: int, before: int) -> int:
     """Shared memory of a tree. Cheap where it is surely above `room` bytes or surely not; else by each one's share.
 
     A segment that eight processes map counts once if their shares can be read (`Pss_Shmem`: as root, and of programs
     that were executed). Of other processes each is held to have memory of its own, up to all the shared memory
-    that the machine has: rather a pool that shares too much than a limit that forks get around.
+    that the machine has now and had not `before`: rather a pool that shares too much than a limit that forks get
+    around. What others free meanwhile hides as much here, and no more, so that all together take no more than before.
     """
     sizes = {one.pid: one.shared for one in found if one.shared}
     largest, total = max(sizes.values(), default=0), sum(sizes.values())
@@ -84,7 +99,7 @@ def _shared_bytes(found: Iterable[Resident], room: int) -> int:
         return largest if largest > room else total
     shares = {pid: share for pid in sizes if (share := _share(pid)) is not None}
     unknown = sum(size for pid, size in sizes.items() if pid not in shares)
-    return max(largest, sum(shares.values()) + min(unknown, _shared_memory_of_the_machine()))
+    return max(largest, sum(shares.values()) + min(unknown, max(0, shared_memory_of_the_machine() - before)))
 
 
 def resident(pid: int) -> Resident:
@@ -101,10 +116,6 @@ def _share(pid: int) -> int | None:
         return None
     except (FileNotFoundError, ProcessLookupError):
         return 0  # it has ended meanwhile
-
-
-def _shared_memory_of_the_machine() -> int:
-    return _kib_fields("/proc/meminfo", (b"Shmem",))[b"Shmem"]
 
 
 def _kib_fields(path: str, names: tuple[bytes, ...]) -> dict[bytes, int]:

@@ -50,6 +50,8 @@ def main(entered: Entered) -> NoReturn:
     os.environ.clear()
     os.environ.update(options.environ)
     os.chdir(options.cwd)
+    for step in fds.OWN_INPUT:  # before anybody's code is here
+        step()
     modules = len(sys.modules)
     forks.stop()
     loaded = loading.load(cast("list[dict[str, object]]", first.tools))
@@ -112,6 +114,7 @@ class Init:
         for fd in (fds.CONTROL, self.deaths_fd, self.children_fd, self.score_fd):
             if fd >= 0:
                 yield partial(os.close, fd)
+        yield from fds.OWN_INPUT
         yield partial(_set_mask, int(signal.SIG_UNBLOCK), (int(signal.SIGCHLD),))
         yield os.setsid  # a group for `_kill`, and a scheduling group of its own (sched(7), autogroup): not the init's
         if not self.in_namespace:

@@ -17,6 +17,10 @@ class Scratch:
     def __init__(self, path: str, view: View) -> None:
         self._path = path
         self._own = self.now()
+        modified = os.stat(path).st_mtime_ns
+        # Read later than it was changed: then to list it is not to change it again (relatime).
+        self._times = modified + 1_000_000_000, modified
+        os.utime(path, ns=self._times)
         self.show(view)
 
     def now(self) -> list[int | str]:
@@ -38,7 +42,7 @@ class Scratch:
 
         Raises OSError or RecursionError where a call has left what cannot be deleted, has moved a mount point, or has
         changed the mode of the directory itself, or given it attributes or an access control list, in which the next
-        call might find something, or find no room.
+        call might find something, or find no room. Its times are put back.
         """
         if os.listdir(self._path) != self._fixed:
             self._empty(self._path, os.stat(self._path).st_dev)
@@ -48,6 +52,9 @@ class Scratch:
                     os.symlink(text, place)
         if self.now() != self._own:
             raise OSError(errno.EPERM, "it is not as the cell found it", self._path)
+        info = os.stat(self._path)
+        if (info.st_atime_ns, info.st_mtime_ns) != self._times:
+            os.utime(self._path, ns=self._times)
 
     def _empty(self, directory: str, device: int) -> None:
         with os.scandir(directory) as entries:

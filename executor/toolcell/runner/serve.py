@@ -129,6 +129,8 @@ def serve(prepared: Prepared, gate: int = -1, opener: int = -1) -> NoReturn:
             if not told:
                 os._exit(0)  # nobody needs this cell any more
             _options, contexts, _binds = finish(unfinished, contexts.link, told + fds.read_all(gate))
+            for step in fds.OWN_INPUT:  # under the rules about files by now, as that of all later processes is
+                step()
         os.close(gate)
     link, me, limit = contexts.link, os.getpid(), 0
     while True:

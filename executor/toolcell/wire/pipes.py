@@ -23,3 +23,12 @@ def widen(pipe: int, frame_bytes: int) -> None:
             return
         except OSError:
             pass  # EPERM: the user's pipes hold too much already. EBUSY: it was wider, and holds more now
+
+
+def narrow(pipe: int) -> None:
+    """Have a pipe that was widened hold what pipes hold, so that a call finds nothing of the call before."""
+    if fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ) > PIPE_BYTES:
+        try:
+            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        except OSError:
+            pass  # EBUSY: a kept process has written more after its answer, and finds what it did itself

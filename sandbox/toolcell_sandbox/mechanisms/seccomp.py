@@ -89,6 +89,11 @@ CHECKS: tuple[Check, ...] = (
     Check("ioctl", ((1, "==", 0x541C),), EPERM, "TIOCLINUX pastes into a console"),
     Check("ioctl", ((1, "==", 0x5423),), EPERM, "TIOCSETD loads line disciplines"),
     Check("ioctl", ((1, "==", 0x401C5820),), EPERM, "FS_IOC_FSSETXATTR moves files to another quota"),
+    Check(
+        "ioctl", ((1, "==", 0x40086602),), EPERM, "FS_IOC_SETFLAGS: flags of the scratch that stay, and are inherited"
+    ),
+    Check("fcntl", ((1, "==", 1036),), EPERM, "F_SET_RW_HINT stays with a shared pipe"),
+    Check("fcntl", ((1, "==", 1038),), EPERM, "F_SET_FILE_RW_HINT stays with a shared open file"),
     Check("fcntl", ((1, "==", 1024),), EPERM, "F_SETLEASE holds up others who open a shared file"),
     Check("fcntl", ((1, "==", 1026),), EPERM, "F_NOTIFY watches directories"),
     # The kernel sends the owner of a file SIGIO, or the signal of its choice, which is checked as kill(2) is: with the
