@@ -14,6 +14,7 @@ import pwd
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import anyio
 
@@ -44,9 +45,9 @@ async def failures(session: Session, python: str, module: str, where: str) -> in
     look = "grep -E '^(Ran |OK|FAILED|FAIL:|ERROR:|Fatal|.*No module named)'"
     command = f"mkdir -p {where} && cd {where} && TMPDIR={where} {run} > log 2>&1; code=$?; {look} log; exit $code"
     result = await session.call("shell", {"command": command, "timeout_s": 290})
-    said = result.output if isinstance(result.output, dict) else {}
-    passed = said.get("exit_code") == 0
-    print(f"{'ok    ' if passed else 'FAILED'} {module} in {where}: {said.get('stdout') or result.error}", flush=True)
+    said: dict[str, Any] = result.unwrap()
+    passed = said["exit_code"] == 0
+    print(f"{'ok    ' if passed else 'FAILED'} {module} in {where}: {said['stdout']}", flush=True)
     return 0 if passed else 1
 
 

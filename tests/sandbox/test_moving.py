@@ -1,4 +1,4 @@
-"""Renaming and linking across directories, as programs do all day; and that no move gains a right or a protected name."""
+"""Renaming and linking across directories, as programs do all day; no move gains a right or a protected name."""
 
 import os
 from collections.abc import Callable
@@ -115,9 +115,7 @@ in_a_call_process(lambda: {{
     assert sorted(os.listdir(root)) == ["mine.txt"] and os.listdir(other) == []
 
 
-def test_protected_names_hold_against_moves_from_other_directories(
-    any_cell: Any, place: Callable[[str], Path]
-) -> None:
+def test_protected_names_hold_against_moves_from_other_directories(any_cell: Any, place: Callable[[str], Path]) -> None:
     root = place("work")
     (root / ".git/hooks").mkdir(parents=True)
     (root / ".git/config").write_text("[core]\n")

@@ -29,7 +29,7 @@ def standard_library(ctx: ToolContext, place: str) -> dict[str, Any]:
         (at / name).mkdir(parents=True)
     for name in ("rename", "replace", "move", "link", "os"):
         (at / "one" / name).write_text(name)
-    found = {
+    found: dict[str, Any] = {
         "Path.rename": (at / "one/rename").rename(at / "two/rename").read_text(),
         "Path.replace": (at / "one/replace").replace(at / "two/rename").read_text(),
         "Path.hardlink_to": str(os.stat(at / "one/link").st_nlink),
@@ -105,7 +105,7 @@ async def test_git_pushes_to_a_repository_beside_it(session: Session, place: str
 async def test_a_tree_is_copied_by_hard_links_and_moved(session: Session, place: str) -> None:
     said = await shell(
         session,
-        f"cd {place} && mkdir -p tree/a/b to/c && echo 1 > tree/a/b/file && cp -al tree copy && stat -c %h tree/a/b/file"
-        " && mv copy/a to/c/ && ln tree/a/b/file to/file && mv to/c/a/b/file tree/ && find . -name file | sort",
+        f"cd {place} && mkdir -p tree/a/b to/c && echo 1 > tree/a/b/file && cp -al tree copy && "
+        "stat -c %h tree/a/b/file && mv copy/a to/c/ && ln tree/a/b/file to/file && mv to/c/a/b/file tree/ && find . -name file | sort",
     )
     assert said.split() == ["2", "./to/file", "./tree/a/b/file", "./tree/file"]

@@ -122,7 +122,9 @@ def _reasons(names: Sequence[str], value: int) -> str:
 
 
 def _by_reason(names: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    reasons = {name: reason for listed, _error, reason in (*REFUSED, EXEC_REFUSED, WATCH_REFUSED) for name in listed.split()}
+    reasons = {
+        name: reason for listed, _error, reason in (*REFUSED, EXEC_REFUSED, WATCH_REFUSED) for name in listed.split()
+    }
     found: dict[str, list[str]] = {}
     for name in names:
         found.setdefault(reasons.get(name, "not reviewed"), []).append(name)

@@ -198,9 +198,7 @@ NETWORK_CHECKS: "Mapping[Reach, tuple[Check, ...]]" = {
 _cache: "dict[tuple[str, bool, Reach, bool], bytes]" = {}
 
 
-def program(
-    machine: str = MACHINE, *, allow_exec: bool, reach: "Reach" = "none", allow_watch: bool = False
-) -> bytes:
+def program(machine: str = MACHINE, *, allow_exec: bool, reach: "Reach" = "none", allow_watch: bool = False) -> bytes:
     """The filter for a machine ("x86_64", "aarch64"); made once for each set of arguments."""
     if machine not in TABLES:
         raise SandboxError(
