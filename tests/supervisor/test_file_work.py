@@ -106,6 +106,7 @@ async def test_a_tree_is_copied_by_hard_links_and_moved(session: Session, place:
     said = await shell(
         session,
         f"cd {place} && mkdir -p tree/a/b to/c && echo 1 > tree/a/b/file && cp -al tree copy && "
-        "stat -c %h tree/a/b/file && mv copy/a to/c/ && ln tree/a/b/file to/file && mv to/c/a/b/file tree/ && find . -name file | sort",
+        "stat -c %h tree/a/b/file && mv copy/a to/c/ && ln tree/a/b/file to/file && mv to/c/a/b/file tree/ && "
+        "find . -name file | sort",
     )
     assert said.split() == ["2", "./to/file", "./tree/a/b/file", "./tree/file"]
