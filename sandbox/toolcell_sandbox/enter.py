@@ -70,7 +70,8 @@ class Entered:
 
     `children_fd` lists the init's children (proc_pid_children(5)) where it is not pid 1 of a namespace of its own, and
     so cannot kill all that is left of it with kill(-1); its orphaned descendants become its children. Else it is -1.
-    `view` is what was bound and linked, where the cell has a root of its own.
+    `view` is what was bound and linked, where the cell has a root of its own. `score_fd` is for the init's
+    oom_score_adj, which it may raise before a fork and lower again after it; -1 where the cell has no /proc of its own.
     """
 
     profile: Profile
@@ -78,6 +79,7 @@ class Entered:
     report: SandboxReport
     children_fd: int
     view: View
+    score_fd: int
 
 
 def enter(
@@ -163,6 +165,9 @@ def enter(
     note("descriptors and rlimits")
     capabilities.drop(identity)
     capabilities.no_new_privileges()
+    score_fd = rlimits.open_oom_score() if order.base.own_root or "landlock" in base.off else -1
+    if score_fd >= 0:
+        kept_fds = (*kept_fds, score_fd)
     capabilities.undumpable()
     lifetime.die_with_parent(base.parent_fd)  # setresuid cleared it
     os.close(base.parent_fd)
@@ -176,7 +181,7 @@ def enter(
         note("seccomp")
     selftest.verify(order, kept_fds)
     note("self-test")
-    return Entered(profile, identity, _in_force(order, proc_error), children_fd, order.view)
+    return Entered(profile, identity, _in_force(order, proc_error), children_fd, order.view, score_fd)
 
 
 def rehearse(order: Order) -> None:

@@ -6,6 +6,8 @@ directory. This is the one policy: the kernel's rules, the audit after a call an
 A name is a pattern of path components that holds at any depth below a writable root, and for all that is below what it
 matches. `*` stands for a part of a component, `**` for one or more components. Names are compared after NFKC, case
 folding and without invisible characters, trailing dots and spaces: a host's file system may take them for the same.
+Invisible are those of category Cf, which HFS+ leaves out, and those that Unicode calls Default_Ignorable_Code_Point,
+which directories of ext4 and f2fs leave out that fold cases (fs/unicode in the kernel).
 """
 
 import re
@@ -35,7 +37,8 @@ _TABLE = {
         .emacs .emacs.d .dir-locals.el .dir-locals-2.el .devcontainer .devcontainer.json .gitpod.yml .replit""",
     "an agent starts the servers and hooks that it names": """
         .mcp.json .claude .claude.json .cursor .codex .gemini .qwen .windsurf .continue .roo .kiro .junie .amazonq
-        .opencode opencode.json opencode.jsonc .aider.conf.yml toolcell.toml""",
+        .opencode opencode.json opencode.jsonc .aider.conf.yml .clinerules/hooks .github/hooks .factory crush.json
+        .crush.json toolcell.toml""",
     "a CI service runs it": """
         .github/workflows .github/actions .gitea/workflows .forgejo/workflows .gitlab-ci.yml .gitlab/ci .circleci
         .travis.yml .appveyor.yml appveyor.yml .cirrus.yml .drone.yml .woodpecker .woodpecker.yml .buildkite .teamcity
@@ -45,9 +48,15 @@ _TABLE = {
         .pythonrc.py .config/matplotlib""",
     "a package manager, debugger or client runs what it says": """
         .npmrc .yarnrc .yarnrc.yml .yarn/releases .yarn/plugins .pnpmfile.cjs .cargo/config .cargo/config.toml .ssh
-        .gnupg .gdbinit .gdbearlyinit .lldbinit .psqlrc .sqliterc .irbrc .pryrc .Rprofile .ghci .iex.exs .latexmkrc
-        .mailcap""",
+        .gnupg .gdbinit .gdbearlyinit .lldbinit .psqlrc .sqliterc .irbrc .pryrc .Rprofile .ghci .iex.exs .ocamlinit
+        .octaverc .perldb .psysh.php .latexmkrc .mailcap""",
 }
+_IGNORABLE = re.compile(
+    "[\u00ad\u034f\u061c\u115f-\u1160\u17b4-\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+"""Default_Ignorable_Code_Point, as DerivedCoreProperties.txt has it from Unicode 12.1, the kernel's, to 17."""
+
 REASONS: "Mapping[str, str]" = {name: reason for reason, names in _TABLE.items() for name in names.split()}
 """Every protected name, and why it is one."""
 
@@ -104,7 +113,7 @@ def folded(name: str) -> str:
     if not name.isascii():
         from unicodedata import category, normalize
 
-        visible = "".join(letter for letter in name if category(letter) != "Cf")  # HFS+ leaves them out (CVE-2014-9390)
+        visible = "".join(letter for letter in _IGNORABLE.sub("", name) if category(letter) != "Cf")  # CVE-2014-9390
         name = normalize("NFKC", normalize("NFKC", visible).casefold())
     return name.lower().rstrip(" .")
 

@@ -5,7 +5,7 @@ import os
 import select
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .audit import Finding, ProtectedTrees
 from .enter import Entered
@@ -64,7 +64,9 @@ def run(
     def main(entered: Entered) -> "NoReturn":
         _tell(told_write, {"report": entered.report.to_wire()})
         os.close(told_write)
-        os._exit(_call(fn, entered))
+        if entered.score_fd >= 0:
+            os.close(entered.score_fd)
+        os._exit(_call(fn, replace(entered, score_fd=-1)))
 
     def failed(error: SandboxError) -> None:
         _tell(told_write, {"error": error.to_wire()})

@@ -132,6 +132,8 @@ def _limits(limits: Limits, limited: frozenset[str]) -> None:
         ("RLIMIT_FSIZE", limits.file_bytes),
         ("RLIMIT_MEMLOCK", 0),
         ("RLIMIT_CORE", 1),
+        ("RLIMIT_RTPRIO", 0),
+        ("RLIMIT_NICE", 0),
     ):
         for value in resource.getrlimit(getattr(resource, name)):
             if not 0 <= value <= most:

@@ -199,7 +199,8 @@ def _filter(profile: Profile) -> bytes:
         reach = "proxy"
     elif isinstance(profile.reach, HostNetwork):
         reach = "host"
-    return seccomp.program(MACHINE, allow_exec="exec" in profile.grants, reach=reach)
+    grants = profile.grants
+    return seccomp.program(MACHINE, allow_exec="exec" in grants, reach=reach, allow_watch="write" in grants)
 
 
 def _unbounded_root() -> SandboxError:

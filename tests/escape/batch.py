@@ -9,6 +9,7 @@ import importlib.util
 import json
 import marshal
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -43,6 +44,7 @@ from toolcell import (
 from toolcell.backends.web import PublicWeb
 from toolcell.testing.backends import ListChannel, ListMemory
 from toolcell.testing.residue import Residue
+from toolcell_sandbox.mechanisms import capabilities
 
 HERE = Path(__file__).parent
 MIB = 1024 * 1024
@@ -395,6 +397,19 @@ class Lane:
         }
 
 
+def may_raise_limits() -> bool:
+    """Whether this process has CAP_SYS_RESOURCE."""
+    return bool(capabilities.held()[0] >> 24 & 1)
+
+
+def raise_priorities() -> None:
+    """Have limits on priorities that are worth something, as the user of a sound server may have, where that is up to
+    this process."""
+    if may_raise_limits():
+        resource.setrlimit(resource.RLIMIT_RTPRIO, (50, 50))
+        resource.setrlimit(resource.RLIMIT_NICE, (40, 40))
+
+
 def _timeout(module: ModuleType) -> float:
     return float(getattr(module, "TIMEOUT", 0.0))
 
@@ -431,6 +446,7 @@ async def main(order: dict[str, Any]) -> None:
     KIT = compiled(HERE / "kit.py")
     programs = {name: load(name) for name in order["programs"]}
     tools = Cast(programs)
+    raise_priorities()
     with ExitStack() as stack:
         host = Host(Path(order["stage"]), order["marker"], order["lanes"])
         stack.callback(host.close)

@@ -202,8 +202,9 @@ def without_high_bits() -> None:
         yield bpf.Label(label)
         for index, each in enumerate(checks):
             for argument, _operator, _value in each.tests:
-                yield bpf.Load(bpf.low_word(argument) + 4)
-                yield bpf.Jump("==", 0, no=f"{label} high {index}")
+                if argument < seccomp.HIGH:
+                    yield bpf.Load(bpf.high_word(argument))
+                    yield bpf.Jump("==", 0, no=f"{label} high {index}")
         inner = list(original(f"{label} low", checks))
         yield from inner
         for index in range(len(checks)):
@@ -212,6 +213,40 @@ def without_high_bits() -> None:
 
     replace_in(seccomp, "_check", check)
     seccomp._cache.clear()
+
+
+def without_watch_refusal() -> None:
+    original: Callable[..., Any] = seccomp.program
+    replace_in(seccomp, "program", lambda *arguments, **more: original(*arguments, **{**more, "allow_watch": True}))
+
+
+def without_moves_in_a_call() -> None:
+    """The layer of a call has no rule about files, and so the kernel has it refuse what gets another directory."""
+    original: Callable[..., Any] = landlock.__dict__["_add"]
+
+    def add(ruleset: int, rule: landlock.Rule, files: int) -> None:
+        if rule != landlock.Rule("/", landlock.REFER):
+            original(ruleset, rule, files)
+
+    replace_in(landlock, "_add", add)
+
+
+def without_right_to_move() -> None:
+    """What may be written to may not be moved to another directory."""
+    landlock.WRITE &= ~landlock.REFER
+
+
+def hidden_but_from_a_group() -> None:
+    """A /proc that hides other processes from all but the cell's own group, as hidepid=2 does from all but group 0."""
+    original: Callable[..., Any] = mounts.__dict__["attempt"]
+
+    def mount(name: str, *arguments: Any) -> Any:
+        if name == "mount" and arguments[2] == "proc":
+            gid = identities.Identity.for_slot(1).gid
+            arguments = (*arguments[:4], arguments[4].replace("hidepid=ptraceable", f"hidepid=2,gid={gid}"))
+        return original(name, *arguments)
+
+    replace_in(mounts, "attempt", mount)
 
 
 def set_step(module: Any, name: str) -> None:
@@ -253,7 +288,7 @@ REFUSED = frozenset(
         "not dumpable", "Landlock", "Landlock files", "seccomp", "seccomp: socket", "seccomp: exec",
     }
 )  # fmt: skip
-REFUSED_RLIMITS = frozenset({"CORE", "NOFILE", "FSIZE", "NPROC", "MEMLOCK"})
+REFUSED_RLIMITS = frozenset({"CORE", "NOFILE", "FSIZE", "NPROC", "MEMLOCK", "RTPRIO", "NICE"})
 ON_THE_HOST = {"uts namespace": "the host has another name", "private mounts": "mounts are left"}
 ATTACKS = {
     "cgroup namespace": "info_cgroup_path",
@@ -276,6 +311,10 @@ ATTACKS = {
     "Landlock layer of a call": "proc_kill_the_parent proc_sigqueue_to_the_init",
     "seccomp": "net_tcp net_every_family priv_keyrings res_memfd priv_new_namespaces priv_unknown_syscalls",
     "seccomp: unknown numbers": "priv_clone3 fs_openat2",
+    "seccomp: watch": "fs_inotify_without_write",
+    "moves in the layer of a call": "fs_move_between_directories",
+    "moves where it may write": "fs_move_between_directories",
+    "hidepid for every group": "proc_see_the_init",
     "seccomp: foreign architectures": "priv_foreign_syscalls priv_x32_syscalls",
     "seccomp: low words": "net_high_bits net_socketpair_high_bits priv_clone_namespaces priv_type_into_a_terminal",
     "seccomp: ptrace": "proc_ptrace_the_host proc_read_another_memory proc_steal_a_descriptor",
@@ -306,12 +345,19 @@ ATTACKS = {
     "rlimit SIGPENDING": "res_timers",
     "rlimit STACK": "res_limits_are_set",
     "rlimit AS": "res_limits_are_set",
+    "rlimit RTPRIO": "res_limits_are_set proc_priority",
+    "rlimit NICE": "res_limits_are_set proc_priority",
 }
 _CHECKED = {
     "clone": "priv_clone_namespaces",
     "ioctl": "priv_type_into_a_terminal fs_quota_ioctl fs_flags_and_times_of_the_scratch proc_fcntl_setown",
     "fcntl": "fs_file_lease fs_dnotify fs_write_life_hint proc_fcntl_setown",
-    "prlimit64": "proc_limits_of_others",
+    "prlimit64": "proc_limits_of_others priv_core_limit",
+    "setrlimit": "priv_core_limit",
+    "prctl": "priv_core_limit priv_dumpable",
+    "mmap": "res_hugetlb",
+    "sendto": "net_fast_open",
+    "sendmsg": "net_fast_open",
     "sched_setaffinity": "proc_slow_down_the_init",
     "setpriority": "proc_slow_down_the_init",
     "ioprio_set": "proc_slow_down_the_init",
@@ -371,6 +417,7 @@ def _steps() -> list[Layer]:
         Layer("size of the scratch", part(without_mount_option, 0, "size")),
         Layer("inodes of the scratch", part(without_mount_option, 0, "nr_inodes")),
         Layer("hidepid and subset of /proc", part(without_mount_option, 0, "hidepid", "subset")),
+        Layer("hidepid for every group", hidden_but_from_a_group),
         Layer("memfd_noexec", part(set_step, mounts, "forbid_executable_memfds")),
         Layer("closing descriptors", part(set_step, fds, "keep_only")),
         Layer("capabilities and uid", part(set_step, capabilities, "drop")),
@@ -389,13 +436,16 @@ def _steps() -> list[Layer]:
         Layer("Landlock network", part(without_landlock_part, 1)),
         Layer("Landlock scopes", part(without_landlock_part, 2)),
         Layer("Landlock layer of a call", without_call_layer),
+        Layer("moves in the layer of a call", without_moves_in_a_call),
+        Layer("moves where it may write", without_right_to_move),
         Layer("seccomp", part(set_step, seccomp, "load")),
         Layer("seccomp: exec", without_exec_refusal),
+        Layer("seccomp: watch", without_watch_refusal),
         Layer("seccomp: unknown numbers", part(without_verdict, bpf.refuse(seccomp.ENOSYS))),
         Layer("seccomp: foreign architectures", part(without_verdict, bpf.KILL_PROCESS)),
         Layer("seccomp: low words", without_high_bits),
     ]
-    limits = ("CORE", "NOFILE", "FSIZE", "NPROC", "MEMLOCK", "MSGQUEUE", "SIGPENDING", "STACK", "AS")
+    limits = ("CORE", "NOFILE", "FSIZE", "NPROC", "MEMLOCK", "MSGQUEUE", "SIGPENDING", "STACK", "AS", "RTPRIO", "NICE")
     found += [Layer(f"rlimit {name}", part(without_rlimit, f"RLIMIT_{name}")) for name in limits]
     for names, _error, _reason in seccomp.REFUSED:
         first = names.split()[0]

@@ -166,6 +166,7 @@ def main(order: dict[str, Any]) -> None:
         "toolcell_sandbox.enter",
     ):
         importlib.import_module(module)
+    batch.raise_priorities()
     host = batch.Host(Path(order["stage"]), f"mutant{os.getpid()}", 1)
     facts = {
         "workspace": str(host.workspaces[0]),

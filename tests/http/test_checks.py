@@ -81,7 +81,8 @@ def test_headers_of_the_request_itself_are_a_tools_to_set() -> None:
         "Host", "HOST", "Authorization", "authorization", "Cookie", "Cookie2", "Content-Length", "Transfer-Encoding",
         "Connection", "Keep-Alive", "Upgrade", "TE", "Trailer", "Expect", "HTTP2-Settings", "Proxy-Authorization",
         "Proxy-Connection", "proxy-anything", "Accept-Encoding", "Forwarded", "Via", "X-Forwarded-For",
-        "X-Forwarded-Host", "X-Real-IP", "X-HTTP-Method-Override", "X-Method-Override", "X-Original-URL",
+        "X-Forwarded-Host", "X-Real-IP", "CF-Connecting-IP", "CF-Connecting-IPv6", "X-Cluster-Client-IP", "Remote-User",
+        "True-Client-IP", "X-Client-IP", "X-HTTP-Method-Override", "X-Method-Override", "X-Original-URL",
         "X-Rewrite-URL", "Content_Length", "Transfer_Encoding", "X_Forwarded_For", "Proxy_Authorization",
     ],
 )  # fmt: skip

@@ -1,6 +1,7 @@
 """The whole stack, as root and as an ordinary user: what a cell sees and what it cannot do."""
 
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -72,11 +73,17 @@ def test_every_refused_call_fails_with_its_errno(any_cell: Any) -> None:
         "TIOCSTI": errno_of("ioctl", 0, 0x5412, None),
         "TIOCSTI with high bits": errno_of("ioctl", 0, 0x100005412, None),
         "limits of another": errno_of("prlimit64", 2, 7, None, None),
+        "core limit": errno_of("setrlimit", 4, ctypes.create_string_buffer(16)),
+        "core limit by prlimit": errno_of("prlimit64", 0, 4, ctypes.create_string_buffer(16), None),
+        "reading the core limit": errno_of("prlimit64", 0, 4, None, ctypes.create_string_buffer(16)),
+        "dumpable": errno_of("prctl", 4, 1, 0, 0, 0),
+        "huge pages": errno_of("mmap", None, 2 << 20, 3, 0x40022, -1, 0),
+        "fast open": errno_of("sendto", 0, b"x", 1, 0x20000000, None, 0),
         "unknown call": errno.errorcode[ctypes.get_errno()] if ctypes.CDLL(None, use_errno=True).syscall(5000) else "",
     })
     """
     eperm = ["mount", "fsopen", "open_tree", "unshare", "clone", "memfd_create", "memfd_secret", "vmsplice", "io_uring"]
-    eperm += ["ptrace", "keyctl", "modify_ldt", "shmget", "lease", "TIOCSTI"]
+    eperm += ["ptrace", "keyctl", "modify_ldt", "shmget", "lease", "TIOCSTI", "dumpable", "huge pages"]
     eperm += ["owner", "owner_ex", "signal of the owner", "owner of a socket", "group of a socket"]
     wanted = dict.fromkeys(eperm, "EPERM") | {
         "socket": "EAFNOSUPPORT",
@@ -90,6 +97,10 @@ def test_every_refused_call_fails_with_its_errno(any_cell: Any) -> None:
         "TIOCSTI with high bits": "EPERM",
         "limits of another": "EPERM",
         "unknown call": "ENOSYS",
+        "core limit": "EINVAL",
+        "core limit by prlimit": "EINVAL",
+        "reading the core limit": "OK",
+        "fast open": "ENOTSUP",
     }
     assert any_cell(ERRNO_OF + _dedent(code)).value == wanted
 
@@ -268,22 +279,88 @@ def test_a_call_process_cannot_touch_its_init(any_cell: Any) -> None:
     code = """
     from toolcell_sandbox.mechanisms import landlock, rlimits
     read, write = os.pipe()
-    os.write(rlimits.open_oom_score(), b"1000")
     child = os.fork()
     if child == 0:
         for step in (*landlock.call_layer(), rlimits.call_cpu_limit(5)):
             step()
-        score = open("/proc/self/oom_score_adj").read().strip()
         try:
             open("/proc/1/mem", "rb"); memory = "open"
         except OSError as error:
             memory = errno.errorcode[error.errno]
-        os.write(write, json.dumps([errno_of("kill", 1, 0), memory, score]).encode()); os._exit(0)
+        os.write(write, json.dumps([errno_of("kill", 1, 0), memory]).encode()); os._exit(0)
     os.waitpid(child, 0)
     print(os.read(read, 1000).decode())
     """
-    signalled, memory, score = any_cell(ERRNO_OF + _dedent(code)).value
-    assert signalled == "EPERM" and memory in ("EACCES", "ENOENT", "EPERM") and score == "1000"
+    signalled, memory = any_cell(ERRNO_OF + _dedent(code)).value
+    assert signalled == "EPERM" and memory in ("EACCES", "ENOENT", "EPERM")
+
+
+LOOK_FOR_THE_INIT = """
+import errno, json, os
+def tried(action, *arguments):
+    try:
+        action(*arguments)
+    except OSError as error:
+        return errno.errorcode[error.errno]
+    return "ok"
+read, write = os.pipe()
+child = os.fork()
+if child == 0:
+    said = [tried(open, "/proc/1/status"), tried(open, "/proc/1/oom_score_adj", "w"), "1" in os.listdir("/proc")]
+    os.write(write, json.dumps([*said, os.listdir("/proc/self/fd") != []]).encode()); os._exit(0)
+os.waitpid(child, 0)
+print(os.read(read, 1000).decode())
+"""
+
+
+def test_a_call_process_finds_no_init_in_proc(any_cell: Any) -> None:
+    status, score, named, itself = any_cell(LOOK_FOR_THE_INIT).value
+    assert {status, score} <= {"ENOENT", "EPERM"} and not named and itself
+
+
+if os.geteuid() == 0:  # nobody else is root of a user namespace
+
+    def test_nor_does_it_where_its_group_is_the_hosts_group_0(cell: Any, tree: Any) -> None:
+        group = tree.create("hidden", Limits())
+        try:
+            result = cell(LOOK_FOR_THE_INIT, mode="userns-root", cgroups=group.paths)
+        finally:
+            group.remove()
+        status, score, named, itself = result.value
+        assert {status, score} <= {"ENOENT", "EPERM"} and not named and itself
+
+
+def test_every_limit_that_could_be_worth_something_is_set(any_cell: Any) -> None:
+    before = """
+    import resource
+    seen, real = [], resource.setrlimit
+    def setrlimit(which, limits):
+        seen.append((which, *limits))
+        real(which, limits)
+    resource.setrlimit = setrlimit
+    """
+    told = any_cell("import json; print(json.dumps(seen))", before=before).value
+    wanted = dict.fromkeys(("RLIMIT_MEMLOCK", "RLIMIT_RTPRIO", "RLIMIT_NICE"), 0) | {"RLIMIT_CORE": 1}
+    for name, value in wanted.items():
+        assert [getattr(resource, name), value, value] in told, name
+    assert [12, 0, 0] in told, "RLIMIT_MSGQUEUE"
+
+
+def test_programs_limit_themselves_and_huge_allocations_are_counted_ones(any_cell: Any) -> None:
+    code = """
+    import mmap, resource, subprocess, tempfile
+    resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
+    resource.setrlimit(resource.RLIMIT_STACK, (1 << 20, resource.getrlimit(resource.RLIMIT_STACK)[1]))
+    core = resource.getrlimit(resource.RLIMIT_CORE)
+    area = mmap.mmap(-1, 8 << 20)
+    area.madvise(mmap.MADV_HUGEPAGE)
+    area[0] = 1
+    shell = subprocess.run(["/bin/sh", "-c", "ulimit -n 16; ulimit -n; ulimit -c"], capture_output=True, text=True)
+    with tempfile.TemporaryFile() as file:
+        mmap.mmap(file.fileno(), 0) if file.truncate(4096) is None else None
+    answer([resource.getrlimit(resource.RLIMIT_NOFILE), core, shell.stdout.split(), shell.stderr])
+    """
+    assert any_cell(ERRNO_OF + _dedent(code)).value == [[32, 32], [1, 1], ["16", "0"], ""]
 
 
 def test_a_seventeenth_landlock_layer_is_an_error(any_cell: Any) -> None:

@@ -101,7 +101,7 @@ VARIANTS = [(allow_exec, reach) for allow_exec in (True, False) for reach in sec
 def test_every_instruction_has_a_line_and_every_answer_a_reason(
     machine: str, allow_exec: bool, reach: "seccomp.Reach"
 ) -> None:
-    program = seccomp.program(machine, allow_exec=allow_exec, reach=reach)
+    program = seccomp.program(machine, allow_exec=allow_exec, reach=reach, allow_watch=allow_exec)
     lines = disassemble(program).splitlines()
     assert len(lines) == len(program) // 8
     assert [int(line.split()[0]) for line in lines] == list(range(len(lines)))
@@ -128,7 +128,7 @@ def test_every_known_call_is_named_where_the_filter_answers_to_it(
 
 def test_each_reason_of_the_reviewed_lists_is_in_the_text() -> None:
     text = disassemble(seccomp.program("x86_64", allow_exec=False))
-    for names, _error, reason in (*seccomp.REFUSED, seccomp.EXEC_REFUSED):
+    for names, _error, reason in (*seccomp.REFUSED, seccomp.EXEC_REFUSED, seccomp.WATCH_REFUSED):
         assert reason in text, names
     for check in seccomp.CHECKS:
         assert any(f"{name}: {check.reason}" in text for name in check.names.split())

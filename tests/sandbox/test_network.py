@@ -97,6 +97,25 @@ def test_a_proxied_network_is_refused_where_there_is_no_namespace_to_put_it_in(c
     assert result.error["mechanism"] == "net_namespace" and "ran" not in result.out
 
 
+def test_a_proxied_cell_cannot_connect_by_sending(cell: Any) -> None:
+    code = """
+    import errno, json, socket
+    from toolcell_sandbox.network import PROXY_HOST
+    answers = []
+    for flags in (0x20000000, 0x20004040):
+        with socket.socket() as stream:
+            stream.setblocking(False)
+            try:
+                stream.sendto(b"x", flags, (PROXY_HOST, 1))
+                answers.append("ok")
+            except OSError as error:
+                answers.append(errno.errorcode[error.errno])
+            answers.append(errno.errorcode[stream.connect_ex((PROXY_HOST, 1))])
+    print(json.dumps(answers))
+    """
+    assert cell(code, profile=PROXIED).value == ["ENOTSUP", "EACCES"] * 2
+
+
 def test_the_listening_socket_stays_outside(cell: Any) -> None:
     code = "import json, os; print(json.dumps(sorted(int(fd) for fd in os.listdir('/proc/self/fd'))[:-1]))"
     assert cell(code, profile=PROXIED).value == [0, 1, 2]

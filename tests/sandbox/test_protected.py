@@ -3,7 +3,15 @@
 import pytest
 
 from toolcell_sandbox import Profile
-from toolcell_sandbox.protected import DEFAULT_PROTECTED, REASONS, lifted, matcher, protects, protects_below
+from toolcell_sandbox.protected import (
+    DEFAULT_PROTECTED,
+    REASONS,
+    folded,
+    lifted,
+    matcher,
+    protects,
+    protects_below,
+)
 
 
 def example(name: str) -> str:
@@ -36,10 +44,58 @@ def test_each_name_holds_at_any_depth_in_any_case_and_for_what_is_below(name: st
         (".git/modules/a/modules/b/config", ".git/modules/**/config"),
         ("\udcff.pth", "*.pth"),
         (".git/x/.vscode", ".vscode"),
+        (".ocamlinit", ".ocamlinit"),
+        ("a/.octaverc", ".octaverc"),
+        (".perldb", ".perldb"),
+        (".psysh.php", ".psysh.php"),
+        (".clinerules/hooks/TaskStart", ".clinerules/hooks"),
+        (".github/hooks/session.json", ".github/hooks"),
+        (".factory/mcp.json", ".factory"),
+        ("crush.json", "crush.json"),
+        (".crush.json", ".crush.json"),
     ],
 )
 def test_look_alikes_are_held_for_the_same(path: str, name: str) -> None:
     assert protects(path, DEFAULT_PROTECTED) == name
+
+
+IGNORED = [
+    *(0xAD, 0x34F, 0x61C, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180B, 0x180D, 0x180E, 0x180F, 0x200B, 0x200F, 0x202A),
+    *(0x202E, 0x2060, 0x2065, 0x206F, 0x3164, 0xFE00, 0xFE0F, 0xFEFF, 0xFFA0, 0xFFF0, 0xFFF8, 0x1BCA0, 0x1BCA3),
+    *(0x1D173, 0x1D17A, 0xE0000, 0xE0001, 0xE007F, 0xE01EF, 0xE0FFF),
+]
+"""Ends of the ranges of Default_Ignorable_Code_Point, which ext4 and f2fs leave out where they fold cases."""
+
+
+@pytest.mark.parametrize("code", IGNORED, ids=lambda code: f"U+{code:04X}")
+def test_code_points_that_a_file_system_may_leave_out_change_no_name(code: int) -> None:
+    for path in (
+        "con{}ftest.py",
+        "{}conftest.py",
+        "conftest.py{}",
+        ".git/hoo{}ks/x",
+        ".g{}it",
+        "a/x.p{}th",
+        "C{}ONFTEST.py",
+    ):
+        assert protects(path.format(chr(code)), DEFAULT_PROTECTED) == protects(path.format(""), DEFAULT_PROTECTED) != ""
+
+
+def test_no_fold_leaves_or_makes_a_code_point_that_may_be_left_out() -> None:
+    ignored = {chr(code) for code in IGNORED}
+    for code in (*range(0x80, 0xD800), *range(0xE000, 0x20000), *range(0xE0000, 0xE1000)):
+        assert not ignored & set(folded(f"a{chr(code)}b")), hex(code)
+
+
+def test_what_is_visible_is_kept() -> None:
+    for name in (
+        "conf\u00e9test.py",
+        "conf\u0301test.py",
+        "\u1100conftest.py",
+        "conftest\ufffc.py",
+        "co\u2028nftest.py",
+    ):
+        assert protects(name, DEFAULT_PROTECTED) == "", name
 
 
 @pytest.mark.parametrize(
@@ -47,7 +103,7 @@ def test_look_alikes_are_held_for_the_same(path: str, name: str) -> None:
     [
         "Makefile", "package.json", "setup.py", "pyproject.toml", "src/main.py", "README.md", ".gitignore",
         ".gitattributes", ".gitmodules", ".editorconfig", "git/hooks", ".git/objects/ab", ".git/HEAD", ".git/index",
-        ".git/config.lock", ".github/CODEOWNERS", ".github",
+        ".git/config.lock", ".github/CODEOWNERS", ".github", ".clinerules/style.md", "factory",
         ".git/modules/a/HEAD", "x.git/config", "config", "hooks", "test_conftest.py",
         "conftest.pyi", "AGENTS.md", "CLAUDE.md", ".env", "...", ".git/modules/config",
         "worktrees/a/commondir",

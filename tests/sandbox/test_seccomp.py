@@ -17,7 +17,7 @@ from toolcell_sandbox.mechanisms.bpf import (
     evaluate,
     refuse,
 )
-from toolcell_sandbox.mechanisms.seccomp import CHECKS, EXEC_REFUSED, REFUSED, program
+from toolcell_sandbox.mechanisms.seccomp import CHECKS, EXEC_REFUSED, REFUSED, WATCH_REFUSED, program
 
 MACHINES = sorted(TABLES)
 HIGH = 0x1_0000_0000
@@ -29,7 +29,8 @@ def _answer(machine: str, name: str, *arguments: int, allow_exec: bool = True) -
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_every_number_has_the_answer_of_its_entry(machine: str) -> None:
-    refused = {name: refuse(error) for names, error, _reason in (*REFUSED, EXEC_REFUSED) for name in names.split()}
+    every = (*REFUSED, EXEC_REFUSED, WATCH_REFUSED)
+    refused = {name: refuse(error) for names, error, _reason in every for name in names.split()}
     checked = {name for check in CHECKS for name in check.names.split()}
     names = {number: name for name, number in TABLES[machine].items()}
     filter_bytes = program(machine, allow_exec=False)
@@ -133,6 +134,54 @@ def test_execve_depends_on_the_grant_alone(machine: str) -> None:
 
 
 @pytest.mark.parametrize("machine", MACHINES)
+def test_a_cell_watches_files_where_it_may_be_granted_to_write(machine: str) -> None:
+    number, arch = TABLES[machine]["inotify_add_watch"], AUDIT_ARCH[machine]
+    for allow_exec in (True, False):
+        assert evaluate(program(machine, allow_exec=allow_exec), number, arch) == refuse(errno.EPERM)
+        assert evaluate(program(machine, allow_exec=allow_exec, allow_watch=True), number, arch) == ALLOW
+    assert _answer(machine, "inotify_init1") == ALLOW  # which tells nothing by itself
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("high", [0, HIGH, 0xFFFFFFFF << 32])
+def test_the_core_limit_can_be_read_and_not_changed_and_others_can(machine: str, high: int) -> None:
+    no, core = refuse(errno.EINVAL), 4
+    for pointer in (1, 0x1000, HIGH, 0x7F00 << 32, (1 << 63), 0xFFFFFFFF, HIGH | 0x1000):
+        assert _answer(machine, "prlimit64", 0, high | core, pointer, 0) == no, hex(pointer)
+        for other in (*range(4), *range(5, 16)):
+            assert _answer(machine, "prlimit64", 0, high | other, pointer, 0) == ALLOW
+    assert _answer(machine, "prlimit64", 0, high | core, 0, 0x1000) == ALLOW
+    assert _answer(machine, "setrlimit", high | core, 0x1000) == no
+    assert all(_answer(machine, "setrlimit", high | other, 0x1000) == ALLOW for other in (*range(4), *range(5, 16)))
+    assert _answer(machine, "getrlimit", core, 0x1000) == ALLOW
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("high", [0, HIGH, 0xFFFFFFFF << 32])
+def test_no_process_becomes_dumpable_takes_pages_of_the_pool_or_connects_by_sending(machine: str, high: int) -> None:
+    no = refuse(errno.EPERM)
+    assert _answer(machine, "prctl", high | 4, 1) == _answer(machine, "prctl", high | 4, high | 1) == no
+    assert _answer(machine, "prctl", high | 4, 2) == no
+    assert _answer(machine, "prctl", high | 4, 0) == ALLOW
+    assert all(_answer(machine, "prctl", high | option, 1) == ALLOW for option in (1, 3, 8, 15, 36, 38))
+    for size in (0, 21 << 26, 30 << 26):  # MAP_HUGE_2MB, MAP_HUGE_1GB
+        assert _answer(machine, "mmap", 0, 4096, 3, high | 0x40022 | size, -1, 0) == no
+        assert _answer(machine, "mmap", 0, 4096, 3, high | 0x22 | size, -1, 0) == ALLOW
+    assert _answer(machine, "mmap", 0, 4096, 3, 0x100022 | 0x20000 | 0x8000, -1, 0) == ALLOW  # the flags around it
+    for advice in (14, 15, 25):  # MADV_HUGEPAGE, MADV_NOHUGEPAGE, MADV_COLLAPSE: pages that a memory cgroup counts
+        assert _answer(machine, "madvise", 0, 4096, advice) == ALLOW
+    for name in ("memfd_create", "shmget"):  # MFD_HUGETLB and SHM_HUGETLB with all the rest
+        assert _answer(machine, name) == no
+    connects = refuse(errno.EOPNOTSUPP)
+    for name, before in (("sendto", 3), ("sendmmsg", 3), ("sendmsg", 2)):
+        arguments = (0,) * before
+        for flags in (0x20000000, 0x20004000, 0x20000040):
+            assert _answer(machine, name, *arguments, high | flags) == connects
+        for flags in (0, 0x4000, 0x4040, 0x4000000, 0x40000000):  # MSG_NOSIGNAL, MSG_DONTWAIT, MSG_ZEROCOPY
+            assert _answer(machine, name, *arguments, high | flags) == ALLOW
+
+
+@pytest.mark.parametrize("machine", MACHINES)
 def test_a_process_schedules_itself_and_no_other(machine: str) -> None:
     for name in ("sched_setaffinity", "sched_setparam", "sched_setscheduler", "sched_setattr", "get_robust_list"):
         assert _answer(machine, name, 0) == _answer(machine, name, HIGH) == ALLOW  # a pid is an int
@@ -148,7 +197,7 @@ def test_a_process_schedules_itself_and_no_other(machine: str) -> None:
 
 def test_every_entry_names_a_call_of_some_machine_and_a_reason() -> None:
     known = {name for table in TABLES.values() for name in table}
-    for names, _error, reason in (*REFUSED, EXEC_REFUSED):
+    for names, _error, reason in (*REFUSED, EXEC_REFUSED, WATCH_REFUSED):
         assert reason and set(names.split()) <= known | {"create_module", "get_kernel_syms", "query_module"}
     for check in CHECKS:
         assert check.reason and set(check.names.split()) <= known

@@ -104,7 +104,7 @@ class Init:
         # Whether a call that runs cannot reach a spare, and all of it can be ended but that.
         self.apart = self.children_fd >= 0 and entered.report.on >= AHEAD_NEEDS
         self.deaths_fd = lifetime.watch_children()
-        self.score_fd = rlimits.open_oom_score()
+        self.score_fd = entered.score_fd
         self.calls = select.poll()
         self.calls.register(fds.FRAMES_IN, select.POLLIN)
         self.prepared = prepared._replace(steps=(*self.parting(), *prepared.steps))

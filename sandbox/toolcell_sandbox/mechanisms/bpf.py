@@ -29,6 +29,11 @@ def low_word(argument: int) -> int:
     return 16 + 8 * argument
 
 
+def high_word(argument: int) -> int:
+    """Offset of the high 32 bits of an argument, which a pointer or a length has too."""
+    return low_word(argument) + 4
+
+
 @dataclass(frozen=True, slots=True)
 class Load:
     """Load 32 bits of seccomp_data."""

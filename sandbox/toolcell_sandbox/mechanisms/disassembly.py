@@ -3,17 +3,23 @@
 import errno
 import struct
 from collections.abc import Iterator, Sequence
+from itertools import product
 
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.kernel.numbers import AUDIT_ARCH, MACHINE, TABLES
 
-from .bpf import ALLOW, ARCH, KILL_PROCESS, NUMBER, low_word, refuse
-from .seccomp import CHECKS, EXEC_REFUSED, NETWORK_CHECKS, REFUSED, Check
+from .bpf import ALLOW, ARCH, KILL_PROCESS, NUMBER, high_word, low_word, refuse
+from .seccomp import CHECKS, EXEC_REFUSED, NETWORK_CHECKS, REFUSED, WATCH_REFUSED, Check
 from .seccomp import program as reviewed
 
 LOAD, JUMP, JEQ, JGE, JSET, RETURN = 0x20, 0x05, 0x15, 0x35, 0x45, 0x06
 _COMPARES = {JEQ: "==", JGE: ">=", JSET: "&"}
-_FIELDS = {NUMBER: "number", ARCH: "architecture", **{low_word(index): f"argument {index}" for index in range(6)}}
+_FIELDS = {
+    NUMBER: "number",
+    ARCH: "architecture",
+    **{low_word(index): f"argument {index}" for index in range(6)},
+    **{high_word(index): f"argument {index}, high word" for index in range(6)},
+}
 _ERRORS = 0x00050000
 _INSTRUCTION = struct.Struct("=HBBI")
 
@@ -47,8 +53,8 @@ def _machine(code: Code) -> str:
 
 def _checks(program: bytes, machine: str) -> tuple[Check, ...]:
     """The checks of arguments that this filter makes: those of the network policy that it was made for, too."""
-    for reach, more in NETWORK_CHECKS.items():
-        if program in [reviewed(machine, allow_exec=allow_exec, reach=reach) for allow_exec in (True, False)]:
+    for (reach, more), allow_exec, allow_watch in product(NETWORK_CHECKS.items(), (True, False), (True, False)):
+        if program == reviewed(machine, allow_exec=allow_exec, reach=reach, allow_watch=allow_watch):
             return (*CHECKS, *more)
     raise SandboxError("This is no filter of this version", step="disassemble", cure="Pass what seccomp.program made.")
 
@@ -116,7 +122,9 @@ def _reasons(names: Sequence[str], value: int) -> str:
 
 
 def _by_reason(names: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    reasons = {name: reason for listed, _error, reason in (*REFUSED, EXEC_REFUSED) for name in listed.split()}
+    reasons = {
+        name: reason for listed, _error, reason in (*REFUSED, EXEC_REFUSED, WATCH_REFUSED) for name in listed.split()
+    }
     found: dict[str, list[str]] = {}
     for name in names:
         found.setdefault(reasons.get(name, "not reviewed"), []).append(name)

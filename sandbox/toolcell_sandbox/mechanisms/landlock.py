@@ -112,13 +112,19 @@ def call_layer() -> tuple[Callable[[], None], ...]:
     """The steps that add one more layer, for a call process, which is forked later: it cannot signal, trace or reach
     the cell's init or anything else outside. None below ABI 6, where the kernel has no scopes.
 
+    It leaves files as they are. But the kernel has every layer refuse what it has no rule for when a file gets another
+    directory (REFER, since ABI 2), even a layer that handles no right to files: so this one allows that everywhere,
+    and the layers below, which name the places that may be written to, decide.
+
     At most 16 layers can be nested (E2BIG is an error).
     """
     version = abi()
-    _files, _network, scopes = handled(version)
+    files, _network, scopes = handled(version)
     if not scopes:
         return ()
-    ruleset = _create(0, 0, scopes, version)
+    ruleset = _create(files & REFER, 0, scopes, version)
+    if files & REFER:
+        _add(ruleset, Rule("/", REFER), files)
     return prepared("landlock_restrict_self", ruleset, 0, **_RESTRICT), partial(os.close, ruleset)
 
 

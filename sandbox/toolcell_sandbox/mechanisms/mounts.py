@@ -282,9 +282,13 @@ def forbid_executable_memfds() -> bool:
 
 
 def mount_proc(root: str) -> int:
-    """A /proc with the cell's own processes only; 0, or minus the errno (EPERM in containers: "too revealing")."""
+    """A /proc with the cell's own processes only, and of those, for each process, what it may trace; 0, or minus the
+    errno (EPERM in containers: "too revealing").
+
+    Not hidepid=2: that exempts whoever has gid 0, as a cell in a user namespace of its own may have.
+    """
     flags = MS_NOSUID | MS_NODEV | MS_NOEXEC
-    return attempt("mount", "proc", f"{root}/proc", "proc", flags, "hidepid=2,subset=pid")
+    return attempt("mount", "proc", f"{root}/proc", "proc", flags, "hidepid=ptraceable,subset=pid")
 
 
 def enter_root(root: str) -> None:

@@ -53,7 +53,7 @@ def apply(limits: Limits, *, in_use: int, address_space: bool, processes: int) -
     There is no RLIMIT_CPU here: the init lives through many calls; each call process sets its own (`limit_cpu`).
     """
     # 1, not 0: a core_pattern that is a pipe starts its host program at 0, and not at 1 (fs/coredump.c). A file needs
-    # at least a page, so 1 makes none.
+    # at least a page, so 1 makes none. The filter refuses to change it.
     _set("RLIMIT_CORE", 1)
     _set("RLIMIT_NOFILE", limits.open_files)
     _set("RLIMIT_FSIZE", limits.file_bytes)
@@ -61,6 +61,8 @@ def apply(limits: Limits, *, in_use: int, address_space: bool, processes: int) -
     _set("RLIMIT_MEMLOCK", 0)
     _set("RLIMIT_MSGQUEUE", 0)
     _set("RLIMIT_SIGPENDING", limits.processes + 64)
+    _set("RLIMIT_RTPRIO", 0)
+    _set("RLIMIT_NICE", 0)
     _set("RLIMIT_STACK", 8 * MIB)
     if address_space:
         _set("RLIMIT_AS", limits.memory_bytes + in_use)
@@ -98,10 +100,10 @@ def set_oom_score(score: int) -> None:
 
 def open_oom_score() -> int:
     """A descriptor that a cell's init writes its score to, so that a fork hands on another one: the first to go when
-    memory runs out is to be a call process. -1 where the cell has no /proc of its own: then it has none at all, or the
-    host's behind Landlock.
+    memory runs out is to be a call process. -1 where there is no /proc.
 
-    The files of a process that is not dumpable belong to root, so it is dumpable while it opens this one.
+    The files of a process that is not dumpable belong to root, so it is dumpable while it opens this one: before the
+    filter, which refuses that, and before anybody's code.
     """
     try:
         os.close(os.open(_OOM_SCORE, os.O_RDONLY))

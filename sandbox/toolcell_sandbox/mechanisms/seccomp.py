@@ -14,7 +14,21 @@ from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.kernel.numbers import AUDIT_ARCH, MACHINE, TABLES
 from toolcell_sandbox.kernel.syscalls import syscall
 
-from .bpf import ALLOW, ARCH, KILL_PROCESS, NUMBER, Instruction, Jump, Label, Load, Return, assemble, low_word, refuse
+from .bpf import (
+    ALLOW,
+    ARCH,
+    KILL_PROCESS,
+    NUMBER,
+    Instruction,
+    Jump,
+    Label,
+    Load,
+    Return,
+    assemble,
+    high_word,
+    low_word,
+    refuse,
+)
 
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
 if TYPE_CHECKING:
@@ -30,7 +44,13 @@ X32_BIT = 0x40000000
 NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET
 SET_ID_BITS = 0o6000
 MAKES_A_FILE = 0o100 | 0o20000000  # O_CREAT, __O_TMPFILE
+MAP_HUGETLB = 0x40000
+MSG_FASTOPEN = 0x20000000
+PR_SET_DUMPABLE = 4
+RLIMIT_CORE = 4
 EPERM, EACCES, ENOSYS, EAFNOSUPPORT = errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EAFNOSUPPORT
+HIGH = 8
+"""Added to the number of an argument, it names that argument's high word."""
 
 Refusal = tuple[str, int, str]
 """Names of system calls, the errno they get, and the reason."""
@@ -68,13 +88,17 @@ REFUSED: tuple[Refusal, ...] = (
 )  # fmt: skip
 
 EXEC_REFUSED: Refusal = ("execve execveat", EACCES, "the profile does not grant exec")
+WATCH_REFUSED: Refusal = (
+    "inotify_add_watch", EPERM, "tells what others do with shared files; only cells that write may watch",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Decides one kind of system call by its arguments, looking at their low words only.
+    """Decides one kind of system call by its arguments, looking at their low words, and where a test says `HIGH`, at
+    the high one.
 
-    The call is refused when every test holds; a test is (argument, operator, value), "!=" and "!&" included.
+    The call is refused when every test holds; a test is (argument, operator, value), "!=" included.
     """
 
     names: str
@@ -104,6 +128,23 @@ CHECKS: tuple[Check, ...] = (
     Check("ioctl", ((1, "==", 0x8901),), EPERM, "FIOSETOWN has the kernel signal another process"),
     Check("ioctl", ((1, "==", 0x8902),), EPERM, "SIOCSPGRP has the kernel signal another process"),
     Check("prlimit64", ((0, "!=", 0),), EPERM, "limits of another process"),
+    # At 1, and at no other value, a core_pattern that is a pipe starts no program of the host (fs/coredump.c). EINVAL,
+    # for gpg takes every other error but ENOSYS for its end. A limit is read with a null pointer as the new one.
+    Check("setrlimit", ((0, "==", RLIMIT_CORE),), errno.EINVAL, "a core limit of 0 starts the host's crash handler"),
+    *(
+        Check(
+            "prlimit64",
+            ((1, "==", RLIMIT_CORE), (new_limit, "!=", 0)),
+            errno.EINVAL,
+            "a core limit of 0 starts the host's crash handler",
+        )
+        for new_limit in (2, 2 + HIGH)
+    ),
+    Check("prctl", ((0, "==", PR_SET_DUMPABLE), (1, "!=", 0)), EPERM, "what may be dumped can be handed to the host"),
+    Check("mmap", ((3, "&", MAP_HUGETLB),), EPERM, "huge pages of the pool count in no memory cgroup"),
+    # As where net.ipv4.tcp_fastopen turns it off (tcp(7)): callers go on with connect.
+    Check("sendto sendmmsg", ((3, "&", MSG_FASTOPEN),), errno.EOPNOTSUPP, "connects, past Landlock's rule about ports"),
+    Check("sendmsg", ((2, "&", MSG_FASTOPEN),), errno.EOPNOTSUPP, "connects, past Landlock's rule about ports"),
     # 0 is the caller. The kernel allows the rest to whoever has the uid: the init, and a call process that waits.
     Check(
         "sched_setaffinity sched_setparam sched_setscheduler sched_setattr",
@@ -159,10 +200,10 @@ NETWORK_CHECKS: "Mapping[Reach, tuple[Check, ...]]" = {
     ),
 }
 
-_cache: "dict[tuple[str, bool, Reach], bytes]" = {}
+_cache: "dict[tuple[str, bool, Reach, bool], bytes]" = {}
 
 
-def program(machine: str = MACHINE, *, allow_exec: bool, reach: "Reach" = "none") -> bytes:
+def program(machine: str = MACHINE, *, allow_exec: bool, reach: "Reach" = "none", allow_watch: bool = False) -> bytes:
     """The filter for a machine ("x86_64", "aarch64"); made once for each set of arguments."""
     if machine not in TABLES:
         raise SandboxError(
@@ -171,13 +212,13 @@ def program(machine: str = MACHINE, *, allow_exec: bool, reach: "Reach" = "none"
             mechanism="seccomp",
             cure="Use an x86_64 or aarch64 machine.",
         )
-    key = (machine, allow_exec, reach)
+    key = (machine, allow_exec, reach, allow_watch)
     if key not in _cache:
-        _cache[key] = assemble(list(_instructions(machine, allow_exec, reach)))
+        _cache[key] = assemble(list(_instructions(*key)))
     return _cache[key]
 
 
-def _instructions(machine: str, allow_exec: bool, reach: "Reach" = "none") -> Iterator[Instruction]:
+def _instructions(machine: str, allow_exec: bool, reach: "Reach", allow_watch: bool) -> Iterator[Instruction]:
     table = TABLES[machine]
     yield Load(ARCH)
     yield Jump("==", AUDIT_ARCH[machine], yes="native")
@@ -193,7 +234,8 @@ def _instructions(machine: str, allow_exec: bool, reach: "Reach" = "none") -> It
         for number in _numbers(table, check.names):
             checks.setdefault(number, []).append(check)
     answers = dict.fromkeys(table.values(), ALLOW)
-    for names, error, _reason in (*REFUSED, *(() if allow_exec else (EXEC_REFUSED,))):
+    by_grant = ((allow_exec, EXEC_REFUSED), (allow_watch, WATCH_REFUSED))
+    for names, error, _reason in (*REFUSED, *(row for allowed, row in by_grant if not allowed)):
         answers.update(dict.fromkeys(_numbers(table, names), refuse(error)))
     answers.update(dict.fromkeys(_numbers(table, NETWORK_ALLOWED[reach]), ALLOW))
     targets: list[int | str] = []
@@ -232,7 +274,7 @@ def _check(label: str, checks: list[Check]) -> Iterator[Instruction]:
     for index, check in enumerate(checks):
         after = f"{label}.{index}"
         for argument, operator, value in check.tests:
-            yield Load(low_word(argument))
+            yield Load(low_word(argument) if argument < HIGH else high_word(argument - HIGH))
             if operator == "!=":
                 yield Jump("==", value, yes=after)
             else:

@@ -1,4 +1,4 @@
-"""Watch a directory of the host.
+"""With WRITE: watch a directory of the host.
 
 Source: F37
 """
@@ -9,6 +9,7 @@ from toolcell_sandbox.kernel.syscalls import attempt
 
 EXPECT = "ENOENT"
 VARIES = {NO_NAMESPACES: "ok"}
+GRANTS = "read write"
 
 
 def attack(scene: Scene) -> object:

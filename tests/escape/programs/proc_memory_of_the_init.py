@@ -7,7 +7,7 @@ import os
 
 from tests.escape.kit import Scene, each, tried
 
-EXPECT = ("ENOENT", "EACCES")
+EXPECT = ("ENOENT", "EACCES", "EPERM")
 
 
 def attack(scene: Scene) -> object:
