@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from toolcell_tools.pending import Pending
     from toolcell_tools.preview import Preview
     from toolcell_tools.provider import ProviderTool, provider_tool
-    from toolcell_tools.result import CapturedOutput, SandboxSummary, ToolResult, Usage
+    from toolcell_tools.result import CapturedOutput, Notice, NoticeKind, SandboxSummary, ToolResult, Usage
     from toolcell_tools.session_info import SessionInfo
     from toolcell_tools.shell import Completed, Shell
     from toolcell_tools.toolsets import (
@@ -155,7 +155,7 @@ _HOMES = {
     "toolcell_tools.pending": "Pending",
     "toolcell_tools.preview": "Preview",
     "toolcell_tools.provider": "ProviderTool provider_tool",
-    "toolcell_tools.result": "CapturedOutput SandboxSummary ToolResult Usage",
+    "toolcell_tools.result": "CapturedOutput Notice NoticeKind SandboxSummary ToolResult Usage",
     "toolcell_tools.session_info": "SessionInfo",
     "toolcell_tools.shell": "Completed Shell",
     "toolcell_tools.toolsets": (
@@ -254,6 +254,8 @@ __all__ = [
     "ModuleToolset",
     "Mutates",
     "NoNetwork",
+    "Notice",
+    "NoticeKind",
     "Overloaded",
     "Pending",
     "PermissionDenied",

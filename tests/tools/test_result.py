@@ -27,6 +27,7 @@ from toolcell_tools import (
     ImageBlock,
     LimitExceeded,
     MissingCapability,
+    Notice,
     Overloaded,
     Pending,
     PermissionDenied,
@@ -137,6 +138,7 @@ def full_result() -> ToolResult:
             ResourceBlock(uri="file:///a"),
         ],
         error=Timeout(message="m", elapsed=1),
+        notices=(Notice(kind="state_lost", message="n"),),
         usage=Usage(wall_s=1.0, max_rss_bytes=5),
         call_id="c",
         tool="t",
@@ -317,6 +319,15 @@ def test_a_cut_never_splits_a_character_and_counts_what_is_there(limit: int) -> 
     kept = len(head.encode()) + len(tail.encode())
     assert kept <= limit
     assert f"kept {kept:,} of 602 bytes" in note
+
+
+def test_notices_follow_what_the_model_gets_a_line_each_and_are_never_cut() -> None:
+    notices = (Notice(kind="state_lost", message="It is gone."), Notice(kind="unchecked", message="Not\nlooked at."))
+    lines = ["[notice: It is gone.]", "[notice: Not looked at.]"]
+    assert ToolResult(output=1, notices=notices).for_model().split("\n") == ["1", *lines]
+    assert ToolResult(output="x" * 90, notices=notices).for_model(20).split("\n")[3:] == lines
+    shown = ToolResult(error=ExecutionError(message="no"), notices=notices).for_model().split("\n")
+    assert shown == ['{"error":{"message":"no","retryable":false,"kind":"execution"}}', *lines]
 
 
 def test_unwrap_gives_the_output_or_raises_with_the_error_in_it() -> None:

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from .pending import Pending
     from .preview import Preview
     from .provider import ProviderTool, provider_tool
-    from .result import CapturedOutput, SandboxSummary, ToolResult, Usage
+    from .result import CapturedOutput, Notice, NoticeKind, SandboxSummary, ToolResult, Usage
     from .session_info import SessionInfo
     from .shell import Completed, Shell
     from .toolsets import (
@@ -138,6 +138,8 @@ __all__ = [
     "MemoryWriter",
     "MissingCapability",
     "Mutates",
+    "Notice",
+    "NoticeKind",
     "Overloaded",
     "Pending",
     "PermissionDenied",
@@ -280,6 +282,8 @@ _HOMES = {
     "ProviderTool": "provider",
     "provider_tool": "provider",
     "CapturedOutput": "result",
+    "Notice": "result",
+    "NoticeKind": "result",
     "SandboxSummary": "result",
     "ToolResult": "result",
     "Usage": "result",

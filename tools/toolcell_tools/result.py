@@ -13,9 +13,10 @@ from .content import AudioBlock, Content, ImageBlock, TextBlock
 from .errors import ToolError, ToolFailed
 from .pending import Pending
 
-__all__ = ["CapturedOutput", "SandboxSummary", "ToolResult", "Usage"]
+__all__ = ["CapturedOutput", "Notice", "NoticeKind", "SandboxSummary", "ToolResult", "Usage"]
 
 SCHEMA_VERSION: Literal[1] = 1
+NoticeKind = Literal["protected_name", "state_lost", "unchecked"]
 FOR_MODEL_BYTES = 100_000  # about 25,000 tokens, the most that coding agents let one tool answer take
 
 
@@ -88,6 +89,13 @@ class SandboxSummary(_Frozen):
     network: Literal["none", "proxy", "host"] = "none"
 
 
+class Notice(_Frozen):
+    """Something that happened beside a result and that its reader should know; no error. `message` is a sentence."""
+
+    kind: NoticeKind
+    message: str
+
+
 _PENDING = {field.name for field in fields(Pending)}
 _NO_USAGE, _NO_CAPTURE, _NO_SANDBOX = Usage(), CapturedOutput(), SandboxSummary()
 
@@ -109,6 +117,7 @@ class ToolResult(_Frozen):
     artifacts: list[Artifact] = Field(default_factory=list[Artifact])
     content: list[Content] = Field(default_factory=list[Content])
     error: ToolError | None = None
+    notices: tuple[Notice, ...] = ()
     usage: Usage = _NO_USAGE
     call_id: str = ""
     tool: str = ""
@@ -145,6 +154,7 @@ class ToolResult(_Frozen):
         artifacts: Sequence[object] = (),
         content: Sequence[object] = (),
         error: ToolError | None = None,
+        notices: Sequence[Notice] = (),
         usage: Usage = _NO_USAGE,
         call_id: str = "",
         tool: str = "",
@@ -167,6 +177,7 @@ class ToolResult(_Frozen):
             "artifacts": _ARTIFACTS.validate_python(artifacts) if artifacts else [],
             "content": _CONTENT.validate_python(content) if content else [],
             "error": error,
+            "notices": tuple(notices),
             "usage": usage,
             "call_id": call_id,
             "tool": tool,
@@ -204,12 +215,16 @@ class ToolResult(_Frozen):
 
         Pictures, sounds and resources without text are named in brackets; adapters send them as what they are. Over
         `max_bytes` of UTF-8 the middle is left out, and a line in its place says exactly how much was kept, and which
-        artifact has the rest if the supervisor wrote one.
+        artifact has the rest if the supervisor wrote one. Notices follow, a line each, and are never left out.
         """
-        return _bounded(self.encoded(), max_bytes, self._whole_output())
+        return "\n".join([_bounded(self.encoded(), max_bytes, self._whole_output()), *self.told_notices()])
+
+    def told_notices(self) -> list[str]:
+        """The notices as lines for the model."""
+        return [f"[notice: {' '.join(notice.message.split())}]" for notice in self.notices]
 
     def encoded(self) -> bytes:
-        """What `for_model` gives where nothing has to be left out, as UTF-8."""
+        """What `for_model` gives before the notices where nothing has to be left out, as UTF-8."""
         if self.error is not None:
             return _json({"error": self.error.model_dump(mode="json", exclude_none=True)})
         told = [_told(block).encode() for block in self.content]

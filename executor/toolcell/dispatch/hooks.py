@@ -101,9 +101,9 @@ def _with(result: ToolResult, error: PermissionDenied) -> ToolResult:
 
 
 def _identified(answer: ToolResult, result: ToolResult) -> ToolResult:
-    """What a hook cannot change of a result: which call it is of, what it cost and where it ran."""
+    """What a hook cannot change of a result: its call, its notices, its cost and its sandbox."""
     kept: dict[str, Any] = {name: getattr(result, name) for name in _FACTS}
     return answer.model_copy(update=kept)
 
 
-_FACTS = ("call_id", "tool", "version", "session_id", "arguments", "usage", "sandbox")
+_FACTS = ("call_id", "tool", "version", "session_id", "arguments", "notices", "usage", "sandbox")

@@ -11,6 +11,7 @@ from toolcell_tools import (
     AudioBlock,
     ExecutionError,
     ImageBlock,
+    Notice,
     ResourceBlock,
     TextBlock,
     ToolResult,
@@ -254,3 +255,11 @@ def test_every_result_is_json_and_an_error_says_why(dialect: DialectName) -> Non
     for result in (MIXED, FAILED, ToolResult(), ToolResult(output=[1, "a"])):
         assert json.loads(json.dumps(exports.result_for(dialect, CALL, result), allow_nan=False))
     assert "no such user" in json.dumps(exports.result_for(dialect, CALL, FAILED))
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_every_dialect_tells_the_notices_with_an_output_an_error_and_content_alone(dialect: DialectName) -> None:
+    notices = (Notice(kind="state_lost", message="All variables are gone."),)
+    for result in (MIXED, FAILED, ToolResult(output=3), ToolResult(content=[TextBlock(text="see")])):
+        told = exports.result_for(dialect, CALL, result.model_copy(update={"notices": notices}))
+        assert json.dumps(told).count("[notice: All variables are gone.]") == 1

@@ -9,9 +9,9 @@ __all__ = ["blocks_of", "in_text", "output_text"]
 
 
 def output_text(result: ToolResult) -> str:
-    """The output or the error as text; "" where the content blocks are the whole answer."""
+    """The output or the error as text, and the notices; "" where the content blocks are the whole answer."""
     if result.error is None and result.output is None and result.content:
-        return ""
+        return "\n".join(result.told_notices())
     return result.model_copy(update={"content": []}).for_model()
 
 
