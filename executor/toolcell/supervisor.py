@@ -16,7 +16,6 @@ import anyio
 import anyio.abc
 
 from toolcell_sandbox.profile import Profile, is_below
-from toolcell_sandbox.report import SandboxReport
 from toolcell_tools.capability import SessionKind
 from toolcell_tools.definition import Tool
 from toolcell_tools.function import as_tool
@@ -46,6 +45,7 @@ from .journal import Journal, RecentJournal, Record
 from .pool.cell import Cell
 from .pool.pool import Pool
 from .pool.reactor import Reactor, current_reactor
+from .pool.recovery import SupervisorStatus
 from .session import Session, new_session_id
 from .sessions.modules import Source
 from .sessions.policy import resolved, session_grants, within
@@ -269,9 +269,9 @@ class Supervisor:
             parent=None,
         )
 
-    def status(self) -> SandboxReport:
-        """What the kernel offers here, mechanism by mechanism, as probed at the start."""
-        return self.pool.report
+    def status(self) -> SupervisorStatus:
+        """What the kernel offers here, as probed at the start, and the zygotes as they are now."""
+        return self.pool.status()
 
     # -- for sessions ------------------------------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ from .audit import trespass
 from .permission import mutates, of_provider, permit
 from .pool import SessionRun
 from .present import NOTHING, fitting, left_by_hooks
-from .result import Draft
+from .result import Draft, state_lost
 
 if TYPE_CHECKING:
     from toolcell.session import Checks, Session
@@ -160,6 +160,8 @@ async def attempt(
             raise
     # render
     result = draft.of(outcome)
+    if run is not None and run.state_lost:
+        result = result.model_copy(update={"notices": (*result.notices, state_lost(tool.name, run.state_lost))})
     answered = outcome.ending == "result"
     if draft.lie and run is not None and run.cell is not None:
         run.cell.condemn(run, draft.lie)

@@ -118,6 +118,7 @@ class Cell:
         self.cgroup = cgroup
         self.state = CellState.STARTING
         self.run: Run | None = None
+        self.is_new_process = bool(spec.key.kept_tool)  # whether a kept process has had no call yet
         self.entered: dict[str, object] = {}
         self.idle_since = 0.0
         self.pid = 0  # of the init, as the host sees it
@@ -304,6 +305,11 @@ class Cell:
         """Whether it is ending, though its end has not been seen yet."""
         return self._doomed or self._retiring
 
+    @property
+    def leaving(self) -> bool:
+        """Whether it is a kept process that tears down: it takes up room until that is done."""
+        return self._retiring and not self._doomed and self.state is not CellState.DEAD
+
     def check(self, now: float) -> bool:
         """Take in what has happened to an idle cell that the loop has not come to; whether it is free still."""
         if now - self.idle_since > JUST_NOW_S:
@@ -323,11 +329,11 @@ class Cell:
             context["attempt"] = call.attempt
         if run.preview:
             context["preview"] = True
+        self.evidence.new_call()  # first: it may be an OSError, and nothing is sent yet
         buffers = self._link.call(call.id, call.tool, context, call.arguments, call.packed)  # may be Unpackable
         if not self._standby:
             self._process += 1
             self._say(self._process)  # nothing waits: fork now; the call is in the pipe before it is read
-        self.evidence.new_call()
         if self._kept and self._asks_clock:
             self._cpu_before = self._cpu_clock()
         if self._listener is not None:
@@ -619,6 +625,7 @@ class Cell:
         """Everything before is gone, and a call process waits, or where there is no standby, can be forked."""
         self._on_swept()
         self._process = ready.seq
+        self.is_new_process = self._kept
         self._forked_ahead = False
         self._drain()  # what came after the end of the last call is a violation
         if self._doomed:

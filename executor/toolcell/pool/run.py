@@ -124,6 +124,7 @@ class Outcome:
     resource: str = ""
     mechanism: str = ""
     cure: str = ""
+    retry_after_s: float | None = None  # where calling again helps: seconds until that is likely
     stdout: Captured = field(default=EMPTY, init=False)
     stderr: Captured = field(default=EMPTY, init=False)
 
@@ -152,6 +153,7 @@ class Run(ABC):
         # Set when no process of the call is left, kept ones aside; None where nobody waits. Whoever does says when
         # another may start that must not overlap with this one, by `Pool.release`: that comes after the audit.
         self.gone: anyio.Event | None = None
+        self.state_lost = ""  # how the process ended whose state this call of a kept one would have had
         self.preview = False  # whether the tool is to say what the call would do, and no more
 
     @property

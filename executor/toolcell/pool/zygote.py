@@ -64,9 +64,11 @@ def _socketpair() -> tuple[socket.socket, socket.socket]:
     return ours, moved
 
 
-_CURES = {
-    errno.EAGAIN: "Raise the limit on processes (ulimit -u).",
-    errno.EMFILE: "Raise the limit on open files (ulimit -n).",
+CURES = {
+    errno.ENFILE: "Raise the limit on open files of the machine (fs.file-max).",
+    errno.ENOSPC: "Free space, or raise the limit on cgroups.",
+    errno.EAGAIN: "Raise the limit on processes (ulimit -u, or pids.max of the container).",
+    errno.EMFILE: "Raise the limit on open files (ulimit -n) or lower max_cells.",
     errno.ENOENT: "sys.executable must be this Python: set it where Python is embedded.",
     errno.EACCES: "sys.executable must be this Python, and executable.",
     errno.ENOMEM: "Free memory, or raise the limit on address space (ulimit -v).",
@@ -140,7 +142,7 @@ class Zygote:
             self.close_inherited()
             if self._stderr is not None:
                 self._stderr.close()
-            cure = _CURES.get(error.errno or 0, "")
+            cure = CURES.get(error.errno or 0, "")
             what = f"No zygote process could be started: {error}. {cure}".strip()
             raise SandboxUnavailableError(what, "", cure) from error
         first = {"op": "start", "report": report, "allow_missing": sorted(allow_missing), "preload": preload}
