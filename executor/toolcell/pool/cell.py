@@ -91,6 +91,10 @@ class Keeper(Protocol):
         ...
 
     def on_call_ended(self, run: Run) -> None: ...
+    def on_unanswered(self, cell: "Cell") -> None:
+        """Its time to start is over, and its zygote has not answered yet."""
+        ...
+
     def on_dead(self, cell: "Cell", failure: Failed | None) -> None: ...
 
 
@@ -459,7 +463,7 @@ class Cell:
             run.deadline = None
         now = time.monotonic()
         if self._kept and (outcome.ending != "result" or now - run.started_at > SHORT_CALL_S):  # else at the sweep
-            self.evidence.settle()
+            self._settle()
         run.used["sent_bytes"], run.used["received_bytes"] = self._sent, self._received
         if self._stdout.total:
             outcome.stdout = self._stdout.take()
@@ -477,6 +481,14 @@ class Cell:
         run.end(outcome, now, later=ending)
         if run.exclusive:
             self._keeper.on_call_ended(run)
+
+    def _settle(self) -> None:
+        """Begin the counts anew, or end the cell: what is not settled would be held against the next call."""
+        try:
+            self.evidence.settle()
+        except OSError as error:
+            _log.warning("the counts of %r cannot be read: %s", self, error)
+            self.kill()
 
     def _gone(self) -> None:
         """No process of the call that ended is left."""
@@ -729,7 +741,7 @@ class Cell:
 
     def _outcome_of_exit(self, exited: Exited) -> Outcome:
         assert self.run is not None
-        if self._link.partial:
+        if self._link.partial and exited.code >= 0:  # else it was killed while it wrote
             self.run.on_incident("protocol violation: half a frame")
             return Outcome(ending="violation", message="half a frame: the call process ended within one")
         # What an exited process used is of its whole life, and of the children that it waited for.
@@ -833,6 +845,8 @@ class Cell:
             "Import less at the top of the tool's module, or raise limits.start_s.",
         )
         self.kill()
+        if self._pidfd < 0:
+            self._keeper.on_unanswered(self)
 
     def _on_death(self) -> None:
         """The init has ended, and with it every process of its namespace."""

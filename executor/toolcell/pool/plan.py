@@ -171,7 +171,7 @@ class _Crowd:
             yield cell
 
     def _price(self, cell: Cell) -> tuple[bool, bool, float]:
-        """Kept processes last, and of those the ones last that a call waits for; else as long as they have been idle."""
+        """Order: kept processes last, of those the ones last that a call waits for; then the longest idle first."""
         is_kept = bool(cell.spec.key.kept_tool)
         return is_kept, is_kept and cell.spec.key in self._wanted, cell.idle_since
 

@@ -39,6 +39,7 @@ STOCK_UP_SOON_S = 0.0003  # the same where there was none for that call: the nex
 PRUNE_S = 5.0
 BUSY_ZYGOTE = 2  # cells that a zygote has been asked for and has not made yet
 VACATE_AGAIN_S = 0.005  # how often the cgroup of a dead cell is looked at again until it is empty
+STUCK_S = 20.0  # a zygote answers within milliseconds; one that is silent this long was stopped, or hangs
 VACATE_S = 10.0  # what SIGKILL has not ended by then hangs in the kernel
 _now = time.monotonic
 
@@ -164,10 +165,11 @@ class Pool:
             self._on_empty = lambda: empty.set(None)
             await empty
         self._close_zygotes()
-        for cgroup in self._free_cgroups:
-            cgroup.remove()
-        self._free_cgroups.clear()
         self._reactor.close()
+        with ExitStack() as removing:  # every one, also where one cannot be
+            for cgroup in self._free_cgroups:
+                removing.callback(cgroup.remove)
+            self._free_cgroups.clear()
 
     def _close_zygotes(self) -> None:
         for zygote in self._zygotes:
@@ -359,6 +361,8 @@ class Pool:
         cgroup = self._take_cgroup(spec)
         slot = self._take_slot()
         try:
+            if cgroup is not None:
+                cgroup.open()
             request = self._request_for(spec, slot, cgroup)
             cell = Cell(id, slot, spec, self._reactor, self._deadlines, self, cgroup=cgroup, standby=self._standby)
         except BaseException:
@@ -472,6 +476,17 @@ class Pool:
                 _log.warning("no more than %d zygotes: %s", len(self._zygotes), error)
         return zygote
 
+    def on_unanswered(self, cell: Cell) -> None:
+        """End the zygote that has not made this cell in time, if it has been silent for long."""
+        zygote = self._zygote_of.get(cell.id)
+        if zygote is None or zygote not in self._zygotes or cell.id not in zygote.asked:
+            return
+        if _now() - zygote.heard_at >= STUCK_S:
+            _log.error("%r has said nothing for %g s and is ended", zygote, STUCK_S)
+            zygote.kill()
+        else:
+            self._deadlines.at(zygote.heard_at + STUCK_S, lambda: self.on_unanswered(cell))
+
     def _evict(self, cell: Cell) -> None:
         """End an idle cell to make room for a call that waits."""
         key = cell.spec.key
@@ -496,12 +511,19 @@ class Pool:
     def _take_cgroup(self, spec: CellSpec) -> Cgroup | None:
         if self._cgroup_tree is None:
             return None
-        if not self._free_cgroups:
-            # Named after the slots too: a killed supervisor of our pid may have left its groups.
-            return self._cgroup_tree.create(f"{self._first_slot:x}-{self._last_id}", spec.profile.limits)
-        cgroup = self._free_cgroups.pop()
-        cgroup.set_limits(spec.profile.limits)
-        return cgroup
+        while self._free_cgroups:
+            cgroup = self._free_cgroups.pop()
+            if not cgroup.exists():  # somebody has removed it
+                cgroup.close()
+                continue
+            try:
+                cgroup.set_limits(spec.profile.limits)
+            except BaseException:
+                self._free_cgroups.append(cgroup)
+                raise
+            return cgroup
+        # Named after the slots too: a killed supervisor of our pid may have left its groups.
+        return self._cgroup_tree.create(f"{self._first_slot:x}-{self._last_id}", spec.profile.limits)
 
     def _cell(self, id: int) -> Cell:
         return self.cells[id] if id in self.cells else self._stock.cells[id]
@@ -593,7 +615,7 @@ class Pool:
         The kernel ends a pid namespace with its init, so there is nothing; this is what holds where that fails, or
         where a cell was allowed to have no namespace.
         """
-        left = cell.cgroup.kill_now() if cell.cgroup is not None else []
+        left = self._left_in_group(cell)
         if left and cell not in self._vacating:
             self._vacating.add(cell)
             cell.report(f"processes outlived their cell and were killed by its cgroup: {len(left)}")
@@ -603,11 +625,31 @@ class Pool:
         self._vacating.discard(cell)
         if left:
             _log.error("%r is given up with its cgroup: %d processes in it do not die", cell, len(left))
+            if cell.cgroup is not None:
+                cell.cgroup.close()
         else:
             self._free_slots.append(cell.slot)
             if cell.cgroup is not None:
                 self._free_cgroups.append(cell.cgroup)
         self._check_empty()
+
+    def _left_in_group(self, cell: Cell) -> list[int]:
+        """The processes that a dead cell's cgroup still has, which are killed. A cgroup that cannot be read, such as
+        for want of a descriptor, is removed, since the kernel removes only an empty one.
+        """
+        cgroup = cell.cgroup
+        if cgroup is None:
+            return []
+        try:
+            return cgroup.kill_now()
+        except (OSError, SandboxError) as unreadable:
+            try:
+                cgroup.remove(timeout_s=0.0)
+            except SandboxError:
+                _log.warning("the cgroup of %r cannot be read: %s", cell, unreadable)
+                return [0]  # how many is unknown
+            cell.cgroup = None
+            return []
 
     def kept_writable(self) -> list[tuple[str, ...]]:
         """The paths to which the processes that are kept over calls may write, of each."""
@@ -737,8 +779,13 @@ _PASSING = frozenset({"start", "spawn", "open trees", "fork the cell", "fork the
 def _unavailable(failure: Failed) -> Outcome:
     """The outcome of a call whose cell could not be made."""
     again_s = SOON_S if failure.step in _PASSING else None
-    said = {"message": failure.message, "mechanism": failure.mechanism, "cure": failure.cure}
-    return Outcome(ending="unavailable", retry_after_s=again_s, **said)
+    return Outcome(
+        ending="unavailable",
+        message=failure.message,
+        mechanism=failure.mechanism,
+        cure=failure.cure,
+        retry_after_s=again_s,
+    )
 
 
 def _not_made(error: Exception) -> Failed:

@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -119,6 +120,7 @@ class Zygote:
         self._started = reactor.waiter()
         self._last_words = ""
         self.has_started = False
+        self.heard_at = 0.0  # when it said something, or was asked with nothing else to do
         self.asked: set[int] = set()  # the cells it has been asked for and has not answered
         _zygotes.add(self)
 
@@ -180,6 +182,8 @@ class Zygote:
         Raises Unpackable or OSError, and has not asked, where the request cannot be sent.
         """
         self._send({"op": "cell", "id": id, **request}, fds)
+        if not self.asked:
+            self.heard_at = time.monotonic()
         self.asked.add(id)
 
     def finish(self, id: int, binds: Iterable[Bind]) -> None:
@@ -215,17 +219,22 @@ class Zygote:
             return
         while True:
             try:
-                data, fds, _flags, _address = socket.recv_fds(self._socket, MESSAGE_BYTES, 4, socket.MSG_CMSG_CLOEXEC)
+                data, fds, flags, _address = socket.recv_fds(self._socket, MESSAGE_BYTES, 4, socket.MSG_CMSG_CLOEXEC)
             except BlockingIOError:
                 return
             except ConnectionResetError:
-                data, fds = b"", []
+                data, fds, flags = b"", [], 0
+            if flags & socket.MSG_CTRUNC:  # no room for all descriptors here
+                for fd in fds:
+                    os.close(fd)
+                fds = []
             if not data:
                 self._lost()
                 return
             self._on_message(cast("dict[str, object]", msgpack.unpackb(data)), fds)
 
     def _on_message(self, message: dict[str, object], fds: list[int]) -> None:
+        self.heard_at = time.monotonic()
         if message["op"] == "started":
             self.has_started = True
             ours, theirs = running_code(), cast("dict[str, str]", message.get("code", {}))
