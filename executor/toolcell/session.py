@@ -131,6 +131,7 @@ class Session:
         self._routes: dict[str, Route] = {}
         self._other_routes: dict[tuple[str, str], Route] = {}  # of previews, and of calls that may not change anything
         self._place = NOWHERE  # the workspace that the routes are to
+        self.is_misplaced = False  # whether the workspace is no directory any more
         self._last_call = 0
         self._host_turn: anyio.Lock | None = None
         self._idempotent: IdempotentCalls | None = None
@@ -318,7 +319,8 @@ class Session:
 
     def tool_names(self) -> list[str]:
         """The tools that this session may use, as far as its toolsets have said."""
-        return [name for name, tool in self.toolbox.known.items() if not self.route(tool).grants.missing]
+        known = self.toolbox.known.items()
+        return [name for name, tool in known if not grants_for(self.grants, tool.needs, tool.uses).missing]
 
     def checks(self, route: Route) -> Checks:
         """What calls that go this way are held to."""
@@ -337,6 +339,7 @@ class Session:
                 self._routes.clear()
                 self._other_routes.clear()
             self._place = place
+            self.is_misplaced = place.is_taken
         if not mutates:
             return self._other_route("unchanging", tool, lambda: self._new_route(tool, mutates))
         route = self._routes.get(tool.name)
@@ -416,6 +419,7 @@ class Session:
             and tool.placement == "cell"
             and not given.missing
             and (given.given, limits_for(tool, self.profile.limits)) == group
+            and self.supervisor.can_ship(tool)
         )
 
     def preview_route(self, tool: Tool[..., Any]) -> Route:

@@ -6,6 +6,7 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import AsyncExitStack
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
@@ -215,23 +216,34 @@ class Supervisor:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._pool is not None and self._tasks is not None
-        try:
+        self._left = True
+        async with AsyncExitStack() as last:  # each step, the last first, also where one before it fails
+            last.callback(self._forget_pool)
+            last.push_async_callback(self._end_tasks)
             with anyio.CancelScope(shield=True):
-                for session in list(self._sessions.values()):
-                    await session.close()
-                await self._pool.close()
-                await self._audit_kept()
-                for watch in await self.protection.close():
-                    record_findings(self.journal, watch)
-                if self._memory is not None:
-                    self._memory.close()
-                self.overflow.close()
-                await close_all(self.toolsets)
-        finally:
-            self._pool = None
-            self._left = True
-            self._tasks.cancel_scope.cancel()
-            await self._tasks.__aexit__(None, None, None)  # with them, an error of the body would come out in a group
+                async with AsyncExitStack() as ending:
+                    ending.push_async_callback(close_all, self.toolsets)
+                    ending.callback(self.overflow.close)
+                    if self._memory is not None:
+                        ending.callback(self._memory.close)
+                    ending.push_async_callback(self._audit_rest)
+                    ending.push_async_callback(self._pool.close)
+                    for session in list(self._sessions.values()):
+                        await session.close()
+
+    async def _audit_rest(self) -> None:
+        """Audit what calls have left that nobody has waited for."""
+        await self._audit_kept()
+        for watch in await self.protection.close():
+            record_findings(self.journal, watch)
+
+    async def _end_tasks(self) -> None:
+        assert self._tasks is not None
+        self._tasks.cancel_scope.cancel()
+        await self._tasks.__aexit__(None, None, None)  # with them, an error of the body would come out in a group
+
+    def _forget_pool(self) -> None:
+        self._pool = None
 
     # -- the public way ----------------------------------------------------------------------------------------------
 
@@ -368,6 +380,14 @@ class Supervisor:
         if shipment is None:
             shipment = self._shipments[tool] = ship(tool)
         return shipment
+
+    def can_ship(self, tool: Tool[..., Any]) -> bool:
+        """Whether a cell can load the tool; its own calls say what is wrong with it."""
+        try:
+            self.shipment(tool)
+        except UsageError:
+            return False
+        return True
 
     def in_background(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
         """Run something of a call beside it, until the supervisor ends."""

@@ -49,7 +49,11 @@ def main(entered: Entered) -> NoReturn:
         options = replace(options, scratch="")  # the host's own /tmp is not ours to empty
     os.environ.clear()
     os.environ.update(options.environ)
-    os.chdir(options.cwd)
+    try:
+        serve.enter_workspace(options.cwd)
+    except SandboxError as error:
+        control.send(Failed(error.step, str(error), error.mechanism, error.cure))
+        os._exit(1)
     modules = len(sys.modules)
     forks.stop()
     loaded = loading.load(cast("list[dict[str, object]]", first.tools))

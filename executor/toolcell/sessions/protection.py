@@ -10,11 +10,12 @@ import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from weakref import WeakValueDictionary
 
 import anyio
-from anyio.to_thread import run_sync
 
+from toolcell.backends.threads import NoThread, in_thread
 from toolcell.pool.run import Run
 from toolcell_sandbox.audit import Finding, Found, ProtectedTrees
 from toolcell_sandbox.errors import SandboxError
@@ -84,7 +85,7 @@ class Guarded:
                 return False
             try:
                 await self._settle()
-            except (SandboxError, OSError) as error:  # the tree may change under our hands in any way
+            except (SandboxError, OSError, NoThread) as error:  # the tree may change under our hands in any way
                 watch.failure = str(error)
             finally:
                 self._watches.discard(watch)
@@ -98,7 +99,7 @@ class Guarded:
             if self._kept:
                 try:
                     watch.findings += await self._settle()
-                except (SandboxError, OSError) as error:
+                except (SandboxError, OSError, NoThread) as error:
                     watch.failure = str(error)
                 self._kept = still
             if not still:
@@ -107,13 +108,13 @@ class Guarded:
     async def _look(self) -> tuple[Found, ...]:
         if 0 < self._trees.directories < FEW_DIRECTORIES and not self._kept:
             return self._trees.refresh()
-        return await run_sync(self._trees.refresh)
+        return await in_thread(self._trees.refresh)
 
     async def _settle(self) -> list[Finding]:
         """Audit, in a thread: a call can have made more than can be looked at in a moment. All that run are told."""
         assert self._before is not None
         self._unsettled = True
-        findings = await run_sync(self._trees.settle, self._before, self._quarantine)
+        findings = await in_thread(partial(self._trees.settle, self._before, self._quarantine))
         self._unsettled = False
         for each in self._watches:
             if each.run is not None and each.run.cell is not None:
