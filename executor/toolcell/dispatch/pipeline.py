@@ -13,7 +13,8 @@ from toolcell.backends.threads import NO_THREAD_RETRY_S, NoThread
 from toolcell.call import ToolCall
 from toolcell.errors import UsageError
 from toolcell.journal import Record
-from toolcell.pool.run import NOTHING_USED, Outcome
+from toolcell.pool.run import NOTHING_USED, SOON_S, Outcome
+from toolcell.pool.zygote import CURES, EXHAUSTED
 from toolcell.sessions.protection import Watch
 from toolcell.wire.frames import encoded_bytes
 from toolcell.wire.messages import VALUES_BYTES
@@ -165,9 +166,8 @@ async def attempt(
                 watch = await route.guarded.enter(
                     kept=session.has_kept_writers(route) or bool(route.spec.key.kept_tool)
                 )
-            except SandboxError as error:
-                refusal = SandboxUnavailable(message=str(error), mechanism=error.mechanism, cure=error.cure)
-                return _refused(session, call, tool, refusal)
+            except (SandboxError, OSError) as error:
+                return _refused(session, call, tool, _unseen(error))
             except NoThread as error:
                 return _refused(session, call, tool, _no_thread(error))
         run = SessionRun(session, route, call, wall_s, on_progress, watch)
@@ -245,6 +245,19 @@ def _unknown(session: "Session", name: str, why: str = "") -> UnknownTool:
 
 def _no_thread(error: NoThread) -> Overloaded:
     return Overloaded(message=str(error), retry_after_s=NO_THREAD_RETRY_S)
+
+
+def _unseen(error: SandboxError | OSError) -> SandboxUnavailable:
+    """The workspace could not be looked at before the call."""
+    again_s = SOON_S if error.errno in EXHAUSTED else None
+    if isinstance(error, SandboxError):
+        message, mechanism, cure = str(error), error.mechanism, error.cure
+    else:
+        mechanism, cure = "", CURES.get(error.errno or 0, "Make the workspace accessible, or lift the names.")
+        message = f"The workspace cannot be looked at for protected names: {error.strerror}. {cure}"
+    return SandboxUnavailable(
+        message=message, mechanism=mechanism, cure=cure, retryable=again_s is not None, retry_after_s=again_s
+    )
 
 
 def _unusable(error: Exception) -> SandboxUnavailable:

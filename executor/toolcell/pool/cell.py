@@ -48,7 +48,7 @@ from .deadlines import Deadline, Deadlines
 from .evidence import SHORT_CALL_S, Evidence, limit_of_exit
 from .outbox import Outbox, read_available, read_into
 from .reactor import Reactor
-from .run import CellSpec, Outcome, Run
+from .run import CellSpec, Outcome, Run, unavailable
 from .tree import first_child, open_children
 
 _log = logging.getLogger("toolcell.pool")
@@ -62,7 +62,6 @@ RECYCLE_S = 5.0  # a sweep takes a millisecond or two; one that takes this long 
 JUST_NOW_S = 0.0002  # ago, an idle cell's descriptors were all looked at
 ACCEPT_AGAIN_S = 0.1
 STALE_CONNECTIONS = 256  # above the listening socket's backlog
-FAILURE_CHARS = 4000
 TEARDOWN_S = 2.0  # for what a tool of a session's lifetime does at its end, such as saying goodbye to a server
 CANCEL_GRACE_S = 0.05  # how long a cancelled tool may still look at ctx.cancelled
 COUNTED_AHEAD_BYTES = 1024 * 1024  # a group's memory is counted by 64 pages for each processor (MEMCG_CHARGE_BATCH)
@@ -756,9 +755,7 @@ class Cell:
         if self.evidence.oom_killed():
             return Outcome(ending="limit", resource="memory")
         if self._failure is not None and self._last_run is None:  # the last step of its making, in its first call
-            failure = self._failure
-            message, mechanism, cure = (said[:FAILURE_CHARS] for said in failure[1:])
-            return Outcome("unavailable", message=message, mechanism=mechanism, cure=cure)
+            return unavailable(self._failure)
         return Outcome(ending="lost", message="The cell ended under the call.")
 
     def _memory_or_processes(self) -> str:
@@ -935,7 +932,7 @@ class Cell:
         self._disarm()
         self._swept_by = math.inf
         if self.state is CellState.STARTING and self._failure is None:
-            self._failure = Failed("start", "The cell was ended while it started.", "", "See the supervisor's log.")
+            self._failure = Failed("start", "The cell was ended while it started. Try again.", "", "Try again.")
         self.state = CellState.RECYCLING
         self._doomed = True
         if self._pidfd >= 0:
@@ -955,7 +952,7 @@ class Cell:
         run = self.run
         if self.state is CellState.STARTING:
             self._failure = self._failure or Failed(
-                "start", "The cell ended while it started.", "", "See the log of the supervisor."
+                "start", "The cell ended while it started. Try again.", "", "Try again."
             )
         self.state = CellState.DEAD
         self._disarm()

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from .cell import Cell, CellState
-from .run import CellKey, CellSpec, Run
+from .run import SOON_S, CellKey, CellSpec, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Retire:
 
 Action = Assign | Spawn | Retire
 _idle_since = attrgetter("idle_since")
-SOON_S, LATE_S = 0.1, 60.0  # the least and the most that a call without a place is told to wait
+LATE_S = 60.0  # the most that a call without a place is told to wait
 
 
 @dataclass(frozen=True, slots=True)

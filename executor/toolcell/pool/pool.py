@@ -23,10 +23,10 @@ from toolcell_sandbox.report import SandboxReport
 from . import stock
 from .cell import AHEAD_AFTER_S, Cell, CellState
 from .deadlines import Deadline, Deadlines
-from .plan import LATE_S, SOON_S, Assign, Room, Spawn, obstacle, outlived, plan
+from .plan import LATE_S, Assign, Room, Spawn, obstacle, outlived, plan
 from .reactor import Reactor, Waiter
 from .recovery import Recovery, SupervisorStatus
-from .run import CellKey, CellSpec, Outcome, Run
+from .run import SOON_S, CellKey, CellSpec, Outcome, Run, unavailable
 from .stock import Stock, Surroundings
 from .zygote import CURES, Zygote, require_proc
 
@@ -248,7 +248,7 @@ class Pool:
             cell.kill()
             if run.deadline is not None:
                 self._deadlines.cancel(run.deadline)
-            run.end(_unavailable(_not_made(error)), _now())
+            run.end(unavailable(_not_made(error)), _now())
             return
         if cell.is_new_process:
             self._on_first_call(run, cell)
@@ -670,7 +670,7 @@ class Pool:
             if failure.step == "import":
                 outcome = Outcome(ending="error", reason="import", message=failure.message)
             else:
-                outcome = _unavailable(failure)
+                outcome = unavailable(failure)
             self._end_waiting(run, outcome)
 
     def _on_zygote_lost(self, zygote: Zygote) -> None:
@@ -770,22 +770,6 @@ def _preload(tools: Iterable[Mapping[str, object]]) -> list[str] | None:
     if None in names:
         return None
     return sorted({name for each in cast("list[Sequence[str]]", names) for name in each})
-
-
-_PASSING = frozenset({"start", "spawn", "open trees", "fork the cell", "fork the cell's init"})
-"""Steps that fail for what passes: a process that was killed, a path that was replaced, no process or descriptor."""
-
-
-def _unavailable(failure: Failed) -> Outcome:
-    """The outcome of a call whose cell could not be made."""
-    again_s = SOON_S if failure.step in _PASSING else None
-    return Outcome(
-        ending="unavailable",
-        message=failure.message,
-        mechanism=failure.mechanism,
-        cure=failure.cure,
-        retry_after_s=again_s,
-    )
 
 
 def _not_made(error: Exception) -> Failed:

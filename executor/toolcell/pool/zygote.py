@@ -76,6 +76,10 @@ CURES = {
 }
 
 
+EXHAUSTED = frozenset({errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC})
+"""What the host has none left of passes, mostly: calling again helps."""
+
+
 def _other_code(ours: Mapping[str, str], theirs: Mapping[str, str]) -> SandboxUnavailableError:
     """The supervisor and its zygote would not understand each other."""
     name = next(name for name in ours if ours[name] != theirs.get(name))
