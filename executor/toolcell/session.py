@@ -360,6 +360,7 @@ class Session:
             return self._route_to(tool, grants, limits, ())
         if tool.lifetime == "session":
             return self._route_to(tool, grants, limits, [tool], kept=tool.name)
+        self.supervisor.shipment(tool)  # its own may be a UsageError; another's does not concern it
         group = (frozenset(grants.given), limits)
         mates = [mate for mate in self.toolbox.mates(tool) if self._shares(mate, group)]
         if mutates:

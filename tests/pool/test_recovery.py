@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import anyio
 import psutil
@@ -174,12 +173,13 @@ class TestWithZygotes:
             session = await supervisor.open_session("main", workspace=workspace)
             await break_down(supervisor)
             supervisor.pool._start_zygote_at(time.monotonic() + 60.0)
+            ended: list[ToolResult] = []
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(call_into, session, ended := [])
+                tasks.start_soon(call_into, session, ended)
                 await anyio.sleep(0.1)
                 with anyio.fail_after(5.0):
                     await supervisor.pool.close()
-        assert [result.error.kind for result in ended] == ["cancelled"]
+        assert [result.error.kind for result in ended if result.error is not None] == ["cancelled"]
 
     async def test_a_zygote_that_is_stopped_is_replaced_and_its_calls_are_made_elsewhere(
         self, supervise: Callable[..., Supervisor], workspace: Path, monkeypatch: pytest.MonkeyPatch
@@ -198,5 +198,5 @@ class TestWithZygotes:
             assert not any(zygote.is_running() for zygote in stopped)
 
 
-async def call_into(session: Session, ended: list[Any]) -> None:
+async def call_into(session: Session, ended: list[ToolResult]) -> None:
     ended.append(await session.call("echo", {"value": 1}, timeout=90.0))

@@ -192,23 +192,14 @@ class Cgroup:
         """Remove the directories; the kernel says EBUSY for a moment after the last process has died."""
         self.close()
         deadline = time.monotonic() + timeout_s
+        failures: list[SandboxError] = []
         for path in self.paths:
-            while True:
-                try:
-                    os.rmdir(path)
-                    break
-                except FileNotFoundError:
-                    break
-                except OSError as error:
-                    if error.errno != errno.EBUSY or time.monotonic() > deadline:
-                        raise SandboxError(
-                            f"A cgroup cannot be removed: {path}",
-                            step="remove cgroup",
-                            mechanism="cgroup",
-                            errno=error.errno or 0,
-                            cure="Kill what is in it first.",
-                        ) from error
-                    time.sleep(0.001)
+            try:
+                _remove(path, deadline)
+            except SandboxError as failure:
+                failures.append(failure)
+        if failures:
+            raise failures[0]
 
     def _directory(self, controller: str) -> str | None:
         return self._directories.get("unified") if self._unified else self._directories.get(controller)
@@ -236,6 +227,25 @@ class Cgroup:
 
     def _write(self, controller: str, name: str, text: str) -> None:
         write_file(f"{self._directory(controller)}/{name}", text, step=f"write {name}", mechanism="cgroup")
+
+
+def _remove(path: str, deadline: float) -> None:
+    while True:
+        try:
+            os.rmdir(path)
+            return
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            if error.errno != errno.EBUSY or time.monotonic() > deadline:
+                raise SandboxError(
+                    f"A cgroup cannot be removed: {path}",
+                    step="remove cgroup",
+                    mechanism="cgroup",
+                    errno=error.errno or 0,
+                    cure="Kill what is in it first.",
+                ) from error
+        time.sleep(0.001)
 
 
 def _counter(key: bytes, text: bytes) -> int:
