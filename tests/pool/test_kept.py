@@ -223,3 +223,21 @@ async def test_with_few_descriptors_kept_processes_of_many_sessions_do_not_shut_
             assert (await kept[0].call("count", timeout=8.0)).unwrap() == 1
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_idle_cells_make_room_where_descriptors_run_out_below_max_cells(
+    supervise: Callable[..., Supervisor], workspace: Path
+) -> None:
+    """The embedding program may have taken most of them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with supervise([count, echo], max_cells=30) as supervisor:
+        (first,) = await counting(supervisor, workspace, 1)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 50, hard))
+        try:
+            kept = await counting(supervisor, workspace, 4)
+            for session in kept:
+                assert (await session.call("echo", {"value": 1}, timeout=8.0)).unwrap() == 1
+            lost = await first.call("count", timeout=8.0)
+            assert lost.unwrap() == 1 and told(lost) == ["state_lost"]
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

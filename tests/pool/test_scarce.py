@@ -56,9 +56,12 @@ def test_without_threads_each_call_has_its_result_or_says_when_to_try_again(
     scarce = found["scarce"]
     for name in ("echo", "kept", "here"):
         assert_typed(scarce[name])
-    assert {row[0] for row in scarce["here"]} == {"overloaded"}
-    assert all("limit on processes" in row[3] for row in scarce["here"])
-    assert {row[0] for row in scarce["recall"]} <= {"execution", *PASSING}
+    refused = [row for row in scarce["here"] if row[0] is not None]
+    assert all(row[0] == "overloaded" and "limit on processes" in row[3] for row in refused)
+    assert len(refused) == len(scarce["here"]) or identity == "root", (
+        "an idle cell that makes way leaves room in a group"
+    )
+    assert {row[0] for row in scarce["recall"]} <= {None, "execution", *PASSING}
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "trio"])

@@ -12,7 +12,7 @@ The rules, in order, for each waiting call, oldest first:
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -171,14 +171,25 @@ class _Crowd:
             yield cell
 
     def _price(self, cell: Cell) -> tuple[bool, bool, float]:
-        """Order: kept processes last, of those the ones last that a call waits for; then the longest idle first."""
-        is_kept = bool(cell.spec.key.kept_tool)
-        return is_kept, is_kept and cell.spec.key in self._wanted, cell.idle_since
+        return _price(cell, self._wanted)
 
     def _count(self, key: CellKey, by: int) -> None:
         self._total += by
         self._per_session[key.session_id] += by
         self._kept += by * bool(key.kept_tool)
+
+
+def _price(cell: Cell, wanted: Container[CellKey]) -> tuple[bool, bool, float]:
+    """Order: kept processes last, of those the ones last that a call waits for; then the longest idle first."""
+    is_kept = bool(cell.spec.key.kept_tool)
+    return is_kept, is_kept and cell.spec.key in wanted, cell.idle_since
+
+
+def longest_idle(cells: Iterable[Cell]) -> Cell | None:
+    """The cell that can be ended at the least cost, None where none is idle."""
+    return min(
+        (cell for cell in cells if cell.free and not cell.doomed), key=lambda cell: _price(cell, ()), default=None
+    )
 
 
 def obstacle(run: Run, cells: Iterable[Cell], room: Room, exclusive: Set[str], now: float) -> tuple[str, float]:

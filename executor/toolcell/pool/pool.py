@@ -23,12 +23,12 @@ from toolcell_sandbox.report import SandboxReport
 from . import stock
 from .cell import AHEAD_AFTER_S, Cell, CellState
 from .deadlines import Deadline, Deadlines
-from .plan import LATE_S, Assign, Room, Spawn, obstacle, outlived, plan
+from .plan import LATE_S, Assign, Room, Spawn, longest_idle, obstacle, outlived, plan
 from .reactor import Reactor, Waiter
 from .recovery import Recovery, SupervisorStatus
-from .run import SOON_S, CellKey, CellSpec, Outcome, Run, unavailable
+from .run import NO_PROCESS, SOON_S, CellKey, CellSpec, Outcome, Run, unavailable
 from .stock import Stock, Surroundings
-from .zygote import CURES, Zygote, require_proc
+from .zygote import CURES, EXHAUSTED, Zygote, require_proc
 
 _log = logging.getLogger("toolcell.pool")
 WATCH_S = 0.05  # how often running calls are held against the limits of their whole tree
@@ -335,7 +335,9 @@ class Pool:
                 try:
                     self._spawn(action.spec)
                 except _CANNOT_SPAWN as error:
-                    self._on_start_failed(action.spec, _not_made(error))
+                    exhausted = getattr(error, "errno", None) in EXHAUSTED
+                    if not (exhausted and self._make_way()):
+                        self._on_start_failed(action.spec, _not_made(error))
             else:
                 self._evict(action.cell)
 
@@ -487,6 +489,18 @@ class Pool:
         else:
             self._deadlines.at(zygote.heard_at + STUCK_S, lambda: self.on_unanswered(cell))
 
+    def _make_way(self) -> bool:
+        """End an idle cell where the host has nothing left for another one; whether any cell is ending, so that there
+        will be something.
+        """
+        cells = (*self.cells.values(), *self._stock.cells.values())
+        if not any(cell.doomed for cell in cells):
+            self._stock.end_one()
+            idle = longest_idle(self.cells.values())
+            if idle is not None and not any(cell.doomed for cell in cells):
+                self._evict(idle)
+        return any(cell.doomed for cell in cells)
+
     def _evict(self, cell: Cell) -> None:
         """End an idle cell to make room for a call that waits."""
         key = cell.spec.key
@@ -600,7 +614,7 @@ class Pool:
                 idle.remove(cell)
             if not idle:
                 del self._idle[cell.spec.key]
-        if failure is not None:
+        if failure is not None and not (failure.step in NO_PROCESS and self._make_way()):
             self._on_start_failed(cell.spec, failure)
         if self._stocks_next:
             self._stock_up_soon()

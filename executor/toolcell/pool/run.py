@@ -132,7 +132,9 @@ class Outcome:
 
 SOON_S = 0.1
 """When to try again what failed for no lasting reason."""
-_PASSING = frozenset({"start", "spawn", "open trees", "fork", "fork the cell", "fork the cell's init"})
+NO_PROCESS = frozenset({"fork", "fork the cell", "fork the cell's init"})
+"""Steps that fail where no more processes may be made."""
+_PASSING = NO_PROCESS | {"start", "spawn", "open trees"}
 """Steps that fail for what passes: a process that was killed, a path that was replaced, no process or descriptor."""
 
 
