@@ -8,7 +8,7 @@ import json
 import os
 import resource
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,7 @@ CALLS: dict[str, dict[str, Any]] = {
 
 
 @contextmanager
-def no_threads() -> Iterator[Callable[[bool], None]]:
+def no_threads() -> Generator[Callable[[bool], None]]:
     """As a user by RLIMIT_NPROC, which does not bind root; as root by a cgroup that has no room for another task."""
     if os.geteuid():
         limits = resource.getrlimit(resource.RLIMIT_NPROC)
@@ -92,7 +92,7 @@ def no_threads() -> Iterator[Callable[[bool], None]]:
 
 
 @contextmanager
-def no_descriptors() -> Iterator[Callable[[bool], None]]:
+def no_descriptors() -> Generator[Callable[[bool], None]]:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
 
     def few(on: bool) -> None:
@@ -102,7 +102,7 @@ def no_descriptors() -> Iterator[Callable[[bool], None]]:
 
 
 @contextmanager
-def no_space() -> Iterator[Callable[[bool], None]]:
+def no_space() -> Generator[Callable[[bool], None]]:
     """The directory for temporary files is a file system of its own, and full."""
     syscall("unshare", 0x00020000, step="unshare mounts")
     mounts.make_private()

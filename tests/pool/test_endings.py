@@ -14,16 +14,13 @@ import pytest
 from toolcell import (
     Capability,
     Crashed,
-    ExecutionError,
     SandboxUnavailable,
     SessionInfo,
     Supervisor,
     ToolResult,
-    host_tool,
     tool,
     toolset,
 )
-from toolcell.backends.threads import NoThread, in_thread
 from toolcell.testing import misbehaving
 from toolcell.testing.misbehaving import echo
 from toolcell.testing.residue import Residue
@@ -122,7 +119,7 @@ async def test_what_goes_wrong_at_the_end_of_a_supervisor_is_raised_and_nothing_
     supervise: Callable[..., Supervisor], workspace: Path
 ) -> None:
     """A directory that somebody has made in a cell's cgroup, so that the kernel does not let it be removed."""
-    before, strange = Residue.now(), Path()
+    before, strange, store = Residue.now(), Path(), Path()
     with pytest.raises(SandboxError, match="A cgroup cannot be removed"):
         async with supervise([keep]) as supervisor:
             session = await supervisor.open_session("main", workspace=workspace)
@@ -131,10 +128,10 @@ async def test_what_goes_wrong_at_the_end_of_a_supervisor_is_raised_and_nothing_
             assert cell.cgroup is not None
             strange = Path(cell.cgroup.paths[0], "strange")
             strange.mkdir()
-            overflow = supervisor.overflow._own_store()
+            store = supervisor.overflow._own_store()
     strange.rmdir()
     strange.parent.rmdir()
-    assert not overflow.exists(), "the steps behind it were taken all the same"
+    assert not store.exists(), "the steps behind it were taken all the same"
     assert not Residue.now().beyond(before)
 
 
@@ -168,37 +165,6 @@ async def test_a_tool_of_a_toolset_that_cannot_be_sent_to_a_cell_fails_alone_and
         assert (await session.call("whole", {"value": 1})).unwrap() == 1
         unknown = (await session.call("unsent")).error
         assert unknown is not None and unknown.kind == "unknown_tool"
-
-
-async def test_a_thread_that_cannot_be_started_is_an_error_of_its_own_and_one_of_the_work_is_not() -> None:
-    def fails() -> None:
-        raise RuntimeError("can't start new thread")
-
-    with pytest.raises(RuntimeError, match="can't start") as raised:
-        await in_thread(fails)
-    assert not isinstance(raised.value, NoThread)
-    assert await in_thread(lambda: 1) == 1
-
-
-@host_tool
-def starts_threads() -> None:
-    """Fail as a thread does that cannot be started."""
-    raise RuntimeError("can't start new thread")
-
-
-@host_tool
-async def uses_a_backend() -> None:
-    """Fail as a backend does that has no thread."""
-    raise NoThread
-
-
-async def test_a_host_tool_that_has_run_is_never_said_to_have_had_no_room(
-    supervise: Callable[..., Supervisor], workspace: Path
-) -> None:
-    async with supervise([starts_threads, uses_a_backend]) as supervisor:
-        session = await supervisor.open_session("main", workspace=workspace)
-        for name in ("starts_threads", "uses_a_backend"):
-            assert isinstance((await session.call(name)).error, ExecutionError)
 
 
 async def test_a_cgroup_that_somebody_has_removed_costs_no_further_call(
