@@ -1,6 +1,7 @@
 """How calls end for what happens around them: kills at bad moments, a workspace that is gone, a supervisor's end."""
 
 import os
+import resource
 import shutil
 import signal
 import threading
@@ -21,6 +22,7 @@ from toolcell import (
     tool,
     toolset,
 )
+from toolcell.pool.cell import CellState
 from toolcell.testing import misbehaving
 from toolcell.testing.misbehaving import echo
 from toolcell.testing.residue import Residue
@@ -182,4 +184,26 @@ async def test_a_cgroup_that_somebody_has_removed_costs_no_further_call(
         for cgroup in pool._free_cgroups:
             for path in cgroup.paths:
                 os.rmdir(path)
+        assert (await session.call("echo", {"value": 2})).unwrap() == 2
+
+
+@pytest.mark.root
+async def test_a_cell_that_dies_while_no_descriptor_is_left_leaves_none_open(
+    supervise: Callable[..., Supervisor], workspace: Path
+) -> None:
+    """Those of its cgroup, which is read once more when a cell has died; `nothing_is_left` looks."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with supervise([echo]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        assert (await session.call("echo", {"value": 1})).unwrap() == 1
+        cells = list(supervisor.pool.cells.values())
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))  # below all that the cell's end sets free
+        try:
+            for cell in cells:
+                cell.kill()
+            with anyio.fail_after(10):
+                while any(cell.state is not CellState.DEAD for cell in cells):
+                    await anyio.sleep(0.01)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         assert (await session.call("echo", {"value": 2})).unwrap() == 2
