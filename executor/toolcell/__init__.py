@@ -116,6 +116,7 @@ if TYPE_CHECKING:
     from .dispatch.policy import Policy, TierPolicy
     from .errors import ConfigError, ConfigProblem, SandboxUnavailableError, ToolcellError, UsageError
     from .journal.journal import Journal, RecentJournal, Record
+    from .pool.recovery import SupervisorStatus
     from .session import Session
     from .sessions.modules import ModuleToolset, module_toolset
     from .supervisor import Supervisor
@@ -178,6 +179,7 @@ _HOMES = {
     "toolcell.dispatch.policy": "Policy TierPolicy",
     "toolcell.errors": "ConfigError ConfigProblem SandboxUnavailableError ToolcellError UsageError",
     "toolcell.journal.journal": "Journal RecentJournal Record",
+    "toolcell.pool.recovery": "SupervisorStatus",
     "toolcell.session": "Session",
     "toolcell.sessions.modules": "ModuleToolset module_toolset",
     "toolcell.supervisor": "Supervisor",
@@ -289,6 +291,7 @@ __all__ = [
     "Shell",
     "StaticToolset",
     "Supervisor",
+    "SupervisorStatus",
     "TextBlock",
     "TierPolicy",
     "Timeout",

@@ -18,7 +18,6 @@ from typing import Any, Self, TypeVar
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from toolcell_sandbox.profile import Profile
-from toolcell_sandbox.report import SandboxReport
 from toolcell_tools.capability import Capability, SessionKind
 from toolcell_tools.declaration import Declared, ToolDeclaration
 from toolcell_tools.definition import Tool
@@ -37,6 +36,7 @@ from .config import Config
 from .dispatch.policy import Policy
 from .errors import UsageError
 from .journal import Journal
+from .pool.recovery import SupervisorStatus
 from .telemetry import Metrics
 
 __all__ = ["Session", "Supervisor"]
@@ -243,6 +243,6 @@ class Supervisor:
         )
         return Session(self._portal.call(opened), self._portal)
 
-    def status(self) -> SandboxReport:
+    def status(self) -> SupervisorStatus:
         """As `toolcell.Supervisor.status`."""
         return self._inner.status()

@@ -132,6 +132,7 @@ class Session:
         self._routes: dict[str, Route] = {}
         self._other_routes: dict[tuple[str, str], Route] = {}  # of previews, and of calls that may not change anything
         self._place = NOWHERE  # the workspace that the routes are to
+        self.is_misplaced = False  # whether the workspace is no directory any more
         self._last_call = 0
         self._host_turn: anyio.Lock | None = None
         self._idempotent: IdempotentCalls | None = None
@@ -319,7 +320,8 @@ class Session:
 
     def tool_names(self) -> list[str]:
         """The tools that this session may use, as far as its toolsets have said."""
-        return [name for name, tool in self.toolbox.known.items() if not self.route(tool).grants.missing]
+        known = self.toolbox.known.items()
+        return [name for name, tool in known if not grants_for(self.grants, tool.needs, tool.uses).missing]
 
     def checks(self, route: Route) -> Checks:
         """What calls that go this way are held to."""
@@ -338,6 +340,7 @@ class Session:
                 self._routes.clear()
                 self._other_routes.clear()
             self._place = place
+            self.is_misplaced = place.is_taken
         if not mutates:
             return self._other_route("unchanging", tool, lambda: self._new_route(tool, mutates))
         route = self._routes.get(tool.name)
@@ -358,6 +361,7 @@ class Session:
             return self._route_to(tool, grants, limits, ())
         if tool.lifetime == "session":
             return self._route_to(tool, grants, limits, [tool], kept=tool.name)
+        self.supervisor.shipment(tool)  # its own may be a UsageError; another's does not concern it
         group = (frozenset(grants.given), limits)
         mates = [mate for mate in self.toolbox.mates(tool) if self._shares(mate, group)]
         if mutates:
@@ -417,6 +421,7 @@ class Session:
             and tool.placement == "cell"
             and not given.missing
             and (given.given, limits_for(tool, self.profile.limits)) == group
+            and self.supervisor.can_ship(tool)
         )
 
     def preview_route(self, tool: Tool[..., Any]) -> Route:

@@ -6,8 +6,8 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from contextlib import ExitStack
-from functools import lru_cache
+from contextlib import AsyncExitStack, ExitStack
+from functools import lru_cache, partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -15,10 +15,8 @@ from weakref import WeakKeyDictionary
 
 import anyio
 import anyio.abc
-from anyio import to_thread
 
 from toolcell_sandbox.profile import Profile, is_below
-from toolcell_sandbox.report import SandboxReport
 from toolcell_tools.capability import SessionKind
 from toolcell_tools.definition import Tool
 from toolcell_tools.function import as_tool
@@ -35,6 +33,7 @@ from .backends.egress import Gateway
 from .backends.http import BrokeredHttp
 from .backends.memory import SQLiteMemory
 from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
+from .backends.threads import FILES, NoThread
 from .backends.web import Resolver, resolve_with_system
 from .config import Config
 from .dispatch.audit import MAX_TOLD, audit_data, audit_kept, record_findings, said
@@ -48,6 +47,7 @@ from .journal import Journal, RecentJournal, Record
 from .pool.cell import Cell
 from .pool.pool import Pool
 from .pool.reactor import Reactor, current_reactor
+from .pool.recovery import SupervisorStatus
 from .session import Session, new_session_id
 from .sessions.modules import Source
 from .sessions.policy import resolved, session_grants, within
@@ -227,30 +227,42 @@ class Supervisor:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._pool is not None and self._tasks is not None
-        try:
+        self._left = True
+        async with AsyncExitStack() as last:  # each step, the last first, also where one before it fails
+            last.callback(self._forget_pool)
+            last.push_async_callback(self._end_tasks)
             with anyio.CancelScope(shield=True):
-                for session in list(self._sessions.values()):
-                    await session.close()
-                await self._pool.close()
-                await self._audit_kept()
-                for watch in await self.protection.close():
-                    record_findings(self.journal, watch)
-                for directory in await self.protection.end_looks():
-                    _log.warning("%s stays unchecked for protected names: the supervisor ended first", directory)
-                if self._memory is not None:
-                    self._memory.close()
-                self.overflow.close()
-                self._record.end()
-                await close_all(self.toolsets)
-        finally:
-            self._pool = None
-            self._left = True
-            self._tasks.cancel_scope.cancel()
-            await self._tasks.__aexit__(None, None, None)  # with them, an error of the body would come out in a group
+                async with AsyncExitStack() as ending:
+                    ending.push_async_callback(close_all, self.toolsets)
+                    ending.callback(self._record.end)
+                    ending.callback(self.overflow.close)
+                    if self._memory is not None:
+                        ending.callback(self._memory.close)
+                    ending.push_async_callback(self._audit_rest)
+                    ending.push_async_callback(self._pool.close)
+                    for session in list(self._sessions.values()):
+                        await session.close()
+
+    async def _audit_rest(self) -> None:
+        """Audit what calls have left that nobody has waited for."""
+        await self._audit_kept()
+        for watch in await self.protection.close():
+            record_findings(self.journal, watch)
+        for directory in await self.protection.end_looks():
+            _log.warning("%s stays unchecked for protected names: the supervisor ended first", directory)
+
+    async def _end_tasks(self) -> None:
+        assert self._tasks is not None
+        self._tasks.cancel_scope.cancel()
+        await self._tasks.__aexit__(None, None, None)  # with them, an error of the body would come out in a group
+
+    def _forget_pool(self) -> None:
+        self._pool = None
 
     async def _begin_record(self) -> None:
-        """Clean up after supervisors that were killed, and begin a record, so that the next one can after this one. What
-        goes wrong is in the log: it is about the past, or about what may never come.
+        """Clean up after supervisors that were killed, and begin a record for the next one.
+
+        What goes wrong is in the log: it is about the past, or about what may never come.
         """
         try:
             runtime = RuntimeDirectory()
@@ -258,9 +270,9 @@ class Supervisor:
                 undo.callback(runtime.close)
                 try:
                     if runtime.records():
-                        for audited in await to_thread.run_sync(clean, runtime, self.protection.quarantine):
+                        for audited in await FILES.run(partial(clean, runtime, self.protection.quarantine)):
                             self._record_audited(audited)
-                except (OSError, RuntimeError):  # the latter where no thread can be started
+                except (OSError, NoThread):
                     _log.exception("what supervisors that were killed have left is not removed: %s", runtime.path)
                 self._record.begin(runtime)
                 undo.pop_all()
@@ -321,9 +333,9 @@ class Supervisor:
             parent=None,
         )
 
-    def status(self) -> SandboxReport:
-        """What the kernel offers here, mechanism by mechanism, as probed at the start."""
-        return self.pool.report
+    def status(self) -> SupervisorStatus:
+        """What the kernel offers here, as probed at the start, and the zygotes as they are now."""
+        return self.pool.status()
 
     # -- for sessions ------------------------------------------------------------------------------------------------
 
@@ -420,6 +432,14 @@ class Supervisor:
         if shipment is None:
             shipment = self._shipments[tool] = ship(tool)
         return shipment
+
+    def can_ship(self, tool: Tool[..., Any]) -> bool:
+        """Whether a cell can load the tool; its own calls say what is wrong with it."""
+        try:
+            self.shipment(tool)
+        except UsageError:
+            return False
+        return True
 
     def in_background(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
         """Run something of a call beside it, until the supervisor ends."""

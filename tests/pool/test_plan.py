@@ -29,6 +29,7 @@ class FakeCell:
     idle_since: float = 0.0
     run: FakeRun | None = None
     doomed: bool = False
+    leaving: bool = False
 
     @property
     def free(self) -> bool:
@@ -94,13 +95,77 @@ def test_where_everything_is_busy_a_call_waits() -> None:
     assert decide([FakeRun(spec())], cells) == []
 
 
-def test_a_kept_process_is_one_and_is_never_retired() -> None:
+def test_a_kept_process_is_one_and_does_not_end_by_being_idle() -> None:
     kept = FakeCell(spec(kept="repl"), CellState.BUSY, run=FakeRun(spec(kept="repl")))
     assert decide([FakeRun(spec(kept="repl"))], [kept]) == []
-    idle = FakeCell(spec(kept="repl"))
-    crowded = Room(cells=1, cells_per_session=3)
-    assert decide([FakeRun(spec("other"))], [idle], crowded) == []
-    assert outlived([cast(Any, idle)], now=1e9, idle_s=1.0) == []
+    assert outlived([cast(Any, FakeCell(spec(kept="repl")))], now=1e9, idle_s=1.0) == []
+
+
+def test_two_calls_that_wait_for_one_kept_process_get_one() -> None:
+    first, second = FakeRun(spec(kept="repl")), FakeRun(spec(kept="repl"))
+    assert decide([first, second], []) == [Spawn(first.spec)]
+
+
+def test_the_kept_process_that_has_been_idle_longest_makes_room_for_a_call_that_waits() -> None:
+    cells = [FakeCell(spec(f"k{n}", kept="repl"), idle_since=float(9 - n)) for n in range(4)]
+    run = FakeRun(spec("other"))
+    assert decide([run], cells) == [Retire(cast(Cell, cells[3]))], "its room is the call's when it has torn down"
+    cells[3].doomed = cells[3].leaving = True
+    assert decide([run], cells) == [], "one is enough"
+    cells[3].state = CellState.DEAD
+    assert decide([run], cells) == [Spawn(run.spec)]
+
+
+def test_each_kept_process_that_leaves_makes_room_for_one_call() -> None:
+    leaving = FakeCell(spec("k", kept="repl"), CellState.RECYCLING, doomed=True, leaving=True)
+    cells = [leaving, *(FakeCell(spec(f"k{n}", kept="repl"), idle_since=float(n)) for n in range(3))]
+    assert decide([FakeRun(spec("a")), FakeRun(spec("b"))], cells) == [Retire(cast(Cell, cells[1]))]
+
+
+def test_another_idle_cell_makes_room_before_a_kept_process_does() -> None:
+    cells = [FakeCell(spec(f"k{n}", kept="repl"), idle_since=1.0) for n in range(3)]
+    young = FakeCell(spec("young"), idle_since=5.0)
+    run = FakeRun(spec("other"))
+    assert decide([run], [*cells, young]) == [Retire(cast(Cell, young)), Spawn(run.spec)]
+
+
+def test_a_kept_process_for_which_a_call_waits_makes_room_last() -> None:
+    wanted = FakeCell(spec("k0", kept="repl"), idle_since=1.0)
+    others = [FakeCell(spec(f"k{n}", kept="repl"), idle_since=2.0) for n in (1, 2, 3)]
+    runs = [FakeRun(spec("other")), FakeRun(spec("k0", kept="repl"), "word")]
+    assert decide(runs, [wanted, *others], taken="word") == [Retire(cast(Cell, others[0]))]
+
+
+def test_kept_processes_have_a_bound_of_their_own_below_that_of_all_cells() -> None:
+    assert [Room(cells, 8).kept for cells in (1, 2, 3, 4, 59)] == [1, 1, 2, 3, 44]
+    busy = [FakeCell(spec(f"k{n}", kept="repl"), CellState.BUSY, run=FakeRun(spec())) for n in range(3)]
+    kept, plain = FakeRun(spec("other", kept="repl")), FakeRun(spec("other"))
+    assert decide([kept], busy) == []
+    assert decide([kept, plain], busy) == [Spawn(plain.spec)]
+    idle = FakeCell(spec("k", kept="repl"))
+    assert decide([kept], [*busy[:2], idle]) == [Retire(cast(Cell, idle))]
+
+
+def test_a_session_full_of_kept_processes_ends_one_of_its_own() -> None:
+    own = [FakeCell(spec(kept=f"repl{n}"), idle_since=float(n)) for n in range(3)]
+    room = Room(cells=40, cells_per_session=3)
+    assert decide([FakeRun(spec())], [FakeCell(spec("other", kept="repl")), *own], room) == [Retire(cast(Cell, own[0]))]
+
+
+def test_a_call_for_which_there_is_no_room_at_all_ends_nothing() -> None:
+    own = [FakeCell(spec(), CellState.BUSY, run=FakeRun(spec())) for _ in range(3)]
+    idle = FakeCell(spec("other", kept="repl"))
+    assert decide([FakeRun(spec(grants="web")), FakeRun(spec(grants="web"))], [*own, idle]) == []
+
+
+def test_a_cell_that_makes_room_is_not_given_to_the_call_behind() -> None:
+    """One cell is allowed, and the second call that waits is of the retired cell's key."""
+    idle = FakeCell(spec("idle"))
+    first, second = FakeRun(spec("first")), FakeRun(spec("idle"))
+    assert decide([first, second], [idle], Room(cells=1, cells_per_session=1)) == [
+        Retire(cast(Cell, idle)),
+        Spawn(first.spec),
+    ]
 
 
 def test_doomed_and_dead_cells_do_not_count() -> None:

@@ -115,18 +115,22 @@ class ProtocolViolation(ErrorBase):
 
 
 class Overloaded(ErrorBase):
-    """There was no room for the call; it never ran."""
+    """There was no room for the call; it never ran. `retry_after_s` says in how many seconds there is likely to be."""
 
     kind: Literal["overloaded"] = "overloaded"
     retryable: bool = True
+    retry_after_s: float | None = None
 
 
 class SandboxUnavailable(ErrorBase):
-    """This machine lacks `mechanism`; `cure` says what to do about it. The call never ran."""
+    """No sandbox could be made; the call never ran. This machine lacks `mechanism`, or something that `cure` names.
+    Where it is `retryable`, `retry_after_s` says in how many seconds.
+    """
 
     kind: Literal["sandbox_unavailable"] = "sandbox_unavailable"
     mechanism: str
     cure: str
+    retry_after_s: float | None = None
 
 
 ToolError = Annotated[

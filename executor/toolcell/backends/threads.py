@@ -1,14 +1,47 @@
-"""Blocking work of a backend, in worker threads of its own so that it cannot use up everybody's."""
+"""Work that blocks, in worker threads: where the machine has no thread left, that is an error of its own."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
 
-__all__ = ["Threads"]
+from .errors import Unreachable
+
+__all__ = ["FILES", "NO_THREAD_RETRY_S", "NoThread", "Threads", "in_thread"]
 
 T = TypeVar("T")
+NO_THREAD_RETRY_S: Final = 1.0
+"""Seconds after which calls and threads of others are likely to have ended."""
+
+
+class NoThread(Unreachable):
+    """No thread could be started: the user's or the container's limit on processes is reached. Nothing has run."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The machine has no thread left. Try again when fewer calls run, or raise the limit on processes "
+            "(ulimit -u, or pids.max of the container)."
+        )
+
+
+async def in_thread(work: Callable[[], T], *, abandon: bool = False, limiter: CapacityLimiter | None = None) -> T:
+    """Return `work()`, run in a worker thread. With `abandon`, a cancelled caller does not wait for it. Raises what
+    `work` does, or NoThread.
+    """
+    began = False
+
+    def run() -> T:
+        nonlocal began
+        began = True
+        return work()
+
+    try:
+        return await to_thread.run_sync(run, abandon_on_cancel=abandon, limiter=limiter)
+    except RuntimeError as error:  # "can't start new thread", of threading
+        if began:
+            raise
+        raise NoThread from error
 
 
 class Threads:
@@ -20,10 +53,16 @@ class Threads:
         self._limiter: RunVar[CapacityLimiter] = RunVar("toolcell.backends.threads")
 
     async def run(self, work: Callable[[], T], *, abandon: bool = False) -> T:
-        """Return `work()`. With `abandon`, a cancelled caller does not wait for it; without, it finishes first."""
+        """Return `work()`, as `in_thread` does. With `abandon`, a cancelled caller does not wait for it; without, it
+        finishes first.
+        """
         try:
             limiter = self._limiter.get()
         except LookupError:
             limiter = CapacityLimiter(self._total)
             self._limiter.set(limiter)
-        return await to_thread.run_sync(work, abandon_on_cancel=abandon, limiter=limiter)
+        return await in_thread(work, abandon=abandon, limiter=limiter)
+
+
+FILES: Final = Threads(16)
+"""For work in workspaces: a file system that hangs takes no thread of the embedding program's."""

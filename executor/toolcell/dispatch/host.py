@@ -14,9 +14,9 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
-import anyio.to_thread
 import pydantic
 
+from toolcell.backends.threads import NO_THREAD_RETRY_S, NoThread, in_thread
 from toolcell.call import ToolCall
 from toolcell.pool.run import NOTHING_USED, Outcome, Used
 from toolcell.wire.frames import Field, encoded_bytes
@@ -80,13 +80,18 @@ async def _attempt(
         field = ".".join(str(part) for part in first["loc"])
         payload: dict[str, Field] = {"field": field}
         return Outcome(ending="error", reason="arguments", message=f"{field}: {first['msg']}", payload=payload)
+    began = False
+
+    def run_it() -> tuple[Any]:  # in a tuple, for trio takes no bare coroutine from a thread
+        nonlocal began
+        began = True
+        return (tool.fn(**arguments),)
+
     try:
         if tool.is_async:
             value = await tool.fn(**arguments)
         else:
-            (value,) = await anyio.to_thread.run_sync(  # in a tuple, for trio takes no bare coroutine from a thread
-                lambda: (tool.fn(**arguments),), abandon_on_cancel=True, limiter=threads
-            )
+            (value,) = await in_thread(run_it, abandon=True, limiter=threads)
             if inspect.isawaitable(value):  # a lambda that calls a client's async method
                 value = await value
         encoded = encode_return(tool.encoded(value), ())
@@ -94,6 +99,10 @@ async def _attempt(
         if encoded_bytes(values) > VALUES_BYTES:
             raise Unencodable(f"ctx.values is larger than {VALUES_BYTES:,} bytes; keep large data in a file")
         return Outcome(ending="result", payload=cast("Mapping[str, Field]", encoded))
+    except NoThread as error:
+        if began or tool.is_async:  # something that the tool has asked for had none
+            return _failed("exception", str(error), error, None)
+        return Outcome(ending="overloaded", message=str(error), retry_after_s=NO_THREAD_RETRY_S)
     except ToolFailure as failure:
         return _failed("failure", str(failure.message), failure, _data_of(failure))
     except Unencodable as failure:

@@ -10,14 +10,14 @@ import os
 import tempfile
 import threading
 from collections import deque
+from functools import partial
 from pathlib import Path
 
 from pydantic_core import to_json
 
-from toolcell.workplaces.aside import aside
+from toolcell.backends.threads import FILES, NoThread
 from toolcell.workplaces.record import OUTPUTS, Record
 from toolcell_sandbox import walker
-from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.walker import Root
 from toolcell_tools.artifact import Artifact, digest_of
 from toolcell_tools.result import ToolResult
@@ -53,8 +53,8 @@ class Overflow:
         if result.error is not None or not _is_longer(result, self._model_bytes):
             return result
         try:
-            artifact = await aside(self._write, result, workspace)
-        except (OSError, SandboxError):
+            artifact = await FILES.run(partial(self._write, result, workspace))
+        except (OSError, NoThread):
             _log.exception("the output of call %s could not be written to a file", result.call_id)
             return result
         return result.model_copy(update={"artifacts": [*result.artifacts, artifact]})

@@ -9,9 +9,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
+from toolcell.backends.threads import NO_THREAD_RETRY_S, NoThread
 from toolcell.call import ToolCall
+from toolcell.errors import UsageError
 from toolcell.journal import Record
-from toolcell.pool.run import NOTHING_USED, Outcome
+from toolcell.pool.run import NOTHING_USED, SOON_S, Outcome
+from toolcell.pool.zygote import CURES, EXHAUSTED
 from toolcell.sessions.protection import Watch
 from toolcell.wire.frames import encoded_bytes
 from toolcell.wire.messages import VALUES_BYTES
@@ -20,8 +23,10 @@ from toolcell_tools.capability import Capability
 from toolcell_tools.definition import Tool
 from toolcell_tools.errors import (
     ExecutionError,
+    Overloaded,
     PermissionDenied,
     SandboxUnavailable,
+    ToolDefinitionError,
     ToolError,
     UnknownTool,
     ValidationError,
@@ -34,7 +39,7 @@ from .audit import trespass, unchecked
 from .permission import mutates, of_provider, permit
 from .pool import SessionRun
 from .present import NOTHING, fitting, left_by_hooks
-from .result import Draft
+from .result import Draft, state_lost
 
 if TYPE_CHECKING:
     from toolcell.session import Checks, Session
@@ -43,6 +48,12 @@ Repair = Callable[[ValidationError], Awaitable[dict[str, Any]]]
 TRACEBACK_CHARS = 20_000
 _READ_ON = frozenset({Capability.READ, Capability.WRITE})  # what a session needs whose outputs its workspace may have
 MAX_ATTEMPTS = 3  # ADR-0004: at most two retries of a call whose arguments do not validate
+_PUT_BACK = "Put the directory back, or open a session on another one."
+_MISPLACED = SandboxUnavailable(
+    message=f"The workspace is no directory any more: something else lies in its place. {_PUT_BACK}",
+    mechanism="",
+    cure=_PUT_BACK,
+)
 _log = logging.getLogger("toolcell.tool")
 
 
@@ -82,6 +93,8 @@ async def attempt(
         try:
             tool = await session.toolbox.find(name)
         except ToolsetError as error:
+            if isinstance(error.__cause__, NoThread):
+                return _refused(session, ToolCall(call_id, name, arguments, number), None, _no_thread(error.__cause__))
             unknown = _unknown(session, name, f" {error}")
             return _refused(session, ToolCall(call_id, name, arguments, number), None, unknown)
     if tool is None:
@@ -89,8 +102,14 @@ async def attempt(
         nowhere = _unknown(session, name) if elsewhere is None else of_provider(elsewhere)
         return _refused(session, ToolCall(call_id, name, arguments, number), None, nowhere)
     # validate
-    route = session.route(tool)
-    checks = route.checks or session.checks(route)
+    try:
+        route = session.route(tool)
+        checks = route.checks or session.checks(route)
+    except (
+        UsageError,
+        ToolDefinitionError,
+    ) as error:  # of a toolset's tool: the supervisor's own were tried at its start
+        return _refused(session, ToolCall(call_id, name, arguments, number), tool, _unusable(error))
     valid = checks.arguments.check(arguments)
     if isinstance(valid, ValidationError):
         return _refused(session, ToolCall(call_id, name, arguments, number), tool, valid)
@@ -141,14 +160,17 @@ async def attempt(
         outcome, used = await host.run(session, tool, call, wall_s=wall_s, result_bytes=limit, on_progress=on_progress)
         draft, facts = Draft(route, call, used), route.facts.copy()
     else:
+        if session.is_misplaced and route.spec.cwd == str(session.workspace):
+            return _refused(session, call, tool, _MISPLACED)
         if route.guarded is not None:
             try:
                 watch = await route.guarded.enter(
                     kept=session.has_kept_writers(route) or bool(route.spec.key.kept_tool)
                 )
-            except SandboxError as error:
-                refusal = SandboxUnavailable(message=str(error), mechanism=error.mechanism, cure=error.cure)
-                return _refused(session, call, tool, refusal)  # nothing ran
+            except (SandboxError, OSError) as error:
+                return _refused(session, call, tool, _unseen(error))
+            except NoThread as error:
+                return _refused(session, call, tool, _no_thread(error))
         run = SessionRun(session, route, call, wall_s, on_progress, watch)
         waiter, used = session.pool.submit(run), run.used
         draft, facts = Draft(route, call, used), route.facts.copy()  # while its process is at work
@@ -161,6 +183,8 @@ async def attempt(
             raise
     # render
     result = draft.of(outcome)
+    if run is not None and run.state_lost:
+        result = result.model_copy(update={"notices": (*result.notices, state_lost(tool.name, run.state_lost))})
     answered = outcome.ending == "result"
     if draft.lie and run is not None and run.cell is not None:
         run.cell.condemn(run, draft.lie)
@@ -220,6 +244,28 @@ def _unknown(session: "Session", name: str, why: str = "") -> UnknownTool:
     near = tuple(get_close_matches(str(name), known, n=3, cutoff=0.4))
     hint = f" Did you mean {' or '.join(repr(one) for one in near)}?" if near else ""
     return UnknownTool(message=f"There is no tool named {str(name)[:64]!r}.{hint}{why}", suggestions=near)
+
+
+def _no_thread(error: NoThread) -> Overloaded:
+    return Overloaded(message=str(error), retry_after_s=NO_THREAD_RETRY_S)
+
+
+def _unseen(error: SandboxError | OSError) -> SandboxUnavailable:
+    """The workspace could not be looked at before the call."""
+    again_s = SOON_S if error.errno in EXHAUSTED else None
+    if isinstance(error, SandboxError):
+        message, mechanism, cure = str(error), error.mechanism, error.cure
+    else:
+        mechanism, cure = "", CURES.get(error.errno or 0, "Make the workspace accessible, or lift the names.")
+        message = f"The workspace cannot be looked at for protected names: {error.strerror}. {cure}"
+    return SandboxUnavailable(
+        message=message, mechanism=mechanism, cure=cure, retryable=again_s is not None, retry_after_s=again_s
+    )
+
+
+def _unusable(error: Exception) -> SandboxUnavailable:
+    what, _, cure = str(error).partition(". ")
+    return SandboxUnavailable(message=str(error), mechanism="", cure=cure or what)
 
 
 def _refused(session: "Session", call: ToolCall, tool: Tool[..., Any] | None, error: ToolError) -> ToolResult:

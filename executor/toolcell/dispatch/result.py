@@ -30,7 +30,7 @@ from toolcell_tools.errors import (
     ToolError,
     ValidationError,
 )
-from toolcell_tools.result import CapturedOutput, SandboxSummary, ToolResult, Usage, constructor
+from toolcell_tools.result import CapturedOutput, Notice, SandboxSummary, ToolResult, Usage, constructor
 
 from .failure import returned_failure
 
@@ -156,9 +156,15 @@ def error_of(outcome: Outcome, declaration: ToolDeclaration, limits: Limits, ela
                 message=f"The process of {name!r} broke the protocol ({outcome.message}); its cell was ended."
             )
         case "unavailable":
-            return SandboxUnavailable(message=outcome.message, mechanism=outcome.mechanism, cure=outcome.cure)
+            return SandboxUnavailable(
+                message=outcome.message,
+                mechanism=outcome.mechanism,
+                cure=outcome.cure,
+                retryable=outcome.retry_after_s is not None,
+                retry_after_s=outcome.retry_after_s,
+            )
         case "overloaded":
-            return Overloaded(message=outcome.message)
+            return Overloaded(message=outcome.message, retry_after_s=outcome.retry_after_s)
         case "cancelled":
             return Cancelled(message=f"The call of {name!r} was cancelled.")
         case "result":
@@ -193,6 +199,15 @@ def _reported(outcome: Outcome, declaration: ToolDeclaration, limits: Limits) ->
             return limit_exceeded(outcome.reason, declaration.name, limits)
         case _:
             return ExecutionError(message=message, data=outcome.payload.get("data"))
+
+
+def state_lost(tool: str, how: str) -> Notice:
+    """What the first call in a new process of a kept tool is told. `how` says how the process before it ended."""
+    message = (
+        f"The tool {tool!r} runs in a new process, for the one that earlier calls used {how}. "
+        "What they left in it, such as variables and connections, is lost; make it anew."
+    )
+    return Notice(kind="state_lost", message=message)
 
 
 def _exited(outcome: Outcome, tool: str) -> ToolError:

@@ -50,7 +50,7 @@ from .deadlines import Deadline, Deadlines
 from .evidence import SHORT_CALL_S, Evidence, limit_of_exit
 from .outbox import Outbox, read_available, read_into
 from .reactor import Reactor
-from .run import CellSpec, Outcome, Run
+from .run import CellSpec, Outcome, Run, unavailable
 from .tree import first_child, open_children
 
 _log = logging.getLogger("toolcell.pool")
@@ -65,7 +65,6 @@ RECYCLE_S = 5.0  # a sweep takes a millisecond or two; one that takes this long 
 JUST_NOW_S = 0.0002  # ago, an idle cell's descriptors were all looked at
 ACCEPT_AGAIN_S = 0.1
 STALE_CONNECTIONS = 256  # above the listening socket's backlog
-FAILURE_CHARS = 4000
 TEARDOWN_S = 2.0  # for what a tool of a session's lifetime does at its end, such as saying goodbye to a server
 CANCEL_GRACE_S = 0.05  # how long a cancelled tool may still look at ctx.cancelled
 COUNTED_AHEAD_BYTES = 1024 * 1024  # a group's memory is counted by 64 pages for each processor (MEMCG_CHARGE_BATCH)
@@ -98,6 +97,10 @@ class Keeper(Protocol):
         ...
 
     def on_call_ended(self, run: Run) -> None: ...
+    def on_unanswered(self, cell: "Cell") -> None:
+        """Its time to start is over, and its zygote has not answered yet."""
+        ...
+
     def on_dead(self, cell: "Cell", failure: Failed | None) -> None: ...
 
 
@@ -125,6 +128,7 @@ class Cell:
         self.cgroup = cgroup
         self.state = CellState.STARTING
         self.run: Run | None = None
+        self.is_new_process = bool(spec.key.kept_tool)  # whether a kept process has had no call yet
         self.entered: dict[str, object] = {}
         self.idle_since = 0.0
         self.pid = 0  # of the init, as the host sees it
@@ -321,6 +325,11 @@ class Cell:
         """Whether it is ending, though its end has not been seen yet."""
         return self._doomed or self._retiring
 
+    @property
+    def leaving(self) -> bool:
+        """Whether it is a kept process that tears down: it takes up room until that is done."""
+        return self._retiring and not self._doomed and self.state is not CellState.DEAD
+
     def check(self, now: float) -> bool:
         """Take in what has happened to an idle cell that the loop has not come to; whether it is free still."""
         if now - self.idle_since > JUST_NOW_S:
@@ -340,11 +349,11 @@ class Cell:
             context["attempt"] = call.attempt
         if run.preview:
             context["preview"] = True
+        self.evidence.new_call()  # first: it may be an OSError, and nothing is sent yet
         buffers = self._link.call(call.id, call.tool, context, call.arguments, call.packed)  # may be Unpackable
         if not self._standby:
             self._process += 1
             self._say(self._process)  # nothing waits: fork now; the call is in the pipe before it is read
-        self.evidence.new_call()
         if self._kept and self._asks_clock:
             self._cpu_before = self._cpu_clock()
         if self._listener is not None:
@@ -481,7 +490,7 @@ class Cell:
             run.deadline = None
         now = time.monotonic()
         if self._kept and (outcome.ending != "result" or now - run.started_at > SHORT_CALL_S):  # else at the sweep
-            self.evidence.settle()
+            self._settle()
         run.used["sent_bytes"], run.used["received_bytes"] = self._sent, self._received
         if self._stdout.total:
             outcome.stdout = self._stdout.take()
@@ -499,6 +508,14 @@ class Cell:
         run.end(outcome, now, later=ending)
         if run.exclusive:
             self._keeper.on_call_ended(run)
+
+    def _settle(self) -> None:
+        """Begin the counts anew, or end the cell: what is not settled would be held against the next call."""
+        try:
+            self.evidence.settle()
+        except OSError as error:
+            _log.warning("the counts of %r cannot be read: %s", self, error)
+            self.kill()
 
     def _gone(self) -> None:
         """No process of the call that ended is left."""
@@ -739,6 +756,7 @@ class Cell:
         """Everything before is gone, and a call process waits, or where there is no standby, can be forked."""
         self._on_swept()
         self._process = ready.seq
+        self.is_new_process = self._kept
         self._forked_ahead = False
         self._drain()  # what came after the end of the last call is a violation
         if self._doomed:
@@ -844,7 +862,7 @@ class Cell:
 
     def _outcome_of_exit(self, exited: Exited) -> Outcome:
         assert self.run is not None
-        if self._link.partial:
+        if self._link.partial and exited.code >= 0:  # else it was killed while it wrote
             self.run.on_incident("protocol violation: half a frame")
             return Outcome(ending="violation", message="half a frame: the call process ended within one")
         # What an exited process used is of its whole life, and of the children that it waited for.
@@ -859,9 +877,7 @@ class Cell:
         if self.evidence.oom_killed():
             return Outcome(ending="limit", resource="memory")
         if self._failure is not None and self._last_run is None:  # the last step of its making, in its first call
-            failure = self._failure
-            message, mechanism, cure = (said[:FAILURE_CHARS] for said in failure[1:])
-            return Outcome("unavailable", message=message, mechanism=mechanism, cure=cure)
+            return unavailable(self._failure)
         return Outcome(ending="lost", message="The cell ended under the call.")
 
     def _memory_or_processes(self) -> str:
@@ -969,6 +985,8 @@ class Cell:
             "Import less at the top of the tool's module, or raise limits.start_s.",
         )
         self.kill()
+        if self._pidfd < 0:
+            self._keeper.on_unanswered(self)
 
     def _on_death(self) -> None:
         """The init has ended, and with it every process of its namespace."""
@@ -1058,7 +1076,7 @@ class Cell:
         self._disarm()
         self._swept_by = math.inf
         if self.state is CellState.STARTING and self._failure is None:
-            self._failure = Failed("start", "The cell was ended while it started.", "", "See the supervisor's log.")
+            self._failure = Failed("start", "The cell was ended while it started. Try again.", "", "Try again.")
         self.state = CellState.RECYCLING
         self._doomed = True
         if self._pidfd >= 0:
@@ -1078,7 +1096,7 @@ class Cell:
         run = self.run
         if self.state is CellState.STARTING:
             self._failure = self._failure or Failed(
-                "start", "The cell ended while it started.", "", "See the log of the supervisor."
+                "start", "The cell ended while it started. Try again.", "", "Try again."
             )
         self.state = CellState.DEAD
         self._disarm()

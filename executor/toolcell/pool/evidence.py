@@ -5,6 +5,7 @@ supervisor adds up the tree through psutil and /proc now and then; each process 
 tree by this watch.
 """
 
+import logging
 import math
 import signal
 import time
@@ -14,6 +15,7 @@ from toolcell_sandbox.mechanisms.cgroups import Cgroup
 
 from .tree import TreeUsage, reaped_cpu_s, shared_memory_of_the_machine, tree_usage
 
+_log = logging.getLogger("toolcell.pool")
 SHORT_CALL_S = 0.02
 """Below this, no counter of the whole tree is looked for: a call cannot have done much."""
 REFUSED_FORKS = 64
@@ -163,7 +165,11 @@ class Evidence:
             most.tasks = max(most.tasks, self._cgroup.tasks() - 1 - self._ahead)  # without the init
             self.account(math.inf)
         elif self._init_pid:
-            now = tree_usage(self._init_pid, self._limits.memory_bytes, self._shared_before)
+            try:
+                now = tree_usage(self._init_pid, self._limits.memory_bytes, self._shared_before)
+            except OSError as error:  # such as EMFILE: what was seen before stands, and deadlines do not wait for it
+                _log.warning("the processes of a call could not be added up: %s", error)
+                return
             if self._cpu_at_start is None:  # a kept process: what it had used when this call was first looked at
                 self._cpu_at_start = now.cpu_s
             most.tasks = max(most.tasks, now.tasks - self._ahead)

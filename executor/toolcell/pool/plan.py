@@ -5,18 +5,19 @@ The rules, in order, for each waiting call, oldest first:
 1. A call that must not overlap with another (`exclusive`) waits until that is over, and audited where it is watched.
 2. A free cell of its key takes it: the one that was used last, whose pages are warm.
 3. A cell of its key that is starting or being swept will take it: that is sooner than a new one.
-4. Where its session and the machine have room, a new cell is made for it.
-5. Where there is none, the cell (of the session, if it is the session that is full) that has been idle longest makes
-   room.
+4. Where its session, the machine and, for a kept process, the bound of kept ones have room, a new cell is made for it.
+5. Where one of them is full, the cell of it that has been idle longest makes room. An idle kept process does so only
+   where no other cell can. Its state is lost, so it may tear down first: the call waits until it is gone.
 6. Else it waits.
 """
 
-from collections.abc import Iterable, Sequence, Set
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from operator import attrgetter
 
 from .cell import Cell, CellState
-from .run import CellKey, CellSpec, Run
+from .run import SOON_S, CellKey, CellSpec, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class Retire:
 
 Action = Assign | Spawn | Retire
 _idle_since = attrgetter("idle_since")
+LATE_S = 60.0  # the most that a call without a place is told to wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,29 +48,26 @@ class Room:
     cells: int
     cells_per_session: int
 
+    @property
+    def kept(self) -> int:
+        """How many of all cells may be kept processes: a quarter is left to other calls."""
+        return max(1, self.cells * 3 // 4)
+
 
 def plan(waiting: Iterable[Run], cells: Sequence[Cell], room: Room, exclusive: Set[str]) -> list[Action]:
     """Decide what to do now, in the order in which to do it. `exclusive` has the words of the calls that are not over,
     or are over and not audited.
     """
     actions: list[Action] = []
-    idle: dict[Cell, None] = {}  # all that can make room
+    crowd = _Crowd(room, {run.spec.key for run in waiting})
     free: dict[CellKey, list[Cell]] = {}
     coming: dict[CellKey, int] = {}
-    per_session: dict[str, int] = {}
     kept: set[CellKey] = set()
     sessions = {run.spec.key.session_id for run in waiting}  # the cells of others can make room, and no more
-    total = 0
     for cell in cells:
         state, key = cell.state, cell.spec.key
-        if state is CellState.DEAD or cell.doomed:
+        if not crowd.add(cell) or key.session_id not in sessions or cell.leaving:
             continue
-        total += 1
-        if state is CellState.READY and not key.kept_tool:
-            idle[cell] = None
-        if key.session_id not in sessions:
-            continue
-        per_session[key.session_id] = per_session.get(key.session_id, 0) + 1
         if state is CellState.READY:
             free.setdefault(key, []).append(cell)
         elif state is not CellState.BUSY:
@@ -84,36 +83,144 @@ def plan(waiting: Iterable[Run], cells: Sequence[Cell], room: Room, exclusive: S
             continue
         if free.get(key):
             cell = free[key].pop()
-            idle.pop(cell, None)
+            crowd.idle.pop(cell, None)
             actions.append(Assign(run, cell))
         elif coming.get(key):
             coming[key] -= 1
         elif key in kept:
             continue  # a kept process is the only one of its kind, so that its state is
-        elif (of_session := per_session.get(key.session_id, 0)) < room.cells_per_session and total < room.cells:
-            total += 1
-            per_session[key.session_id] = of_session + 1
-            actions.append(Spawn(run.spec))
         else:
-            crowded = of_session >= room.cells_per_session
-            victim = _longest_idle(idle, key.session_id if crowded else None) if idle else None
-            if victim is None:
+            victims = crowd.make_room(key)
+            if victims is None:
                 continue
-            del idle[victim]
-            if victim in free.get(victim.spec.key, ()):
-                free[victim.spec.key].remove(victim)
-            if victim.spec.key.session_id in per_session:
-                per_session[victim.spec.key.session_id] -= 1
-            per_session[key.session_id] = per_session.get(key.session_id, 0) + 1
-            actions += [Retire(victim), Spawn(run.spec)]
+            for victim in victims:
+                if not victim.leaving:
+                    actions.append(Retire(victim))
+                if victim in free.get(victim.spec.key, ()):
+                    free[victim.spec.key].remove(victim)
+            if not any(victim.spec.key.kept_tool for victim in victims):  # else when that is gone
+                actions.append(Spawn(run.spec))
+            if key.kept_tool:
+                kept.add(key)
         if run.exclusive:
             taken.add(run.exclusive)
     return actions
 
 
-def _longest_idle(idle: Iterable[Cell], session_id: str | None = None) -> Cell | None:
-    candidates = [cell for cell in idle if session_id is None or cell.spec.key.session_id == session_id]
-    return min(candidates, key=_idle_since, default=None)
+class _Crowd:
+    """The cells as far as they take up room, and which of them can be ended to make some."""
+
+    def __init__(self, room: Room, wanted: Set[CellKey]) -> None:
+        self.idle: dict[Cell, None] = {}
+        self._room = room
+        self._wanted = wanted
+        self._leaving: dict[Cell, None] = {}  # kept processes that tear down: no call has been promised their room
+        self._total = self._kept = 0
+        self._per_session: Counter[str] = Counter()
+        self._hopeless: set[tuple[str, bool]] = (
+            set()
+        )  # sessions for which no room can be made, for kept processes or not
+
+    def add(self, cell: Cell) -> bool:
+        """Count a cell; False for one that takes up no room, as it is dead or about to be."""
+        if cell.state is CellState.DEAD or (cell.doomed and not cell.leaving):
+            return False
+        if cell.leaving:
+            self._leaving[cell] = None
+        elif cell.state is CellState.READY:
+            self.idle[cell] = None
+        self._count(cell.spec.key, 1)
+        return True
+
+    def make_room(self, key: CellKey) -> list[Cell] | None:
+        """Count a cell of this key, and name those that must end before it is made; None where that is impossible."""
+        session_id, is_kept = key.session_id, bool(key.kept_tool)
+        if (session_id, is_kept) in self._hopeless:
+            return None
+        victims: list[Cell] = []
+        if self._per_session[session_id] >= self._room.cells_per_session:
+            victims += self._victims(lambda cell: cell.spec.key.session_id == session_id)
+        if is_kept and self._kept >= self._room.kept:
+            victims += self._victims(lambda cell: bool(cell.spec.key.kept_tool))
+        if self._total >= self._room.cells:
+            victims += self._victims(lambda _cell: True)
+        self._count(key, 1)
+        if self._is_over(key):
+            self._count(key, -1)
+            for cell in victims:
+                self.add(cell)
+            self._hopeless.add((session_id, is_kept))
+            return None
+        return victims
+
+    def _is_over(self, key: CellKey) -> bool:
+        of_kept = bool(key.kept_tool) and self._kept > self._room.kept
+        return (
+            self._total > self._room.cells
+            or self._per_session[key.session_id] > self._room.cells_per_session
+            or of_kept
+        )
+
+    def _victims(self, fits: Callable[[Cell], bool]) -> Iterator[Cell]:
+        """The cell that makes room, if one can: first one that is leaving anyway."""
+        cell = next(filter(fits, self._leaving), None) or min(filter(fits, self.idle), key=self._price, default=None)
+        if cell is not None:
+            self._leaving.pop(cell, None)
+            self.idle.pop(cell, None)
+            self._count(cell.spec.key, -1)
+            yield cell
+
+    def _price(self, cell: Cell) -> tuple[bool, bool, float]:
+        return _price(cell, self._wanted)
+
+    def _count(self, key: CellKey, by: int) -> None:
+        self._total += by
+        self._per_session[key.session_id] += by
+        self._kept += by * bool(key.kept_tool)
+
+
+def _price(cell: Cell, wanted: Container[CellKey]) -> tuple[bool, bool, float]:
+    """Order: kept processes last, of those the ones last that a call waits for; then the longest idle first."""
+    is_kept = bool(cell.spec.key.kept_tool)
+    return is_kept, is_kept and cell.spec.key in wanted, cell.idle_since
+
+
+def longest_idle(cells: Iterable[Cell]) -> Cell | None:
+    """The cell that can be ended at the least cost, None where none is idle."""
+    return min(
+        (cell for cell in cells if cell.free and not cell.doomed), key=lambda cell: _price(cell, ()), default=None
+    )
+
+
+def obstacle(run: Run, cells: Iterable[Cell], room: Room, exclusive: Set[str], now: float) -> tuple[str, float]:
+    """Why a waiting call has no cell, and in how many seconds one is likely: a call that has run for long is taken to
+    run for as long again, to its deadline at the most.
+    """
+    key = run.spec.key
+    living = [cell for cell in cells if cell.state is not CellState.DEAD and not cell.doomed]
+    of_session = [cell for cell in living if cell.spec.key.session_id == key.session_id]
+    of_kept = [cell for cell in living if cell.spec.key.kept_tool]
+    if run.exclusive in exclusive:
+        why = "an earlier call of the session, with which it must not overlap, is not over"
+        holders = [cell for cell in of_session if cell.run is not None and cell.run.exclusive == run.exclusive]
+    elif key.kept_tool and any(cell.spec.key == key for cell in of_session):
+        why = "the one process of the tool, which is kept over calls, is busy"
+        holders = [cell for cell in of_session if cell.spec.key == key]
+    elif len(of_session) >= room.cells_per_session:
+        why = f"all {room.cells_per_session} cells that the session may have are busy"
+        holders = of_session
+    elif key.kept_tool and len(of_kept) >= room.kept:
+        why = f"all {room.kept} processes that may be kept over calls (three quarters of max_cells) are busy"
+        holders = of_kept
+    else:
+        kept = f", {len(of_kept)} of them with calls of kept processes" if of_kept else ""
+        why = f"all {room.cells} cells that max_cells allows are busy{kept}"
+        holders = living
+    return why, min((_remaining_s(cell.run, now) for cell in holders if cell.run is not None), default=SOON_S)
+
+
+def _remaining_s(run: Run, now: float) -> float:
+    return min(LATE_S, max(SOON_S, min(now - run.started_at, run.deadline_at - now)))
 
 
 def outlived(cells: Iterable[Cell], now: float, idle_s: float) -> list[Retire]:

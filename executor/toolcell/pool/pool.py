@@ -24,11 +24,12 @@ from . import stock
 from .budget import Budgets
 from .cell import AHEAD_AFTER_S, Cell, CellState
 from .deadlines import Deadline, Deadlines
-from .plan import Assign, Room, Spawn, outlived, plan
+from .plan import LATE_S, Assign, Room, Spawn, longest_idle, obstacle, outlived, plan
 from .reactor import Reactor, Waiter
-from .run import CellKey, CellSpec, Outcome, Run
+from .recovery import Recovery, SupervisorStatus
+from .run import NO_PROCESS, SOON_S, CellKey, CellSpec, Outcome, Run, unavailable
 from .stock import Stock, Surroundings
-from .zygote import Zygote, require_proc
+from .zygote import CURES, EXHAUSTED, Zygote, require_proc
 
 _log = logging.getLogger("toolcell.pool")
 WATCH_S = 0.05  # how often running calls are held against the limits of their whole tree
@@ -38,9 +39,8 @@ STOCK_UP_AFTER_S = 0.003  # after the last call that waited for a cell has one: 
 STOCK_UP_SOON_S = 0.0003  # the same where there was none for that call: the next session may come as soon
 PRUNE_S = 5.0
 BUSY_ZYGOTE = 2  # cells that a zygote has been asked for and has not made yet
-RESTARTS = 5  # zygotes that die this often within RESTART_S are not restarted
-RESTART_S = 10.0
 VACATE_AGAIN_S = 0.005  # how often the cgroup of a dead cell is looked at again until it is empty
+STUCK_S = 20.0  # a zygote answers within milliseconds; one that is silent this long was stopped, or hangs
 VACATE_S = 10.0  # what SIGKILL has not ended by then hangs in the kernel
 _now = time.monotonic
 
@@ -85,8 +85,10 @@ class Pool:
         self._exclusive: set[str] = set()
         self._zygotes: list[Zygote] = []
         self._zygote_of: dict[int, Zygote] = {}
-        self._deaths: list[float] = []
-        self._broken = ""
+        self._recovery = Recovery()
+        self._resume_at = 0.0  # where there is no zygote
+        self._resuming: Deadline | None = None
+        self._states: dict[str, dict[str, str]] = {}  # by session, the tools whose processes kept state, and its end
         self._open = False  # from start to close
         self._last_id = 0
         # Uids of cells: a range of this supervisor's own, so that two of them do not count each other's processes.
@@ -107,6 +109,15 @@ class Pool:
         self._stocking_up: Deadline | None = None
         self._stocks_next = False  # when the cell that starts has started, or is gone
         self._stocks_after = STOCK_UP_AFTER_S
+
+    def status(self) -> SupervisorStatus:
+        """What the kernel offers here, as probed at the start, and how the zygotes are now."""
+        now = _now()
+        pause = None if self._resuming is None else max(0.0, self._resume_at - now)
+        problem, deaths = self._recovery.problem_now(now), self._recovery.deaths
+        return SupervisorStatus(
+            self.report.mechanisms, self.report.identity, len(self._zygotes), deaths, pause, problem
+        )
 
     def __repr__(self) -> str:
         states = [cell.state for cell in self.cells.values()]
@@ -160,10 +171,11 @@ class Pool:
             self._on_empty = lambda: empty.set(None)
             await empty
         self._close_zygotes()
-        for cgroup in self._free_cgroups:
-            cgroup.remove()
-        self._free_cgroups.clear()
         self._reactor.close()
+        with ExitStack() as removing:  # every one, also where one cannot be
+            for cgroup in self._free_cgroups:
+                removing.callback(cgroup.remove)
+            self._free_cgroups.clear()
 
     def _close_zygotes(self) -> None:
         for zygote in self._zygotes:
@@ -198,15 +210,14 @@ class Pool:
         return waiter
 
     def _queue(self, run: Run) -> None:
-        if self._broken or not self._open:
-            reason = self._broken or "The supervisor is closing."
-            run.end(
-                Outcome(ending="unavailable", message=reason, cure="See the log for why the zygotes ended."), _now()
-            )
+        if not self._open:
+            run.end(Outcome(ending="unavailable", message="The supervisor is closing."), _now())
+            return
+        if not self._zygotes and run.deadline_at <= self._resume_at:
+            run.end(self._no_zygote(), _now())
             return
         if len(self.waiting) >= self._max_waiting:
-            message = f"{len(self.waiting):,} calls are waiting already, the most that max_waiting allows."
-            run.end(Outcome(ending="overloaded", message=message), _now())
+            run.end(self._too_many_wait(run), _now())
             return
         self.waiting[run] = None
         run.deadline = self._deadlines.at(run.deadline_at, lambda: self._expire(run))
@@ -227,6 +238,7 @@ class Pool:
             cell.end(Outcome(ending="cancelled"))
             self._retire(cell)
         self._userns_sessions.discard(session_id)
+        self._states.pop(session_id, None)
 
     def _assign(self, run: Run, cell: Cell, now: float) -> None:
         try:
@@ -238,6 +250,15 @@ class Pool:
             self._idle.setdefault(cell.spec.key, []).append(cell)
             self._reactor.soon(self._pump)  # the cell is free for another
             return
+        except OSError as error:  # nothing has been sent: no descriptor is left, or its cgroup is gone
+            _log.warning("%r could not be given a call: %s", cell, error)
+            cell.kill()
+            if run.deadline is not None:
+                self._deadlines.cancel(run.deadline)
+            run.end(unavailable(_not_made(error)), _now())
+            return
+        if cell.is_new_process:
+            self._on_first_call(run, cell)
         if run.exclusive:
             self._exclusive.add(run.exclusive)
         if self._watching is None:
@@ -246,6 +267,15 @@ class Pool:
             self._lasting.add(cell)
             if self._forking_ahead is None and cell.ahead_due < math.inf:
                 self._forking_ahead = self._deadlines.at(run.started_at + AHEAD_AFTER_S, self._fork_ahead)
+
+    def _on_first_call(self, run: Run, cell: Cell) -> None:
+        """A process that is kept over calls has its first one: `run` is told of the state that another one had."""
+        cell.is_new_process = False
+        key = run.spec.key
+        of_session = self._states.setdefault(key.session_id, {})
+        if key.kept_tool in of_session:
+            run.state_lost = of_session[key.kept_tool] or "has ended"
+        of_session[key.kept_tool] = ""
 
     def _assign_waiting(self, run: Run, cell: Cell) -> None:
         del self.waiting[run]
@@ -267,12 +297,40 @@ class Pool:
             if any(cell.spec.key == run.spec.key and cell.state is CellState.STARTING for cell in self.cells.values()):
                 self._end_waiting(run, Outcome(ending="timeout"))  # there was room; its own cell was too slow to start
                 return
-            message = f"The call waited {waited:.3g} s for a process, its whole time, and was not started."
-            self._end_waiting(run, Outcome(ending="overloaded", message=message))
+            if not self._zygotes:
+                self._end_waiting(run, self._no_zygote())
+                return
+            why, again_s = self._obstacle(run)
+            message = (
+                f"The call waited {waited:.3g} s for a process, its whole time, and was not started: {why}. "
+                f"Try again in {again_s:.2g} s, with a longer timeout where that helps."
+            )
+            self._end_waiting(run, Outcome(ending="overloaded", message=message, retry_after_s=again_s))
+
+    def _too_many_wait(self, run: Run) -> Outcome:
+        why, again_s = self._obstacle(run)
+        again_s = min(LATE_S, again_s * (1 + len(self.waiting) // self._room.cells))
+        message = (
+            f"{len(self.waiting):,} calls are waiting already, the most that max_waiting allows: {why}. "
+            f"Try again in {again_s:.2g} s."
+        )
+        return Outcome(ending="overloaded", message=message, retry_after_s=again_s)
+
+    def _obstacle(self, run: Run) -> tuple[str, float]:
+        why, again_s = obstacle(run, self.cells.values(), self._room, self._exclusive, _now())
+        return why, round(again_s, 2)
+
+    def _no_zygote(self) -> Outcome:
+        """There is no process that makes cells, and there will be one."""
+        pause_s = round(max(SOON_S, self._resume_at - _now()), 2)
+        what = f"There is no zygote to make a cell: {self._recovery.deaths} have died, or could not be started."
+        cure = "Call again then. If it lasts: free memory, raise the limits on processes and open files; see the log."
+        message = f"{what} The next attempt is in {pause_s:g} s. {cure}"
+        return Outcome(ending="unavailable", message=message, cure=cure, retry_after_s=pause_s)
 
     def _pump(self) -> None:
         """Carry out what the plan says about the calls that wait."""
-        if not self.waiting or not self._open or self._broken:
+        if not self.waiting or not self._open or not self._zygotes:
             return
         for action in plan(self.waiting, list(self.cells.values()), self._room, self._exclusive):
             if not isinstance(action, Assign) and len(self._next_zygote().asked) >= MOST_ASKED:
@@ -284,9 +342,11 @@ class Pool:
                 try:
                     self._spawn(action.spec)
                 except _CANNOT_SPAWN as error:
-                    self._on_start_failed(action.spec, _not_made(error))
+                    exhausted = getattr(error, "errno", None) in EXHAUSTED
+                    if not (exhausted and self._make_way()):
+                        self._on_start_failed(action.spec, _not_made(error))
             else:
-                self._retire(action.cell)
+                self._evict(action.cell)
 
     # -- cells --------------------------------------------------------------------------------------------------------
 
@@ -310,6 +370,8 @@ class Pool:
         cgroup = self._take_cgroup(spec)
         slot = self._take_slot()
         try:
+            if cgroup is not None:
+                cgroup.open()
             request = self._request_for(spec, slot, cgroup)
             cell = Cell(id, slot, spec, self._reactor, self._deadlines, self, cgroup=cgroup, standby=self._standby)
         except BaseException:
@@ -372,7 +434,7 @@ class Pool:
 
     def _stock_up_soon(self) -> None:
         self._stocks_next = False
-        if not self._open or self._broken or not self._stocks or not self._stock.is_short:
+        if not self._open or not self._stocks or not self._stock.is_short:
             return
         if self._stocking_up is not None:
             self._deadlines.cancel(self._stocking_up)
@@ -382,7 +444,7 @@ class Pool:
         """Make one cell like those that were asked for, while there is no other to be made: where a call waits, or a
         cell starts, we hear of its end."""
         self._stocking_up = None
-        if not self._open or self._broken or not self._stocks or self.waiting:
+        if not self._open or not self._zygotes or not self._stocks or self.waiting:
             return
         cells = (*self.cells.values(), *self._stock.cells.values())
         if any(cell.state is CellState.STARTING for cell in cells):
@@ -415,12 +477,45 @@ class Pool:
         later: an interpreter with all imports takes a third of a second of a core, which a few cells do not repay.
         """
         zygote = self._next_zygote()
-        if len(zygote.asked) >= BUSY_ZYGOTE and len(self._zygotes) < self._zygote_count:
+        busy = len(zygote.asked) >= BUSY_ZYGOTE and len(self._zygotes) < self._zygote_count
+        if busy and not self._recovery.problem_now(_now()):
             try:
                 self._new_zygote(self.report.to_wire())
             except SandboxUnavailableError as error:
                 _log.warning("no more than %d zygotes: %s", len(self._zygotes), error)
         return zygote
+
+    def on_unanswered(self, cell: Cell) -> None:
+        """End the zygote that has not made this cell in time, if it has been silent for long."""
+        zygote = self._zygote_of.get(cell.id)
+        if zygote is None or zygote not in self._zygotes or cell.id not in zygote.asked:
+            return
+        if _now() - zygote.heard_at >= STUCK_S:
+            _log.error("%r has said nothing for %g s and is ended", zygote, STUCK_S)
+            zygote.kill()
+        else:
+            self._deadlines.at(zygote.heard_at + STUCK_S, lambda: self.on_unanswered(cell))
+
+    def _make_way(self) -> bool:
+        """End an idle cell where the host has nothing left for another one; whether any cell is ending, so that there
+        will be something.
+        """
+        cells = (*self.cells.values(), *self._stock.cells.values())
+        if not any(cell.doomed for cell in cells):
+            self._stock.end_one()
+            idle = longest_idle(self.cells.values())
+            if idle is not None and not any(cell.doomed for cell in cells):
+                self._evict(idle)
+        return any(cell.doomed for cell in cells)
+
+    def _evict(self, cell: Cell) -> None:
+        """End an idle cell to make room for a call that waits."""
+        key = cell.spec.key
+        if key.kept_tool in self._states.get(key.session_id, {}):
+            why = "was ended, as the one that had been idle longest, to make room for other calls"
+            self._states[key.session_id][key.kept_tool] = why
+            _log.info("%r %s", cell, why)
+        self._retire(cell)
 
     def _retire(self, cell: Cell) -> None:
         idle = self._idle.get(cell.spec.key)
@@ -437,14 +532,21 @@ class Pool:
     def _take_cgroup(self, spec: CellSpec) -> Cgroup | None:
         if self._cgroup_tree is None:
             return None
-        if not self._free_cgroups:
-            # Named after the slots too: a killed supervisor of our pid may have left its groups.
-            group = self._cgroup_tree.create(f"{self._first_slot:x}-{self._last_id}", spec.profile.limits)
-            self._record.cgroup(group.paths)
-            return group
-        cgroup = self._free_cgroups.pop()
-        cgroup.set_limits(spec.profile.limits)
-        return cgroup
+        while self._free_cgroups:
+            cgroup = self._free_cgroups.pop()
+            if not cgroup.exists():  # somebody has removed it
+                cgroup.close()
+                continue
+            try:
+                cgroup.set_limits(spec.profile.limits)
+            except BaseException:
+                self._free_cgroups.append(cgroup)
+                raise
+            return cgroup
+        # Named after the slots too: a killed supervisor of our pid may have left its groups.
+        group = self._cgroup_tree.create(f"{self._first_slot:x}-{self._last_id}", spec.profile.limits)
+        self._record.cgroup(group.paths)
+        return group
 
     def _cell(self, id: int) -> Cell:
         return self.cells[id] if id in self.cells else self._stock.cells[id]
@@ -522,7 +624,7 @@ class Pool:
                 idle.remove(cell)
             if not idle:
                 del self._idle[cell.spec.key]
-        if failure is not None:
+        if failure is not None and not (failure.step in NO_PROCESS and self._make_way()):
             self._on_start_failed(cell.spec, failure)
         if self._stocks_next:
             self._stock_up_soon()
@@ -537,7 +639,7 @@ class Pool:
         The kernel ends a pid namespace with its init, so there is nothing; this is what holds where that fails, or
         where a cell was allowed to have no namespace.
         """
-        left = cell.cgroup.kill_now() if cell.cgroup is not None else []
+        left = self._left_in_group(cell)
         if left and cell not in self._vacating:
             self._vacating.add(cell)
             cell.report(f"processes outlived their cell and were killed by its cgroup: {len(left)}")
@@ -547,11 +649,31 @@ class Pool:
         self._vacating.discard(cell)
         if left:
             _log.error("%r is given up with its cgroup: %d processes in it do not die", cell, len(left))
+            if cell.cgroup is not None:
+                cell.cgroup.close()
         else:
             self._free_slots.append(cell.slot)
             if cell.cgroup is not None:
                 self._free_cgroups.append(cell.cgroup)
         self._check_empty()
+
+    def _left_in_group(self, cell: Cell) -> list[int]:
+        """The processes that a dead cell's cgroup still has, which are killed. A cgroup that cannot be read, such as
+        for want of a descriptor, is removed, since the kernel removes only an empty one.
+        """
+        cgroup = cell.cgroup
+        if cgroup is None:
+            return []
+        try:
+            return cgroup.kill_now()
+        except (OSError, SandboxError) as unreadable:
+            try:
+                cgroup.remove(timeout_s=0.0)
+            except SandboxError:
+                _log.warning("the cgroup of %r cannot be read: %s", cell, unreadable)
+                return [0]  # how many is unknown
+            cell.cgroup = None
+            return []
 
     def kept_writable(self) -> list[tuple[str, ...]]:
         """The paths to which the processes that are kept over calls may write, of each."""
@@ -572,9 +694,7 @@ class Pool:
             if failure.step == "import":
                 outcome = Outcome(ending="error", reason="import", message=failure.message)
             else:
-                outcome = Outcome(
-                    ending="unavailable", message=failure.message, mechanism=failure.mechanism, cure=failure.cure
-                )
+                outcome = unavailable(failure)
             self._end_waiting(run, outcome)
 
     def _on_zygote_lost(self, zygote: Zygote) -> None:
@@ -584,24 +704,36 @@ class Pool:
         self._zygotes.remove(zygote)
         if not self._open:
             return
-        now = _now()
-        self._deaths = [death for death in self._deaths if now - death < RESTART_S] + [now]
-        if len(self._deaths) > RESTARTS:
-            self._break(f"The zygotes keep dying, the last one with: {zygote.last_words() or 'no word'}.")
-        else:
-            try:
-                self._new_zygote(self.report.to_wire())
-            except SandboxUnavailableError as error:
-                if not self._zygotes:
-                    self._break(str(error))
+        _log.error("%r has died: %s", zygote, zygote.last_words() or "it said nothing")
+        self._start_zygote_at(self._recovery.on_death(_now()))
         for cell in [self._cell(id) for id, maker in self._zygote_of.items() if maker is zygote]:
             cell.orphan()
 
-    def _break(self, why: str) -> None:
-        """There will be no more cells: all that waits, and all that comes, hears why."""
-        self._broken = why
-        for run in list(self.waiting):
-            self._end_waiting(run, Outcome(ending="unavailable", message=why))
+    def _start_zygote_at(self, when: float) -> None:
+        """Start a zygote then, or now. Until then, calls that have no time to wait are told so."""
+        if self._resuming is not None:
+            self._deadlines.cancel(self._resuming)
+            self._resuming = None
+        if when <= _now():
+            self._start_zygote()
+            return
+        self._resume_at = when
+        self._resuming = self._deadlines.at(when, self._start_zygote)
+        if not self._zygotes:
+            for run in [run for run in self.waiting if run.deadline_at <= when]:
+                self._end_waiting(run, self._no_zygote())
+
+    def _start_zygote(self) -> None:
+        self._resuming = None
+        if not self._open:
+            return
+        try:
+            self._new_zygote(self.report.to_wire())
+        except SandboxUnavailableError as error:
+            _log.error("%s", error)
+            self._start_zygote_at(max(_now() + SOON_S, self._recovery.on_setback(_now(), str(error))))
+            return
+        self._reactor.soon(self._pump)  # not now: cells of a zygote that has died may be here still
 
     # -- time ---------------------------------------------------------------------------------------------------------
 
@@ -665,8 +797,11 @@ def _preload(tools: Iterable[Mapping[str, object]]) -> list[str] | None:
 
 
 def _not_made(error: Exception) -> Failed:
+    """What a call is told of an error of `_CANNOT_SPAWN`."""
     if isinstance(error, Unpackable):
         cure = "Take what is not UTF-8, or is large, out of the profile's environment and paths; make tools smaller."
-    else:
-        cure = "Raise the limit on open files (ulimit -n) or lower max_cells."
-    return Failed("spawn", f"No cell could be made: {error}. {cure}", "", cure)
+        return Failed("send", f"No cell could be made: {error}. {cure}", "", cure)
+    number = (error.errno if isinstance(error, (OSError, SandboxError)) else 0) or 0
+    cure = CURES.get(number) or getattr(error, "cure", "") or "Try again; see the supervisor's log."
+    what = os.strerror(number) if isinstance(error, OSError) and number else str(error).rstrip(".")
+    return Failed("spawn", f"No cell could be made: {what}. {cure}", getattr(error, "mechanism", ""), cure)

@@ -10,7 +10,7 @@ import anyio
 
 from toolcell.call import ToolCall
 from toolcell.wire.frames import Field
-from toolcell.wire.messages import Log, Progress, Request
+from toolcell.wire.messages import Failed, Log, Progress, Request
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.profile import Profile
 from toolcell_sandbox.view import Bound
@@ -72,6 +72,7 @@ class CellSpec:
     unfinished: bool = False
 
 
+FAILURE_CHARS = 4000  # of what a cell says of its failure
 Ending = Literal[
     "result",  # `payload` is the tool's result
     "error",  # the runner reported it: `reason`, `message`, `payload`
@@ -125,8 +126,28 @@ class Outcome:
     resource: str = ""
     mechanism: str = ""
     cure: str = ""
+    retry_after_s: float | None = None  # where calling again helps: seconds until that is likely
     stdout: Captured = field(default=EMPTY, init=False)
     stderr: Captured = field(default=EMPTY, init=False)
+
+
+SOON_S = 0.1
+"""When to try again what failed for no lasting reason."""
+NO_PROCESS = frozenset({"fork", "fork the cell", "fork the cell's init"})
+"""Steps that fail where no more processes may be made."""
+_PASSING = NO_PROCESS | {"start", "spawn", "open trees"}
+"""Steps that fail for what passes: a process that was killed, a path that was replaced, no process or descriptor."""
+
+
+def unavailable(failure: Failed) -> Outcome:
+    """The outcome of a call whose cell could not be made."""
+    return Outcome(
+        ending="unavailable",
+        message=failure.message[:FAILURE_CHARS],
+        mechanism=failure.mechanism[:FAILURE_CHARS],
+        cure=failure.cure[:FAILURE_CHARS],
+        retry_after_s=SOON_S if failure.step in _PASSING else None,
+    )
 
 
 class Run(ABC):
@@ -154,6 +175,7 @@ class Run(ABC):
         # another may start that must not overlap with this one, by `Pool.release`: that comes after the audit.
         self.gone: anyio.Event | None = None
         self.pending: Account | None = None  # of its requests, from the first on; where it is full, none is read
+        self.state_lost = ""  # how the process ended whose state this call of a kept one would have had
         self.preview = False  # whether the tool is to say what the call would do, and no more
 
     @property

@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -64,13 +65,19 @@ def _socketpair() -> tuple[socket.socket, socket.socket]:
     return ours, moved
 
 
-_CURES = {
-    errno.EAGAIN: "Raise the limit on processes (ulimit -u).",
-    errno.EMFILE: "Raise the limit on open files (ulimit -n).",
+CURES = {
+    errno.ENFILE: "Raise the limit on open files of the machine (fs.file-max).",
+    errno.ENOSPC: "Free space, or raise the limit on cgroups.",
+    errno.EAGAIN: "Raise the limit on processes (ulimit -u, or pids.max of the container).",
+    errno.EMFILE: "Raise the limit on open files (ulimit -n) or lower max_cells.",
     errno.ENOENT: "sys.executable must be this Python: set it where Python is embedded.",
     errno.EACCES: "sys.executable must be this Python, and executable.",
     errno.ENOMEM: "Free memory, or raise the limit on address space (ulimit -v).",
 }
+
+
+EXHAUSTED = frozenset({errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC})
+"""What the host has none left of passes, mostly: calling again helps."""
 
 
 def _other_code(ours: Mapping[str, str], theirs: Mapping[str, str]) -> SandboxUnavailableError:
@@ -117,6 +124,7 @@ class Zygote:
         self._started = reactor.waiter()
         self._last_words = ""
         self.has_started = False
+        self.heard_at = 0.0  # when it said something, or was asked with nothing else to do
         self.asked: set[int] = set()  # the cells it has been asked for and has not answered
         _zygotes.add(self)
 
@@ -140,7 +148,7 @@ class Zygote:
             self.close_inherited()
             if self._stderr is not None:
                 self._stderr.close()
-            cure = _CURES.get(error.errno or 0, "")
+            cure = CURES.get(error.errno or 0, "")
             what = f"No zygote process could be started: {error}. {cure}".strip()
             raise SandboxUnavailableError(what, "", cure) from error
         first = {"op": "start", "report": report, "allow_missing": sorted(allow_missing), "preload": preload}
@@ -178,6 +186,8 @@ class Zygote:
         Raises Unpackable or OSError, and has not asked, where the request cannot be sent.
         """
         self._send({"op": "cell", "id": id, **request}, fds)
+        if not self.asked:
+            self.heard_at = time.monotonic()
         self.asked.add(id)
 
     def finish(self, id: int, binds: Iterable[Bind]) -> None:
@@ -213,17 +223,22 @@ class Zygote:
             return
         while True:
             try:
-                data, fds, _flags, _address = socket.recv_fds(self._socket, MESSAGE_BYTES, 4, socket.MSG_CMSG_CLOEXEC)
+                data, fds, flags, _address = socket.recv_fds(self._socket, MESSAGE_BYTES, 4, socket.MSG_CMSG_CLOEXEC)
             except BlockingIOError:
                 return
             except ConnectionResetError:
-                data, fds = b"", []
+                data, fds, flags = b"", [], 0
+            if flags & socket.MSG_CTRUNC:  # no room for all descriptors here
+                for fd in fds:
+                    os.close(fd)
+                fds = []
             if not data:
                 self._lost()
                 return
             self._on_message(cast("dict[str, object]", msgpack.unpackb(data)), fds)
 
     def _on_message(self, message: dict[str, object], fds: list[int]) -> None:
+        self.heard_at = time.monotonic()
         if message["op"] == "started":
             self.has_started = True
             ours, theirs = running_code(), cast("dict[str, str]", message.get("code", {}))

@@ -49,7 +49,11 @@ def main(entered: Entered) -> NoReturn:
         options = replace(options, scratch="")  # the host's own /tmp is not ours to empty
     os.environ.clear()
     os.environ.update(options.environ)
-    os.chdir(options.cwd)
+    try:
+        serve.enter_workspace(options.cwd)
+    except SandboxError as error:
+        control.send(Failed(error.step, str(error), error.mechanism, error.cure))
+        os._exit(1)
     for step in fds.OWN_INPUT:  # before anybody's code is here
         step()
     modules = len(sys.modules)

@@ -12,6 +12,7 @@ from typing import NamedTuple, NoReturn
 
 from toolcell.wire.frames import TooLarge, Unpackable
 from toolcell.wire.messages import Call, Error, Finish
+from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.late import Lock
 from toolcell_sandbox.mechanisms.landlock import call_layer
 from toolcell_sandbox.mechanisms.rlimits import call_cpu_limit, limit_cpu_again
@@ -95,6 +96,17 @@ def prepare(loaded: Loaded, options: Options, contexts: Contexts, lock: Lock | N
     return Prepared(tuple(steps), loaded, contexts, warming, options.kept, options.cpu_s, unfinished)
 
 
+def enter_workspace(cwd: str) -> None:
+    """Make it the working directory. SandboxError where that is impossible: something else may lie there by now."""
+    try:
+        os.chdir(cwd)
+    except OSError as error:
+        cure = "Put the session's directory back, or open a session on another one."
+        raise SandboxError(
+            "The workspace cannot be entered", step="chdir", errno=error.errno or 0, cure=cure
+        ) from error
+
+
 def finish(unfinished: Unfinished, link: Link, told: bytes) -> tuple[Options, Contexts, Sequence[Bind]]:
     """In the init of an unfinished cell, and in the call process that waits there: be the session's, by the body of a
     `Finish`. Returns what holds now, the contexts of its calls, and its last paths. Raises SandboxError."""
@@ -104,7 +116,7 @@ def finish(unfinished: Unfinished, link: Link, told: bytes) -> tuple[Options, Co
     binds = binds_of(said.binds)
     unfinished.lock.allow(binds)  # both do: each knows then that it is done
     options = unfinished.options.changed(said.options)
-    os.chdir(options.cwd)
+    enter_workspace(options.cwd)
     unfinished.lock.close()
     unfinished.lock.verify(binds)
     return options, Contexts(options.session, options.protects, link), binds

@@ -14,8 +14,8 @@ from functools import cache, partial
 from typing import Any, NoReturn, cast
 
 import pydantic
-from anyio.to_thread import run_sync
 
+from toolcell.backends.threads import in_thread
 from toolcell.errors import UsageError
 from toolcell.sources import source_digest, source_files
 from toolcell_tools.annotations import Annotations
@@ -171,7 +171,7 @@ class ModuleToolset(Toolset):
         self._describe = cast("Describe", getattr(runtime, "describe_module", None))
 
     async def tools(self, session: SessionInfo) -> Sequence[AnyTool]:
-        digest = await run_sync(self._digest)
+        digest = await in_thread(self._digest)
         if self._known is None or self._known[0] != digest:
             self._known = (digest, await self._asked(session, digest))
         return self._known[1]

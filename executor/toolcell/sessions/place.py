@@ -1,6 +1,7 @@
 """Which directory a session's workspace is: looked at before every call, since another can have taken its place."""
 
 import os
+import stat
 import time
 from dataclasses import dataclass
 
@@ -21,6 +22,8 @@ class Place:
     inode: int = 0
     changed_ns: int = 0
     birth_ns: int = 0
+    is_taken: bool = False
+    """Whether something lies there that is neither a directory nor a link, which the cell that is made looks into."""
 
     @property
     def identity(self) -> tuple[int, int, int]:
@@ -35,7 +38,8 @@ class Place:
         if (info.st_ino, info.st_dev, info.st_ctime_ns) == (self.inode, self.device, self.changed_ns):
             return self
         settled = time.time_ns() - info.st_ctime_ns > TICK_NS
-        return Place(info.st_dev, info.st_ino, info.st_ctime_ns if settled else 0, born_ns(path))
+        is_taken = not (stat.S_ISDIR(info.st_mode) or stat.S_ISLNK(info.st_mode))
+        return Place(info.st_dev, info.st_ino, info.st_ctime_ns if settled else 0, born_ns(path), is_taken)
 
 
 NOWHERE = Place()

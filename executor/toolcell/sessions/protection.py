@@ -13,12 +13,13 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from weakref import WeakValueDictionary
 
 import anyio
 
+from toolcell.backends.threads import FILES, NoThread
 from toolcell.pool.run import Run
-from toolcell.workplaces.aside import aside
 from toolcell.workplaces.record import Record, moment_ns
 from toolcell_sandbox.audit import Finding, ProtectedTree, Settled
 from toolcell_sandbox.errors import SandboxError
@@ -59,8 +60,9 @@ class _Window:
     until_ns: int
     active: frozenset[int]
 
-    def holds(self, changed_ns: int) -> bool:
-        return self.since_ns <= changed_ns <= self.until_ns
+
+def _hold(windows: Sequence[_Window], changed_ns: int) -> bool:
+    return any(window.since_ns <= changed_ns <= window.until_ns for window in windows)
 
 
 class _Place:
@@ -89,7 +91,7 @@ class _Place:
             if self._stuck:
                 await self._move_what_is_stuck(self._stuck)
             held = self._before if self._watches or self._kept else None
-            look, bound = await aside(self._look, vocabulary, held)
+            look, bound = await FILES.run(partial(self._look, vocabulary, held))
             if self._before is None or held is None:
                 self._before = look
             if kept:
@@ -144,14 +146,10 @@ class _Place:
                 busy=SWEEP_BUSY,
             )
             try:
-                return await aside(
-                    self._tree.copy().sweep,
-                    lambda changed_ns: any(window.holds(changed_ns) for window in windows),
-                    self._quarantine,
-                    self._sweep,
-                    active,
-                )
-            except SandboxError as error:
+                since = partial(_hold, windows)
+                sweep = partial(self._tree.copy().sweep, since, self._quarantine, self._sweep, active)
+                return await FILES.run(sweep)
+            except NoThread as error:
                 return Settled((), str(error))
             finally:
                 self._sweep = None
@@ -165,8 +163,8 @@ class _Place:
         assert self._before is not None
         active = frozenset(self._watches.values()) | (frozenset() if leaving is None else self._kept)
         try:
-            settled = await aside(self._tree.settle, self._before, self._quarantine, active)
-        except SandboxError as error:
+            settled = await FILES.run(partial(self._tree.settle, self._before, self._quarantine, active))
+        except NoThread as error:
             settled = Settled((), str(error))
         self._record.quarantine(self._quarantine.temporary)
         self._stuck = active if settled.stuck else frozenset()
@@ -184,7 +182,7 @@ class _Place:
 
     async def _move_what_is_stuck(self, active: frozenset[int]) -> None:
         assert self._before is not None
-        settled = await aside(self._tree.settle, self._before, self._quarantine, active)
+        settled = await FILES.run(partial(self._tree.settle, self._before, self._quarantine, active))
         for each in settled.findings:
             if each.place:
                 _log.warning("%a was %s by an earlier call, and is now at %a", each.path, each.what, each.place)

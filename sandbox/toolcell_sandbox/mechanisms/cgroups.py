@@ -18,6 +18,7 @@ _OWN_PROCESSES = 4  # the cell's init, a standby, the one after that, and the pr
 _AHEAD_BYTES = 4 * MIB  # what a call process takes that is made ready while another one runs
 _COUNTERS_BYTES = 448  # of a file of several: what we look for is near its start, and longer reads cost a malloc
 _NUMBER_BYTES = 64  # of one that has nothing but a number
+_FILES = ("_peak_fd", "_cpu_fd", "_oom_kills_fd", "_pids_refused_fd", "_tasks_fd")
 
 
 class Cgroup:
@@ -41,6 +42,7 @@ class Cgroup:
         wanted = limits.memory_bytes, limits.processes
         if wanted == self._limited_to:  # as cell after cell has them
             return
+        self._limited_to = 0, 0  # until all of it is written
         memory, pids = str(limits.memory_bytes + _AHEAD_BYTES), str(limits.processes + _OWN_PROCESSES)
         if self._unified:
             self._write("memory", "memory.max", memory)
@@ -169,31 +171,35 @@ class Cgroup:
                 os.close(pidfd)
         return pids
 
-    def remove(self, timeout_s: float = 2.0) -> None:
-        """Remove the directories; the kernel says EBUSY for a moment after the last process has died."""
+    def exists(self) -> bool:
+        """Whether all its directories are there."""
+        return all(map(os.path.isdir, self.paths))
+
+    def open(self) -> None:
+        """Open the files that are read in every call, which opens them else; OSError where that is impossible."""
+        for name in _FILES:
+            getattr(self, name)
+
+    def close(self) -> None:
+        """Close what is open. Whatever is read after that is opened again."""
         for fd in self._open:
             os.close(fd)
         self._open.clear()
-        for name in ("_peak_fd", "_cpu_fd", "_oom_kills_fd", "_pids_refused_fd", "_tasks_fd"):
+        for name in _FILES:
             self.__dict__.pop(name, None)
+
+    def remove(self, timeout_s: float = 2.0) -> None:
+        """Remove the directories; the kernel says EBUSY for a moment after the last process has died."""
+        self.close()
         deadline = time.monotonic() + timeout_s
+        failures: list[SandboxError] = []
         for path in self.paths:
-            while True:
-                try:
-                    os.rmdir(path)
-                    break
-                except FileNotFoundError:
-                    break
-                except OSError as error:
-                    if error.errno != errno.EBUSY or time.monotonic() > deadline:
-                        raise SandboxError(
-                            f"A cgroup cannot be removed: {path}",
-                            step="remove cgroup",
-                            mechanism="cgroup",
-                            errno=error.errno or 0,
-                            cure="Kill what is in it first.",
-                        ) from error
-                    time.sleep(0.001)
+            try:
+                _remove(path, deadline)
+            except SandboxError as failure:
+                failures.append(failure)
+        if failures:
+            raise failures[0]
 
     def _directory(self, controller: str) -> str | None:
         return self._directories.get("unified") if self._unified else self._directories.get(controller)
@@ -221,6 +227,25 @@ class Cgroup:
 
     def _write(self, controller: str, name: str, text: str) -> None:
         write_file(f"{self._directory(controller)}/{name}", text, step=f"write {name}", mechanism="cgroup")
+
+
+def _remove(path: str, deadline: float) -> None:
+    while True:
+        try:
+            os.rmdir(path)
+            return
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            if error.errno != errno.EBUSY or time.monotonic() > deadline:
+                raise SandboxError(
+                    f"A cgroup cannot be removed: {path}",
+                    step="remove cgroup",
+                    mechanism="cgroup",
+                    errno=error.errno or 0,
+                    cure="Kill what is in it first.",
+                ) from error
+        time.sleep(0.001)
 
 
 def _counter(key: bytes, text: bytes) -> int:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import anyio
-from anyio import to_thread
 
 from toolcell.backends.guard import Address
+from toolcell.backends.threads import NoThread, in_thread
 
 __all__ = ["Lookups", "Resolver", "connect", "linger"]
 
@@ -39,7 +39,10 @@ class Lookups:
             self._limiter = anyio.CapacityLimiter(self._most * 4)
         work = partial(self._look_up, ticket, host, port)
         try:
-            return await to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._limiter)
+            return await in_thread(work, abandon=True, limiter=self._limiter)
+        except NoThread as error:
+            ticket.give_back()
+            raise OSError(errno.EAGAIN, str(error)) from error
         except BaseException:
             if not ticket.started:
                 ticket.give_back()

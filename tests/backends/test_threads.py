@@ -1,0 +1,42 @@
+"""Where no thread can be started, that is an error of its own, and never mistaken for one of the work."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from toolcell import ExecutionError, Supervisor, host_tool
+from toolcell.backends.threads import NoThread, in_thread
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_thread_that_cannot_be_started_is_an_error_of_its_own_and_one_of_the_work_is_not() -> None:
+    def fails() -> None:
+        raise RuntimeError("can't start new thread")
+
+    with pytest.raises(RuntimeError, match="can't start") as raised:
+        await in_thread(fails)
+    assert not isinstance(raised.value, NoThread)
+    assert await in_thread(lambda: 1) == 1
+
+
+@host_tool
+def starts_threads() -> None:
+    """Fail as a thread does that cannot be started."""
+    raise RuntimeError("can't start new thread")
+
+
+@host_tool
+async def uses_a_backend() -> None:
+    """Fail as a backend does that has no thread."""
+    raise NoThread
+
+
+async def test_a_host_tool_that_has_run_is_never_said_to_have_had_no_room(
+    supervise: Callable[..., Supervisor], workspace: Path
+) -> None:
+    async with supervise([starts_threads, uses_a_backend]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        for name in ("starts_threads", "uses_a_backend"):
+            assert isinstance((await session.call(name)).error, ExecutionError)

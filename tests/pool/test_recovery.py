@@ -1,0 +1,202 @@
+"""Zygotes that keep dying: pauses that grow, calls that are told or wait, and a pool that works again by itself."""
+
+import os
+import resource
+import signal
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import anyio
+import psutil
+import pytest
+
+from toolcell import Crashed, Overloaded, Profile, SandboxUnavailable, Session, Supervisor, Timeout, ToolResult
+from toolcell.pool import pool as pool_module
+from toolcell.pool.recovery import FIRST_PAUSE_S, HEALTHY_S, MOST_PAUSE_S, RESTARTS, Recovery
+from toolcell.testing.misbehaving import echo
+
+
+def test_the_first_deaths_cost_no_time_and_then_pauses_double_up_to_a_cap() -> None:
+    recovery, now = Recovery(), 100.0
+    assert [recovery.on_death(now) for _ in range(RESTARTS)] == RESTARTS * [now]
+    pauses: list[float] = []
+    for _ in range(9):
+        pauses.append(recovery.on_death(now) - now)
+        now += pauses[-1]
+    assert pauses[0] == FIRST_PAUSE_S and pauses[-1] == MOST_PAUSE_S
+    assert all(later == min(2 * earlier, MOST_PAUSE_S) for earlier, later in pairwise(pauses))
+    assert recovery.deaths == RESTARTS + 9
+
+
+def test_a_healthy_time_after_the_pause_makes_up_for_what_was() -> None:
+    recovery = Recovery()
+    for _ in range(RESTARTS + 3):
+        at = recovery.on_death(100.0)
+    assert recovery.problem_now(at + HEALTHY_S - 0.1)
+    assert recovery.problem_now(at + HEALTHY_S) == ""
+    assert recovery.on_death(at + HEALTHY_S) == at + HEALTHY_S
+
+
+def zygotes() -> list[psutil.Process]:
+    """Those of this process."""
+    return psutil.Process().children()
+
+
+def kill_zygotes() -> int:
+    found = 0
+    for zygote in zygotes():
+        try:
+            zygote.send_signal(signal.SIGKILL)
+            found += 1
+        except psutil.NoSuchProcess:
+            pass
+    return found
+
+
+async def break_down(supervisor: Supervisor) -> None:
+    """Kill zygotes until the pool pauses."""
+    with anyio.fail_after(30):
+        while supervisor.status().next_attempt_s is None:
+            kill_zygotes()
+            await anyio.sleep(0.01)
+
+
+@pytest.mark.anyio
+@pytest.mark.few_on_trio
+class TestWithZygotes:
+    async def test_a_pool_whose_zygotes_were_killed_many_times_under_load_works_again_by_itself(
+        self, supervise: Callable[..., Supervisor], workspace: Path
+    ) -> None:
+        async with supervise([echo]) as supervisor:
+            sessions = [await supervisor.open_session("main", workspace=workspace) for _ in range(6)]
+            results: list[ToolResult] = []
+
+            async def load(session: Session) -> None:
+                number = 0
+                while time.monotonic() < until:
+                    result = await session.call("echo", {"value": number}, timeout=1.0)
+                    results.append(result)
+                    assert result.error is not None or result.output == number
+                    number += 1
+                    await anyio.sleep(0.01 if result.error is None else 0.1)
+
+            killed, until = 0, time.monotonic() + 8.0
+            async with anyio.create_task_group() as tasks:
+                for session in sessions:
+                    tasks.start_soon(load, session)
+                while time.monotonic() < until:
+                    killed += kill_zygotes()
+                    await anyio.sleep(0.1)
+            assert killed > 6
+            kinds = {type(result.error) for result in results if result.error is not None}
+            assert kinds <= {SandboxUnavailable, Crashed, Timeout, Overloaded}, kinds
+            for result in results:
+                if isinstance(result.error, (SandboxUnavailable, Overloaded)):
+                    assert result.error.retryable and result.error.retry_after_s is not None
+            assert supervisor.status().zygote_deaths >= killed - 1
+            for session in sessions:
+                assert (await session.call("echo", {"value": 7}, timeout=2 * MOST_PAUSE_S)).unwrap() == 7
+            assert supervisor.status().zygotes > 0 and supervisor.status().next_attempt_s is None
+
+    async def test_in_a_pause_a_call_without_time_hears_when_and_one_with_time_waits(
+        self, supervise: Callable[..., Supervisor], workspace: Path
+    ) -> None:
+        async with supervise([echo]) as supervisor:
+            session = await supervisor.open_session("main", workspace=workspace)
+            assert (await session.call("echo", {"value": 1})).unwrap() == 1
+            await break_down(supervisor)
+            status = supervisor.status()
+            assert status.zygotes == 0 and status.zygote_deaths > RESTARTS and status.problem
+            assert status.next_attempt_s is not None and "next attempt in" in str(status)
+            supervisor.pool._start_zygote_at(time.monotonic() + 2.0)  # a pause that the test cannot miss
+            started = time.monotonic()
+            error = (await session.call("echo", {"value": 2}, timeout=0.5)).error
+            assert isinstance(error, SandboxUnavailable), error
+            assert time.monotonic() - started < 0.4, "at once: it cannot live to see the next attempt"
+            assert error.retryable and error.retry_after_s is not None and 1.0 < error.retry_after_s <= 2.0
+            assert f"The next attempt is in {error.retry_after_s:g} s" in error.message and error.cure
+            assert (await session.call("echo", {"value": 3}, timeout=30.0)).unwrap() == 3
+            assert time.monotonic() - started > 1.0
+
+    async def test_calls_that_wait_when_the_pause_begins_hear_of_it_too(
+        self, supervise: Callable[..., Supervisor], workspace: Path
+    ) -> None:
+        async with supervise([echo]) as supervisor:
+            session = await supervisor.open_session("main", workspace=workspace)
+            await break_down(supervisor)
+            pool = supervisor.pool
+            pool._start_zygote_at(time.monotonic() + 3.0)
+            results: list[ToolResult] = []
+
+            async def call() -> None:
+                results.append(await session.call("echo", {"value": 1}, timeout=4.0))
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(call)
+                await anyio.sleep(0.1)
+                assert not results
+                pool._start_zygote_at(time.monotonic() + 5.0)
+                with anyio.fail_after(2.0):
+                    while not results:
+                        await anyio.sleep(0.01)
+            assert isinstance(results[0].error, SandboxUnavailable) and results[0].error.retryable
+            pool._start_zygote_at(time.monotonic())
+            assert (await session.call("echo", {"value": 2}, timeout=20.0)).unwrap() == 2
+
+    async def test_a_zygote_that_cannot_be_started_is_tried_again(
+        self, supervise: Callable[..., Supervisor], workspace: Path
+    ) -> None:
+        """There are no descriptors when the only one dies."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        async with supervise([echo]) as supervisor:
+            session = await supervisor.open_session("main", workspace=workspace)
+            assert (await session.call("echo", {"value": 1})).unwrap() == 1
+            resource.setrlimit(resource.RLIMIT_NOFILE, (8, hard))
+            try:
+                for zygote in supervisor.pool._zygotes:
+                    zygote.kill()
+                with anyio.fail_after(10):
+                    while "could be started" not in supervisor.status().problem:
+                        await anyio.sleep(0.01)
+                error = (await session.call("echo", {"value": 2}, timeout=0.05)).error
+                assert isinstance(error, SandboxUnavailable) and error.retryable, error
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            assert (await session.call("echo", {"value": 3}, timeout=2 * MOST_PAUSE_S)).unwrap() == 3
+
+    async def test_a_pause_does_not_keep_the_supervisor_from_ending(
+        self, supervise: Callable[..., Supervisor], workspace: Path
+    ) -> None:
+        async with supervise([echo]) as supervisor:
+            session = await supervisor.open_session("main", workspace=workspace)
+            await break_down(supervisor)
+            supervisor.pool._start_zygote_at(time.monotonic() + 60.0)
+            ended: list[ToolResult] = []
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(call_into, session, ended)
+                await anyio.sleep(0.1)
+                with anyio.fail_after(5.0):
+                    await supervisor.pool.close()
+        assert [result.error.kind for result in ended if result.error is not None] == ["cancelled"]
+
+    async def test_a_zygote_that_is_stopped_is_replaced_and_its_calls_are_made_elsewhere(
+        self, supervise: Callable[..., Supervisor], workspace: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(pool_module, "STUCK_S", 2.0)
+        preset = Profile.for_kind("worker")
+        profile = preset.replace(limits=preset.limits.replace(start_s=1.0))
+        async with supervise([echo]) as supervisor:
+            first = await supervisor.open_session("main", workspace=workspace)
+            assert (await first.call("echo", {"value": 1})).unwrap() == 1
+            stopped = zygotes()
+            for zygote in stopped:
+                os.kill(zygote.pid, signal.SIGSTOP)
+            session = await supervisor.open_session("worker", workspace=workspace, profile=profile)
+            assert (await session.call("echo", {"value": 2}, timeout=25.0)).unwrap() == 2
+            assert not any(zygote.is_running() for zygote in stopped)
+
+
+async def call_into(session: Session, ended: list[ToolResult]) -> None:
+    ended.append(await session.call("echo", {"value": 1}, timeout=90.0))
