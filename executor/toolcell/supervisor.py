@@ -247,8 +247,9 @@ class Supervisor:
             await self._tasks.__aexit__(None, None, None)  # with them, an error of the body would come out in a group
 
     async def _begin_record(self) -> None:
-        """Clean up after supervisors that were killed, and begin a record, so that the next one can after this one. What
-        goes wrong is in the log: it is about the past, or about what may never come.
+        """Clean up after supervisors that were killed, and begin a record, so that the next one can after this one.
+
+        What goes wrong is in the log: it is about the past, or about what may never come.
         """
         try:
             runtime = RuntimeDirectory()
