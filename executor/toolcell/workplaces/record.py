@@ -276,7 +276,7 @@ def read(raw: bytes) -> Left:
     trees: dict[int, tuple[int, tuple[str, ...]]] = {}
     held: dict[int, frozenset[Inode]] = {}
     since: dict[int, int] = {}
-    for line in lines[1:]:
+    for line in map(_items, lines[1:]):
         match line:
             case ["directory", str(kind), str(path), int(device), int(inode)] if kind in (OUTPUTS, QUARANTINE):
                 directories.append((kind, _absolute(path), (device, inode)))
