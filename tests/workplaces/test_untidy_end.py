@@ -87,7 +87,9 @@ def findings_of(supervisor: Supervisor) -> dict[str, str]:
     """By path, what the new supervisor's journal says of protected names."""
     journal = supervisor.journal
     assert isinstance(journal, RecentJournal)
-    return {each["path"]: each["place"] for record in journal.of(kind="quarantined") for each in record.data["findings"]}
+    return {
+        each["path"]: each["place"] for record in journal.of(kind="quarantined") for each in record.data["findings"]
+    }
 
 
 @pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGTERM])
@@ -226,7 +228,7 @@ async def test_cgroups_below_another_parent_group_are_removed(
         os.rmdir(elsewhere)
 
 
-# -- records that are not what they say ---------------------------------------------------------------------------------
+# -- records that are not what they say --------------------------------------------------------------------------------
 
 
 def a_record(scene: Scene, *lines: list[object], pid: int = 0, boot: str = "", name: str = "1-forged") -> Path:
@@ -375,7 +377,7 @@ def test_a_record_is_written_anew_when_it_has_grown(scene: Scene) -> None:
     assert scene.records == []
 
 
-# -- the runtime directory ----------------------------------------------------------------------------------------------
+# -- the runtime directory ---------------------------------------------------------------------------------------------
 
 
 def test_a_runtime_directory_that_others_can_reach_is_refused_with_the_cure(scene: Scene) -> None:

@@ -1,8 +1,8 @@
 """`python victim.py WORKSPACE [WORD...]`: a supervisor with a call in flight, which waits to be killed.
 
-It prints what it has made, as JSON, when the call has made protected names. The words: `quarantine` lets an earlier call
-fill a quarantine; `empty` makes one with an empty shelf; `fork` forks a child that stays, and prints its pid; `idle` has
-no call in flight.
+It prints what it has made, as JSON, when the call has made protected names. The words: `quarantine` lets an earlier
+call fill a quarantine; `empty` makes one with an empty shelf; `fork` forks a child that stays, and prints its pid;
+`idle` has no call in flight.
 """
 
 import json
@@ -62,8 +62,10 @@ async def main() -> None:
             while not (workspace / "result.txt").exists() or not (workspace / ".npmrc").exists():
                 await anyio.sleep(0.01)
         await anyio.sleep(0.1)
+        uri = stored.artifacts[0].uri
+        assert uri is not None
         facts = {
-            "outputs": str(Path(stored.artifacts[0].uri.removeprefix("file://")).parent),
+            "outputs": str(Path(uri.removeprefix("file://")).parent),
             "quarantine": quarantine.made,
             "cgroups": [path for cell in supervisor.pool.cells.values() if cell.cgroup for path in cell.cgroup.paths],
             "record": supervisor._record.path,

@@ -136,7 +136,7 @@ def _await_processes(left: Left, until: float) -> None:
 
 
 def audit_after(flight: InFlight, quarantine: Quarantine) -> Settled:
-    """Move to quarantine what is under a protected name and was made, changed or moved there since calls were in flight.
+    """Move to quarantine what was made or changed under a protected name, or moved there, since calls were in flight.
 
     The state before them died with their supervisor. So a file counts that was changed since, a directory that was and
     was not there before, and what lies below a directory that was put in the place where names begin (`.git`).

@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import cast
 
 from toolcell_sandbox.view import Bound
 
@@ -203,9 +204,11 @@ class Record:
         """Write what is so now to a new file, and remove the old one. Where both are left, they say the same."""
         assert self._directory is not None
         for kind, key in list(self._lines):
-            if kind == "process" and not _names_a_living_process(self._lines[kind, key]):
-                del self._lines[kind, key]
-            elif kind in ("tree", "held") and ("enter", key) not in self._lines:
+            if kind in ("tree", "held"):
+                is_over = ("enter", key) not in self._lines
+            else:
+                is_over = kind == "process" and not _names_a_living_process(self._lines[kind, key])
+            if is_over:
                 del self._lines[kind, key]
         self._trees = {trees: number for trees, number in self._trees.items() if ("tree", number) in self._lines}
         self._held = {number: held for number, held in self._held.items() if ("held", number) in self._lines}
@@ -258,7 +261,9 @@ def moment_ns() -> int:
 
 def read(raw: bytes) -> Left:
     """What a record says. ValueError for one that no supervisor has written."""
-    lines = [json.loads(line) for line in raw.split(b"\n")[:-1]]  # what follows the last newline was cut off
+    lines: list[object] = [
+        json.loads(line) for line in raw.split(b"\n")[:-1]
+    ]  # what follows the last newline was cut off
     match lines[:1]:
         case [["toolcell", int(version), int(pid), int(started), str(boot), int(namespace)]] if version == VERSION:
             pass
@@ -271,7 +276,7 @@ def read(raw: bytes) -> Left:
     trees: dict[int, tuple[int, tuple[str, ...]]] = {}
     held: dict[int, frozenset[Inode]] = {}
     since: dict[int, int] = {}
-    for line in lines[1:]:
+    for line in map(_items, lines[1:]):
         match line:
             case ["directory", str(kind), str(path), int(device), int(inode)] if kind in (OUTPUTS, QUARANTINE):
                 directories.append((kind, _absolute(path), (device, inode)))
@@ -279,12 +284,12 @@ def read(raw: bytes) -> Left:
                 cgroups.append((_absolute(path), (device, inode)))
             case ["process", int(number), int(tick)]:
                 processes.append(Process(number, tick))
-            case ["names", int(number), list(words)]:
+            case ["names", int(number), words]:
                 names[number] = _texts(words)
-            case ["tree", int(number), int(named), list(roots)] if named in names:
+            case ["tree", int(number), int(named), roots] if named in names:
                 trees[number] = named, tuple(map(_absolute, _texts(roots)))
-            case ["held", int(number), list(pairs)] if number in trees:
-                held[number] = frozenset(map(_inode, pairs))
+            case ["held", int(number), pairs] if number in trees:
+                held[number] = frozenset(map(_inode, _items(pairs)))
             case ["enter", int(number), int(at)] if number in held:
                 since[number] = at
             case ["leave", int(number)] if number in since:
@@ -305,7 +310,14 @@ def _names_a_living_process(line: bytes) -> bool:
     return Process(pid, started).lives
 
 
-def _texts(words: list[object]) -> tuple[str, ...]:
+def _items(found: object) -> list[object]:
+    if not isinstance(found, list):
+        raise ValueError("what should be a list is none")
+    return cast("list[object]", found)
+
+
+def _texts(found: object) -> tuple[str, ...]:
+    words = _items(found)
     texts = tuple(word for word in words if isinstance(word, str))
     if len(texts) != len(words):
         raise ValueError("a list holds what is no text")

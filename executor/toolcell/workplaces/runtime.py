@@ -6,7 +6,7 @@ import os
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -56,7 +56,7 @@ class RuntimeDirectory:
         self.fd, self.path = fd, path
 
     @contextmanager
-    def locked(self, until: float) -> Iterator[None]:
+    def locked(self, until: float) -> Generator[None, None, None]:
         """Hold the lock of those that clean up; TimeoutError where another has it until then (time.monotonic)."""
         fd = os.open(_LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self.fd)
         try:
