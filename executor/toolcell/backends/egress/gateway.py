@@ -33,7 +33,7 @@ class Gateway:
         self._most = most
 
     def egress(self, policy: ProxyNetwork, write: Write, account: Account) -> "Egress":
-        """The proxy of one call; `write` takes the record of each connection, `account` what it takes while it is open."""
+        """The proxy of one call; `write` takes the record of each connection, `account` what it takes while open."""
         return Egress(self, policy, write, account)
 
     def take(self, run: Callable[[], Coroutine[Any, Any, None]]) -> bool:
