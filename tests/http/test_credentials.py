@@ -5,6 +5,7 @@ import copy
 import json
 import logging
 import pickle
+import time
 import traceback
 from pathlib import Path
 
@@ -13,10 +14,12 @@ import pytest
 
 from toolcell import BrokeredHttp, Credential, Supervisor, UsageError, tool
 from toolcell.backends.errors import NotConfigured
-from toolcell.backends.http.redaction import Redaction, headers_for
+from toolcell.backends.http.redaction import WINDOW_BYTES, Redaction, headers_for
 from toolcell.credentials import parse_origin
 
 from .conftest import TOKEN
+
+MIB = 1024 * 1024
 
 
 def test_a_secret_comes_from_the_program_the_environment_or_a_file(
@@ -150,6 +153,23 @@ def test_of_basic_authentication_the_pair_the_password_and_its_base64_are_taken_
     assert redaction.text(said) == (
         "Authorization: Basic [credential]; [credential]; the password is [credential]; hello user"
     )
+
+
+@pytest.mark.parametrize("secret", ["aaaaaaaab", "a" * 4000 + "b", "ab" * 2000, "0123456789"])
+@pytest.mark.parametrize("unit", ["a", "ab", "aaaaaaaa", "0123456789", "012345678"])
+def test_taking_secrets_out_takes_a_time_that_is_linear_in_the_body_whatever_it_is(secret: str, unit: str) -> None:
+    body = (unit * (4 * MIB // len(unit))).encode()
+    began = time.process_time()
+    redacted = Redaction([secret]).body(body)
+    assert time.process_time() - began < 3.0
+    assert secret.encode() not in redacted and len(redacted) < 2 * len(body)
+
+
+@pytest.mark.parametrize("shift", range(-24, 25, 3))
+def test_a_secret_is_taken_out_where_it_lies_across_two_windows(shift: int) -> None:
+    before = b"." * (WINDOW_BYTES + shift)
+    body = Redaction([TOKEN]).body(before + TOKEN.encode() + b"..." + TOKEN.encode() * 2)
+    assert body == before + b"[credential]...[credential][credential]"
 
 
 def test_without_secrets_nothing_is_taken_out() -> None:
