@@ -32,6 +32,7 @@ from .dispatch.result import blank
 from .dispatch.validate import Validator
 from .errors import UsageError
 from .journal import Journal, Record
+from .pool.budget import Charge
 from .pool.pool import Pool
 from .pool.run import CellKey, CellSpec
 from .sessions import broker, tree
@@ -434,8 +435,15 @@ class Session:
         mine = route.spec.profile.writable
         return any(overlap(mine, writable) for writable in self.pool.kept_writable())
 
-    def tell_progress(self, on_progress: OnProgress | None, call_id: str, message: str, fraction: float | None) -> None:
-        """Let the caller hear how far its call is; what it raises is its own affair."""
+    def tell_progress(
+        self,
+        on_progress: OnProgress | None,
+        call_id: str,
+        message: str,
+        fraction: float | None,
+        charged: Callable[[], Charge] | None = None,
+    ) -> None:
+        """Let the caller hear how far its call is; what it raises is its own affair. What waits for it is `charged`."""
         if on_progress is None:
             return
         try:
@@ -444,7 +452,7 @@ class Session:
             _log.exception("on_progress of call %s raised", call_id)
             return
         if inspect.isawaitable(answer):
-            self.in_background(_awaited, call_id, answer)
+            self.in_background(_awaited, call_id, answer, None if charged is None else charged())
 
     def tell_log(self, call_id: str, tool: str, level: str, message: str, fields: Mapping[str, Any]) -> None:
         """A tool's own word, for the log and the journal."""
@@ -482,11 +490,14 @@ def limits_for(tool: Tool[..., Any], limits: Limits) -> Limits:
     return limits.narrow(limits.replace(**tool.limits))
 
 
-async def _awaited(call_id: str, answer: Awaitable[None]) -> None:
+async def _awaited(call_id: str, answer: Awaitable[None], charge: Charge | None) -> None:
     try:
         await answer
     except Exception:
         _log.exception("on_progress of call %s raised", call_id)
+    finally:
+        if charge is not None:
+            charge.release()
 
 
 def new_session_id(kind: SessionKind) -> str:

@@ -403,3 +403,43 @@ async def test_a_client_serves_two_event_loops_one_after_another(api: Api) -> No
         return (await ask.client.send(HttpRequest("GET", api.url(), private=True))).status
 
     assert await anyio.to_thread.run_sync(lambda: anyio.run(once)) == await once() == 200
+
+
+# -- large answers ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("size", "asked"), [(1_000, []), (64 * 1024, []), (64 * 1024 + 1, [MAX_RESPONSE])])
+async def test_room_is_asked_for_before_a_large_answer_is_kept_and_not_for_a_small_one(
+    api: Api, size: int, asked: list[int]
+) -> None:
+    asks: list[int] = []
+
+    async def grow(bytes: int) -> None:
+        asks.append(bytes)
+
+    api.routes["/"] = reply(b"x" * size)
+    request = HttpRequest("GET", api.url(), private=True, max_bytes=MAX_RESPONSE, grow=grow)
+    assert len((await BrokeredHttp(resolve=to_loopback).send(request)).body) == size
+    assert asks == asked
+
+
+async def test_an_answer_that_waits_for_room_ends_with_its_time(api: Api) -> None:
+    async def grow(bytes: int) -> None:
+        await anyio.sleep_forever()
+
+    api.routes["/"] = reply(b"x" * 100_000)
+    request = HttpRequest("GET", api.url(), private=True, grow=grow)
+    with pytest.raises(Unreachable, match="did not answer"), anyio.fail_after(10.0):
+        await BrokeredHttp(resolve=to_loopback, timeout_s=0.5).send(request)
+
+
+async def test_credentials_are_taken_out_of_a_hostile_answer_beside_the_event_loop(api: Api) -> None:
+    secret = "a" * 4000 + "b"
+    body = b"a" * (MAX_RESPONSE - 10_000) + secret.encode()
+    api.routes["/"] = reply(body)
+    credentials = {f"http://127.0.0.1:{api.port}": Credential(value=secret)}
+    client = BrokeredHttp(credentials=credentials, resolve=to_loopback, timeout_s=60.0)
+    began = time.thread_time()
+    answer = await client.send(HttpRequest("GET", api.url(), private=True, max_bytes=MAX_RESPONSE))
+    assert time.thread_time() - began < 0.1  # of the loop's thread
+    assert answer.body == body[: -len(secret)] + b"[credential]"

@@ -3,6 +3,7 @@
 import math
 import os
 import signal
+from functools import partial
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -104,6 +105,48 @@ def test_an_outbox_sends_what_the_pipe_takes_and_the_rest_later() -> None:
     os.close(reader)
     outbox.write([b"nobody reads this"])
     assert not outbox
+    os.close(writer)
+
+
+def test_an_outbox_says_when_what_was_written_has_left_and_not_when_it_is_queued() -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    os.set_blocking(reader, False)
+    outbox, left = Outbox(writer, lambda want: None), list[str]()
+    outbox.write([b"x"], lambda: left.append("small"))
+    assert left == ["small"]
+    for name in ("first", "second", "third"):
+        outbox.write([name.encode() * 20_000, b"."], partial(left.append, name))
+        outbox.write([b"between"])
+    assert left == ["small"]
+    got, seen = b"", list[tuple[int, int]]()
+    while len(got) < 1 + 320_003 + 21:
+        got += read_available(reader, 5_000) or b""
+        outbox.flush()
+        seen.append((len(left), len(got)))
+    assert left == ["small", "first", "second", "third"]
+    ends = {2: 1 + 100_001, 3: 1 + 220_009, 4: 1 + 320_017}
+    for count, end in ends.items():
+        read = min(total for number, total in seen if number >= count)
+        assert end - 70_000 <= read <= end + 5_000  # as soon as the pipe has all of it, and no sooner
+    os.close(reader)
+    os.close(writer)
+
+
+def test_an_outbox_whose_reader_is_gone_says_that_nothing_waits() -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    left = list[str]()
+    for gone in ("cleared", "closed"):
+        outbox = Outbox(writer, lambda want: None)
+        outbox.write([b"x" * 200_000], partial(left.append, gone))
+        assert gone not in left
+        if gone == "cleared":
+            outbox.clear()
+        else:
+            os.close(reader)
+            outbox.flush()
+        assert gone in left
     os.close(writer)
 
 

@@ -3,11 +3,15 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+import msgpack
 import pytest
 
 from toolcell.wire.frames import (
     HEADER,
+    REPLY_BYTES,
+    REQUEST_BYTES,
     Buffer,
+    Field,
     FrameDecoder,
     TooLarge,
     Unpackable,
@@ -211,6 +215,8 @@ class LinkPair:
                 self.supervisor.next_kept_call()
             elif isinstance(step, (Call, Reply, Cancel)):
                 assert self.carry(send(self.supervisor, step), self.cell.receive) == [step]
+                if isinstance(step, Reply):
+                    self.supervisor.written(step.request)
             elif isinstance(step, (Result, Error, Progress, Log, Request)):
                 assert self.carry(self.cell.send(step), self.supervisor.receive) == [step]
                 assert not self.supervisor.partial
@@ -478,11 +484,63 @@ def test_too_many_requests_waiting_at_once_are_a_violation() -> None:
     assert refuses(link, request(1), request(2), request(3)).reason == "too many requests"
 
 
-def test_a_reply_makes_room_for_another_request() -> None:
-    link = called(call_limits=CallLimits(in_flight=2))
-    assert link.receive(stream(request(1), request(2))) == [request(1), request(2)]
-    link.send(Reply(1, 1, True, None))
-    assert refuses(link, request(3), request(4)).reason == "too many requests"
+def test_a_reply_makes_room_for_another_request_when_it_is_written() -> None:
+    for written in (False, True):
+        link = called(call_limits=CallLimits(in_flight=2))
+        assert link.receive(stream(request(1), request(2))) == [request(1), request(2)]
+        link.send(Reply(1, 1, True, None))
+        if written:
+            link.written(1)
+        assert refuses(link, *[request(3)] * written, request(4)).reason == "too many requests"
+
+
+# -- what is said before the result is held to lower limits -----------------------------------------------------------
+
+MANY: dict[str, dict[str, Field]] = {
+    "bytes": {"body": b"x" * (REQUEST_BYTES + 1)},
+    "elements": {"a": [0 for _ in range(10_001)]},
+    "containers": {"a": [[] for _ in range(1_001)]},
+}
+
+
+@pytest.mark.parametrize("given", MANY.values(), ids=list(MANY))
+def test_a_request_that_is_too_large_is_refused_before_it_is_sent(given: dict[str, Field]) -> None:
+    cell = working()
+    with pytest.raises(TooLarge):
+        cell.send(Request(1, 1, "http.request", given))
+    assert cell.state is State.CALLED
+    assert cell.send(Request(1, 1, "http.request", {"body": b"x" * (REQUEST_BYTES - 100)}))
+
+
+@pytest.mark.parametrize("given", MANY.values(), ids=list(MANY))
+def test_a_request_that_is_too_large_is_a_violation(given: dict[str, Field]) -> None:
+    assert refuses(called(), Request(1, 1, "http.request", given)).reason in (
+        "request too large",
+        "too many elements",
+        "too many containers",
+    )
+
+
+def test_a_request_that_is_too_large_is_a_violation_when_its_head_has_come() -> None:
+    assert only_violation(called().receive(HEADER.pack(REQUEST_BYTES + 1) + b"\x95\x14")).reason == "request too large"
+
+
+def test_a_kind_in_a_longer_spelling_is_held_to_the_same_limits() -> None:
+    body = b"\x95\xcc\x14" + b"".join(map(msgpack.packb, [1, 1, "http.request", {"a": [0] * 10_001}]))
+    assert only_violation(called().receive(HEADER.pack(len(body)) + body)).reason == "too many elements"
+
+
+def test_a_result_may_be_larger_than_a_request() -> None:
+    large = Result(1, {"output": ["x" * REQUEST_BYTES, *[[]] * 10_001]})
+    assert called().receive(stream(large)) == [large]
+
+
+def test_a_reply_that_is_too_large_is_refused_and_its_request_waits_still() -> None:
+    link = called()
+    link.receive(stream(request(1)))
+    with pytest.raises(TooLarge):
+        link.send(Reply(1, 1, True, b"x" * (REPLY_BYTES + 1)))
+    assert link.send(Reply(1, 1, True, b"x" * (REPLY_BYTES - 100)))
 
 
 def test_too_many_frames_in_one_call_are_a_violation() -> None:

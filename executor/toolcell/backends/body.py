@@ -1,19 +1,25 @@
 """Reading the body of a reply: capped as it is received and as it is decoded, so that a bomb stays small."""
 
 import zlib
+from collections.abc import Callable
 from http.client import HTTPResponse, IncompleteRead
 from typing import Protocol
 
 from toolcell.backends.errors import Unreachable
 
-__all__ = ["read_body"]
+__all__ = ["FREE_BYTES", "read_body"]
 
+FREE_BYTES = 64 * 1024  # that a body may have before there must be room for all that it may have
 _CHUNK = 16 * 1024
 _SLACK = 64 * 1024  # how far a compressed body may exceed what it decodes to before it is cut off
 
 
-def read_body(response: HTTPResponse, max_bytes: int) -> tuple[bytes, bool, int | None]:
-    """Return the decoded body, at most `max_bytes` of it; whether that is not all; and its full length where known."""
+def read_body(
+    response: HTTPResponse, max_bytes: int, on_large: Callable[[], None] | None = None
+) -> tuple[bytes, bool, int | None]:
+    """Return the decoded body, at most `max_bytes` of it; whether that is not all; and its full length where known.
+    `on_large` is called before more than `FREE_BYTES` of it are kept, once, and may block.
+    """
     declared = response.length
     decoder = _decoder(response.getheader("content-encoding"))
     body = bytearray()
@@ -28,10 +34,14 @@ def read_body(response: HTTPResponse, max_bytes: int) -> tuple[bytes, bool, int 
             ended = not response.length and decoder.complete
             break
         received += len(chunk)
-        body += decoder.feed(chunk, max_bytes + 1 - len(body))
+        decoded = decoder.feed(chunk, max_bytes + 1 - len(body))
+        if on_large is not None and len(body) + len(decoded) > FREE_BYTES:
+            on_large()
+            on_large = None
+        body += decoded
     truncated = not ended or len(body) > max_bytes
     total = len(body) if not truncated else declared if isinstance(decoder, _Plain) else None
-    return bytes(body[:max_bytes]), truncated, total
+    return bytes(memoryview(body)[:max_bytes]), truncated, total
 
 
 class _Decoder(Protocol):

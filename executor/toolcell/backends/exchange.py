@@ -85,14 +85,16 @@ class Exchange:
                 except OSError:
                     pass  # not connected yet, or not any more
 
-    def run(self, max_bytes: int) -> Reply:
-        """Return the reply. Raise `TimeoutError` at the deadline, `Unreachable` for whatever else goes wrong."""
+    def run(self, max_bytes: int, on_large: Callable[[], None] | None = None) -> Reply:
+        """Return the reply. Raise `TimeoutError` at the deadline, `Unreachable` for whatever else goes wrong.
+        `on_large` is for `read_body`.
+        """
         host = self._target.host
         try:
             self._connect()
             if self._target.scheme == "https":
                 self._handshake()
-            return self._ask(max_bytes)
+            return self._ask(max_bytes, on_large)
         except TimeoutError:
             raise
         except ssl.SSLCertVerificationError as error:
@@ -141,7 +143,7 @@ class Exchange:
         sock.settimeout(_left(self._deadline))
         sock.do_handshake()
 
-    def _ask(self, max_bytes: int) -> Reply:
+    def _ask(self, max_bytes: int, on_large: Callable[[], None] | None) -> Reply:
         assert self._socket is not None
         connection = HTTPConnection(self._target.host, self._target.port)
         connection.sock = cast(socket.socket, _TimedSocket(self._socket, self._deadline))
@@ -155,7 +157,7 @@ class Exchange:
             if location is not None:
                 location = location.encode("latin-1").decode("utf-8", "replace")  # raw UTF-8 is common
                 return Reply(response.status, got, location, b"", False, None)
-            body, truncated, total = read_body(response, max_bytes)
+            body, truncated, total = read_body(response, max_bytes, on_large)
             return Reply(response.status, got, None, body, truncated, total)
 
 

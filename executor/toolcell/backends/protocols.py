@@ -5,9 +5,9 @@ What they raise as `BackendError` reaches the model as its message; anything els
 Arguments come from a tool and so from a model: treat every string as hostile.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from toolcell_tools.handles import FetchedPage, MemoryRecord, SearchHit
 
@@ -65,7 +65,9 @@ class HttpRequest:
     that is not a tool's to set.
 
     Credentials are added if `authorize`: not where a redirect has led to another origin. Without `private`, every
-    address of the host must be public. An answer with a body of more than `max_bytes` is an error.
+    address of the host must be public. An answer with a body of more than `max_bytes` is an error. A client that keeps
+    answers in memory awaits `grow(max_bytes)`, if there is one, before it keeps more than 64 KiB of one: it returns
+    when the call and the supervisor have room for it.
     """
 
     method: str
@@ -75,6 +77,7 @@ class HttpRequest:
     private: bool = False
     authorize: bool = True
     max_bytes: int = 8 * 1024 * 1024
+    grow: Callable[[int], Coroutine[Any, Any, None]] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

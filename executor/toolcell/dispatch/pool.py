@@ -12,10 +12,12 @@ from toolcell.backends.egress import Egress
 from toolcell.backends.http import Requester, Trail
 from toolcell.call import ToolCall
 from toolcell.journal import Record
+from toolcell.pool.budget import REQUEST_COST, Account, Charge
 from toolcell.pool.reactor import Task
 from toolcell.pool.run import CellSpec, Outcome, Run
 from toolcell.sessions import broker
 from toolcell.sessions.protection import Watch
+from toolcell.sizes import memory_of
 from toolcell.wire.frames import Field, TooLarge, Unpackable
 from toolcell.wire.messages import Log, Progress, Request
 from toolcell_sandbox.network import ProxyNetwork
@@ -63,6 +65,7 @@ class SessionRun(Run):
         self._route = route
         self._on_progress = on_progress
         self._operations: dict[int, tuple[anyio.CancelScope, Task]] | None = None  # of the handles, under way
+        self._replies: Account | None = None  # made when it is asked for something, or connects
         self._egress: Egress | None = None  # made when the call connects to its proxy for the first time
 
     async def audited(self, watch: Watch) -> None:
@@ -77,7 +80,8 @@ class SessionRun(Run):
             self._session.in_background(self.audited, watch)
 
     def on_progress(self, progress: Progress) -> None:
-        self._session.tell_progress(self._on_progress, self.call_id, progress.message, progress.fraction)
+        charged = partial(self._charged, REQUEST_COST + memory_of(progress.message))
+        self._session.tell_progress(self._on_progress, self.call_id, progress.message, progress.fraction, charged)
 
     def on_log(self, log: Log) -> None:
         self._session.tell_log(self.call_id, self.tool, log.level, log.message, log.fields)
@@ -85,35 +89,75 @@ class SessionRun(Run):
     def on_request(self, request: Request) -> None:
         if self._operations is None:
             self._operations = {}
+        charge = self._charged(REQUEST_COST + memory_of(request.arguments))
         scope = anyio.CancelScope()
-        task = self._session.supervisor.reactor.task(self._serve(request, scope))
+        task = self._session.supervisor.reactor.task(self._serve(request, scope, charge))
         self._operations[request.request] = scope, task
 
-    async def _serve(self, request: Request, scope: anyio.CancelScope) -> None:
-        if self.outcome is not None:
-            return
+    def _charged(self, bytes: int) -> Charge:
+        """Count what waits of what the call has sent; where that is too much, no more is read of it."""
+        if self.pending is None:
+            self.pending = self._session.pool.budgets.requests.account()
+        return self.pending.charge(bytes)
+
+    async def _serve(self, request: Request, scope: anyio.CancelScope, charge: Charge) -> None:
+        held: Charge | None = None
         try:
-            with scope:
-                self._reply(request, *await self._answer(request))
+            if self.outcome is None:
+                with scope:
+                    held = await self._room_for(broker.answer_bytes(request.operation, request.arguments))
+                    self._reply(request, *await self._answer(request, held), held)
+                    held = None  # it is the cell's now
         except anyio.get_cancelled_exc_class():
             raise
         except BaseException as error:  # SystemExit of a backend, say: it ends the supervisor, as of any task of it
             self._session.in_background(_raised, error)
+        finally:
+            if held is not None:
+                held.release()
+            charge.release()
 
-    def _reply(self, request: Request, ok: bool, value: Field) -> None:
+    def _answers(self) -> Account:
+        if self._replies is None:
+            self._replies = self._session.pool.budgets.replies.account()
+        return self._replies
+
+    async def _room_for(self, bytes: int) -> Charge:
+        """Wait until so much may be answered. Whoever gets it releases it."""
+        granted = anyio.Event()
+        ask = self._answers().ask(bytes, granted.set)
+        if ask.charge is None:
+            try:
+                await granted.wait()
+            except BaseException:
+                ask.end()
+                raise
+        assert ask.charge is not None
+        return ask.charge
+
+    async def _grow(self, held: Charge, bytes: int) -> None:
+        """Wait until an answer may have so many bytes more. It may be asked for again, and is had once."""
+        if held.bytes < bytes:
+            more = await self._room_for(bytes)
+            held.change(held.bytes + bytes)
+            more.release()
+
+    def _reply(self, request: Request, ok: bool, value: Field, held: Charge) -> None:
         if self.cell is None:
+            held.release()
             return
         try:
-            self.cell.reply(self, request.request, ok, value)
+            self.cell.reply(self, request.request, ok, value, held)
         except Unpackable as error:
             why = "is too large for this call" if isinstance(error, TooLarge) else "cannot be sent"
             refusal = broker.Refusal("execution", f"The answer {why}: {error}. Ask for less.")
-            self.cell.reply(self, request.request, False, refusal.to_wire())
+            self.cell.reply(self, request.request, False, refusal.to_wire(), held)
 
-    async def _answer(self, request: Request) -> tuple[bool, Field]:
+    async def _answer(self, request: Request, held: Charge) -> tuple[bool, Field]:
         assert self._operations is not None
         try:
             principal = self._principal or self._new_principal()
+            principal = replace(principal, grow=partial(self._grow, held))
             return True, await broker.serve(self._route.table, principal, request.operation, request.arguments)
         except broker.Refusal as refusal:
             if refusal.kind == "permission_denied":
@@ -140,7 +184,7 @@ class SessionRun(Run):
         if self._egress is None:
             policy = self._route.spec.profile.reach
             assert isinstance(policy, ProxyNetwork)  # no other cell has a socket to connect to
-            self._egress = self._session.gateway.egress(policy, partial(self._record, "egress"))
+            self._egress = self._session.gateway.egress(policy, partial(self._record, "egress"), self._answers())
         return self._egress.take(connection)
 
     def _record(self, kind: str, data: dict[str, Any]) -> None:

@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, Self
 
+from toolcell.sizes import memory_of
+
 _made = tuple[object, ...].__new__
 
 
@@ -54,10 +56,16 @@ class Journal(Protocol):
 
 
 class RecentJournal:
-    """Keeps the last `size` records in memory; iterate over it, oldest first. The default of `Supervisor`."""
+    """Keeps the last `size` records in memory, and fewer where what tools log takes more than `log_bytes`; iterate over
+    it, oldest first. The default of `Supervisor`.
+    """
 
-    def __init__(self, size: int = 10_000) -> None:
+    def __init__(self, size: int = 10_000, log_bytes: int = 32 * 1024 * 1024) -> None:
         self._records: deque[Record] = deque(maxlen=size)
+        self._log_bytes = log_bytes
+        self._logs: deque[tuple[int, int]] = deque()  # of each, the number of its record, and what it takes
+        self._logged = 0
+        self._written = 0
 
     def __iter__(self) -> Iterator[Record]:
         return iter(list(self._records))
@@ -67,6 +75,21 @@ class RecentJournal:
 
     def write(self, record: Record) -> None:
         self._records.append(record)
+        self._written += 1
+        if record[0] == "log":
+            self._count(memory_of(record.data))
+
+    def _count(self, size: int) -> None:
+        """Drop the oldest records until what is logged is within bounds."""
+        self._logs.append((self._written, size))
+        self._logged += size
+        while self._logs[0][0] <= self._written - len(self._records):
+            self._logged -= self._logs.popleft()[1]
+        while self._logged > self._log_bytes and len(self._logs) > 1:
+            number, size = self._logs.popleft()
+            self._logged -= size
+            while self._written - len(self._records) < number:
+                self._records.popleft()
 
     def of(self, *, kind: str = "", session_id: str = "", call_id: str = "") -> list[Record]:
         """The records that match every word given."""

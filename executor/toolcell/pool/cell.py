@@ -16,6 +16,7 @@ import select
 import signal
 import socket
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from enum import Enum
@@ -39,10 +40,11 @@ from toolcell.wire.messages import (
     Result,
 )
 from toolcell.wire.pipes import widen
-from toolcell.wire.protocol import CONTROL_LIMITS, ControlLink, SupervisorLink, recycle
+from toolcell.wire.protocol import CONTROL_LIMITS, ControlLink, Event, SupervisorLink, recycle
 from toolcell_sandbox.mechanisms.cgroups import Cgroup
 from toolcell_sandbox.view import Bind
 
+from .budget import MOST_A_BYTE, Account, Ask, Budgets, Charge
 from .capture import Capture
 from .deadlines import Deadline, Deadlines
 from .evidence import SHORT_CALL_S, Evidence, limit_of_exit
@@ -53,6 +55,7 @@ from .tree import first_child, open_children
 
 _log = logging.getLogger("toolcell.pool")
 DESCRIPTORS = 8  # that one epoll holds: seven at the most; for its default of 1,023 memory is asked for each time
+LEAST_READ_BYTES = 4096
 READ_BYTES = 64 * 1024  # what a pipe holds; more than malloc keeps for later is more than a page fault each time
 DRAIN_READS = 4096  # more than any pipe has room for packets; a process that goes on writing is not swept
 KEEP_OUTPUT_BYTES = 64 * 1024
@@ -66,6 +69,8 @@ FAILURE_CHARS = 4000
 TEARDOWN_S = 2.0  # for what a tool of a session's lifetime does at its end, such as saying goodbye to a server
 CANCEL_GRACE_S = 0.05  # how long a cancelled tool may still look at ctx.cancelled
 COUNTED_AHEAD_BYTES = 1024 * 1024  # a group's memory is counted by 64 pages for each processor (MEMCG_CHARGE_BATCH)
+MOMENT_BYTES = 8 * 1024  # that must have room before more frames are read; some small ones
+STALL_S = 5.0  # without a byte of the large frame that it has begun, while others wait for room
 _PIDFD_SIGNAL_PROCESS_GROUP = 4  # linux/pidfd.h
 _CPUCLOCK_SCHED = 2  # the clock id of a process is (~pid << 3) | CPUCLOCK_SCHED (linux/posix-timers.h)
 
@@ -80,6 +85,8 @@ class CellState(Enum):
 
 class Keeper(Protocol):
     """The pool, as its cells see it."""
+
+    budgets: Budgets
 
     def watch(self) -> None:
         """Have `inspect` called now and then, from now on."""
@@ -131,7 +138,17 @@ class Cell:
         self.lacking: Sequence[Bind] = ()
         self._standby = standby or self._kept
         limits = spec.profile.limits
-        self._link = SupervisorLink(WireLimits.for_results(limits.result_bytes), kept=self._kept)
+        wire_limits = WireLimits.for_results(limits.result_bytes)
+        self._link = SupervisorLink(wire_limits, kept=self._kept)
+        self._decoder = self._link.decoder
+        keeper.budgets.expect(wire_limits.frame_bytes)
+        self._frames = keeper.budgets.frames.account()
+        self._frame: Ask | None = None  # for a large frame that has begun to come
+        self._moved = 0.0  # when some of it came
+        self._paused: Ask | None = None  # for room for more requests
+        self._backlog: deque[Event] = deque()  # what was read before that
+        self._stopped = False  # no frame is read until there is room for what was asked
+        self._draining = False  # what is read is dropped, or small
         self._control_link = ControlLink(CONTROL_LIMITS)
         self._stdout = Capture(KEEP_OUTPUT_BYTES)
         self._stderr = Capture(KEEP_OUTPUT_BYTES)
@@ -362,12 +379,23 @@ class Cell:
         self.evidence.forked_ahead()
         self._say(self._process + 1)
 
-    def reply(self, run: Run, request: int, ok: bool, value: Field) -> None:
-        """Answer a handle request of the running call; too late is no error."""
+    def reply(self, run: Run, request: int, ok: bool, value: Field, held: Charge) -> None:
+        """Answer a handle request of the running call; too late is no error. `held` is charged with the reply until it
+        is written."""
         if self.run is run and run.outcome is None and self.state is CellState.BUSY:
             buffers = self._link.send(Reply(self._link.seq, request, ok, value))
-            self._sent += sum(map(len, buffers))
-            self._to_call.write(buffers)
+            size = sum(map(len, buffers))
+            self._sent += size
+            held.change(size)
+            self._to_call.write(buffers, lambda: self._on_replied(run, request, held))
+        else:
+            held.release()
+
+    def _on_replied(self, run: Run, request: int, held: Charge) -> None:
+        """A reply is written, or nobody waits for it any more."""
+        if self.run is run:
+            self._link.written(request)
+        held.release()
 
     def cancel(self, run: Run) -> None:
         """The caller is gone: tell the tool, and end the call a moment later."""
@@ -510,19 +538,105 @@ class Cell:
 
     def _on_frames(self) -> bool:
         """Read once, so that a flood of frames shares the loop with other cells. Says whether there may be more."""
-        rest = self._link.rest
-        data = read_available(self._frames_fd, READ_BYTES) if rest is None else read_into(self._frames_fd, rest)
+        rest, run = self._link.rest, self.run
+        if rest is not None:
+            data = read_into(self._frames_fd, rest)
+        elif run is None or run.pending is None:
+            data = read_available(self._frames_fd, READ_BYTES)
+        else:  # a little where there is little room: what is small may be many objects
+            data = read_available(self._frames_fd, max(LEAST_READ_BYTES, min(READ_BYTES, run.pending.room // 16)))
         if not data:
             if data is not None:  # every writer is gone, and the init is one of them: its pidfd says the rest
                 self._unwatch(self._frames_fd)
             return False
         self._received += len(data)
         events = self._link.receive(data)
-        for event in events:
-            self._on_frame(event)
+        if self._frame is not None:
+            self._moved = time.monotonic()
+            if self._decoder.sizes or not self._decoder.begun:
+                self._frame.end()
+                self._frame = None
+        self._take_in(events)
+        if self._decoder.begun and self._frame is None and self._paused is None:
+            self._begin_large()
         if not events and rest is None and (rest := self._link.rest) is not None:
             widen(self._frames_fd, len(rest))  # further than the call process may
         return True
+
+    def _take_in(self, events: Sequence[Event]) -> None:
+        """Act on what was read, as far as there is room for what it asks for."""
+        for done, event in enumerate(events, 1):
+            self._on_frame(event)
+            run = self.run
+            if run is not None and run.pending is not None and self._pause_for(run.pending):
+                self._backlog.extend(events[done:])
+                return
+
+    def _begin_large(self) -> None:
+        """Have a large frame counted from its first bytes until it is whole; what there is no room for is not read."""
+        run = self.run
+        if self._draining:
+            return
+        if run is None:
+            if self._kept and self.state is CellState.READY:  # none of a handle's is late: its process waits for that
+                self._on_violation(Violation("frame out of place", "a large one after the end of the call"))
+            return  # else nobody waits for it, and its process ends
+        if self._decoder.of_report:
+            run.pending = run.pending or self._keeper.budgets.requests.account()
+            self._frame = run.pending.ask(self._decoder.begun * MOST_A_BYTE, self._read_on)
+        else:
+            self._frame = self._frames.ask(self._decoder.begun, self._read_on)
+        self._moved = time.monotonic()
+        if self._frame.charge is None:
+            self._stop_reading()
+
+    def _pause_for(self, pending: Account) -> bool:
+        """Read no frames until this account has room for some. Says whether that is so."""
+        if not self._draining and self._paused is None and not pending.has_room(MOMENT_BYTES):
+            self._paused = pending.ask(MOMENT_BYTES, self._read_on)
+            self._stop_reading()
+        return self._paused is not None
+
+    def _stop_reading(self) -> None:
+        if not self._stopped and self._frames_fd in self._handlers:
+            self._stopped = True
+            self._epoll.unregister(self._frames_fd)
+
+    def _read_on(self) -> None:
+        """There is room, or what is read is dropped."""
+        paused, self._paused = self._paused, None
+        if paused is not None:
+            paused.end()
+        if self._backlog and not self._draining:
+            self._reactor.soon(self._on_backlog)  # not now: it is a task of a call that has made room
+            return
+        if self._decoder.begun and self._frame is None:
+            self._begin_large()
+        if self._stopped and (self._draining or self._frame is None or self._frame.charge is not None):
+            self._stopped = False
+            self._moved = time.monotonic()
+            self._epoll.register(self._frames_fd, select.EPOLLIN)
+
+    def _on_backlog(self) -> None:
+        """There is room for more of what was read."""
+        try:
+            while self._backlog and self._paused is None:
+                self._take_in((self._backlog.popleft(),))
+            if self._paused is None and self.state is not CellState.DEAD:
+                self._read_on()
+        except Exception:  # as in `_on_ready`
+            _log.exception("%r failed and is ended", self)
+            self.kill()
+            self._conclude(Outcome(ending="lost"))
+
+    def _forget_waiting(self) -> None:
+        """Whatever waits in its pipes, nobody waits for it."""
+        self._to_call.clear()
+        for ask in (self._paused, self._frame):
+            if ask is not None:
+                ask.end()
+        self._paused = self._frame = None
+        self._backlog.clear()
 
     def _drain_frames(self) -> None:
         for _ in range(DRAIN_READS):
@@ -545,7 +659,7 @@ class Cell:
             run.on_progress(event)
         elif isinstance(event, Log):
             run.on_log(event)
-        elif isinstance(event, Request):
+        elif isinstance(event, Request) and not self._draining:  # else its process is gone
             run.on_request(event)
 
     def _on_terminal(self, outcome: Outcome) -> None:
@@ -558,6 +672,8 @@ class Cell:
         if self._kept:
             self._conclude(outcome)
             self._link.next_kept_call()
+            if self._paused is not None:
+                self._read_on()
             if self._leaving is not None:
                 self._gone()
             self._idle()
@@ -631,6 +747,8 @@ class Cell:
                 capture.clear()
         self.evidence.new_process()
         self._link.next_call()
+        if self._frame is not None or self._paused is not None:
+            self._forget_waiting()  # of what has ended, nothing more is taken in
         self._idle()
         if ready.waiting and self.state is not CellState.DEAD:  # a call that has waited works by now
             self._note_process()
@@ -763,16 +881,37 @@ class Cell:
             return
         if run.deadline is None and run.deadline_at - now < NEAR_S:
             run.deadline = self._deadlines.at(run.deadline_at, self._on_deadline)
+        if self._frame is not None and self._stalls(now):
+            self._on_violation(Violation("stalled frame", f"no byte of it for {STALL_S:g} s, while other calls wait"))
+            return
         if now - run.started_at < SHORT_CALL_S:
             return
         resource = self.evidence.exceeded()
         if resource:
             self.end_after_sweep(Outcome(ending="limit", resource=resource))
 
+    def _stalls(self, now: float) -> bool:
+        """Whether it keeps room that others wait for, for a frame that does not come."""
+        frame = self._frame
+        if frame is None or frame.charge is None or self._stopped or now - self._moved < STALL_S:
+            return False
+        return frame.account.budget.is_short
+
     def _drain(self) -> None:
         """Read what is in the pipes of a call whose processes are gone, to the last byte, for what is left would be the
         next call's. A short read is no end: the call may have made its pipes hold packets (O_DIRECT, pipe(2)).
         """
+        self._draining = True
+        try:
+            while self._backlog:
+                self._take_in((self._backlog.popleft(),))
+            if self._stopped:
+                self._read_on()
+            self._drain_ready()
+        finally:
+            self._draining = False
+
+    def _drain_ready(self) -> None:
         ready = dict(self._epoll.poll(0, DESCRIPTORS))  # dearer is an exception for each empty pipe
         if self._out_fd in ready:
             self._capture(self._out_fd, self._stdout, DRAIN_READS)
@@ -903,6 +1042,7 @@ class Cell:
             return
         self._retiring = True
         self.state = CellState.RECYCLING
+        self._to_call.clear()
         del self._handlers[self._calls_fd]
         os.close(self._calls_fd)
         self._arm(TEARDOWN_S, self.kill)
@@ -941,6 +1081,7 @@ class Cell:
         if run is not None:
             self._conclude(self._verdict or self._outcome_of_death())
         self._gone()
+        self._forget_waiting()
         self._reactor.unwatch(self._epoll.fileno())
         self._epoll.close()
         self._control.close()

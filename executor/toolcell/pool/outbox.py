@@ -1,6 +1,7 @@
 """Bytes on their way out over a descriptor that does not block: written at once as far as it takes them."""
 
 import os
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from toolcell.wire.frames import Buffer
@@ -15,41 +16,70 @@ class Outbox:
     A pipe that is full is widened.
     """
 
-    __slots__ = ("_fd", "_is_pipe", "_waiting", "_want")
+    __slots__ = ("_fd", "_is_pipe", "_marks", "_waiting", "_want")
 
     def __init__(self, fd: int, want: Callable[[bool], None], *, pipe: bool = False) -> None:
         self._fd = fd
         self._want = want
         self._is_pipe = pipe
         self._waiting: list[memoryview] = []
+        self._marks: deque[tuple[int, Callable[[], None]]] = deque()  # bytes between one and the next, and who hears
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    def write(self, buffers: Sequence[Buffer]) -> None:
-        """Send the buffers, in order, after what waits already."""
+    def write(self, buffers: Sequence[Buffer], on_left: Callable[[], None] | None = None) -> None:
+        """Send the buffers, in order, after what waits already. `on_left` is called when they are written, or have no
+        reader any more."""
         if self._waiting:
             self._waiting += map(memoryview, buffers)
+        else:
+            self._waiting = self._send(buffers)
+            if self._waiting and self._is_pipe:
+                widen(self._fd, sum(map(len, self._waiting)))
+                self._waiting = self._send(self._waiting)
+            if self._waiting:
+                self._want(True)
+        if on_left is None:
             return
-        self._waiting = self._send(buffers)
-        if self._waiting and self._is_pipe:
-            widen(self._fd, sum(map(len, self._waiting)))
-            self._waiting = self._send(self._waiting)
         if self._waiting:
-            self._want(True)
+            self._marks.append((self._size() - sum(size for size, _heard in self._marks), on_left))
+        else:
+            on_left()
 
     def flush(self) -> None:
         """Send on, now that there is room."""
         if self._waiting:
+            before = self._size() if self._marks else 0
             self._waiting = self._send(self._waiting)
             if not self._waiting:
                 self._want(False)
+            self._note(before - self._size() if self._waiting else before)
 
     def clear(self) -> None:
         """Forget what waits: its reader is gone."""
         if self._waiting:
             self._waiting = []
             self._want(False)
+            marks, self._marks = self._marks, deque[tuple[int, Callable[[], None]]]()
+            for _size, on_left in marks:
+                on_left()
+
+    def _size(self) -> int:
+        return sum(map(len, self._waiting))
+
+    def _note(self, written: int) -> None:
+        """Tell those whose last byte is among these."""
+        left: list[Callable[[], None]] = []
+        while self._marks and self._marks[0][0] <= written:
+            size, on_left = self._marks.popleft()
+            written -= size
+            left.append(on_left)
+        if self._marks:
+            size, on_left = self._marks[0]
+            self._marks[0] = size - written, on_left
+        for on_left in left:
+            on_left()
 
     def _send(self, buffers: Sequence[Buffer]) -> list[memoryview]:
         rest: list[Buffer] = list(buffers)

@@ -21,6 +21,7 @@ from toolcell_sandbox.mechanisms.cgroups import Cgroup
 from toolcell_sandbox.report import SandboxReport
 
 from . import stock
+from .budget import Budgets
 from .cell import AHEAD_AFTER_S, Cell, CellState
 from .deadlines import Deadline, Deadlines
 from .plan import Assign, Room, Spawn, outlived, plan
@@ -64,6 +65,7 @@ class Pool:
         """`tools` are what most cells are going to load, as in `CellSpec`: zygotes prepare for them."""
         self.report = SandboxReport((), "rootless")
         self.cells: dict[int, Cell] = {}
+        self.budgets = Budgets()
         self.waiting: dict[Run, None] = {}  # in the order of their arrival
         self._reactor = reactor
         self._allow_missing = allow_missing

@@ -15,6 +15,7 @@ from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.profile import Profile
 from toolcell_sandbox.view import Bound
 
+from .budget import Account
 from .capture import EMPTY, Captured
 from .deadlines import Deadline
 from .reactor import Waiter
@@ -152,6 +153,7 @@ class Run(ABC):
         # Set when no process of the call is left, kept ones aside; None where nobody waits. Whoever does says when
         # another may start that must not overlap with this one, by `Pool.release`: that comes after the audit.
         self.gone: anyio.Event | None = None
+        self.pending: Account | None = None  # of its requests, from the first on; where it is full, none is read
         self.preview = False  # whether the tool is to say what the call would do, and no more
 
     @property

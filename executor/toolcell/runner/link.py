@@ -5,9 +5,10 @@ import os
 import select
 import signal
 import threading
+import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from toolcell.wire.frames import Buffer, Field, Violation, WireLimits
+from toolcell.wire.frames import Buffer, Field, TooLarge, Violation, WireLimits
 from toolcell.wire.messages import Call, Cancel, Error, Log, Progress, Reply, Request, Result
 from toolcell.wire.pipes import PIPE_BYTES, widen
 from toolcell.wire.protocol import CALLED, DONE, IDLE, CellLink
@@ -19,6 +20,7 @@ from . import fds
 if TYPE_CHECKING:
     import asyncio
 
+SOON_S = 0.001
 IN_FLIGHT = 200  # of the 256 of wire.protocol.CallLimits
 _OVER = "The call is over, and with it what it had asked for."
 _libc = ctypes.CDLL(None)
@@ -33,6 +35,7 @@ class Link:
         self.protocol = CellLink(limits)
         self._lock = threading.Lock()
         self._last_request = 0
+        self._answered = 0  # of the requests
         self._replies: dict[int, Reply] = {}
         self._futures: dict[int, asyncio.Future[Reply]] = {}
         self._room: asyncio.Semaphore | None = None
@@ -53,7 +56,7 @@ class Link:
     def wait_for_call(self) -> Call:
         """Block until the supervisor sends a call; raises EOFError once it has closed the pipe, for none will come."""
         self.cancelled = False
-        self._last_request = 0
+        self._last_request = self._answered = 0
         if self._replies:
             self._replies.clear()
         if self._futures:
@@ -75,12 +78,15 @@ class Link:
             pass  # a reply or a cancellation that crossed with the answer
         os._exit(0)
 
-    def send(self, message: Result | Error | Progress | Log | Request) -> None:
-        """Send a message. Raises Unpackable for what cannot cross, with nothing sent."""
+    def send(self, message: Result | Error | Progress | Log | Request, *, locked: bool = False) -> None:
+        """Send a message. Raises Unpackable for what cannot cross, with nothing sent. `locked` says that replies are
+        the caller's to read."""
         buffers = self.protocol.send(message)
         first = buffers[0]
         try:
-            if len(buffers) > 1 or len(first) > PIPE_BYTES:
+            if self._answered < self._last_request:
+                self._send_and_read(buffers, locked)
+            elif len(buffers) > 1 or len(first) > PIPE_BYTES:
                 widen(self._outgoing, sum(map(len, buffers)))
                 fds.write_all(self._outgoing, buffers)
             elif (written := os.write(self._outgoing, first)) < len(first):
@@ -88,11 +94,38 @@ class Link:
         except OSError:
             _lost()
 
+    def _send_and_read(self, buffers: list[Buffer], locked: bool) -> None:
+        """Write page by page, and read replies where there is no room: while many replies wait, nothing is read of a
+        call, and one that does not read them either would wait for ever."""
+        if len(buffers) > 1 or len(buffers[0]) > PIPE_BYTES:
+            widen(self._outgoing, sum(map(len, buffers)))
+        either = select.poll()
+        either.register(self._outgoing, select.POLLOUT)
+        either.register(self._incoming, select.POLLIN)
+        for buffer in buffers:
+            rest = memoryview(buffer)
+            while rest:
+                if self._outgoing in dict(
+                    either.poll()
+                ):  # a page has room (pipe(7)), so that writing one does not block
+                    rest = rest[os.write(self._outgoing, rest[: select.PIPE_BUF]) :]
+                elif locked or self._lock.acquire(blocking=False):
+                    try:
+                        self.take(self._read())
+                    finally:
+                        if not locked:
+                            self._lock.release()
+                else:
+                    time.sleep(SOON_S)  # another thread reads them
+
     def tell(self, message: Progress | Log) -> None:
         """Send a message that nothing depends on, from whichever thread; after the call's end it is dropped."""
         with self._lock:
             if self.protocol.state is CALLED:
-                self.send(message)
+                try:
+                    self.send(message, locked=True)
+                except TooLarge as error:
+                    raise ToolFailure(f"The report is too large: {error}. Report less at a time.") from error
 
     @property
     def seq(self) -> int:
@@ -159,8 +192,12 @@ class Link:
     def _send_request(self, operation: str, arguments: dict[str, Field]) -> int:
         if self.protocol.state is not CALLED:
             raise ToolFailure(f"The call is over: {operation} comes too late.")
+        request = Request(self.protocol.seq, self._last_request + 1, operation, arguments)
+        try:
+            self.send(request, locked=True)
+        except TooLarge as error:
+            raise ToolFailure(f"The request of {operation} is too large: {error}. Send less at a time.") from error
         self._last_request += 1
-        self.send(Request(self.protocol.seq, self._last_request, operation, arguments))
         return self._last_request
 
     def _on_readable(self) -> None:
@@ -185,6 +222,7 @@ class Link:
             if isinstance(event, Call):
                 self._call = event
             elif isinstance(event, Reply):
+                self._answered += 1
                 future = self._futures.get(event.request)
                 if future is None:
                     self._replies[event.request] = event

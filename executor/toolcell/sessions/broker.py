@@ -5,14 +5,15 @@ row: that is the whole check, whatever the frame says and whoever wrote it. It i
 record.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from toolcell.backends.body import FREE_BYTES
 from toolcell.backends.errors import BackendError, Refused
 from toolcell.backends.http import Requester
 from toolcell.backends.protocols import Channel, MemoryStore, WebClient
-from toolcell.wire.frames import Field
+from toolcell.wire.frames import REPLY_BYTES, Field
 from toolcell_tools.capability import Capability
 from toolcell_tools.handles import MemoryRecord
 
@@ -33,6 +34,8 @@ class Principal:
     memory: MemoryStore
     web: WebClient
     http: Requester
+    grow: Callable[[int], Coroutine[Any, Any, None]] | None = None
+    """Waits until there is room for so many bytes of an answer, where it turns out to be a large one."""
 
 
 Arguments = Mapping[str, Field]
@@ -96,7 +99,8 @@ async def _http_request(principal: Principal, arguments: Arguments) -> Field:
     if not isinstance(body, bytes):
         raise Refusal("execution", "body must be bytes.")
     try:
-        answer = await principal.http.request(_text(arguments, "method"), _text(arguments, "url"), said, body)
+        method, url = _text(arguments, "method"), _text(arguments, "url")
+        answer = await principal.http.request(method, url, said, body, grow=principal.grow)
     except Refused as error:  # by the rules of the profile: no failure of the tool, and no missing capability
         raise Refusal("request_denied", str(error)) from error
     return _plain(answer.to_dict())
@@ -111,6 +115,27 @@ OPERATIONS: Mapping[str, tuple[Capability, Operation]] = {
     "http.request": (Capability.HTTP, _http_request),
 }
 """Every operation there is, and the capability that puts it into a call's table."""
+
+_SMALL = 4 * 1024  # an answer without content
+_RECORD = 64 * 1024  # a record of memory, as `SQLiteMemory` bounds them
+_SEARCH = 2 * 1024 * 1024  # what a search engine may answer
+
+
+def answer_bytes(operation: str, arguments: Arguments) -> int:
+    """What the answer to this request may take, roughly, before there is one. One of `ctx.http` may grow."""
+    if operation == "memory.search":
+        return min(_SMALL + _asked(arguments, "limit", MAX_HITS) * _RECORD, REPLY_BYTES)
+    if operation == "web.fetch":
+        return _SMALL + _asked(arguments, "max_bytes", MAX_FETCH_BYTES)
+    if operation == "web.search":
+        return _SEARCH
+    return FREE_BYTES if operation == "http.request" else _SMALL
+
+
+def _asked(arguments: Arguments, name: str, most: int) -> int:
+    value = arguments.get(name)
+    return min(max(value, 0), most) if isinstance(value, int) else 0
+
 
 Table = Mapping[str, Operation]
 

@@ -729,6 +729,62 @@ def flood_with_requests() -> NoReturn:
     os._exit(1)
 
 
+def ask_and_read_nothing(operation: str, arguments: dict[str, Any], times: int) -> NoReturn:
+    """The same request so many times, without reading an answer, then sleep."""
+    _ask(operation, arguments, times)
+    time.sleep(10_000)
+    os._exit(1)
+
+
+def send_the_largest_requests() -> NoReturn:
+    """256 requests with bodies of 4 MiB, without reading an answer, then sleep."""
+    _ask("http.request", {"method": "POST", "url": "https://a.test/", "headers": {}, "body": bytes(4 * _MIB)}, 256)
+    time.sleep(10_000)
+    os._exit(1)
+
+
+def send_requests_of_wide_text() -> NoReturn:
+    """256 requests with 4 MiB of text, which has four times the size when it is decoded, then sleep."""
+    _ask("channel.send", {"text": "x", "more": "\U0001f600" + "x" * (4 * _MIB)}, 256)
+    time.sleep(10_000)
+    os._exit(1)
+
+
+def send_requests_of_many_objects() -> NoReturn:
+    """256 requests with 900 lists and 9,000 texts each, then sleep."""
+    _ask("channel.send", {"text": "x", "more": [[[] for _ in range(900)], ["xy"] * 9_000]}, 256)
+    time.sleep(10_000)
+    os._exit(1)
+
+
+def _ask(operation: str, arguments: dict[str, Any], times: int) -> None:
+    seq = call_number()
+    for number in range(1, times + 1):
+        write_frames(frame_of(20, seq, number, operation, arguments))
+
+
+def flood_with_progress() -> NoReturn:
+    """As much progress as a call may report, then sleep."""
+    write_frames(frame_of(18, call_number(), "x", None) * 90_000)
+    time.sleep(10_000)
+    os._exit(1)
+
+
+def flood_with_logs() -> NoReturn:
+    """As much as a call may log, of many small objects, then sleep."""
+    fields: dict[str, Any] = {"a": [[[] for _ in range(900)], [""] * 9_000]}
+    write_frames(frame_of(19, call_number(), "info", "x", fields) * 400)
+    time.sleep(10_000)
+    os._exit(1)
+
+
+def send_all_but_the_end_of_a_result(size: int) -> NoReturn:
+    """A result of so many bytes without its last one, then sleep."""
+    write_frames(frame_of(16, call_number(), _payload("x" * size))[:-1])
+    time.sleep(10_000)
+    os._exit(1)
+
+
 def answer_from_a_child() -> int:
     """A child writes garbage to the pipe for ever; the parent returns 1 once it has begun."""
     ready, tell = os.pipe()

@@ -19,9 +19,16 @@ HEADER = struct.Struct(">I")
 _HEADER_BYTES = HEADER.size
 _FIRST = 0x90  # msgpack fixarray: what every message of ours starts with
 _AROUND_BYTES = 320 * 1024  # a display (64,000 characters) and the envelope; requests, which hold 256 KiB of text
+REQUEST_BYTES = 4 * 1024 * 1024 + 64 * 1024
+"""What a request's frame may have, or the frame of progress or a log: the body of an HTTP request has 4 MiB, and around
+it there are its URL and headers."""
+REPLY_BYTES = 8 * 1024 * 1024 + _AROUND_BYTES
+"""What a reply's frame may have: an answer, a page, or what a search has found."""
 _LARGE = 1024 * 1024  # above this, header and body travel as two buffers (writev) instead of being joined by a copy
 
 REQUEST = 20  # the kind of message that may hold bytes, which JSON does not have: what a tool sends to the web
+_REPORTS = frozenset((18, 19, REQUEST, *range(0xCC, 0xD4)))
+"""Second bytes of the bodies of progress, logs and requests; also those of longer spellings of small numbers."""
 _NO_BYTES = -2  # what msgpack holds the length of bytes against: 0 would let b"" pass, and -1 is its word for no limit
 
 _IN_PIECES = 64 * 1024  # frames that are longer have a place of their own once so much of them has come
@@ -46,12 +53,22 @@ class WireLimits:
     elements: int = 1_010_000
     string_bytes: int = 17 * 1024 * 1024
     result_bytes: int = 17 * 1024 * 1024  # of a Result, without its display
+    # Of what a call says before its result: requests and logs wait, many at a time, and a small element takes many
+    # times its bytes when it is decoded.
+    request_bytes: int = REQUEST_BYTES
+    request_containers: int = 1_000
+    request_elements: int = 10_000
 
     @classmethod
     def for_results(cls, result_bytes: int) -> Self:
         """The limits of a cell whose results may have so many bytes; what is around them comes on top."""
         frame_bytes = result_bytes + _AROUND_BYTES
-        return cls(frame_bytes=frame_bytes, string_bytes=frame_bytes, result_bytes=result_bytes)
+        return cls(
+            frame_bytes=frame_bytes,
+            string_bytes=frame_bytes,
+            result_bytes=result_bytes,
+            request_bytes=min(frame_bytes, REQUEST_BYTES),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +146,21 @@ def encode(
         raise TooLarge(_TOO_MANY.format(limits.elements))
     header = size.to_bytes(_HEADER_BYTES, "big")
     return [header, body] if size > _LARGE else [header + body]
+
+
+def encode_report(fields: Sequence[object], limits: WireLimits) -> list[Buffer]:
+    """The same for a request, progress or a log, which is held to lower limits."""
+    buffers = encode(fields, limits)
+    size = sum(map(len, buffers)) - _HEADER_BYTES
+    if size > limits.request_bytes:
+        raise TooLarge(f"it has {size:,} bytes; at most {limits.request_bytes:,} can be sent at once")
+    if size > limits.request_containers:  # else there are not even so many elements
+        body = buffers[1] if len(buffers) > 1 else memoryview(buffers[0])[_HEADER_BYTES:]
+        if more_elements_than(limits.request_containers, body):
+            refused = decode(body, limits)
+            if isinstance(refused, Violation):
+                raise TooLarge(f"it has {refused}")
+    return buffers
 
 
 def _encode_around(fields: Sequence[object], text: str, limits: WireLimits) -> list[Buffer]:
@@ -216,10 +248,16 @@ _unpack = cast("Callable[..., list[Field]]", msgpack.unpackb)  # looked at, for 
 
 def decode(body: Buffer, limits: WireLimits) -> list[Field] | Violation:
     """Decode one frame's body: a list of its fields, or what is wrong with it."""
-    if len(body) > limits.elements and more_elements_than(limits.elements, body):  # an element has a byte at least
-        return Violation("too many elements", f"over {limits.elements:,} in one frame")
-    census = _Census(limits.containers)
-    may_hold_bytes = len(body) > 1 and body[1] == REQUEST
+    kind = body[1] if len(body) > 1 else 0
+    elements, containers = limits.elements, limits.containers
+    if kind in _REPORTS:
+        elements, containers = limits.request_elements, limits.request_containers
+        if len(body) > limits.request_bytes:
+            return _too_large(len(body), limits)
+    if len(body) > elements and more_elements_than(elements, body):  # an element has a byte at least
+        return Violation("too many elements", f"over {elements:,} in one frame")
+    census = _Census(containers)
+    may_hold_bytes = kind == REQUEST
     try:  # by itself, msgpack takes no text that is not UTF-8, no number as key, and no more elements than bytes
         fields = _unpack(
             body,
@@ -253,6 +291,10 @@ def decode_trusted(body: Buffer, limits: WireLimits) -> list[Field] | Violation:
     return fields if fields.__class__ is list else _not_an_array()
 
 
+def _too_large(length: int, limits: WireLimits) -> Violation:
+    return Violation("request too large", f"{length:,} bytes; a request or report has at most {limits.request_bytes:,}")
+
+
 def _not_an_array() -> Violation:
     return Violation("undecodable frame", "the body is not an array")
 
@@ -263,13 +305,15 @@ Decode = Callable[[Buffer, WireLimits], list[Field] | Violation]
 class FrameDecoder:
     """Cuts a byte stream into frames. After the first violation it stays broken and reads no further."""
 
-    __slots__ = ("_buffer", "_decode", "_large", "_limits", "broken", "sizes")
+    __slots__ = ("_buffer", "_decode", "_large", "_limits", "begun", "broken", "of_report", "sizes")
 
     def __init__(self, limits: WireLimits, decode: Decode = decode) -> None:
         self._limits = limits
         self._decode = decode
         self._buffer = bytearray()
         self._large: _Large | None = None
+        self.begun = 0  # the bytes of a large frame that has begun to come, 0 where there is none
+        self.of_report = False  # whether that is a request, progress or a log
         self.broken: Violation | None = None
         self.sizes: list[int] = []  # the bytes of each frame that the last `feed` returned
 
@@ -291,6 +335,7 @@ class FrameDecoder:
         """Forget what was read: the next byte starts a frame. What is broken stays broken."""
         self._buffer.clear()
         self._large = None
+        self.begun = 0
 
     def feed(self, data: Buffer) -> list[list[Field] | Violation]:
         """Take bytes as they came; return the frames that are complete now, in order."""
@@ -314,11 +359,12 @@ class FrameDecoder:
         frames: list[list[Field] | Violation] = []
         buffer = self._buffer
         buffer += data
-        start = 0
+        start = self.begun = 0
         while len(buffer) - start >= _HEADER_BYTES:
             (length,) = HEADER.unpack_from(buffer, start)
             first = buffer[start + _HEADER_BYTES] if len(buffer) > start + _HEADER_BYTES else _FIRST
-            problem = self._refuse(length, first)
+            kind = buffer[start + _HEADER_BYTES + 1] if len(buffer) > start + _HEADER_BYTES + 1 else 0
+            problem = self._refuse(length, first, kind)
             if problem is not None:
                 self.broken = problem
                 self.sizes.append(_HEADER_BYTES)
@@ -327,6 +373,8 @@ class FrameDecoder:
             end = start + _HEADER_BYTES + length
             if len(buffer) < end:
                 come = len(buffer) - start
+                if length > _IN_PIECES and kind:
+                    self.begun, self.of_report = length, kind in _REPORTS
                 if length > _IN_PIECES and (
                     come > length // _RESERVE_AT or (come >= _IN_PIECES and _Large.has_room(length))
                 ):
@@ -349,6 +397,7 @@ class FrameDecoder:
         if large.rest:
             return []
         self._large = None
+        self.begun = 0
         frame = self._decoded(large.body, len(large.body))
         large.put_back()
         sizes = self.sizes
@@ -363,11 +412,13 @@ class FrameDecoder:
             self.broken = frame
         return frame
 
-    def _refuse(self, length: int, first: int) -> Violation | None:
+    def _refuse(self, length: int, first: int, kind: int) -> Violation | None:
         if not 0 < length <= self._limits.frame_bytes:
             return Violation("frame length", f"{length:,}; a frame has 1 to {self._limits.frame_bytes:,} bytes")
         if first & 0xF0 != _FIRST:
             return Violation("undecodable frame", f"the body starts with 0x{first:02x}, not with an array")
+        if length > self._limits.request_bytes and kind in _REPORTS:
+            return _too_large(length, self._limits)
         return None
 
 

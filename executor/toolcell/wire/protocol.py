@@ -5,15 +5,15 @@ The rules, which the tables below and a few counters carry out:
 1. A cell speaks only when called. A byte before the call, or of another call number, is a violation; only a kept
    process (`lifetime="session"`) may be late, and then its old frames are dropped and counted.
 2. The first terminal frame (`Result` or `Error`) wins. Whatever comes after it is a violation.
-3. A request number is used once, at most `in_flight` wait at a time, and a call sends at most `frames` frames
-   and `report_bytes` bytes of progress and logs.
+3. A request number is used once, at most `in_flight` wait at a time, until their replies are written, and a call sends
+   at most `frames` frames and `report_bytes` bytes of progress and logs.
 4. The control socket says `Hello` (or `Failed`) first, then `Ready` and `Exited` by call number.
 
 A violation is an event like any other: the machine that saw one stays broken and gives no event after it.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from struct import Struct
 from typing import Any, Final, cast
@@ -22,6 +22,7 @@ from msgpack import unpackb
 
 from .frames import (
     HEADER,
+    REPLY_BYTES,
     Buffer,
     Field,
     FrameDecoder,
@@ -30,6 +31,7 @@ from .frames import (
     WireLimits,
     decode_trusted,
     encode,
+    encode_report,
     encoded_bytes,
 )
 from .messages import (
@@ -105,7 +107,8 @@ class SupervisorLink:
     def __init__(self, limits: WireLimits, call_limits: CallLimits | None = None, *, kept: bool = False) -> None:
         self._limits = limits
         self._call_limits = call_limits or CallLimits()
-        self._decoder = FrameDecoder(limits)
+        self._reply_limits = replace(limits, frame_bytes=min(limits.frame_bytes, REPLY_BYTES))
+        self.decoder = self._decoder = FrameDecoder(limits)
         self._kept = kept
         self.state = State.IDLE
         self.seq: int = 0
@@ -113,6 +116,7 @@ class SupervisorLink:
         self._frames = 0
         self._report_bytes = 0
         self._pending: set[int] = set()
+        self._replied: set[int] = set()  # by replies that are not written yet
         self._last_request = 0
 
     def __repr__(self) -> str:
@@ -166,10 +170,16 @@ class SupervisorLink:
             raise LocalProtocolError(f"Call number {self.seq} is running, not {message.seq}.")
         if isinstance(message, Reply) and message.request not in self._pending:
             raise LocalProtocolError(f"Request {message.request} is not waiting for a reply.")
-        buffers = encode(to_fields(message), self._limits)
-        if isinstance(message, Reply):
-            self._pending.discard(message.request)
+        if not isinstance(message, Reply):
+            return encode(to_fields(message), self._limits)
+        buffers = encode(to_fields(message), self._reply_limits)
+        self._pending.discard(message.request)
+        self._replied.add(message.request)
         return buffers
+
+    def written(self, request: int) -> None:
+        """The reply to this request has left: another may wait in its place."""
+        self._replied.discard(request)
 
     def receive(self, data: Buffer) -> list[Event]:
         """Take bytes from the cell; return what they mean. Nothing comes after the first Violation."""
@@ -203,7 +213,7 @@ class SupervisorLink:
         elif isinstance(message, Request):
             if message.request <= self._last_request:
                 return Violation("request number", f"{message.request} after {self._last_request}")
-            if len(self._pending) >= self._call_limits.in_flight:
+            if len(self._pending) + len(self._replied) >= self._call_limits.in_flight:
                 return Violation("too many requests", f"over {self._call_limits.in_flight} waiting at once")
             self._last_request = message.request
             self._pending.add(message.request)
@@ -237,12 +247,14 @@ class SupervisorLink:
         """The call is over and its process gone: what it still had in the pipe was dropped by the caller."""
         self.state = State.IDLE
         self._pending.clear()
+        self._replied.clear()
         self._decoder.clear()
 
     def next_kept_call(self) -> None:
         """The call is over and its process stays for the next one: half-read frames stay too."""
         self.state = State.IDLE
         self._pending.clear()
+        self._replied.clear()
 
 
 def _oversized(result: Result, size: int, limits: WireLimits) -> bool:
@@ -289,6 +301,8 @@ class CellLink:
         following = _FROM_CELL[self.state].get(type(message))
         if following is None:
             raise LocalProtocolError(f"{type(message).__name__} cannot be sent while {self.state.value}.")
+        if following is CALLED:
+            return encode_report((KIND_OF[type(message)], *message), self._limits)
         values = message[1].values() if type(message) is Result else ()  # its payload
         buffers = encode((KIND_OF[type(message)], *message), self._limits, values)
         size = sum(map(len, buffers))

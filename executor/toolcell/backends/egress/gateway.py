@@ -8,12 +8,15 @@ from typing import Any
 from toolcell.backends.egress.connection import Connection, Outcome, answer
 from toolcell.backends.egress.net import Lookups, Resolver
 from toolcell.backends.egress.rules import Rules
+from toolcell.pool.budget import Account, Charge
 from toolcell_sandbox.network import ProxyNetwork
 
 __all__ = ["Egress", "Gateway", "Outcome"]
 
 DECISIONS = 10_000
 """Connections of one call, refused ones included; each is a record. npm opens some hundred."""
+CONNECTION_COST = 192 * 1024
+"""What a connection takes at the most: a request's head, a piece of 64 KiB under way each way, and its tasks."""
 Start = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
 Write = Callable[[dict[str, Any]], None]
 
@@ -29,9 +32,9 @@ class Gateway:
         self._start = start
         self._most = most
 
-    def egress(self, policy: ProxyNetwork, write: Write) -> "Egress":
-        """The proxy of one call; `write` takes the record of each connection."""
-        return Egress(self, policy, write)
+    def egress(self, policy: ProxyNetwork, write: Write, account: Account) -> "Egress":
+        """The proxy of one call; `write` takes the record of each connection, `account` what it takes while open."""
+        return Egress(self, policy, write, account)
 
     def take(self, run: Callable[[], Coroutine[Any, Any, None]]) -> bool:
         """Start the task of one more connection, if there is room for it."""
@@ -45,14 +48,15 @@ class Gateway:
 class Egress:
     """The proxy of one call. Everything that it has open ends with `close`, at once."""
 
-    def __init__(self, gateway: Gateway, policy: ProxyNetwork, write: Write) -> None:
+    def __init__(self, gateway: Gateway, policy: ProxyNetwork, write: Write, account: Account) -> None:
         self.rules = Rules(policy)
         self.lookups = gateway.lookups
         self.idle_s = policy.idle_s
         self._gateway = gateway
         self._policy = policy
         self._write = write
-        self._connections: dict[Connection, None] = {}
+        self._account = account
+        self._connections: dict[Connection, Charge] = {}
         self._decisions = 0
         self._bytes = {"in": 0, "out": 0}
         self._closed = False
@@ -72,7 +76,7 @@ class Egress:
             return True
         connection = Connection(self, client)
         if self._gateway.take(connection.run):
-            self._connections[connection] = None
+            self._connections[connection] = self._account.charge(CONNECTION_COST)
         else:
             self._refuse(client, "The supervisor has as many connections open as it may. Try again later.")
         return True
@@ -101,6 +105,8 @@ class Egress:
         self._bytes[direction] += count
 
     def ended(self, connection: Connection, outcome: Outcome) -> None:
-        self._connections.pop(connection, None)
+        charge = self._connections.pop(connection, None)
+        if charge is not None:
+            charge.release()
         self._gateway.open -= 1
         self._write(asdict(outcome))

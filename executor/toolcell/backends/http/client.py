@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 import anyio
+from anyio import from_thread
 
 from toolcell.backends.errors import Refused, Unreachable
 from toolcell.backends.exchange import Exchange, Reply
@@ -94,7 +95,8 @@ class BrokeredHttp:
                     body=request.body,
                 )
                 try:
-                    reply = await self._threads.run(partial(exchange.run, request.max_bytes), abandon=True)
+                    work = partial(_answer, exchange, target, request, redaction, tuple(own))
+                    return await self._threads.run(work, abandon=True)
                 finally:
                     exchange.abort()  # where the caller was cancelled, the thread is still in there
         except TimeoutError:
@@ -102,8 +104,6 @@ class BrokeredHttp:
                 f"{target.host} did not answer within {self._timeout_s:g} s. It may have done what it was asked: try "
                 "again later if twice does no harm."
             ) from None
-        _require_whole(target, reply, request.max_bytes)
-        return _redacted(reply, redaction, str(exchange.address), tuple(own))
 
     def _context(self) -> ssl.SSLContext:
         if self._tls is None:
@@ -133,6 +133,20 @@ def _checked(request: HttpRequest, target: Target, answers: list[str]) -> list[A
             f"{target.host} has no address, or one that is not public. "
             f"Whoever runs the agent can make an exception: Profile(http=[..., '{place} private'])."
         ) from None
+
+
+def _answer(
+    exchange: Exchange, target: Target, request: HttpRequest, redaction: Redaction, credentials: tuple[str, ...]
+) -> HttpReply:
+    """All that is done with an answer, in a worker thread."""
+
+    def grow() -> None:
+        if request.grow is not None:
+            from_thread.run(request.grow, request.max_bytes)
+
+    reply = exchange.run(request.max_bytes, grow)
+    _require_whole(target, reply, request.max_bytes)
+    return _redacted(reply, redaction, str(exchange.address), credentials)
 
 
 def _require_whole(target: Target, reply: Reply, max_bytes: int) -> None:

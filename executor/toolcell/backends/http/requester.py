@@ -1,6 +1,7 @@
 """What one call may ask for over HTTP: each request and each redirect is held against the rules before it is sent."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any
 
 import anyio
 
@@ -14,6 +15,8 @@ from toolcell_tools.handles import HttpResponse
 
 __all__ = ["MAX_REQUEST", "MAX_RESPONSE", "Requester"]
 
+Grow = Callable[[int], Coroutine[Any, Any, None]] | None
+"""What waits for the room that a large answer takes; None where there is no such bound."""
 MAX_REQUEST = 4 * 1024 * 1024
 MAX_RESPONSE = 8 * 1024 * 1024
 MAX_REDIRECTS = 5
@@ -31,7 +34,9 @@ class Requester:
         self._trail = trail
         self._room = anyio.Semaphore(AT_ONCE)
 
-    async def request(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> HttpResponse:
+    async def request(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes, *, grow: Grow = None
+    ) -> HttpResponse:
         """The answer, after redirects, whatever its status. Raise `Refused` for what is not allowed, and what the
         client raises for the rest.
 
@@ -45,7 +50,7 @@ class Requester:
                 if len(body) > MAX_REQUEST:
                     raise Refused(f"The body has {len(body):,} bytes, over the limit of {MAX_REQUEST:,}. Send less.")
                 method, authorize = outcome.method, True
-                reply = await self._send(outcome, target, said, body, authorize)
+                reply = await self._send(outcome, target, said, body, authorize, grow)
             for _ in range(MAX_REDIRECTS):
                 if reply.location is None:
                     return HttpResponse(reply.status, answer_headers(reply.headers), reply.body)
@@ -57,7 +62,7 @@ class Requester:
                     if _origin(following) != _origin(target):
                         authorize, said = False, {n: v for n, v in said.items() if n in _KEPT_ELSEWHERE}
                     target = following
-                    reply = await self._send(outcome, target, said, body, authorize)
+                    reply = await self._send(outcome, target, said, body, authorize, grow)
             if reply.location is None:
                 return HttpResponse(reply.status, answer_headers(reply.headers), reply.body)
             raise Unreachable(
@@ -79,11 +84,17 @@ class Requester:
             raise Refused(f"{origin.host} answered with a redirect that is refused. {error}") from None
 
     async def _send(
-        self, outcome: HttpOutcome, target: Target, headers: Mapping[str, str], body: bytes, authorize: bool
+        self,
+        outcome: HttpOutcome,
+        target: Target,
+        headers: Mapping[str, str],
+        body: bytes,
+        authorize: bool,
+        grow: Grow,
     ) -> HttpReply:
         rule = rule_for(self._rules, outcome.method, target)
         outcome.allowed, outcome.rule, outcome.bytes_out = True, str(rule), len(body)
-        request = HttpRequest(outcome.method, target.url, headers, body, rule.private, authorize, MAX_RESPONSE)
+        request = HttpRequest(outcome.method, target.url, headers, body, rule.private, authorize, MAX_RESPONSE, grow)
         reply = await self._client.send(request)
         outcome.status, outcome.bytes_in = reply.status, len(reply.body)
         outcome.address, outcome.credentials = reply.address, reply.credentials
