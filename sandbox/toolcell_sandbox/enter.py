@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from . import selftest
 from .errors import SandboxError
-from .identity import Identity, enter_user_namespace
+from .identity import Identity, enter_user_namespace, may_be_in_group_0
 from .mechanisms import capabilities, cgroups, fds, landlock, lifetime, mounts, namespaces, rlimits, seccomp
 from .network import PROXY_HOST, PROXY_PORT, HostNetwork, Network, ProxyNetwork
 from .profile import Profile
@@ -104,6 +104,8 @@ def enter(
     rlimits.set_oom_score(rlimits.CELL_OOM_SCORE)
     in_use = rlimits.address_space_in_use()
     note("start")
+    # Of a cell without a user namespace, group and groups are its own.
+    exempt = base.ids is not None and may_be_in_group_0()
     if base.ids is not None:
         enter_user_namespace(*base.ids)
         note("user namespace")
@@ -125,7 +127,7 @@ def enter(
         root = mounts.new_root()
         if base.proc:
             mounts.forbid_executable_memfds()
-            proc_error = -mounts.mount_proc(root)
+            proc_error = -mounts.mount_proc(root, in_group_0=exempt)
             note("proc")
         mounts.enter_root(root)
         mounts.attach(mounts.open_devices(host))

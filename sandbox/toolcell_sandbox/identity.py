@@ -95,6 +95,12 @@ def detect_mode() -> "Mode":
     return "root" if initial and effective >> CAP_SYS_ADMIN & 1 else "userns-root"
 
 
+def may_be_in_group_0() -> bool:
+    """Whether this process is in the kernel's group 0, or in a user namespace, where it cannot know."""
+    with open("/proc/self/gid_map") as gid_map:
+        return 0 in (os.getegid(), *os.getgroups()) or gid_map.read().split() != _FULL_MAP
+
+
 def enter_user_namespace(uid: int, gid: int) -> None:
     """Make a user namespace and map the caller's ids to these. The process must be single-threaded."""
     outer_uid, outer_gid = os.geteuid(), os.getegid()

@@ -237,13 +237,13 @@ def without_right_to_move() -> None:
 
 
 def hidden_but_from_a_group() -> None:
-    """A /proc that hides other processes from all but the cell's own group, as hidepid=2 does from all but group 0."""
+    """A /proc that exempts the cell's own group, as hidepid=2 does the kernel's group 0."""
     original: Callable[..., Any] = mounts.__dict__["attempt"]
 
     def mount(name: str, *arguments: Any) -> Any:
         if name == "mount" and arguments[2] == "proc":
             gid = identities.Identity.for_slot(1).gid
-            arguments = (*arguments[:4], arguments[4].replace("hidepid=ptraceable", f"hidepid=2,gid={gid}"))
+            arguments = (*arguments[:4], f"{arguments[4]},gid={gid}")
         return original(name, *arguments)
 
     replace_in(mounts, "attempt", mount)

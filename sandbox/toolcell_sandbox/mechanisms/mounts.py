@@ -281,14 +281,16 @@ def forbid_executable_memfds() -> bool:
     return True
 
 
-def mount_proc(root: str) -> int:
+def mount_proc(root: str, *, in_group_0: bool = True) -> int:
     """A /proc with the cell's own processes only, and of those, for each process, what it may trace; 0, or minus the
     errno (EPERM in containers: "too revealing").
 
-    Not hidepid=2: that exempts whoever has gid 0, as a cell in a user namespace of its own may have.
+    hidepid=2 exempts whoever is in the kernel's group 0 (proc(5), gid=), so it is for cells that are not. There the
+    others do not exist (ENOENT), whereas hidepid=ptraceable tells that a process is there, once one has looked at it.
     """
     flags = MS_NOSUID | MS_NODEV | MS_NOEXEC
-    return attempt("mount", "proc", f"{root}/proc", "proc", flags, "hidepid=ptraceable,subset=pid")
+    hide = "ptraceable" if in_group_0 else "2"
+    return attempt("mount", "proc", f"{root}/proc", "proc", flags, f"hidepid={hide},subset=pid")
 
 
 def enter_root(root: str) -> None:

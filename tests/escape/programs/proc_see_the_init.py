@@ -7,7 +7,7 @@ import os
 
 from tests.escape.kit import NO_NAMESPACES, Scene, tried
 
-HIDDEN = ("ENOENT", "EPERM")  # EPERM once the init itself has looked there
+HIDDEN = ("ENOENT", "EPERM")  # EPERM where it is in group 0, once the init itself has looked there
 EXPECT = [HIDDEN, HIDDEN, HIDDEN, False]
 VARIES = {NO_NAMESPACES: ["EACCES", "EACCES", "EACCES", False]}
 
