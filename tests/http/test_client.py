@@ -443,3 +443,23 @@ async def test_credentials_are_taken_out_of_a_hostile_answer_beside_the_event_lo
     answer = await client.send(HttpRequest("GET", api.url(), private=True, max_bytes=MAX_RESPONSE))
     assert time.thread_time() - began < 0.1  # of the loop's thread
     assert answer.body == body[: -len(secret)] + b"[credential]"
+
+
+async def test_an_address_in_the_url_is_not_looked_up(api: Api) -> None:
+    asked: list[str] = []
+
+    def resolve(host: str, port: int) -> list[str]:
+        asked.append(host)
+        return ["127.0.0.1"]
+
+    ask = Asking(everything(api), resolve=resolve)
+    assert (await ask("GET", f"http://127.0.0.1:{api.port}/")).status and asked == []
+
+
+async def test_only_the_length_of_a_redacted_answer_is_left_out(api: Api) -> None:
+    ask = Asking(everything(api), **keyed(api))
+    api.routes["/plain"] = reply(b"plain", X_Mine="1")
+    api.routes["/secret"] = reply(TOKEN.encode(), X_Mine="1")
+    plain, redacted = await ask("GET", api.url("/plain")), await ask("GET", api.url("/secret"))
+    assert (plain.headers["x-mine"], plain.headers["content-length"]) == ("1", "5")
+    assert redacted.headers["x-mine"] == "1" and "content-length" not in redacted.headers

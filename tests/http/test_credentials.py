@@ -183,3 +183,10 @@ def test_no_secret_is_logged_while_a_client_is_made(caplog: pytest.LogCaptureFix
     caplog.set_level(logging.DEBUG)
     BrokeredHttp(credentials={"a.example": Credential(value=TOKEN)})
     assert TOKEN not in caplog.text
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_no_character_of_a_repeated_secret_is_left(secret: str) -> None:
+    _headers, redaction = headers_for([Credential(value=secret, prefix="Bearer ")], "a")
+    assert redaction.text(json.dumps({"token": secret})) == '{"token": "[credential]"}'
+    assert redaction.body(json.dumps(secret).encode()) == b'"[credential]"'

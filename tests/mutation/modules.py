@@ -87,7 +87,13 @@ MODULES: dict[str, Held] = {
         {
             "grants": held("structure/test_grants", "structure/test_matrix"),
             "broker": held("structure/test_three_levels"),
-            "policy": held("structure/test_matrix", "structure/test_three_levels", "config/test_narrowing"),
+            "policy": held(
+                "structure/test_grants",
+                "structure/test_matrix",
+                "structure/test_three_levels",
+                "config/test_narrowing",
+                far=("tests/hosts/test_interpreters.py",),
+            ),
             "protection": held("structure/test_protected", "structure/test_concurrency"),
             "tree": held("structure/test_sessions"),
             "idempotency": held("structure/test_idempotency"),

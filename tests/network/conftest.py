@@ -81,8 +81,9 @@ def site(tmp_path: Path) -> Iterator[Site]:
 class Listener:
     """Accepts connections on 127.0.0.1, says `greeting`, and keeps what comes, and when the other side has ended."""
 
-    def __init__(self, greeting: bytes = b"welcome") -> None:
+    def __init__(self, greeting: bytes = b"welcome", *, hang_up: bool = False) -> None:
         self._greeting = greeting
+        self._hang_up = hang_up  # as soon as something has come
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._socket.getsockname()[1])
         self.accepted = 0
@@ -109,6 +110,8 @@ class Listener:
                 connection.sendall(self._greeting)
                 while data := connection.recv(65536):
                     self.received += data
+                    if self._hang_up:
+                        break
             except OSError:
                 pass
         self.ended.set()

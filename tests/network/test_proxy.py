@@ -514,3 +514,22 @@ async def test_many_downloads_at_a_time_come_whole(proxied: Proxied, site: Site,
             for _ in range(3):
                 group.start_soon(fetch)
         assert sizes == [1024 * 1024] * 6
+
+
+@pytest.mark.parametrize("status", [100, 103, 199])
+async def test_the_answer_after_those_that_only_announce_it_is_written_anew_as_well(
+    proxied: Proxied, workspace: Path, status: int
+) -> None:
+    said = (
+        f"HTTP/1.1 {status} Soon\r\nX-Soon: 1\r\n\r\nHTTP/1.1 200 OK\r\nConnection: X-A\r\nX-A: 1\r\nX-B: 1\r\n\r\nhi"
+    )
+    server = Listener(said.encode(), hang_up=True)
+    try:
+        allowed = [f"127.0.0.1:{server.port}"]
+        async with opened(proxied([speak], allow=allowed, allow_private=allowed), workspace) as session:
+            (answer,) = await told(session, get(f"http://127.0.0.1:{server.port}/"))
+    finally:
+        server.close()
+    soon, head, body = answer.split("\r\n\r\n")
+    assert soon.startswith(f"HTTP/1.1 {status} ") and head.startswith("HTTP/1.1 200 ") and body == "hi"
+    assert "X-B: 1" in head and "X-A" not in head and "Connection: close" in head

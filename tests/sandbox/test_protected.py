@@ -178,3 +178,34 @@ def test_a_profile_tells_what_it_protects() -> None:
     assert "protected made or changed nowhere, for they run later: .git, .git/hooks, .git/config," in told
     assert "no name: it may write" in Profile.for_kind("main").replace(protected=()).explain()
     assert "protected" not in Profile.for_kind("worker").explain()
+
+
+NAMES = """
+    *.code-workspace *.pth .Rprofile .aider.conf.yml .amazonq .appveyor.yml .azure-pipelines .bash_aliases
+    .bash_login .bash_logout .bash_profile .bashrc .buildkite .cargo/config .cargo/config.toml .circleci
+    .cirrus.yml .claude .claude.json .codex .config/autostart .config/direnv .config/environment.d .config/fish
+    .config/git .config/matplotlib .config/nvim .config/systemd .continue .cshrc .cursor .devcontainer
+    .devcontainer.json .dir-locals-2.el .dir-locals.el .drone.yml .emacs .emacs.d .envrc .exrc .fleet
+    .forgejo/workflows .gdbearlyinit .gdbinit .gemini .ghci .git .git/commondir .git/config .git/config.worktree
+    .git/hooks .git/modules/**/commondir .git/modules/**/config .git/modules/**/config.worktree
+    .git/modules/**/hooks .git/worktrees/*/commondir .git/worktrees/*/config.worktree .gitconfig
+    .gitea/workflows .githooks .github/actions .github/workflows .gitlab-ci.yml .gitlab/ci .gitpod.yml .gnupg
+    .gvimrc .helix .husky .idea .iex.exs .inputrc .irbrc .junie .kiro .kshrc .latexmkrc .lefthook.yaml
+    .lefthook.yml .lldbinit .login .mailcap .mcp.json .npmrc .nvim.lua .nvimrc .opencode .overcommit.yml .pdbrc
+    .pnpmfile.cjs .pre-commit-config.yaml .profile .pryrc .psqlrc .pythonrc .pythonrc.py .qwen .replit .roo
+    .screenrc .semaphore .sqliterc .ssh .tcshrc .teamcity .tmux.conf .travis.yml .vim .vimrc .vscode .windsurf
+    .woodpecker .woodpecker.yml .xinitrc .xprofile .xsession .xsessionrc .yarn/plugins .yarn/releases .yarnrc
+    .yarnrc.yml .zed .zlogin .zlogout .zprofile .zshenv .zshrc Jenkinsfile appveyor.yml azure-pipelines.yml
+    bitbucket-pipelines.yml conftest.py lefthook.yaml lefthook.yml opencode.json opencode.jsonc pyvenv.cfg
+    sitecustomize sitecustomize.* toolcell.toml usercustomize usercustomize.*
+"""
+"""All names, once more: one that goes missing from the policy is missed here."""
+
+
+def test_no_name_has_gone_missing() -> None:
+    assert set(NAMES.split()) <= set(DEFAULT_PROTECTED)
+
+
+def test_a_link_that_points_git_elsewhere_is_protected_as_the_file_is() -> None:
+    assert matcher(DEFAULT_PROTECTED).name_of_link("sub/.git") == ".git"
+    assert matcher(DEFAULT_PROTECTED).name_of_link("sub/git") == ""

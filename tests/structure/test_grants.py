@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from toolcell import Capability, ToolContext, tool
+from toolcell import Capability, Profile, SessionKind, ToolContext, tool
 from toolcell.sessions.grants import grants_for
+from toolcell.sessions.policy import session_grants
 from toolcell_tools.capability import CHANGING
 
 ALL = frozenset(Capability)
@@ -28,6 +29,15 @@ def test_a_call_that_changes_nothing_has_no_use_that_could_change_anything(needs
 def test_what_a_tool_needs_it_has_whether_or_not_the_call_changes_anything() -> None:
     assert grants_for(ALL, {C.WRITE}, set(), mutates=False).given == {C.WRITE}
     assert grants_for(ALL, {C.READ}, {C.WRITE}).given == {C.READ, C.WRITE}
+
+
+@pytest.mark.parametrize("kind", list(SessionKind))
+def test_a_session_holds_no_more_than_its_kind_its_profile_and_its_parent(kind: SessionKind) -> None:
+    whole = session_grants(kind, Profile(grants=frozenset(Capability)), None)
+    assert whole == (ALL if kind is not SessionKind.WORKER else {C.READ, C.MEMORY_READ, C.WEB})
+    assert session_grants(kind, Profile(grants=frozenset({C.READ, C.EXEC})), None) == whole & {C.READ, C.EXEC}
+    assert session_grants(kind, Profile(grants=frozenset(Capability)), {C.READ, C.NET}) == whole & {C.READ, C.NET}
+    assert session_grants(kind, Profile(grants=frozenset({C.READ})), {C.NET}) == set()
 
 
 @tool(needs={C.READ}, uses={C.WRITE}, mutates=lambda arguments: arguments["change"])

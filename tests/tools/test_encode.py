@@ -392,3 +392,25 @@ def test_a_class_that_says_it_is_equal_to_a_plain_one_is_not_plain(plain: object
     for value in ([plain] * 20 + [odd], {str(number): plain for number in range(20)} | {"odd": odd}):
         with pytest.raises(Unencodable, match="Odd"):
             encode_json(value)
+
+
+def nested_of(levels: int, kinds: str) -> Any:
+    """A value of so many levels, whose kinds take turns: `l` a list, `t` a tuple, `d` an object."""
+    value: Any = 1
+    for number in range(levels):
+        kind = kinds[number % len(kinds)]
+        value = {"a": value, "b": "text"} if kind == "d" else [value, "text"] if kind == "l" else (value, "text")
+    return value
+
+
+@pytest.mark.parametrize("kinds", ["l", "d", "t", "ld", "td", "lt", "ddl", "lld"])
+def test_levels_count_whatever_they_are_made_of(kinds: str) -> None:
+    encode_json(nested_of(MAX_DEPTH, kinds))
+    for levels in (MAX_DEPTH + 1, 4 * MAX_DEPTH):
+        with pytest.raises(Unencodable, match=f"more than {MAX_DEPTH} deep"):
+            encode_json(nested_of(levels, kinds))
+
+
+def test_of_a_long_output_the_display_shows_the_beginning_as_it_is_and_says_where_it_was_cut() -> None:
+    display = encode_return({"small": {"a": 1}, "list": [1, 2], "text": "x" * 200_000})["display"]
+    assert display.startswith('{"small":{"a":1},"list":[1,2],"text":"xxx') and len(display) < 100_000
