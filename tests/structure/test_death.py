@@ -356,5 +356,6 @@ async def test_a_call_cannot_slow_its_init_down_by_the_group_that_it_is_schedule
         before = group.read_text() if group.exists() else ""  # a kernel without CONFIG_SCHED_AUTOGROUP has none
         result = await session.call("spoil", {"how": "autogroup"})
         if before:
-            assert result.unwrap() == "autogroup"
+            # No call is dumpable, so its own file there is not its own to open. The second layer: it leads a session.
+            assert isinstance(result.error, ExecutionError) and "Permission denied" in result.error.message
             assert group.read_text() == before

@@ -406,7 +406,7 @@ async def test_a_flood_of_artifacts_or_blocks_is_refused_unread(supervise: Any, 
             real(self, message._replace(payload={**message.payload, what: [0] * 10_001}))
 
         real = Link.send
-        Link.send = lie  # type: ignore[method-assign]
+        Link.send = lie  # type: ignore[method-assign, assignment]
         return "done"
 
     async with supervise([many, forged]) as supervisor:

@@ -260,7 +260,10 @@ async def test_a_granted_operation_with_nonsense_as_arguments_is_a_refusal_and_n
         answer = (await stage.main.call("ask", {"operation": "channel.send", "arguments": arguments})).unwrap()
         assert answer["ok"] is False and answer["value"]["kind"] == "execution", answer
     asked = {"method": "GET", "url": "https://api.test/"}
-    for odd in ({"body": "text"}, {"body": None}, {"body": [1]}, {"headers": []}, {"headers": {"a": 1}}, {"url": 7}):
+    oddities: list[dict[str, Any]] = [
+        {"body": "text"}, {"body": None}, {"body": [1]}, {"headers": []}, {"headers": {"a": 1}}, {"url": 7},
+    ]  # fmt: skip
+    for odd in oddities:
         answer = (await stage.main.call("ask", {"operation": "http.request", "arguments": asked | odd})).unwrap()
         assert answer["ok"] is False and answer["value"]["kind"] == "execution", answer
     assert_backends_saw_nothing(stage)
