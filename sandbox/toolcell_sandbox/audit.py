@@ -10,7 +10,7 @@ What a look could not see is unknown, never absent: `Look.unknown` says why, and
 import os
 import stat
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -174,7 +174,7 @@ class _Moved:
         self._root = Root(tree.root)
 
     @contextmanager
-    def root(self) -> Iterator[Root]:
+    def root(self) -> Generator[Root]:
         """Hold the root open. Where that cannot be, nothing is moved, and `unknown` says why."""
         try:
             self._root.__enter__()

@@ -65,6 +65,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "here": {"value": 1},
     "recall": {},
     "save": {"name": "a.txt"},
+    "long": {},
 }
 
 
@@ -116,7 +117,6 @@ def no_space() -> Generator[Callable[[bool], None]]:
         if not on:
             filler.unlink()
             return
-        CALLS["long"] = {}
         with open(filler, "wb", buffering=0) as file:
             try:
                 while True:

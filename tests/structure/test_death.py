@@ -15,7 +15,17 @@ import anyio
 import psutil
 import pytest
 
-from toolcell import Capability, Crashed, MemoryRecord, Session, Supervisor, ToolContext, ToolResult, tool
+from toolcell import (
+    Capability,
+    Crashed,
+    ExecutionError,
+    MemoryRecord,
+    Session,
+    Supervisor,
+    ToolContext,
+    ToolResult,
+    tool,
+)
 from toolcell.testing import misbehaving
 from toolcell.testing.backends import ListMemory
 from toolcell.testing.residue import cgroups_of

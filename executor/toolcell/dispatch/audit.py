@@ -46,11 +46,11 @@ async def _look_on(journal: Journal, run: Run, guarded: Guarded) -> None:
     """Look longer, behind the calls, and put on record what is found."""
     with anyio.CancelScope(shield=True):
         settled = await guarded.look_on()
-    if settled.unknown:
-        _log.warning("what call %s made of protected names stays unchecked: %s", run.call_id, settled.unknown)
-    watch = Watch(run=run, findings=list(settled.findings), unknown=settled.unknown, stuck=settled.stuck)
-    if watch.tells:
-        record_findings(journal, watch)
+        if settled.unknown:
+            _log.warning("what call %s made of protected names stays unchecked: %s", run.call_id, settled.unknown)
+        watch = Watch(run=run, findings=list(settled.findings), unknown=settled.unknown, stuck=settled.stuck)
+        if watch.tells:
+            record_findings(journal, watch)
 
 
 def record_findings(journal: Journal, watch: Watch) -> None:

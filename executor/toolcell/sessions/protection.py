@@ -161,7 +161,7 @@ class _Place:
     async def _settle(self, leaving: Watch | None) -> None:
         """Audit, and tell all whose calls run."""
         assert self._before is not None
-        active = frozenset(self._watches.values()) | (frozenset() if leaving is None else self._kept)
+        active = frozenset(self._watches.values()) | (frozenset[int]() if leaving is None else self._kept)
         try:
             settled = await FILES.run(partial(self._tree.settle, self._before, self._quarantine, active))
         except NoThread as error:
