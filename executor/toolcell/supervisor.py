@@ -380,6 +380,7 @@ class Supervisor:
         else:
             profile = self._resolved[kind]
         _require_texts(str(root), profile)
+        _require_apart(self._record.path, (str(root), *profile.writable))
         if parent is not None:
             profile = within(profile, parent.profile)
         session = Session(
@@ -492,6 +493,16 @@ def _workspace(path: str | Path) -> Path:
 
 
 _path = lru_cache(maxsize=1024)(Path)  # a Path takes as long as all that is asked of the kernel about it
+
+
+def _require_apart(record: str, writable: Iterable[str]) -> None:
+    """Raise UsageError for a directory in which a cell could write this supervisor's record."""
+    for path in writable if record else ():
+        if is_below(record, [path]):
+            raise UsageError(
+                f"A cell cannot write to {path!r}: the supervisor's own record lies there, in {os.path.dirname(record)!r}. "
+                "Use another directory, or set XDG_RUNTIME_DIR to one outside of it."
+            )
 
 
 def _require_texts(workspace: str, profile: Profile) -> None:
