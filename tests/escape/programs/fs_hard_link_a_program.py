@@ -12,4 +12,4 @@ VARIES = {NO_NAMESPACES: ("EXDEV", "EPERM", "EACCES")}
 
 
 def attack(scene: Scene) -> object:
-    return tried(os.link, "/usr/bin/env", "/tmp/env")
+    return tried(os.link, "/usr/bin/env", "/tmp/linked-by-a-hostile-program")
