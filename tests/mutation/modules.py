@@ -121,7 +121,7 @@ MODULES: dict[str, Held] = {
             "egress/rules": held("network/test_rules", "network/test_proxy"),
             "egress/head": held("network/test_head", "network/test_proxy"),
             "egress/body": held("network/test_head", "network/test_proxy"),
-            "egress/net": held("network/test_proxy"),
+            "egress/net": held("network/test_rules", "network/test_proxy"),
             "egress/gateway": held("network/test_proxy", "network/test_programs"),
             "egress/connection": held("network/test_proxy", "network/test_programs"),
             "http/rules": held("http/test_checks", "http/test_client"),
