@@ -2,7 +2,7 @@
 
 import pytest
 
-from .__main__ import picked, reasons
+from .__main__ import files_of, picked, reasons
 from .modules import MODULES
 from .mutants import chosen, mutants_of
 from .worker import ROOT
@@ -62,7 +62,7 @@ def test_every_module_has_its_share_of_about_200() -> None:
     assert {mutant.module for mutant in mutants} == set(MODULES) and 180 <= len(mutants) <= 220
     assert len({mutant.key for mutant in mutants}) == len(mutants)
     for held in MODULES.values():
-        assert all((ROOT / name).is_file() for name in (*held.near, *held.far))
+        assert all((ROOT / name).is_file() for name in files_of(held))
 
 
 def test_every_reason_is_for_a_mutant_that_there_is() -> None:
