@@ -500,7 +500,7 @@ def _require_apart(record: str, writable: Iterable[str]) -> None:
     for path in writable if record else ():
         if is_below(record, [path]):
             raise UsageError(
-                f"A cell cannot write to {path!r}: the supervisor's own record lies there, in {os.path.dirname(record)!r}. "
+                f"A cell cannot write to {path!r}: the supervisor's own record lies there, {record!r}. "
                 "Use another directory, or set XDG_RUNTIME_DIR to one outside of it."
             )
 

@@ -17,7 +17,8 @@ import pytest
 from tests.ordinary import AS_USER, USER
 
 import toolcell
-from toolcell import RecentJournal, Supervisor
+from toolcell import Profile, RecentJournal, Supervisor
+from toolcell.errors import UsageError
 from toolcell.testing.residue import cgroups_of
 from toolcell.workplaces.cleanup import clean
 from toolcell.workplaces.record import Record
@@ -401,6 +402,20 @@ def test_a_runtime_directory_that_is_a_link_is_refused(scene: Scene) -> None:
     (scene.path / "run" / "toolcell").symlink_to(scene.path / "temporary")
     with pytest.raises(PermissionError, match="no directory that this user can open"):
         RuntimeDirectory()
+
+
+async def test_no_cell_writes_where_the_supervisors_record_lies(
+    scene: Scene, supervise: Callable[..., Supervisor]
+) -> None:
+    async with supervise() as supervisor:
+        assert Path(supervisor._record.path).is_relative_to(scene.path / "run" / "toolcell")
+        for around in (scene.path / "run", scene.path / "run" / "toolcell"):
+            with pytest.raises(UsageError, match="own record lies there"):
+                await supervisor.open_session("main", workspace=around)
+        wide = Profile.for_kind("main").replace(writable=(str(scene.path / "run"),))
+        with pytest.raises(UsageError, match="own record lies there"):
+            await supervisor.open_session("main", workspace=scene.path / "temporary", profile=wide)
+        await supervisor.open_session("main", workspace=scene.path / "temporary")
 
 
 async def test_a_supervisor_without_a_runtime_directory_works_and_says_so(
