@@ -453,7 +453,8 @@ class Supervisor:
 
     async def _audit_kept(self) -> None:
         while self._kept_gone:
-            await audit_kept(self.protection, self.journal, self._kept_gone.popleft(), self.pool.kept_writable())
+            cell, living = self._kept_gone.popleft(), self.pool.kept_writable()
+            await audit_kept(self.protection, self.journal, cell, living, self.in_background)
 
     def _default_memory(self) -> SQLiteMemory:
         if self._memory is None:

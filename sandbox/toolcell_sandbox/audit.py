@@ -29,7 +29,8 @@ MAX_BOUND, MAX_BOUND_BYTES = 512, 64 * 1024
 root first. The audit holds the others alone."""
 ROUNDS = 5  # looks after a call, until nothing is left to move
 BEFORE_S, AFTER_S = 10.0, 3.0
-MAX_SWEPT = 10_000
+MAX_SWEPT, SWEPT_BYTES = 10_000, 4 * 1024 * 1024
+"""Findings of a sweep that are kept, and the length of their paths in sum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,18 +139,21 @@ class ProtectedTree:
         return _Audit(self, before, quarantine, active).settled()
 
     def sweep(
-        self, since: Callable[[int], bool], quarantine: Quarantine, budget: Budget, active: Collection[int] = (0,)
+        self,
+        is_wrong: Callable[[str, Seen], bool],
+        quarantine: Quarantine,
+        budget: Budget,
+        active: Collection[int] = (0,),
     ) -> Settled:
-        """Move to quarantine what is protected and was changed at a time, in nanoseconds, for which `since` holds.
+        """Move to quarantine what is protected and of which `is_wrong` holds.
 
-        For when nothing is known of the time before: a change time cannot be set by a program. The first `MAX_SWEPT`
-        findings are returned.
+        Nothing is kept of what is found but the first `MAX_SWEPT` findings.
         """
         moved = _Moved(self, quarantine)
         with moved.root():
 
             def met(path: str, seen: Seen) -> None:
-                if since(seen.changed_ns) and protect(seen.names, active):
+                if protect(seen.names, active) and is_wrong(path, seen):
                     moved.take(path, seen, "made", most=MAX_SWEPT)
 
             look = Walk(self.root, self.vocabularies, None, budget, Look(0), met).taken()
@@ -171,6 +175,7 @@ class _Moved:
         self._tree = tree
         self._quarantine = quarantine
         self._copies = Copies()
+        self._told_bytes = 0
         self._root = Root(tree.root)
 
     @contextmanager
@@ -200,7 +205,8 @@ class _Moved:
         except OSError as error:
             place = ""
             self.stuck = f"{shown(path)} could not be moved: {error.strerror}"
-        if most is None or len(self.findings) < most:
+        self._told_bytes += len(path)
+        if most is None or (len(self.findings) < most and self._told_bytes < SWEPT_BYTES):
             self.findings[path] = Finding(whole, seen.name, what, place, seen.names)
 
     def put_back(self, at: str, home: str, was: Seen) -> Seen | None:
@@ -215,7 +221,10 @@ class _Moved:
         held = -1
         try:
             held = walker.entry(os.path.basename(at), source)
-            if not is_as(os.fstat(held), was):
+            info = os.fstat(held)
+            if not is_as(info, was):
+                return None
+            if not stat.S_ISDIR(info.st_mode) and digest_of(os.path.basename(at), source, info) != was.digest:
                 return None
             target = self._root.parent(home, make=True, owned=True)
             walker.move(os.path.basename(at), source, os.path.basename(home), target)
@@ -225,7 +234,7 @@ class _Moved:
             info = os.fstat(held)
             if not stat.S_ISDIR(info.st_mode):
                 digest = digest_of(os.path.basename(home), target, info)
-                if digest != was.digest or os.fstat(held).st_ctime_ns != info.st_ctime_ns:
+                if not was.digest or digest != was.digest or os.fstat(held).st_ctime_ns != info.st_ctime_ns:
                     return None
             return Seen(was.names, *facts_of(info), racy=True, digest=was.digest)
         finally:
@@ -246,15 +255,17 @@ class _Audit:
         self._left: set[str] = set()  # what could not be put back, or moved
 
     def settled(self) -> Settled:
-        unknown = self._before.doubt
+        before = self._before.unknown or self._before.doubt
+        unknown = before
         for _ in range(ROUNDS):
             tree = self._tree
-            left = Budget(seconds=self._end - time.monotonic())
+            left = Budget(until=self._end)
             walk = Walk(tree.root, tree.vocabularies, tree.top, left, self._before)
             look = walk.taken()
             if look.root != self._before.root:
-                return Settled((), "it was moved away or replaced while the call ran", replaced=True)
-            unknown = look.unknown or self._before.doubt
+                why = look.unknown or "the directory was moved or replaced while the call ran"
+                return Settled(tuple(self._moved.findings.values()), why, self._moved.stuck, replaced=True)
+            unknown = look.unknown or before
             wrong = {path: seen for path, seen in look.found.items() if self._is_wrong(path, seen)}
             back = self._moved_away(look, walk.elsewhere)
             if not wrong and not back:
@@ -299,7 +310,7 @@ class _Audit:
         if not before.unknown and protect(seen.names[: before.vocabularies], self._active):
             return True
         # The look before has not looked for it, or not there: then its change time tells.
-        return seen.changed_ns >= before.since_ns
+        return before.is_before(seen.changed_ns)
 
     def _moved_away(self, look: Look, elsewhere: dict[int, str]) -> dict[str, str]:
         """What is no longer at its place but elsewhere in this tree, unchanged: its place, and where it is."""

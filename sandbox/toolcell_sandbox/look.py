@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 from . import walker
 from .protected import Matcher
-from .seen import DIGEST_BYTES, Look, Names, Seen, digest_of, facts_of, is_racy, said, shown
+from .seen import DIGEST_BYTES, Look, Names, Seen, digest_of, doubt_about, facts_of, is_racy, said, shown
 from .targets import Targets
 from .walker import Budget, Cut, Root
 
 MAX_OPEN = 24  # descriptors of one look
+MAX_PATH_CHARS = 64 * 1024  # sixteen times what any program opens at once
 
 
 @dataclass(slots=True)
@@ -107,6 +108,7 @@ class Walk:
         self.elsewhere: dict[int, str] = {}
         """Inodes of what was there before, and where they turned up."""
         self._frames: list[_Frame] = []
+        self._path_chars = 0  # of the directory that is looked at now
         self.directories = 0
 
     def taken(self) -> Look:
@@ -137,6 +139,7 @@ class Walk:
             frame = self._frames[-1]
             if not frame.todo:
                 self._frames.pop()
+                self._path_chars -= len(frame.name) + 1
                 if frame.fd >= 0:
                     os.close(frame.fd)
                 if not self._keep:
@@ -161,6 +164,9 @@ class Walk:
     def _visit(self, root: Root, name: str, node: Directory, info: os.stat_result, parent: int) -> None:
         """See one directory: itself, then the protected files in it; what is below is left to do."""
         self._budget.spend("directories")
+        if self._path_chars + len(name) > MAX_PATH_CHARS:
+            self._unknown(f"a path is longer than {MAX_PATH_CHARS:,} characters: {shown(self._path(name))}")
+            return
         self.directories += 1
         same = (node.device, node.inode, node.changed_ns) == (info.st_dev, info.st_ino, info.st_ctime_ns)
         if any(node.names):
@@ -181,6 +187,7 @@ class Walk:
             return
         frame = _Frame(name, node, fd, [])
         self._frames.append(frame)
+        self._path_chars += len(name) + 1
         info = os.fstat(fd)
         if node.racy or (node.device, node.inode, node.changed_ns) != (info.st_dev, info.st_ino, info.st_ctime_ns):
             self._list(frame, info)
@@ -205,6 +212,7 @@ class Walk:
                 link = not directory and each.is_symlink()
                 names = self._words.nothing
                 if inherits or link or self._words.may_matter(each.name):
+                    self._budget.check()  # to match a long path takes milliseconds
                     prefix = prefix or self._path_in("")
                     kind = "directory" if directory else "link" if link else "other"
                     names = self._words.names_of(node.names, prefix + each.name, each.name, kind)
@@ -239,7 +247,7 @@ class Walk:
         if (racy or info.st_size <= DIGEST_BYTES) and self._budget.may_read(info):
             digest = digest_of(name, parent, info)
         if racy and not digest:
-            self._look.doubt = f"a file is so fresh, and too large or closed, that a change may not show: {shown(name)}"
+            self._look.doubt = doubt_about(self._path(name))
         return Seen(names, *facts, racy=racy, digest=digest)
 
     def _note(self, path: str, seen: Seen) -> None:

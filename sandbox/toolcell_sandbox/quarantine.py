@@ -49,7 +49,7 @@ class Quarantine:
                 walker.move(name, parent, beside, parent)
                 if _is(inode, beside, parent):
                     place = shelf and self._shelved(shelf, name, beside, parent, copies)
-                    return place or os.path.join(root.path, os.path.dirname(path), beside)
+                    return place or os.path.join(root.path, os.path.dirname(path), beside)  # where nothing reads it
                 _move_if_free(beside, parent, name, parent)  # another took its place since, and is looked at anew
             except FileNotFoundError:
                 pass  # it has gone by itself
@@ -64,13 +64,14 @@ class Quarantine:
         fd = os.open(shelf, walker.PATH)
         try:
             walker.move(beside, parent, name, fd)
-        except OSError as error:
-            if error.errno not in (errno.EXDEV, *_NO_ROOM):
-                raise
-            if not copies.copied(beside, parent, name, fd):
+        except FileNotFoundError:
+            raise
+        except OSError:  # such as another file system: then the copy is the one that can be looked at elsewhere
+            copied = copies.copy(beside, parent, name, fd)
+            if copied is None:
                 os.rmdir(shelf)
                 return ""
-            walker.remove(beside, parent)
+            copied.remove(parent)  # what somebody has put in it since stays beside its place
         finally:
             os.close(fd)
         return f"{shelf}/{name}"

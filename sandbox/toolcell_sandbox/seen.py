@@ -52,10 +52,16 @@ class Look:
     root: tuple[int, int] | None = None  # device and inode of the root; None where there was none
     closed: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])  # others' directories, not to be read
 
-    @property
-    def since_ns(self) -> int:
-        """What has changed since has at least this change time, on any file system."""
-        return self.taken_ns - COARSE_NS
+    def is_before(self, changed_ns: int) -> bool:
+        """Whether a change of this time may have come after the look, as finely as its file system keeps times."""
+        return changed_ns >= self.taken_ns - tick_of(changed_ns)
+
+    def learn(self, now: "Look") -> None:
+        """Take from a later look what this one did not look for, and what has not changed since."""
+        for path, seen in now.found.items():
+            if not any(seen.names[: self.vocabularies]) and not self.is_before(seen.changed_ns):
+                self.found.setdefault(path, seen)
+        self.vocabularies = max(self.vocabularies, now.vocabularies)
 
     def as_in(self, before: "Look") -> "Look":
         """This look, without what was not there before or has changed since."""
@@ -113,7 +119,9 @@ def as_before(seen: Seen, was: Seen) -> bool:
     if stat.S_ISDIR(seen.mode) and stat.S_ISDIR(was.mode):
         return True
     facts = seen.mode, seen.size, seen.changed_ns
-    return facts == (was.mode, was.size, was.changed_ns) and (not was.racy or seen.digest == was.digest)
+    return facts == (was.mode, was.size, was.changed_ns) and (
+        not was.racy or not was.digest or not seen.digest or seen.digest == was.digest  # see `Look.doubt`
+    )
 
 
 def is_as(info: os.stat_result, was: Seen) -> bool:
@@ -121,6 +129,11 @@ def is_as(info: os.stat_result, was: Seen) -> bool:
     if (info.st_dev, info.st_ino) != (was.device, was.inode):
         return False
     return stat.S_ISDIR(info.st_mode) or facts_of(info) == (was.device, was.inode, was.mode, was.size, was.changed_ns)
+
+
+def doubt_about(path: str) -> str:
+    """Why a change of this file may not show."""
+    return f"a change to a file that was just written may go unnoticed, because it could not be read: {shown(path)}"
 
 
 def said(error: OSError, path: str = "") -> str:

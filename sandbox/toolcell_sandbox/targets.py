@@ -5,7 +5,7 @@ import stat
 
 from . import walker
 from .protected import GIT_POINTER
-from .seen import Found, Look, Names, Seen, as_before, digest_of, facts_of, is_racy, said
+from .seen import DIGEST_BYTES, Found, Look, Names, Seen, as_before, digest_of, doubt_about, facts_of, is_racy, said
 from .walker import Budget, Root
 
 _POINTER_BYTES = 4096
@@ -52,13 +52,17 @@ class Targets:
 
     def _add_one(self, path: str, names: Names) -> list[str]:
         """The names that are in it, where it is a directory."""
-        self._budget.entry()
+        self._budget.spend("protected names")
+        self._budget.spend("bytes of paths", len(path))
         parent, name = self._root.parent(path), os.path.basename(path)
         try:
             info = os.stat(name, dir_fd=parent, follow_symlinks=False)
             directory = stat.S_ISDIR(info.st_mode)
             racy = not directory and is_racy(info)
-            digest = digest_of(name, parent, info) if racy and self._budget.may_read(info) else b""
+            small = not directory and (racy or info.st_size <= DIGEST_BYTES)
+            digest = digest_of(name, parent, info) if small and self._budget.may_read(info) else b""
+            if racy and not digest:
+                self._look.doubt = doubt_about(path)
             self._look.found.setdefault(path, Seen(names, *facts_of(info), racy=racy, digest=digest))
             return _names_in(name, parent) if directory else []
         finally:

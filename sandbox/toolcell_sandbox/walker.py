@@ -6,11 +6,13 @@ longer than PATH_MAX. Every walk has a `Budget`; what a budget cuts short is unk
 """
 
 import errno
+import math
 import os
 import shutil
 import stat
 import struct
 import time
+from dataclasses import dataclass
 from types import TracebackType
 
 from .kernel.syscalls import AT_FDCWD, attempt
@@ -37,10 +39,11 @@ class Cut(Exception):
 class Budget:
     """What a walk may still look at: directories, entries, protected names, bytes of their paths and content, seconds.
 
-    `busy` is the share of its time in which it works; for the rest it sleeps. Raises Cut where a bound is reached.
+    `until` (time.monotonic) takes the place of `seconds`. `busy` (0 to 1) is the share of time spent working; the rest
+    is sleep. Raises Cut at a bound.
     """
 
-    __slots__ = ("_busy", "_clock", "_content", "_end", "_entries", "_left", "_most_entries", "_seconds")
+    __slots__ = ("_busy", "_clock", "_content", "_end", "_entries", "_left", "_most_entries")
 
     def __init__(
         self,
@@ -51,14 +54,14 @@ class Budget:
         path_bytes: int = 16 * MIB,
         content_bytes: int = 64 * MIB,
         seconds: float = 10.0,
+        until: float | None = None,
         busy: float = 1.0,
     ) -> None:
         self._left = {"directories": directories, "protected names": names, "bytes of paths": path_bytes}
         self._entries, self._most_entries = 0, entries
         self._content = content_bytes
-        self._seconds = seconds
         self._clock = time.monotonic()
-        self._end = self._clock + seconds
+        self._end = self._clock + seconds if until is None else until
         self._busy = busy
 
     def spend(self, what: str, count: int = 1) -> None:
@@ -78,7 +81,7 @@ class Budget:
 
     def end(self) -> None:
         """Cut the walk short at its next step, from another thread."""
-        self._end = 0.0
+        self._end = -math.inf
 
     def may_read(self, info: os.stat_result) -> bool:
         """Whether a file's content may be read, which is taken then. This bound ends no walk."""
@@ -92,7 +95,7 @@ class Budget:
         """Look at the clock, and rest where that is due."""
         now = time.monotonic()
         if now > self._end:
-            raise Cut(f"looking at it took more than {self._seconds:g} s")
+            raise Cut("the look was ended" if self._end < 0 else "the look took too long")
         worked = now - self._clock
         if self._busy < 1 and worked > 0.005:
             time.sleep(worked * (1 - self._busy) / self._busy)
@@ -262,43 +265,76 @@ def _is_there(name: str, parent: int) -> bool:
     return True
 
 
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """An entry that was copied: its name, what it was then, and what was copied of a directory."""
+
+    name: str
+    inode: tuple[int, int]
+    changed_ns: int
+    inside: "tuple[Copied, ...] | None"  # None for what is no directory
+
+    def remove(self, parent: int) -> None:
+        """Remove the original, entry by entry. What was put there or changed since the copy stays."""
+        try:
+            held = entry(self.name, parent)
+        except OSError:
+            return
+        try:
+            info = os.fstat(held)
+            if (info.st_dev, info.st_ino) != self.inode:
+                return
+            if self.inside is not None:
+                for each in self.inside:
+                    each.remove(held)
+                os.rmdir(self.name, dir_fd=parent)
+            elif info.st_ctime_ns == self.changed_ns:
+                os.unlink(self.name, dir_fd=parent)
+        except OSError:
+            pass  # it stays
+        finally:
+            os.close(held)
+
+
 class Copies:
     """What one audit may still copy to another file system, in sum."""
 
     def __init__(self, bytes_left: int = COPY_BYTES, entries_left: int = COPY_ENTRIES) -> None:
         self._bytes, self._entries = bytes_left, entries_left
 
-    def copied(self, name: str, parent: int, new_name: str, new_parent: int) -> bool:
-        """Copy a tree, holes kept; False, with nothing left of the copy, for what is too large or too odd.
+    def copy(self, name: str, parent: int, new_name: str, new_parent: int) -> Copied | None:
+        """Copy a tree, keeping holes. If it is too large or holds a device, remove the copy and return None.
 
         It follows no link and opens nothing but regular files and directories.
         """
         try:
-            self._copy(name, parent, new_name, new_parent, COPY_DEPTH)
-            return True
+            return self._copy(name, parent, new_name, new_parent, COPY_DEPTH)
         except (OSError, Cut):  # the disk is full, it is larger than the bounds, or it changes under our hands
             remove(new_name, new_parent)
-            return False
+            return None
 
-    def _copy(self, name: str, parent: int, new_name: str, new_parent: int, depth: int) -> None:
+    def _copy(self, name: str, parent: int, new_name: str, new_parent: int, depth: int) -> Copied:
         self._entries -= 1
         if self._entries < 0 or depth < 0:
             raise Cut("too many entries to copy")
         held = entry(name, parent)
         try:
-            info = os.fstat(held)
+            info, inside = os.fstat(held), None
             if stat.S_ISLNK(info.st_mode):
                 os.symlink(target(held), os.fsencode(new_name), dir_fd=new_parent)
             elif stat.S_ISREG(info.st_mode):
                 self._copy_file(held, info, new_name, new_parent)
             elif stat.S_ISDIR(info.st_mode):
-                self._copy_directory(held, info, new_name, new_parent, depth)
+                inside = self._copy_directory(held, info, new_name, new_parent, depth)
             else:
                 raise OSError(errno.EINVAL, "neither a file, a directory nor a link")
         finally:
             os.close(held)
+        return Copied(name, (info.st_dev, info.st_ino), info.st_ctime_ns, inside)
 
-    def _copy_directory(self, held: int, info: os.stat_result, new_name: str, new_parent: int, depth: int) -> None:
+    def _copy_directory(
+        self, held: int, info: os.stat_result, new_name: str, new_parent: int, depth: int
+    ) -> tuple[Copied, ...]:
         os.mkdir(new_name, 0o700, dir_fd=new_parent)
         new = os.open(new_name, PATH, dir_fd=new_parent)
         try:
@@ -306,9 +342,9 @@ class Copies:
                 _allow(held)
             with os.scandir(_proc(held)) as scan:
                 names = [each.name for _, each in zip(range(self._entries + 1), scan, strict=False)]
-            for each in names:
-                self._copy(each, held, each, new, depth - 1)
+            inside = tuple([self._copy(each, held, each, new, depth - 1) for each in names])
             os.chmod(_proc(new), stat.S_IMODE(info.st_mode) | 0o700)
+            return inside
         finally:
             os.close(new)
 

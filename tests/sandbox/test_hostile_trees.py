@@ -324,6 +324,80 @@ def test_what_one_audit_copies_is_bounded_in_sum(
     assert sorted(os.listdir(work)) == sorted(map(os.path.basename, beside))
 
 
+def test_what_is_moved_into_a_directory_as_it_is_copied_is_not_removed_with_it(
+    work: Path, another_file_system: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (work / "proj" / "own").mkdir(parents=True)
+    (work / "proj" / "own" / "settings.json").write_text("the user's")
+    tree = tree_at(work)
+    before = tree.look()
+    (work / ".vscode" / "sub").mkdir(parents=True)
+    (work / ".vscode" / "sub" / "x").write_text("evil")
+    (work / ".vscode" / "y").write_text("evil")
+    copy = walker.Copies.copy
+
+    def copy_and_move(self: Any, name: str, *arguments: Any) -> Any:
+        done = copy(self, name, *arguments)
+        os.rename(work / "proj", work / name / "sub" / "proj")
+        (work / name / "y").write_text("written since")
+        return done
+
+    monkeypatch.setattr(walker.Copies, "copy", copy_and_move)
+    (finding,) = tree.settle(before, Quarantine(str(another_file_system))).findings
+    assert (Path(finding.place) / "sub" / "x").read_text() == "evil"
+    left = {path.name: path.read_text() for path in work.rglob("*") if path.is_file()}
+    assert left == {"settings.json": "the user's", "y": "written since"} and not (work / ".vscode").exists()
+
+
+def test_a_look_that_was_cut_before_a_call_is_told_after_it(work: Path, quarantine: Quarantine) -> None:
+    """What was moved with its directory has an old change time: a look that saw it there could tell, no other one."""
+    (work / "stash" / "workflows").mkdir(parents=True)
+    (work / "stash" / "workflows" / "ci.yml").write_text("evil")
+    for number in range(10):
+        (work / f"{number}").mkdir()
+    tree = tree_at(work)
+    before = tree.look(walker.Budget(directories=3))
+    (work / "stash").rename(work / ".github")
+    settled = tree.settle(before, quarantine)
+    assert settled.findings or "too many directories" in settled.unknown
+
+
+def test_names_that_a_later_session_protects_are_held_as_they_were_when_it_came(
+    work: Path, quarantine: Quarantine
+) -> None:
+    (work / "stash" / "workflows").mkdir(parents=True)
+    (work / "stash" / "workflows" / "ci.yml").write_text("evil")
+    (work / ".github").mkdir()
+    (work / "there").mkdir()
+    (work / "there" / "Makefile").write_text("mine")
+    time.sleep(2 * RACY_NS / 1e9)
+    tree = ProtectedTree(str(work), ("Jenkinsfile",))
+    before = tree.look()
+    strict = tree.learn(("Jenkinsfile", ".github/workflows", "Makefile"))
+    before.learn(tree.look())
+    (work / ".github").rmdir()
+    (work / "stash").rename(work / ".github")
+    settled = tree.settle(before, quarantine, {0, strict})
+    assert told(work, settled) == {".github/workflows": "made"}
+    assert (work / "there" / "Makefile").read_text() == "mine"
+
+
+def test_a_path_of_any_length_takes_a_look_no_longer_than_its_bound(work: Path) -> None:
+    fd = os.open(work, os.O_PATH)
+    for _ in range(1_000):
+        os.mkdir("d" * 250, dir_fd=fd)
+        below = os.open("d" * 250, os.O_PATH, dir_fd=fd)
+        os.close(fd)
+        fd = below
+    for number in range(100):
+        os.close(os.open(f"{number}.pth", os.O_CREAT | os.O_WRONLY, dir_fd=fd))
+    os.close(fd)
+    began = time.monotonic()
+    look = tree_at(work).look(walker.Budget(seconds=2.0))
+    assert "longer than 65,536 characters" in look.unknown and time.monotonic() - began < 10.0
+    subprocess.run(["rm", "-rf", str(work)], check=True)
+
+
 def test_an_audit_raises_nothing_while_the_tree_is_moved_about(work: Path, quarantine: Quarantine) -> None:
     for number in range(6):
         (work / f"{number}" / "in" / "deep").mkdir(parents=True)

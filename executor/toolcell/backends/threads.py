@@ -8,7 +8,7 @@ from anyio.lowlevel import RunVar
 
 from .errors import Unreachable
 
-__all__ = ["FILES", "NO_THREAD_RETRY_S", "NoThread", "Threads", "in_thread"]
+__all__ = ["FILES", "NO_THREAD_RETRY_S", "SWEEPS", "NoThread", "Threads", "in_thread"]
 
 T = TypeVar("T")
 NO_THREAD_RETRY_S: Final = 1.0
@@ -39,7 +39,7 @@ async def in_thread(work: Callable[[], T], *, abandon: bool = False, limiter: Ca
     try:
         return await to_thread.run_sync(run, abandon_on_cancel=abandon, limiter=limiter)
     except RuntimeError as error:  # "can't start new thread", of threading
-        if began:
+        if began or "can't start new thread" not in str(error):
             raise
         raise NoThread from error
 
@@ -66,3 +66,5 @@ class Threads:
 
 FILES: Final = Threads(16)
 """For work in workspaces: a file system that hangs takes no thread of the embedding program's."""
+SWEEPS: Final = Threads(2)
+"""For background sweeps of workspaces, which may take minutes: no call waits for their threads."""

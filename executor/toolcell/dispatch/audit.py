@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -10,9 +10,9 @@ import anyio
 from toolcell.journal import Journal, Record
 from toolcell.pool.cell import Cell
 from toolcell.pool.run import Run
-from toolcell.sessions.protection import Guarded, Protection, Watch
+from toolcell.sessions.protection import Guarded, Protection, Watch, overlap
 from toolcell.workplaces.cleanup import Audited
-from toolcell_sandbox.audit import Finding
+from toolcell_sandbox.audit import Finding, together
 from toolcell_sandbox.profile import Profile
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.errors import PermissionDenied
@@ -36,21 +36,32 @@ async def audit(session: "Session", run: Run, guarded: Guarded, watch: Watch) ->
         try:
             if await guarded.leave(watch) and watch.tells:
                 record_findings(session.journal, watch)
+            await _leave_kept_that_never_was(session, guarded)
         finally:
             pool.release(run)
     if watch.unknown:
-        session.in_background(_look_on, session.journal, run, guarded)
+        about = run.tool, run.spec.key.session_id, run.call_id
+        session.in_background(_sweep, session.journal, [guarded], about)
 
 
-async def _look_on(journal: Journal, run: Run, guarded: Guarded) -> None:
-    """Look longer, behind the calls, and put on record what is found."""
+async def _leave_kept_that_never_was(session: "Session", guarded: Guarded) -> None:
+    """Where a kept process was expected and none lives, nothing holds the state from before it any longer."""
+    protection = session.supervisor.protection
+    if protection.awaits_kept and not guarded.watches:
+        living = session.pool.kept_writable()
+        if not any(overlap(guarded.writable, each) for each in living):
+            await protection.leave_kept(guarded.writable, living)
+
+
+async def _sweep(journal: Journal, guards: Sequence[Guarded], about: tuple[str, str, str]) -> None:
+    """Look longer, behind the calls, and put on record what is found. `about` is a call: tool, session and id."""
     with anyio.CancelScope(shield=True):
-        settled = await guarded.look_on()
+        settled = together([await guarded.look_on() for guarded in guards])
         if settled.unknown:
-            _log.warning("what call %s made of protected names stays unchecked: %s", run.call_id, settled.unknown)
-        watch = Watch(run=run, findings=list(settled.findings), unknown=settled.unknown, stuck=settled.stuck)
+            _log.warning("the background check after call %s is incomplete: %s", about[2], settled.unknown)
+        watch = Watch(findings=list(settled.findings), unknown=settled.unknown, stuck=settled.stuck)
         if watch.tells:
-            record_findings(journal, watch)
+            _record(journal, watch, *about)
 
 
 def record_findings(journal: Journal, watch: Watch) -> None:
@@ -60,13 +71,21 @@ def record_findings(journal: Journal, watch: Watch) -> None:
     _record(journal, watch, run.tool, run.spec.key.session_id, run.call_id)
 
 
-async def audit_kept(protection: Protection, journal: Journal, cell: Cell, living: Sequence[tuple[str, ...]]) -> None:
+async def audit_kept(
+    protection: Protection,
+    journal: Journal,
+    cell: Cell,
+    living: Sequence[tuple[str, ...]],
+    in_background: Callable[..., None],
+) -> None:
     """When a process that was kept over calls is gone: see what it did to protected names after its last call."""
+    about = cell.spec.key.kept_tool, cell.spec.key.session_id, cell.last_call_id
     with anyio.CancelScope(shield=True):
-        watch = await protection.leave_kept(cell.spec.profile.writable, living)
+        watch, guards = await protection.leave_kept(cell.spec.profile.writable, living)
         if watch.tells:
-            key = cell.spec.key
-            _record(journal, watch, key.kept_tool, key.session_id, cell.last_call_id)
+            _record(journal, watch, *about)
+        if watch.unknown:
+            in_background(_sweep, journal, guards, about)
 
 
 def _record(journal: Journal, watch: Watch, tool: str, session_id: str, call_id: str) -> None:

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 Repair = Callable[[ValidationError], Awaitable[dict[str, Any]]]
 TRACEBACK_CHARS = 20_000
 _READ_ON = frozenset({Capability.READ, Capability.WRITE})  # what a session needs whose outputs its workspace may have
+_UNROUTABLE = (UsageError, ToolDefinitionError)
 MAX_ATTEMPTS = 3  # ADR-0004: at most two retries of a call whose arguments do not validate
 _PUT_BACK = "Put the directory back, or open a session on another one."
 _MISPLACED = SandboxUnavailable(
@@ -105,10 +106,7 @@ async def attempt(
     try:
         route = session.route(tool)
         checks = route.checks or session.checks(route)
-    except (
-        UsageError,
-        ToolDefinitionError,
-    ) as error:  # of a toolset's tool: the supervisor's own were tried at its start
+    except _UNROUTABLE as error:  # of a toolset's tool: the supervisor's own were tried at its start
         return _refused(session, ToolCall(call_id, name, arguments, number), tool, _unusable(error))
     valid = checks.arguments.check(arguments)
     if isinstance(valid, ValidationError):
@@ -141,7 +139,10 @@ async def attempt(
             if isinstance(replaced, ValidationError):
                 return _refused(session, call, tool, replaced)
             call = replaced
-        route = session.route(tool)  # as after a hook: an approver may take minutes
+        try:
+            route = session.route(tool)  # as after a hook: an approver may take minutes
+        except _UNROUTABLE as error:
+            return _refused(session, call, tool, _unusable(error))
     # grants
     if tool.sometimes_mutates:
         changes = mutates(call, tool)

@@ -139,7 +139,8 @@ class SessionRun(Run):
         """Wait until an answer may have so many bytes more. It may be asked for again, and is had once."""
         if held.bytes < bytes:
             more = await self._room_for(bytes)
-            held.change(held.bytes + bytes)
+            if not held.is_released:  # else nobody waits for the answer any more
+                held.change(held.bytes + bytes)
             more.release()
 
     def _reply(self, request: Request, ok: bool, value: Field, held: Charge) -> None:

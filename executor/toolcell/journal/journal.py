@@ -83,7 +83,7 @@ class RecentJournal:
         """Drop the oldest records until what is logged is within bounds."""
         self._logs.append((self._written, size))
         self._logged += size
-        while self._logs[0][0] <= self._written - len(self._records):
+        while self._logs and self._logs[0][0] <= self._written - len(self._records):
             self._logged -= self._logs.popleft()[1]
         while self._logged > self._log_bytes and len(self._logs) > 1:
             number, size = self._logs.popleft()

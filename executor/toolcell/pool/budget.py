@@ -141,11 +141,12 @@ class Account:
 class Charge:
     """Bytes on an account, until they are released."""
 
-    __slots__ = ("account", "bytes")
+    __slots__ = ("account", "bytes", "is_released")
 
     def __init__(self, account: Account) -> None:
         self.account = account
         self.bytes = 0
+        self.is_released = False
 
     def change(self, bytes: int) -> None:
         """They are so many now."""
@@ -156,6 +157,7 @@ class Charge:
     def release(self) -> None:
         """They are no longer here. Twice is as good as once."""
         self.change(0)
+        self.is_released = True
 
 
 @dataclass(slots=True, eq=False)

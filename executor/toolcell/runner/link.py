@@ -154,12 +154,12 @@ class Link:
         if self._room is None:
             self._room = asyncio.Semaphore(IN_FLIGHT)
         async with self._room:  # the supervisor takes no more at once
-            with self._lock:
-                number = self._send_request(operation, arguments)
             future: asyncio.Future[Reply] = loop.create_future()
-            if not self._futures:
+            with self._lock:  # until the future is known: a thread of the tool may read its reply
+                number = self._send_request(operation, arguments)
+                is_first, self._futures[number] = not self._futures, future
+            if is_first:
                 loop.add_reader(self._incoming, self._on_readable)
-            self._futures[number] = future
             try:
                 reply = await future
             finally:
@@ -202,7 +202,8 @@ class Link:
 
     def _on_readable(self) -> None:
         with self._lock:
-            self.take(self._read())
+            if self._readable.poll(0):  # else another thread has read it
+                self.take(self._read())
 
     def _read(self) -> Buffer:
         rest = self._rest
@@ -226,12 +227,17 @@ class Link:
                 future = self._futures.get(event.request)
                 if future is None:
                     self._replies[event.request] = event
-                elif not future.done():
-                    future.set_result(event)
+                else:  # this may be another thread than that of its loop
+                    future.get_loop().call_soon_threadsafe(_settle, future, event)
             elif isinstance(event, Cancel):
                 self.cancelled = True
             elif isinstance(event, Violation):
                 _lost()
+
+
+def _settle(future: "asyncio.Future[Reply]", reply: Reply) -> None:
+    if not future.done():
+        future.set_result(reply)
 
 
 def _refusal(reply: Reply, operation: str) -> Exception:

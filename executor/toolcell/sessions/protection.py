@@ -18,20 +18,21 @@ from weakref import WeakValueDictionary
 
 import anyio
 
-from toolcell.backends.threads import FILES, NoThread
+from toolcell.backends.threads import FILES, SWEEPS, NoThread
 from toolcell.pool.run import Run
 from toolcell.workplaces.record import Record, moment_ns
 from toolcell_sandbox.audit import Finding, ProtectedTree, Settled
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.profile import Profile, is_below
 from toolcell_sandbox.quarantine import Quarantine
-from toolcell_sandbox.seen import Look
+from toolcell_sandbox.seen import Look, Seen, as_before
 from toolcell_sandbox.view import Bound
 from toolcell_sandbox.walker import Budget
 
 _log = logging.getLogger("toolcell")
 SWEEP_S, SWEEP_DIRECTORIES, SWEEP_ENTRIES = 600.0, 500_000, 20_000_000
 SWEEP_BUSY = 0.5  # the share of its time in which a look behind the calls works
+MAX_WINDOWS = 64
 CLOSE_S = 2.0  # how long the end of a supervisor waits for looks behind the calls
 
 
@@ -54,15 +55,22 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """A time in which something may have been made that no look has seen, in nanoseconds, and by which calls."""
+    """A time in which something may have been made that no look has seen: from one look to a moment, in nanoseconds."""
 
-    since_ns: int
+    before: Look
     until_ns: int
     active: frozenset[int]
 
+    def holds(self, path: str, seen: Seen) -> bool:
+        """Whether this may have been made in it. No program can set a change time."""
+        was = self.before.found.get(path)
+        if was is not None and as_before(seen, was):
+            return False
+        return self.before.is_before(seen.changed_ns) and seen.changed_ns <= self.until_ns
 
-def _hold(windows: Sequence[_Window], changed_ns: int) -> bool:
-    return any(window.since_ns <= changed_ns <= window.until_ns for window in windows)
+
+def _hold(windows: Sequence[_Window], path: str, seen: Seen) -> bool:
+    return any(window.holds(path, seen) for window in windows)
 
 
 class _Place:
@@ -82,18 +90,20 @@ class _Place:
         self._sweep_lock = anyio.Lock()
         self._sweep: Budget | None = None
 
-    def learn(self, names: tuple[str, ...], apart: Sequence[str]) -> int:
-        return self._tree.learn(names, apart)
-
-    async def enter(self, watch: Watch, vocabulary: int, *, kept: bool) -> tuple[Bound, ...]:
+    async def enter(
+        self, watch: Watch, names: tuple[str, ...], apart: Sequence[str], *, kept: bool
+    ) -> tuple[Bound, ...]:
         """Look, before a call; returns what its cell shall hold."""
         async with self._lock:
+            vocabulary = self._tree.learn(names, apart)  # no look is under way
             if self._stuck:
                 await self._move_what_is_stuck(self._stuck)
             held = self._before if self._watches or self._kept else None
             look, bound = await FILES.run(partial(self._look, vocabulary, held))
             if self._before is None or held is None:
                 self._before = look
+            else:
+                self._before.learn(look)
             if kept:
                 self._kept.add(vocabulary)
             elif not self._watches:
@@ -148,11 +158,20 @@ class _Place:
             try:
                 since = partial(_hold, windows)
                 sweep = partial(self._tree.copy().sweep, since, self._quarantine, self._sweep, active)
-                return await FILES.run(sweep)
+                return await SWEEPS.run(sweep)
             except NoThread as error:
+                self._windows += windows  # for the next sweep
                 return Settled((), str(error))
             finally:
                 self._sweep = None
+
+    def _add_window(self, new: _Window) -> None:
+        """Note it. One that begins before the last one ends, or is one too many, prolongs the last one."""
+        last = self._windows[-1] if self._windows else None
+        if last is not None and (new.before.taken_ns <= last.until_ns or len(self._windows) >= MAX_WINDOWS):
+            new = _Window(last.before, new.until_ns, last.active | new.active)
+            self._windows.pop()
+        self._windows.append(new)
 
     def stop_sweep(self) -> None:
         if self._sweep is not None:
@@ -166,10 +185,9 @@ class _Place:
             settled = await FILES.run(partial(self._tree.settle, self._before, self._quarantine, active))
         except NoThread as error:
             settled = Settled((), str(error))
-        self._record.quarantine(self._quarantine.temporary)
         self._stuck = active if settled.stuck else frozenset()
         if settled.unknown and not settled.replaced:
-            self._windows.append(_Window(self._before.since_ns, time.time_ns(), active))
+            self._add_window(_Window(self._before, time.time_ns(), active))
         running = [each for each in self._watches if each.run is not None and each.run.cell is not None]
         for each in running:
             index = self._watches[each]
@@ -179,6 +197,7 @@ class _Place:
             each.unknown, each.stuck = each.unknown or settled.unknown, each.stuck or settled.stuck
         if leaving is not None:
             leaving.findings += settled.findings
+        self._record.quarantine(self._quarantine.temporary)
 
     async def _move_what_is_stuck(self, active: frozenset[int]) -> None:
         assert self._before is not None
@@ -186,12 +205,12 @@ class _Place:
         for each in settled.findings:
             if each.place:
                 _log.warning("%a was %s by an earlier call, and is now at %a", each.path, each.what, each.place)
-        if settled.stuck:
+        if settled.stuck or settled.unknown:
             raise SandboxError(
-                f"What an earlier call made of protected names in {self.root} is still there: {settled.stuck}",
+                f"A protected name that an earlier call made is still there: {settled.stuck or settled.unknown}",
                 step="quarantine",
                 mechanism="protected_names",
-                cure="Look at it and remove it.",
+                cure="Inspect the file and remove it.",
             )
         self._stuck = frozenset()
 
@@ -217,7 +236,7 @@ class Guarded:
         self.writable = profile.writable
         self._protection = protection
         roots = list(dict.fromkeys(map(os.path.realpath, profile.writable)))
-        self._places = [(each := protection.place(root), each.learn(profile.protected, roots)) for root in roots]
+        self._places = [protection.place(root) for root in roots]
         self._digest: tuple[tuple[Bound, ...], str] = ((), "")
         self._recorded = tuple(roots), profile.protected
         self._running: set[Watch] = set()
@@ -230,10 +249,14 @@ class Guarded:
         watch, since_ns = Watch(), moment_ns()
         try:
             bound = tuple(
-                [each for place, index in self._places for each in await place.enter(watch, index, kept=kept)]
+                [
+                    each
+                    for place in self._places
+                    for each in await place.enter(watch, self._recorded[1], self._recorded[0], kept=kept)
+                ]
             )
         except BaseException:
-            for place, _ in self._places:
+            for place in self._places:
                 place.forget(watch)
             raise
         if kept:
@@ -251,7 +274,7 @@ class Guarded:
         """Audit, after a call of which no process is left: what came of it is in the watch. Says whether it was audited
         now; once is enough.
         """
-        audited = any([await place.leave(watch) for place, _ in self._places])
+        audited = any([await place.leave(watch) for place in self._places])
         self._running.discard(watch)
         self._leave_record()
         return audited
@@ -260,7 +283,7 @@ class Guarded:
         """Audit, after a process that was kept over calls, of which nothing is left: it may have written since the last
         call. `still` says that another such process lives.
         """
-        for place, _ in self._places:
+        for place in self._places:
             await place.leave_kept(watch, still=still)
         if not still:
             self._protection.held.discard(self)
@@ -268,7 +291,7 @@ class Guarded:
 
     def _leave_record(self) -> None:
         """Say in the supervisor's record when nothing can write there any more and nothing is left to be moved."""
-        busy = self._running or self in self._protection.held or any(place.is_stuck for place, _ in self._places)
+        busy = self._running or self in self._protection.held or any(place.is_stuck for place in self._places)
         if not busy:
             self._protection.record.leave(self._recorded)
 
@@ -276,7 +299,7 @@ class Guarded:
         """Look longer, behind the calls, for what an audit could not see in its time."""
         found: list[Finding] = []
         unknown = stuck = ""
-        for place, _ in self._places:
+        for place in self._places:
             settled = await place.sweep()
             if settled is not None:
                 found += settled.findings
@@ -285,7 +308,7 @@ class Guarded:
 
     @property
     def watches(self) -> list[Watch]:
-        return list(dict.fromkeys(watch for place, _ in self._places for watch in place.watches))
+        return list(dict.fromkeys(watch for place in self._places for watch in place.watches))
 
 
 class Protection:
@@ -321,12 +344,16 @@ class Protection:
         """Whether a process that is kept over calls lives, or what it left has not been audited."""
         return bool(self.held)
 
-    async def leave_kept(self, writable: tuple[str, ...], living: Sequence[tuple[str, ...]]) -> Watch:
-        """A kept process that could write there is gone, and those that live may write to `living`: what it left."""
-        watch = Watch()
-        for guarded in [each for each in self.held if overlap(each.writable, writable)]:
+    async def leave_kept(
+        self, writable: tuple[str, ...], living: Sequence[tuple[str, ...]]
+    ) -> tuple[Watch, list[Guarded]]:
+        """A kept process that could write there is gone, and those that live may write to `living`: what it left, and
+        the guards of those paths.
+        """
+        watch, guards = Watch(), [each for each in self.held if overlap(each.writable, writable)]
+        for guarded in guards:
             await guarded.leave_kept(watch, still=any(overlap(guarded.writable, each) for each in living))
-        return watch
+        return watch, guards
 
     async def close(self) -> list[Watch]:
         """Audit the calls that nobody has waited for. All their processes are gone. Returns those with findings."""

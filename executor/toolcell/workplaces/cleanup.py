@@ -20,7 +20,7 @@ from toolcell_sandbox.mechanisms.cgroup_tree import remove_stale
 from toolcell_sandbox.mechanisms.mounts import open_beneath
 from toolcell_sandbox.protected import matcher
 from toolcell_sandbox.quarantine import Quarantine
-from toolcell_sandbox.seen import COARSE_NS, Look, Seen
+from toolcell_sandbox.seen import Look, Seen
 
 from .record import MAX_BYTES, OUTPUTS, InFlight, Inode, Left, read
 from .runtime import RuntimeDirectory, try_lock
@@ -74,8 +74,10 @@ def _clean_record(
 ) -> None:
     fd = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=runtime.fd)
     try:
-        info = os.fstat(fd)
         is_free = try_lock(fd)
+        info = os.fstat(fd)
+        if not info.st_nlink:
+            return  # its supervisor has ended, or written it anew, which frees this lock
         try:
             if not stat.S_ISREG(info.st_mode) or info.st_uid != os.geteuid() or info.st_size > MAX_BYTES:
                 raise ValueError("it is no file of this user, or too large")
@@ -86,7 +88,7 @@ def _clean_record(
                 os.rename(name, aside, src_dir_fd=runtime.fd, dst_dir_fd=runtime.fd)
                 _log.warning("the record %s/%s was put aside as %s: %s", runtime.path, name, aside, error)
             return
-        if not (is_free or left.owner_is_gone):
+        if not (is_free or left.owner_is_gone) or (left.shows_processes and left.owner.lives):
             return
         if _clean_after(left, quarantine, until, found):
             os.unlink(name, dir_fd=runtime.fd)
@@ -116,6 +118,8 @@ def _clean_after(left: Left, quarantine: Quarantine, until: float, found: list[A
             done = False
     audited = Audited(left.owner.pid)
     for flight in left.in_flight:
+        if time.monotonic() > until:
+            return False  # the next start's
         settled = audit_after(flight, quarantine)
         audited.findings += settled.findings
         audited.unknown, audited.stuck = audited.unknown or settled.unknown, audited.stuck or settled.stuck
@@ -159,7 +163,7 @@ def audit_after(flight: InFlight, quarantine: Quarantine) -> Settled:
     before: list[Look] = []
     for root, look in zip(roots, trees.look(), strict=True):
         old = {path: seen for path, seen in look.found.items() if is_old(root, path, seen)}
-        before.append(replace(look, found=old, taken_ns=flight.since_ns + COARSE_NS))
+        before.append(replace(look, found=old, taken_ns=flight.since_ns))
     settled = trees.settle(tuple(before), quarantine)
     findings = (replace(each, what="changed") if each.path in changed else each for each in settled.findings)
     return replace(settled, findings=tuple(findings))

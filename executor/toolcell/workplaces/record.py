@@ -97,7 +97,7 @@ class Record:
         self._fd = -1
         self._name = ""
         self._directory: RuntimeDirectory | None = None
-        self._size = self._rewritten = 0
+        self._size, self._rewrite_at = 0, REWRITE_BYTES
         self._lines: dict[tuple[str, object], bytes] = {}  # what is so now
         self._names: dict[tuple[str, ...], int] = {}
         self._trees: dict[Trees, int] = {}
@@ -165,40 +165,49 @@ class Record:
         if self._fd < 0:
             return
         roots, names = trees
-        number = self._trees.get(trees)
-        if number is None:
-            named = self._names.get(names)
-            if named is None:
-                named = self._names[names] = len(self._names)
-                self._note(("names", named), _line("names", named, names))
-            number = self._trees[trees] = next(self._numbers)
-            self._note(("tree", number), _line("tree", number, named, roots))
-        if self._held.get(number) is not held:
-            self._held[number] = held
-            self._note(("held", number), _line("held", number, [each.inode for each in held]))
-        self._note(("enter", number), b'["enter",%d,%d]\n' % (number, since_ns))
+        lines: dict[tuple[str, object], bytes] = {}
+        with self._lock:
+            number = self._trees.get(trees)
+            if number is None:
+                named = self._names.get(names)
+                if named is None:
+                    named = self._names[names] = len(self._names)
+                    lines["names", named] = _line("names", named, names)
+                number = self._trees[trees] = next(self._numbers)
+                lines["tree", number] = _line("tree", number, named, roots)
+            if self._held.get(number) is not held:
+                self._held[number] = held
+                lines["held", number] = _line("held", number, [each.inode for each in held])
+            lines["enter", number] = b'["enter",%d,%d]\n' % (number, since_ns)
+            self._write(lines)  # at once: a rewrite in between would drop those without their "enter"
 
     def leave(self, trees: Trees) -> None:
         """What may write there is gone, and the roots have been audited."""
-        number = self._trees.get(trees)
-        if self._fd >= 0 and number is not None and self._lines.pop(("enter", number), None) is not None:
-            self._note(None, b'["leave",%d]\n' % number)
-
-    def _note(self, key: tuple[str, object] | None, line: bytes) -> None:
         with self._lock:
-            if self._fd < 0:
-                return
-            if key is not None:
-                self._lines[key] = line
-            try:
-                if os.write(self._fd, line) != len(line):
-                    os.ftruncate(self._fd, self._size)
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
-                self._size += len(line)
-                if self._size > max(REWRITE_BYTES, 4 * self._rewritten):
-                    self._rewrite()
-            except OSError:
-                _log.exception("the record of this supervisor is not complete: %s", self.path)
+            number = self._trees.get(trees)
+            if self._fd >= 0 and number is not None and self._lines.pop(("enter", number), None) is not None:
+                self._write({}, b'["leave",%d]\n' % number)
+
+    def _note(self, key: tuple[str, object], line: bytes) -> None:
+        with self._lock:
+            self._write({key: line})
+
+    def _write(self, lines: dict[tuple[str, object], bytes], passing: bytes = b"") -> None:
+        """Append lines that are so now, and one that only says what is so no more. The lock is held."""
+        if self._fd < 0:
+            return
+        self._lines |= lines
+        text = b"".join(lines.values()) + passing
+        try:
+            if os.write(self._fd, text) != len(text):
+                os.ftruncate(self._fd, self._size)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
+            self._size += len(text)
+            if self._size > self._rewrite_at:
+                self._rewrite_at = 2 * self._size  # where this one fails, not again at each line
+                self._rewrite()
+        except OSError:
+            _log.exception("a line could not be written to this supervisor's record: %s", self.path)
 
     def _rewrite(self) -> None:
         """Write what is so now to a new file, and remove the old one. Where both are left, they say the same."""
@@ -230,7 +239,8 @@ class Record:
             with suppress(FileNotFoundError):
                 os.unlink(self._name, dir_fd=self._directory.fd)
             os.close(self._fd)
-        self._fd, self._name, self._size, self._rewritten = fd, f"{name}.record", len(text), len(text)
+        self._fd, self._name, self._size = fd, f"{name}.record", len(text)
+        self._rewrite_at = max(REWRITE_BYTES, 4 * len(text))
 
     def forget(self) -> None:
         """In a fork of the supervisor's process: the record is not its own, and neither is the lock."""

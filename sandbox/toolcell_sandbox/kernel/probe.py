@@ -133,7 +133,7 @@ def _findings_of(child: int, read_end: int) -> list[Finding]:
 
 
 def _findings(mode: "Mode", id_map: "int | SandboxError | None") -> Iterator[Finding]:
-    syscall("prctl", 4, 1, 0, 0, 0, step="set dumpable")
+    attempt("prctl", 4, 1, 0, 0, 0)  # PR_SET_DUMPABLE; a filter refuses it where this runs in a cell
     entered = 0
     if mode != "root":
         identity = Identity.for_slot(0, mode)
