@@ -236,13 +236,17 @@ def without_right_to_move() -> None:
     landlock.WRITE &= ~landlock.REFER
 
 
+cell_gid = 0
+"""Of the cell that is about to be made; `mutant.py` sets it."""
+
+
 def hidden_but_from_a_group() -> None:
     """A /proc that exempts the cell's own group, as hidepid=2 does the kernel's group 0."""
     original: Callable[..., Any] = mounts.__dict__["attempt"]
 
     def mount(name: str, *arguments: Any) -> Any:
         if name == "mount" and arguments[2] == "proc":
-            arguments = (*arguments[:4], f"{arguments[4]},gid={os.getgid()}")
+            arguments = (*arguments[:4], f"{arguments[4]},gid={cell_gid}")
         return original(name, *arguments)
 
     replace_in(mounts, "attempt", mount)

@@ -80,6 +80,7 @@ def cell_without(layer: Any, blind: bool, modules: dict[str, ModuleType], facts:
 
     enter = sys.modules["toolcell_sandbox.enter"]
     identity = Identity.for_slot(unused_slots())
+    layers.cell_gid = identity.gid
     report = probe(identity.mode)
     granted = {name for name, module in modules.items() if "exec" in getattr(module, "GRANTS", "")}
     answers: dict[str, object] = {}
