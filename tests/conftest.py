@@ -8,11 +8,14 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from toolcell import Limits, Profile, Session, SessionKind, Supervisor
 from toolcell.testing.residue import Residue
 
+hypothesis.settings.register_profile("anywhere", database=None)  # the checkout may be another user's
+hypothesis.settings.load_profile("anywhere")
 MIB = 1024 * 1024
 SMALL = Limits(
     wall_s=10.0,
