@@ -6,7 +6,7 @@ from typing import Any
 
 
 def memory_of(value: object) -> int:
-    """The memory of JSON data and of all that is in it; what is in it twice counts twice."""
+    """Memory of JSON data with all nested values, in bytes. A shared value counts at each occurrence."""
     values: list[Any] = [value]
     total = 0
     while values:

@@ -273,7 +273,10 @@ class Supervisor:
                         for audited in await FILES.run(partial(clean, runtime, self.protection.quarantine)):
                             self._record_audited(audited)
                 except (OSError, NoThread):
-                    _log.exception("what supervisors that were killed have left is not removed: %s", runtime.path)
+                    _log.exception(
+                        "cleanup after killed supervisors failed; their files remain, see the records in %s",
+                        runtime.path,
+                    )
                 self._record.begin(runtime)
                 undo.pop_all()
             self._record.quarantine(self.protection.quarantine.temporary)
@@ -501,7 +504,7 @@ def _require_apart(record: str, writable: Iterable[str]) -> None:
     for path in writable if record else ():
         if is_below(record, [path]):
             raise UsageError(
-                f"A cell cannot write to {path!r}: the supervisor's own record lies there, {record!r}. "
+                f"{path!r} cannot be writable in a cell: it contains the supervisor's record {record!r}. "
                 "Use another directory, or set XDG_RUNTIME_DIR to one outside of it."
             )
 

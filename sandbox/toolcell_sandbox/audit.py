@@ -1,10 +1,10 @@
-"""The audit of a writable tree: which protected names are there, and what a call made of them.
+"""Audit a writable tree: find protected names, and undo what a call did to them.
 
 No mount can protect a name that is not there without leaving a file of its own behind. So whoever makes cells looks
 before a call and after it, from outside of the sandbox, and what is new or changed goes into quarantine: nothing is
 deleted, because it might be somebody else's edit at that very moment.
 
-What a look could not see is unknown, never absent: `Look.unknown` says why, and who asks must act on it.
+What a look could not see is unknown, not absent. `Look.unknown` says why; callers must handle it.
 """
 
 import os
@@ -91,7 +91,7 @@ class ProtectedTree:
         return index
 
     def copy(self) -> "ProtectedTree":
-        """The same root and names, for another thread; nothing is known of the tree."""
+        """A copy with the same root and names and an empty cache, for another thread."""
         other = ProtectedTree(self.root)
         other.vocabularies = self.vocabularies
         return other
@@ -272,10 +272,10 @@ class _Audit:
                 break
             with self._moved.root():
                 if not self._move(wrong, back):
-                    unknown = f"moving what was made took more than {AFTER_S:g} s"
+                    unknown = f"moving protected names away took more than {AFTER_S:g} s"
                     break
         else:
-            unknown = unknown or "its protected names keep changing, whatever is done about it"
+            unknown = unknown or f"its protected names still changed after {ROUNDS} rounds of moving them away"
         findings = tuple(self._moved.findings.values())
         return Settled(findings, unknown or self._moved.unknown, self._moved.stuck)
 
@@ -309,7 +309,7 @@ class _Audit:
             return not as_before(seen, was)
         if not before.unknown and protect(seen.names[: before.vocabularies], self._active):
             return True
-        # The look before has not looked for it, or not there: then its change time tells.
+        # The earlier look did not cover this path: decide by its change time.
         return before.is_before(seen.changed_ns)
 
     def _moved_away(self, look: Look, elsewhere: dict[int, str]) -> dict[str, str]:

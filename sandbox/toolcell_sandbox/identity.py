@@ -58,7 +58,7 @@ class Identity:
 
 def unused_slots(draw: "Callable[[], int]" = lambda: int.from_bytes(os.urandom(4), "big")) -> int:
     """The first of `SLOTS` slots whose uids nobody has, as far as can be seen here: RLIMIT_NPROC counts the processes
-    of a user on the whole machine. Drawn by lot: makers that start at once, or in other containers, have others.
+    of a user on the whole machine. Drawn at random, so that supervisors in other containers get other ranges.
     """
     taken = {(uid - FIRST_UID) // SLOTS for uid in _uids_in_use()} if os.geteuid() == 0 else set[int]()
     while (drawn := draw() % _RANGES) in taken:

@@ -175,7 +175,7 @@ class Walk:
             return
         if walker.is_closed(info):
             if self._before is None:
-                self._unknown(f"a directory is closed to its owner: {shown(self._path(name))}")
+                self._unknown(f"a directory denies access to its own owner: {shown(self._path(name))}")
                 return
             walker.open_up(name or ".", parent)  # the call closed it: what it has in there must be seen all the same
         try:
@@ -273,7 +273,7 @@ class Walk:
             frame.fd = root.open("/".join(each.name for each in self._frames[1:]), walker.PATH)
             info = os.fstat(frame.fd)
             if (info.st_dev, info.st_ino) != (frame.node.device, frame.node.inode):
-                raise OSError(errno.ESTALE, "it was moved while it was looked at")
+                raise OSError(errno.ESTALE, "the directory was moved during the look")
         return frame.fd
 
     def _spare_descriptors(self) -> None:

@@ -1,4 +1,4 @@
-"""Where protected names that a call made are moved to, out of a tree that hostile processes may write to."""
+"""Move protected names that a call made out of a tree that hostile processes may write to."""
 
 import errno
 import os
@@ -11,7 +11,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMLINK)
 
 
 class Quarantine:
-    """A directory for what was taken out of workspaces, made at the first need, readable by its owner alone.
+    """A directory for files taken out of workspaces: created at first use, mode 0700.
 
     `directory` is where; without it, a new one among the temporary files. Nothing in it is ever deleted by us.
     """
@@ -52,7 +52,7 @@ class Quarantine:
                     return place or os.path.join(root.path, os.path.dirname(path), beside)  # where nothing reads it
                 _move_if_free(beside, parent, name, parent)  # another took its place since, and is looked at anew
             except FileNotFoundError:
-                pass  # it has gone by itself
+                pass  # it was removed meanwhile
             if shelf:
                 os.rmdir(shelf)
             return ""

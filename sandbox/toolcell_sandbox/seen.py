@@ -1,4 +1,4 @@
-"""What a look at a writable tree has seen: facts of protected paths, and what counts as the same as before."""
+"""Facts that a look records about protected paths, and when two of them count as unchanged."""
 
 import hashlib
 import os
@@ -42,7 +42,7 @@ Found = dict[str, Seen]
 
 @dataclass(slots=True)
 class Look:
-    """What one look at a tree has found. `unknown` says what kept it from seeing all; "" where it has."""
+    """The findings of one look at a tree. `unknown` says why it is incomplete; "" if it is complete."""
 
     taken_ns: int
     vocabularies: int = 0  # how many it looked for
@@ -64,7 +64,7 @@ class Look:
         self.vocabularies = max(self.vocabularies, now.vocabularies)
 
     def as_in(self, before: "Look") -> "Look":
-        """This look, without what was not there before or has changed since."""
+        """This look, with only the paths that are unchanged since `before`."""
         same = {path: seen for path, seen in self.found.items() if path in before.found}
         return replace(self, found={path: seen for path, seen in same.items() if as_before(seen, before.found[path])})
 
@@ -74,7 +74,7 @@ def facts_of(info: os.stat_result) -> tuple[int, int, int, int, int]:
 
 
 def tick_of(changed_ns: int) -> int:
-    """How old a change time must be to prove anything: it may be one of a file system that keeps whole seconds."""
+    """The age in ns from which a change time is reliable; 2.1 s if the file system may keep whole seconds."""
     return RACY_NS if changed_ns % 1_000_000_000 else COARSE_NS
 
 
@@ -113,7 +113,7 @@ def is_same_inode(seen: Seen, other: Seen | None) -> bool:
 
 
 def as_before(seen: Seen, was: Seen) -> bool:
-    """Whether nothing has happened to it. Of a directory, what is in it counts by itself."""
+    """Whether it is unchanged. A directory's entries are compared separately."""
     if not is_same_inode(seen, was):
         return False
     if stat.S_ISDIR(seen.mode) and stat.S_ISDIR(was.mode):

@@ -15,7 +15,7 @@ _OF_A_REPOSITORY = ("hooks", "config", "config.worktree", "commondir")
 class Targets:
     """What protected links point to, and the repositories that `.git` files name, where they are in the tree.
 
-    After a call, only of those that it found: what it made points where it likes.
+    After a call, only links that existed before it count: a link that the call made may point anywhere.
     """
 
     def __init__(self, root: Root, look: Look, before: Look | None, budget: Budget) -> None:
@@ -83,7 +83,7 @@ def _names_in(name: str, parent: int) -> list[str]:
 
 
 def _repositories(root: Root, pointer: str, prefix: str) -> list[str]:
-    """Where a `.git` file leads: its repository, and the one that that shares (gitrepository-layout(5))."""
+    """The repository that a `.git` file names, and its common directory (gitrepository-layout(5))."""
     said = _first_bytes(root, pointer)
     if not said.startswith(b"gitdir:"):
         return []

@@ -1,4 +1,4 @@
-"""Work in a tree that hostile processes may change meanwhile: by descriptors, below one root, through no link.
+"""Work in a tree that hostile processes may change: by descriptors, below one root, following no link.
 
 Whoever looks at such a tree, repairs it, moves things in it or writes to it from outside of a cell does it with this
 module. A path is resolved by openat2(2) with RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS, in pieces, so that it may be
@@ -33,7 +33,7 @@ _CHECK_EVERY = 256  # entries between two looks at the clock
 
 
 class Cut(Exception):
-    """A budget is spent. `str` of it says which bound, for people."""
+    """A bound of a budget is reached. The message names the bound."""
 
 
 class Budget:
@@ -84,7 +84,7 @@ class Budget:
         self._end = -math.inf
 
     def may_read(self, info: os.stat_result) -> bool:
-        """Whether a file's content may be read, which is taken then. This bound ends no walk."""
+        """Charge a file's size to the content budget. Return False, and charge nothing, if it does not fit."""
         size = info.st_size if stat.S_ISREG(info.st_mode) else 0
         if size > self._content:
             return False
@@ -92,7 +92,7 @@ class Budget:
         return True
 
     def check(self) -> None:
-        """Look at the clock, and rest where that is due."""
+        """Raise Cut if the time is over, and sleep as `busy` demands."""
         now = time.monotonic()
         if now > self._end:
             raise Cut("the look was ended" if self._end < 0 else "the look took too long")
@@ -135,7 +135,7 @@ class Root:
             os.close(fd)
 
     def parent(self, path: str, *, make: bool = False, owned: bool = False) -> int:
-        """Open the directory that `path` is in, which is made if asked to; `owned` by whoever owns the root."""
+        """Open the parent of `path`. `make` creates it; `owned` gives it the root's owner."""
         above = os.path.dirname(path)
         try:
             return self.open(above, PATH)
@@ -211,7 +211,7 @@ def content(held: int, most: int) -> bytes:
 
 
 def _readable(held: int) -> int:
-    """Open a held regular file. It does not wait for somebody's lease (fcntl(2)): then errno is EAGAIN."""
+    """Open a held regular file for reading. Fails with EAGAIN, without waiting, if it is leased (fcntl(2))."""
     return os.open(_proc(held), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
@@ -221,7 +221,7 @@ def target(held: int) -> bytes:
 
 
 def is_closed(info: os.stat_result) -> bool:
-    """Whether this is a directory of our own that its mode keeps us out of."""
+    """Whether we own this directory and its mode denies us reading or searching it."""
     return info.st_uid == os.geteuid() != 0 and stat.S_IMODE(info.st_mode) & 0o500 != 0o500
 
 
@@ -235,7 +235,7 @@ def open_up(name: str, parent: int) -> None:
 
 
 def move(name: str, parent: int, new_name: str, new_parent: int) -> None:
-    """Rename between open directories, over nothing; also where somebody took our own rights to them away.
+    """Rename between open directories, never over another file. Restore our own rights first if needed.
 
     FileExistsError where something is there.
     """
@@ -380,7 +380,7 @@ class Copies:
                     raise Cut("too many bytes to copy")
                 at += os.pwrite(new, chunk, at)
             if at < end:
-                break  # it was cut meanwhile
+                break  # the file was truncated during the copy
         os.ftruncate(new, size)
 
 

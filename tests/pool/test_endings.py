@@ -102,7 +102,7 @@ async def test_a_workspace_in_whose_place_lies_something_else_is_said_to_be_gone
         error = (await session.call("listed")).error
         assert isinstance(error, SandboxUnavailable), error
         assert not error.retryable, "the same call fails in the same way until somebody puts it back"
-        assert error.message.startswith("The workspace is no directory any more")
+        assert error.message.startswith("The workspace is not a directory: another kind of file")
         assert error.cure == "Put the directory back, or open a session on another one."
         assert (await session.call("echo", {"value": 1})).unwrap() == 1, "it needs no workspace"
         workspace.unlink()

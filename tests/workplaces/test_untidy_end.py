@@ -410,10 +410,10 @@ async def test_no_cell_writes_where_the_supervisors_record_lies(
     async with supervise() as supervisor:
         assert Path(supervisor._record.path).is_relative_to(scene.path / "run" / "toolcell")
         for around in (scene.path / "run", scene.path / "run" / "toolcell"):
-            with pytest.raises(UsageError, match="own record lies there"):
+            with pytest.raises(UsageError, match="contains the supervisor's record"):
                 await supervisor.open_session("main", workspace=around)
         wide = Profile.for_kind("main").replace(writable=(str(scene.path / "run"),))
-        with pytest.raises(UsageError, match="own record lies there"):
+        with pytest.raises(UsageError, match="contains the supervisor's record"):
             await supervisor.open_session("main", workspace=scene.path / "temporary", profile=wide)
         await supervisor.open_session("main", workspace=scene.path / "temporary")
 

@@ -115,7 +115,7 @@ class ProtocolViolation(ErrorBase):
 
 
 class Overloaded(ErrorBase):
-    """There was no room for the call; it never ran. `retry_after_s` says in how many seconds there is likely to be."""
+    """There was no room for the call; it never ran. `retry_after_s`: when to retry, in seconds."""
 
     kind: Literal["overloaded"] = "overloaded"
     retryable: bool = True

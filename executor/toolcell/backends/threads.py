@@ -1,4 +1,4 @@
-"""Work that blocks, in worker threads: where the machine has no thread left, that is an error of its own."""
+"""Run blocking work in worker threads, and report an exhausted thread limit as `NoThread`."""
 
 from collections.abc import Callable
 from typing import Final, TypeVar
@@ -12,7 +12,7 @@ __all__ = ["FILES", "NO_THREAD_RETRY_S", "SWEEPS", "NoThread", "Threads", "in_th
 
 T = TypeVar("T")
 NO_THREAD_RETRY_S: Final = 1.0
-"""Seconds after which calls and threads of others are likely to have ended."""
+"""Seconds after which to retry: other calls' threads have probably ended."""
 
 
 class NoThread(Unreachable):

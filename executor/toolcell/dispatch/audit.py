@@ -95,8 +95,8 @@ def _record(journal: Journal, watch: Watch, tool: str, session_id: str, call_id:
 def unchecked(watch: Watch) -> Notice:
     """What the result of a call says of which the audit could not see all."""
     message = (
-        f"The workspace could not be checked for protected names in full: {watch.unknown}. A longer check goes on, "
-        "and moves what it finds out of the workspace."
+        f"The check of the workspace for protected names is incomplete: {watch.unknown}. A longer check runs now "
+        "and moves protected names that this call made out of the workspace."
     )
     return Notice(kind="unchecked", message=message)
 

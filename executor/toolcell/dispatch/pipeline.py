@@ -51,7 +51,7 @@ _UNROUTABLE = (UsageError, ToolDefinitionError)
 MAX_ATTEMPTS = 3  # ADR-0004: at most two retries of a call whose arguments do not validate
 _PUT_BACK = "Put the directory back, or open a session on another one."
 _MISPLACED = SandboxUnavailable(
-    message=f"The workspace is no directory any more: something else lies in its place. {_PUT_BACK}",
+    message=f"The workspace is not a directory: another kind of file has taken its place. {_PUT_BACK}",
     mechanism="",
     cure=_PUT_BACK,
 )

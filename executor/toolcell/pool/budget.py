@@ -1,4 +1,4 @@
-"""Byte budgets: what waits in the supervisor for calls is counted, and what there is no room for waits outside.
+"""Byte budgets: bound the bytes buffered in the supervisor for calls; the rest stays in the pipes.
 
 There is one `Budget` for each direction in which bytes wait, so that none waits for another: results on their way in,
 requests that are served, replies on their way out. Each call has an `Account` with each. Of its account, a reserve is
@@ -18,7 +18,7 @@ MIB: Final = 1024 * 1024
 REQUEST_COST: Final = 6 * 1024
 """What a request takes beside its arguments: the task that serves it, its scope, its place in queues."""
 MOST_A_BYTE: Final = 4
-"""What a byte of a request may take when it is decoded: a text with one character beyond U+FFFF has 4 bytes for each
+"""Bytes of memory per byte of a request, once decoded: a text with one character beyond U+FFFF has 4 bytes for each
 (PEP 393). Of other things a request has few (`wire.frames.WireLimits`)."""
 
 
@@ -149,13 +149,13 @@ class Charge:
         self.is_released = False
 
     def change(self, bytes: int) -> None:
-        """They are so many now."""
+        """Set the charge to `bytes`."""
         more, self.bytes = bytes - self.bytes, bytes
         if more:
             self.account.add(more)
 
     def release(self) -> None:
-        """They are no longer here. Twice is as good as once."""
+        """Release the charge. Repeated calls have no effect."""
         self.change(0)
         self.is_released = True
 

@@ -902,7 +902,9 @@ class Cell:
         if run.deadline is None and run.deadline_at - now < NEAR_S:
             run.deadline = self._deadlines.at(run.deadline_at, self._on_deadline)
         if self._frame is not None and self._stalls(now):
-            self._on_violation(Violation("stalled frame", f"no byte of it for {STALL_S:g} s, while other calls wait"))
+            self._on_violation(
+                Violation("stalled frame", f"no byte arrived for {STALL_S:g} s while other calls waited for memory")
+            )
             return
         if now - run.started_at < SHORT_CALL_S:
             return

@@ -204,7 +204,7 @@ def obstacle(run: Run, cells: Iterable[Cell], room: Room, exclusive: Set[str], n
         why = "an earlier call of the session, with which it must not overlap, is not over"
         holders = [cell for cell in of_session if cell.run is not None and cell.run.exclusive == run.exclusive]
     elif key.kept_tool and any(cell.spec.key == key for cell in of_session):
-        why = "the one process of the tool, which is kept over calls, is busy"
+        why = "the tool's kept process is busy with another call"
         holders = [cell for cell in of_session if cell.spec.key == key]
     elif len(of_session) >= room.cells_per_session:
         why = f"all {room.cells_per_session} cells that the session may have are busy"

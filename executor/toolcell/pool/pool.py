@@ -303,7 +303,7 @@ class Pool:
             why, again_s = self._obstacle(run)
             message = (
                 f"The call waited {waited:.3g} s for a process, its whole time, and was not started: {why}. "
-                f"Try again in {again_s:.2g} s, with a longer timeout where that helps."
+                f"Try again in {again_s:.2g} s, or give the call a longer timeout."
             )
             self._end_waiting(run, Outcome(ending="overloaded", message=message, retry_after_s=again_s))
 
@@ -324,7 +324,7 @@ class Pool:
         """There is no process that makes cells, and there will be one."""
         pause_s = round(max(SOON_S, self._resume_at - _now()), 2)
         what = f"There is no zygote to make a cell: {self._recovery.deaths} have died, or could not be started."
-        cure = "Call again then. If it lasts: free memory, raise the limits on processes and open files; see the log."
+        cure = "Retry then. If it persists, free memory or raise the limits on processes and open files; see the log."
         message = f"{what} The next attempt is in {pause_s:g} s. {cure}"
         return Outcome(ending="unavailable", message=message, cure=cure, retry_after_s=pause_s)
 

@@ -12,7 +12,7 @@ HEALTHY_S: Final = 10.0  # without a setback, while zygotes lived: what was befo
 
 
 class Recovery:
-    """What has befallen the zygotes. A setback is the death of one, or a start that failed; times are time.monotonic
+    """Track failures of zygotes. A setback is the death of one, or a start that failed; times are time.monotonic
     seconds.
     """
 

@@ -132,7 +132,7 @@ class Outcome:
 
 
 SOON_S = 0.1
-"""When to try again what failed for no lasting reason."""
+"""Seconds to wait before retrying after a transient failure."""
 NO_PROCESS = frozenset({"fork", "fork the cell", "fork the cell's init"})
 """Steps that fail where no more processes may be made."""
 _PASSING = NO_PROCESS | {"start", "spawn", "open trees"}

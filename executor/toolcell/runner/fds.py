@@ -72,7 +72,7 @@ class Settings:
         self._pipes_found = self._pipes()
 
     def now(self) -> list[int]:
-        """What they are."""
+        """The current values, in the order of `_fds`."""
         return list(map(fcntl.fcntl, self._fds, self._gets))
 
     def _pipes(self) -> list[tuple[int, int, int, int]]:
@@ -91,7 +91,7 @@ class Settings:
             fcntl.flock(fd, fcntl.LOCK_UN)
             fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _UNLOCKED)
         if self._pipes() != self._pipes_found:
-            raise OSError(errno.EPERM, "a pipe is not as the cell found it")
+            raise OSError(errno.EPERM, "a call changed the mode, owner or times of a shared pipe")
         if self.now() != self._found:
             for fd, get, put, value in zip(self._fds, self._gets, self._puts, self._found, strict=True):
                 if fcntl.fcntl(fd, get) != value:
@@ -99,7 +99,7 @@ class Settings:
 
 
 def read_all(fd: int) -> bytes:
-    """All that is written to a pipe until nobody can write to it any more."""
+    """Read a pipe until all its writers have closed it."""
     parts: list[bytes] = []
     while part := os.read(fd, READ_BYTES):
         parts.append(part)

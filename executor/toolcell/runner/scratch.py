@@ -18,7 +18,7 @@ class Scratch:
         self._path = path
         self._own = self.now()
         modified = os.stat(path).st_mtime_ns
-        # Read later than it was changed: then to list it is not to change it again (relatime).
+        # atime 1 s after mtime, so that listing the directory does not update atime (relatime).
         self._times = modified + 1_000_000_000, modified
         os.utime(path, ns=self._times)
         self.show(view)

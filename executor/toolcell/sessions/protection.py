@@ -1,4 +1,4 @@
-"""Protected names around a call: what is there before it, and what has become of it when no process of it is left.
+"""Guard protected names around calls: look before a call, audit after its last process has ended.
 
 Each writable directory has one guard, whatever profiles write there. The state that calls are held against is that from
 before the first of them: what appears while any of them runs is laid at the door of all that run and protect it, for
@@ -178,7 +178,7 @@ class _Place:
             self._sweep.end()
 
     async def _settle(self, leaving: Watch | None) -> None:
-        """Audit, and tell all whose calls run."""
+        """Audit, and add the findings to the watch of every running call."""
         assert self._before is not None
         active = frozenset(self._watches.values()) | (frozenset[int]() if leaving is None else self._kept)
         try:

@@ -1,4 +1,4 @@
-"""What dead supervisors have left: found by their records, removed where it is surely theirs, and audited.
+"""Clean up after dead supervisors: find their records, remove what is provably theirs, audit workspaces.
 
 A record is believed in nothing that can be looked at: a directory is removed where its name, owner, mode and inode are
 those of one that a supervisor made, a cgroup likewise; a workspace is audited, which deletes nothing.
@@ -35,7 +35,7 @@ _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @dataclass(slots=True)
 class Audited:
-    """What calls had made of protected names that were in flight when their supervisor died."""
+    """The audit of the calls that were in flight when their supervisor died."""
 
     pid: int
     findings: list[Finding] = field(default_factory=list[Finding])
@@ -57,7 +57,7 @@ def clean(runtime: RuntimeDirectory, quarantine: Quarantine, within_s: float = W
         for name in runtime.records():
             if time.monotonic() > until:
                 _log.warning(
-                    "the rest of what dead supervisors left is the next start's: there was no time for %s", name
+                    "cleanup ran out of time before the record %s; the next supervisor continues with it", name
                 )
                 break
             try:
@@ -80,7 +80,7 @@ def _clean_record(
             return  # its supervisor has ended, or written it anew, which frees this lock
         try:
             if not stat.S_ISREG(info.st_mode) or info.st_uid != os.geteuid() or info.st_size > MAX_BYTES:
-                raise ValueError("it is no file of this user, or too large")
+                raise ValueError("it is not a regular file of this user, or larger than 64 MiB")
             left = read(_whole(fd))
         except (ValueError, RecursionError) as error:
             if is_free:
@@ -103,7 +103,7 @@ def _clean_after(left: Left, quarantine: Quarantine, until: float, found: list[A
         try:
             remove_stale(path, inode, left.owner.pid)
         except PermissionError as error:
-            _log.warning("what a record names is let be: %s", error)
+            _log.warning("cleanup left a path of a record untouched: %s", error)
         except (OSError, SandboxError):
             _log.exception("a cgroup of the supervisor %d, which has died, cannot be removed: %s", left.owner.pid, path)
             done = False
@@ -114,7 +114,7 @@ def _clean_after(left: Left, quarantine: Quarantine, until: float, found: list[A
         except PermissionError as error:
             _log.warning("what a record names is let be: %s", error)
         except (OSError, SandboxError):
-            _log.exception("a directory of the supervisor %d, which has died, stays: %s", left.owner.pid, path)
+            _log.exception("a directory of the dead supervisor %d could not be removed: %s", left.owner.pid, path)
             done = False
     audited = Audited(left.owner.pid)
     for flight in left.in_flight:
@@ -188,7 +188,7 @@ def _remove(kind: str, path: str, inode: Inode) -> None:
     except SandboxError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
             return  # gone
-        raise PermissionError(error.errno, "the way to it cannot be gone", path) from error
+        raise PermissionError(error.errno, "its parent cannot be opened without following a link", path) from error
     fd = -1
     try:
         try:

@@ -1,4 +1,4 @@
-"""What a supervisor leaves if it ends untidily, written down while it lives: a file of lines, locked for its life.
+"""The record of what to clean up if this supervisor is killed: a file of lines, locked while it lives.
 
 A line is a JSON array, appended by one write before what it is about can matter. A line that was cut off by the end of
 its writer is therefore about nothing. The lock proves life; so does the process, where a fork holds the lock.
@@ -144,7 +144,7 @@ class Record:
             self._note(("directory", path), _line("directory", kind, path, info.st_dev, info.st_ino))
 
     def quarantine(self, path: str) -> None:
-        """The quarantine that was made, if any: nobody's loss where it is empty. Again and again, if you like."""
+        """Note the temporary quarantine, if there is one. Repeated calls have no effect."""
         if path and ("directory", path) not in self._lines:
             self.directory(QUARANTINE, path)
 
@@ -305,7 +305,7 @@ def read(raw: bytes) -> Left:
             case ["leave", int(number)] if number in since:
                 del since[number]
             case _:
-                raise ValueError(f"it has a line that no supervisor writes: {line!a:.200}")
+                raise ValueError(f"it has an invalid line: {line!a:.200}")
     flights = [InFlight(trees[number][1], names[trees[number][0]], at, held[number]) for number, at in since.items()]
     owner = Process(pid, started)
     return Left(owner, boot, namespace, tuple(directories), tuple(cgroups), tuple(processes), tuple(flights))
@@ -330,7 +330,7 @@ def _texts(found: object) -> tuple[str, ...]:
     words = _items(found)
     texts = tuple(word for word in words if isinstance(word, str))
     if len(texts) != len(words):
-        raise ValueError("a list holds what is no text")
+        raise ValueError("a list has an element that is not a string")
     return texts
 
 

@@ -57,12 +57,14 @@ class RuntimeDirectory:
 
     @contextmanager
     def locked(self, until: float) -> Generator[None, None, None]:
-        """Hold the lock of those that clean up; TimeoutError where another has it until then (time.monotonic)."""
+        """Hold the cleanup lock. TimeoutError if it is not free by `until` (time.monotonic, s)."""
         fd = os.open(_LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self.fd)
         try:
             while not try_lock(fd):
                 if time.monotonic() > until:
-                    raise TimeoutError(errno.ETIMEDOUT, "another supervisor cleans up", self.path)
+                    raise TimeoutError(
+                        errno.ETIMEDOUT, "another supervisor has held the cleanup lock too long", self.path
+                    )
                 time.sleep(_AGAIN_S)
             yield
         finally:
@@ -105,7 +107,7 @@ def _bases() -> Iterator[str]:
 
 
 def try_lock(fd: int) -> bool:
-    """flock(2), without waiting: whether it is ours now."""
+    """Try to take an exclusive flock(2) without waiting. Return whether it was taken."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
