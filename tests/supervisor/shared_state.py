@@ -81,7 +81,19 @@ def opened(fd: int) -> dict[str, Any]:
 
 
 def locked(fd: int) -> Any:
-    """Whether somebody else holds a lock on what this is a file of, and whether it can be opened again."""
+    """Whether somebody else holds a lock on what this is a file of, and whether it can be opened again.
+
+    A lock of a process that lives elsewhere on the machine, which any may take on /dev/null, is waited for: it ends with
+    that process. One that a call has left stays.
+    """
+    ends = time.monotonic() + 3.0
+    while (found := locked_now(fd)) == ["EAGAIN", False] and time.monotonic() < ends:
+        time.sleep(0.05)
+    return found
+
+
+def locked_now(fd: int) -> Any:
+    """The same, without waiting."""
     try:
         again = os.open(f"/proc/self/fd/{fd}", os.O_RDWR | os.O_NONBLOCK)
     except OSError as error:
