@@ -83,8 +83,8 @@ def opened(fd: int) -> dict[str, Any]:
 def locked(fd: int) -> Any:
     """Whether somebody else holds a lock on what this is a file of, and whether it can be opened again.
 
-    A lock of a process that lives elsewhere on the machine, which any may take on /dev/null, is waited for: it ends with
-    that process. One that a call has left stays.
+    Any process of the machine may lock /dev/null while it lives, so such a lock is waited for. One that a call has left
+    stays.
     """
     ends = time.monotonic() + 3.0
     while (found := locked_now(fd)) == ["EAGAIN", False] and time.monotonic() < ends:
