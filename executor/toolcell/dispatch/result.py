@@ -204,7 +204,7 @@ def _reported(outcome: Outcome, declaration: ToolDeclaration, limits: Limits) ->
 def state_lost(tool: str, how: str) -> Notice:
     """What the first call in a new process of a kept tool is told. `how` says how the process before it ended."""
     message = (
-        f"The tool {tool!r} runs in a new process, for the one that earlier calls used {how}. "
+        f"The tool {tool!r} runs in a new process: the process of earlier calls {how}. "
         "Variables and connections of earlier calls are lost; create them again."
     )
     return Notice(kind="state_lost", message=message)

@@ -512,7 +512,7 @@ class Pool:
         """End an idle cell to make room for a call that waits."""
         key = cell.spec.key
         if key.kept_tool in self._states.get(key.session_id, {}):
-            why = "was ended, as the one that had been idle longest, to make room for other calls"
+            why = "was ended to make room for other calls, because it had been idle longest"
             self._states[key.session_id][key.kept_tool] = why
             _log.info("%r %s", cell, why)
         self._retire(cell)
