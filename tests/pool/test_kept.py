@@ -76,7 +76,7 @@ async def test_the_first_call_after_the_loss_of_state_says_so_and_why_and_the_ne
         result = await session.call("count")
         assert result.unwrap() == 1 and told(result) == ["state_lost"]
         said = result.for_model().splitlines()
-        assert said[0] == "1" and "to make room for other calls. What they left in it" in said[1]
+        assert said[0] == "1" and "to make room for other calls, because it had been idle longest. Variables" in said[1]
         again = await session.call("count")
         assert again.unwrap() == 2 and again.notices == ()
 
