@@ -208,10 +208,24 @@ def test_the_fork_bomb_is_bounded_without_cgroups(any_cell: Any) -> None:
     assert any_cell(ERRNO_OF + FORK_BOMB, profile=TEN).value == 12
 
 
+def asleep_as(uid: int) -> list[str]:
+    """A process of this user that waits to be killed, and that nobody may look at. It becomes that user once it runs:
+    the interpreter may lie where only root can go."""
+    code = f"""
+import ctypes, os, time
+os.setgroups([])
+os.setresgid({uid}, {uid}, {uid})
+os.setresuid({uid}, {uid}, {uid})
+ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
+print(flush=True)
+time.sleep(100)
+"""
+    return [sys.executable, "-I", "-S", "-c", code]
+
+
 @pytest.mark.root
 def test_processes_under_the_first_slots_uid_take_no_place_of_a_cell(cell: Any) -> None:
-    asleep = [sys.executable, "-I", "-S", "-c", "import time; print(flush=True); time.sleep(100)"]
-    with subprocess.Popen(asleep, user=FIRST_UID, group=FIRST_UID, extra_groups=(), stdout=subprocess.PIPE) as other:
+    with subprocess.Popen(asleep_as(FIRST_UID), stdout=subprocess.PIPE) as other:
         try:
             assert other.stdout is not None and other.stdout.readline()
             assert cell(ERRNO_OF + FORK_BOMB, profile=TEN).value == 12
@@ -221,10 +235,7 @@ def test_processes_under_the_first_slots_uid_take_no_place_of_a_cell(cell: Any) 
 
 @pytest.mark.root
 def test_slots_whose_uids_are_in_use_are_not_drawn_even_if_nobody_may_look_at_the_process() -> None:
-    hidden = "import ctypes, time; ctypes.CDLL(None).prctl(4, 0, 0, 0, 0); print(flush=True); time.sleep(100)"
-    uid = FIRST_UID + 7 * SLOTS + 12
-    command = [sys.executable, "-I", "-S", "-c", hidden]
-    with subprocess.Popen(command, user=uid, group=uid, extra_groups=(), stdout=subprocess.PIPE) as other:
+    with subprocess.Popen(asleep_as(FIRST_UID + 7 * SLOTS + 12), stdout=subprocess.PIPE) as other:
         try:
             assert other.stdout is not None and other.stdout.readline()
             assert os.stat(f"/proc/{other.pid}/status").st_uid == 0, "it is not dumpable"

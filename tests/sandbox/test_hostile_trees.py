@@ -267,11 +267,12 @@ def test_no_file_of_the_host_is_copied_into_a_quarantine_on_another_file_system(
     while time.monotonic() < ends:
         try:
             shutil.rmtree(aside, ignore_errors=True)
+            os.mkdir(aside)
+            for name in ("x", "y"):
+                open(f"{aside}/{name}", "w").write("evil")  # never below `folder`, which may be a link
             if os.path.islink(folder):
                 os.unlink(folder)
-            os.makedirs(folder, exist_ok=True)
-            for name in ("x", "y"):
-                open(f"{folder}/{name}", "w").write("evil")
+            os.rename(aside, folder)
             for _ in range(1000):
                 os.rename(folder, aside)
                 os.symlink(secrets, folder)
