@@ -153,7 +153,7 @@ def test_nothing_outside_is_written_or_signalled(any_cell: Any) -> None:
     answer([error_of(lambda: open("/x", "w")), error_of(lambda: open("/usr/x", "w")),
             error_of(lambda: os.kill(arguments, 0)),
             error_of(lambda: os.chmod("/usr", 0o777)), error_of(lambda: os.truncate("/usr/bin/env", 0)),
-            error_of(lambda: os.link("/usr/bin/env", "/tmp/env")), error_of(lambda: os.setuid(0))])
+            error_of(lambda: os.link("/usr/bin/env", "/tmp/linked-to-env")), error_of(lambda: os.setuid(0))])
     """
     import os
 
