@@ -207,13 +207,13 @@ class Walk:
             for each in scan:
                 self._budget.entry()
                 if self._wanted and each.inode() in self._wanted:
-                    self.elsewhere[each.inode()] = self._path_in(each.name)
+                    self.elsewhere[each.inode()] = self._path(each.name)
                 directory = each.is_dir(follow_symlinks=False)
                 link = not directory and each.is_symlink()
                 names = self._words.nothing
                 if inherits or link or self._words.may_matter(each.name):
                     self._budget.check()  # to match a long path takes milliseconds
-                    prefix = prefix or self._path_in("")
+                    prefix = prefix or self._path("")
                     kind = "directory" if directory else "link" if link else "other"
                     names = self._words.names_of(node.names, prefix + each.name, each.name, kind)
                 if directory:
@@ -234,7 +234,7 @@ class Walk:
             except FileNotFoundError:
                 continue
             files[name] = names, seen
-            self._note(self._path_in(name), seen)
+            self._note(self._path(name), seen)
 
     def _seen(self, name: str, parent: int, names: Names, known: Seen | None) -> Seen:
         info = os.stat(name, dir_fd=parent, follow_symlinks=False)
@@ -259,11 +259,8 @@ class Walk:
             self._met(path, seen)
 
     def _path(self, name: str) -> str:
+        """The path of a name in the directory that is looked at now."""
         return "/".join([*(frame.name for frame in self._frames[1:]), name]) if self._frames else name
-
-    def _path_in(self, name: str) -> str:
-        """A path in the directory that is looked at now."""
-        return self._path(name)
 
     def _unknown(self, why: str) -> None:
         self._look.unknown = self._look.unknown or why
