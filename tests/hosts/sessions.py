@@ -5,10 +5,19 @@ as JSON, what each call answered, how many cells were there ahead of it, and wha
 import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 
 import anyio
 
 from toolcell import Supervisor, base_tools
+
+
+def held_by(pid: int) -> Iterator[str]:
+    """What the open descriptors of a process lead to. One that is closed as it is read leads to nothing."""
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with suppress(FileNotFoundError):
+            yield os.readlink(f"/proc/{pid}/fd/{fd}")
 
 
 async def main(workspaces: list[str]) -> None:
@@ -31,8 +40,8 @@ async def main(workspaces: list[str]) -> None:
             await session.close()
             await quiet()
             (zygote,) = pool._zygotes
-            held = [os.readlink(entry.path) for entry in os.scandir(f"/proc/{zygote.pid}/fd") if entry.is_symlink()]
-            mounts.append(sum(each.startswith("/") and not each.startswith(("/dev", "/proc")) for each in held))
+            held = [path for path in held_by(zygote.pid) if path.startswith("/")]
+            mounts.append(sum(not path.startswith(("/dev", "/proc")) for path in held))
     print(json.dumps({"answers": answers, "ahead": ahead, "mounts": mounts}))
 
 
