@@ -69,6 +69,11 @@ class Book:
             return None
         return row
 
+    def noticed_by(self, mutant: Mutant) -> str:
+        """The test that noticed it when the module was another one, "" where none did."""
+        row = self._known.get(mutant.key, {})
+        return row["by"] if row.get("word") == "killed" and "::" in row["by"] else ""
+
     def write(self, mutant: Mutant, text: bytes, held: Held, word: str, outcome: Outcome) -> dict[str, Any]:
         row = {
             "key": mutant.key,
@@ -121,8 +126,17 @@ class Clock:
             return self._seconds[tests] * PATIENCE + SLACK_S
 
 
-def judged(worker: Worker, clock: Clock, mutant: Mutant, text: bytes, held: Held) -> tuple[str, Outcome]:
-    """What the tests say: "killed", "timeout", "survived", or "broken" where pytest itself could not work."""
+def judged(
+    worker: Worker, clock: Clock, mutant: Mutant, text: bytes, held: Held, before: str
+) -> tuple[str, Outcome]:
+    """What the tests say: "killed", "timeout", "survived", or "broken" where pytest itself could not work.
+
+    `before`, which noticed it in an earlier run, is asked first: if it fails again, and not without the mutant, it is
+    killed.
+    """
+    if before and (outcome := worker.once(mutant, text, before, SLACK_S)).word == "failed":
+        if worker.run([before], SLACK_S).word == "passed":
+            return "killed", outcome
     for tests in (held.near, held.far):
         if tests:
             outcome = worker.tested(mutant, text, tests, clock.limit_s(worker, tests))
@@ -192,7 +206,7 @@ def tested(
             while not failures:
                 mutant = waiting.get_nowait()
                 text, held = texts[mutant.module], MODULES[mutant.module]
-                word, outcome = judged(worker, clock, mutant, text, held)
+                word, outcome = judged(worker, clock, mutant, text, held, book.noticed_by(mutant))
                 if failures:
                     return  # what was stopped says nothing
                 row = book.write(mutant, text, held, word, outcome)

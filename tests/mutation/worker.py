@@ -89,6 +89,14 @@ class Worker:
         finally:
             self.put(mutant.module, text)
 
+    def once(self, mutant: Mutant, text: bytes, test: str, limit_s: float) -> Outcome:
+        """Run one test on the mutant, once."""
+        self.put(mutant.module, mutant.applied(text))
+        try:
+            return self.run([test], limit_s)
+        finally:
+            self.put(mutant.module, text)
+
     def run(self, tests: Sequence[str], limit_s: float) -> Outcome:
         """Run tests until one fails."""
         command = [str(self.python), "-m", "pytest", "-n", "0", "-x", "-q", "--no-header", "--tb=line", "-rfE"]
