@@ -149,7 +149,8 @@ from toolcell_sandbox.kernel.numbers import NUMBERS
 from toolcell_sandbox.mechanisms import capabilities, seccomp
 from toolcell_sandbox.mechanisms.bpf import ALLOW, NUMBER, Jump, Label, Load, Return, assemble, refuse
 capabilities.no_new_privileges()
-pretends = [Load(NUMBER), Jump("==", NUMBERS["setresgid"], no="other"), Return(refuse(0)), Label("other"), Return(ALLOW)]
+jump = Jump("==", NUMBERS["setresgid"], no="other")
+pretends = [Load(NUMBER), jump, Return(refuse(0)), Label("other"), Return(ALLOW)]
 seccomp.load(assemble(pretends))
 try:
     capabilities.drop(Identity("root", 70000, 70000))
