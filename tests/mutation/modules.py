@@ -76,6 +76,7 @@ MODULES: dict[str, Held] = {
                     "tests/dispatch/test_host_tools.py",
                     "tests/dispatch/test_toolsets.py",
                     "tests/structure/test_protected.py",
+                    "tests/pool/test_endings.py",
                 ),
             ),
             "validate": held(
@@ -100,7 +101,11 @@ MODULES: dict[str, Held] = {
                 "config/test_narrowing",
                 far=("tests/hosts/test_interpreters.py",),
             ),
-            "protection": held("structure/test_protected", "structure/test_concurrency"),
+            "protection": held(
+                "structure/test_protected",
+                "structure/test_concurrency",
+                far=("tests/workplaces/test_untidy_end.py",),
+            ),
             "tree": held("structure/test_sessions"),
             "idempotency": held("structure/test_idempotency"),
         },
