@@ -11,11 +11,21 @@ from typing import Any
 
 import pytest
 
-from toolcell_sandbox import HostNetwork, Identity, Mechanism, Profile, ProxyNetwork, SandboxError, SandboxReport
+from toolcell_sandbox import (
+    HostNetwork,
+    Identity,
+    Mechanism,
+    NoNetwork,
+    Profile,
+    ProxyNetwork,
+    SandboxError,
+    SandboxReport,
+)
 from toolcell_sandbox.kernel.numbers import AUDIT_ARCH, TABLES
 from toolcell_sandbox.mechanisms import loopback
 from toolcell_sandbox.mechanisms.bpf import ALLOW, evaluate, refuse
 from toolcell_sandbox.mechanisms.seccomp import CHECKS, REFUSED, program
+from toolcell_sandbox.network import PROXY_PORT
 from toolcell_sandbox.spawn import prepare
 
 PROXIED = Profile.for_kind("main").replace(network=ProxyNetwork(allow=["good.test"]))
@@ -206,3 +216,9 @@ def test_the_socket_of_a_fresh_namespace_listens_where_it_was_asked_to_and_nowhe
     command = [sys.executable, "-I", "-c", LISTENS]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.split() == ["127.0.0.1", "8123", "False", "False"]
+
+
+def test_landlock_lets_through_no_port_that_of_the_proxy_or_all() -> None:
+    ports = sys.modules["toolcell_sandbox.enter"]._ports
+    policies = NoNetwork(), ProxyNetwork(allow=["good.test"]), HostNetwork()
+    assert [ports(policy) for policy in policies] == [(), (PROXY_PORT,), None]
