@@ -374,3 +374,24 @@ say([rlimits.bind_processes(), os.geteuid() != 0 or outside != "0"])
 """
     found, expected = _run(code)
     assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("missing", "has_proc"), [(("mount_namespace",), False), (("mount_namespace", "landlock"), True)]
+)
+def test_without_a_root_of_its_own_an_init_sets_scores_where_nothing_keeps_it_from_proc(
+    missing: tuple[str, ...], has_proc: bool
+) -> None:
+    code = f"""
+from dataclasses import replace
+parts = [each for each in report.mechanisms if each.name.startswith({missing!r}) or each.name == "mount_setattr"]
+report = report.changed(*(replace(each, state="missing") for each in parts))
+read, write = os.pipe()
+def tell(entered):
+    os.write(write, str(entered.score_fd >= 0).encode())
+    sleep(entered)
+child = make(tell, allow_missing=frozenset(each.name for each in parts), keep_fds=(write,))
+say(os.read(read, 100).decode())
+terminate(child)
+"""
+    assert _run(code) == str(has_proc)
