@@ -76,7 +76,9 @@ class Worker:
         os.utime(path, (self._clock, self._clock))
 
     def tested(self, mutant: Mutant, text: bytes, tests: Sequence[str]) -> Outcome:
-        """Run `tests` on the mutant. A failure counts when the test that failed fails again, and not without it."""
+        """Run `tests` on the mutant. A failure counts when the test that failed fails again, and not without it; a test
+        of which that is not so is left out.
+        """
         for _ in range(ATTEMPTS):
             outcome = self._on(mutant, text, tests)
             if outcome.word != "failed" or "::" not in outcome.failed:
@@ -84,6 +86,7 @@ class Worker:
             alone = [outcome.failed]
             if self._on(mutant, text, alone).word != "passed" and self.run(alone, LIMIT_S).word == "passed":
                 return outcome
+            tests = [*tests, f"--deselect={outcome.failed}"]
         return Outcome("broken", outcome.seconds, outcome.failed, outcome.output)
 
     def _on(self, mutant: Mutant, text: bytes, tests: Sequence[str]) -> Outcome:

@@ -449,3 +449,24 @@ def test_a_file_that_was_as_fresh_as_the_clock_is_told_apart_by_its_content() ->
     assert as_before(was, was) and as_before(replace(was, digest=b""), was) and as_before(was, replace(was, digest=b""))
     assert not as_before(replace(was, digest=b"b"), was)
     assert as_before(replace(was, digest=b"b"), replace(was, racy=False))
+
+
+def test_a_link_that_a_call_led_elsewhere_takes_nothing_with_it(root: Path, quarantine: Quarantine) -> None:
+    put(root, "old.txt")
+    mine = put(root, "mine.txt")
+    link = root / ".envrc"
+    link.symlink_to("old.txt")
+    tree = tree_at(root)
+    before = tree.look()
+    assert names(before).keys() == {".envrc", "old.txt"}
+    link.unlink()
+    link.symlink_to("mine.txt")
+    assert told(root, settled(tree, before, quarantine)) == {".envrc": "changed"}
+    assert mine.exists() and not link.is_symlink()
+
+
+def test_what_a_link_leads_to_is_told_apart_by_its_content_while_it_is_fresh(root: Path) -> None:
+    put(root, "target.txt", "text")
+    (root / ".envrc").symlink_to("target.txt")
+    look = tree_at(root).look()
+    assert look.found["target.txt"].racy and len(look.found["target.txt"].digest) == 16 and not look.doubt
