@@ -26,7 +26,7 @@ LIMIT_S = 900
 """What runs longer than this hangs."""
 ATTEMPTS = 3
 APART = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--uts", "--ipc", "--", "sh", "-ec")
-WRITABLE = "/tmp /var/tmp /srv /run"
+WRITABLE = "/tmp /var/tmp /srv /run /mnt /opt"
 WALLS = (
     f'for place in {WRITABLE}; do mount --bind "$place" "$place"; done; mount -o remount,bind,ro /; cd "$0"; "$@"; exit $?'
 )
