@@ -78,6 +78,15 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def runtime_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Supervisors of this run keep their records apart from those of other runs and of the other worker."""
+    path = tmp_path_factory.mktemp("runtime")  # 0700
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(path))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def nothing_is_left(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch

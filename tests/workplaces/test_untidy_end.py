@@ -302,6 +302,15 @@ def test_a_record_that_no_supervisor_has_written_is_put_aside(scene: Scene, text
     assert not record.exists() and record.with_suffix(".aside").read_bytes() == text
 
 
+def test_of_the_records_put_aside_the_latest_eight_are_kept(scene: Scene) -> None:
+    records = [a_record(scene, name=f"{number}-forged") for number in range(10)]
+    for record in records:
+        record.write_bytes(b"nonsense")
+        assert cleaned(scene) == []
+        time.sleep(0.01)  # a tick of the file system's clock
+    assert [record.with_suffix(".aside").exists() for record in records] == [False] * 2 + [True] * 8
+
+
 @pytest.mark.parametrize(
     "line",
     [

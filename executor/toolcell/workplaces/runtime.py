@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOCK = "lock"
+_ASIDE = ".aside"
+KEPT_ASIDE = 8
 _AGAIN_S = 0.02
 
 
@@ -73,6 +75,17 @@ class RuntimeDirectory:
     def records(self) -> list[str]:
         """The names of the records in it."""
         return sorted(name for name in os.listdir(self.fd) if name.endswith(".record"))
+
+    def aside(self, record: str) -> str:
+        """Put a record that cannot be read aside, for people to look at; of these the `KEPT_ASIDE` latest are kept."""
+        aside = record.removesuffix(".record") + _ASIDE
+        os.rename(record, aside, src_dir_fd=self.fd, dst_dir_fd=self.fd)
+        with os.scandir(self.fd) as entries:
+            files = [each for each in entries if each.name.endswith(_ASIDE) and not each.is_dir(follow_symlinks=False)]
+            files.sort(key=lambda each: each.stat(follow_symlinks=False).st_ctime_ns)
+        for each in files[:-KEPT_ASIDE]:
+            os.unlink(each.name, dir_fd=self.fd)
+        return aside
 
     def close(self) -> None:
         """Close it. One among the temporary files is removed with the last record."""
