@@ -19,7 +19,9 @@ from toolcell_tools.encode import MAX_ITEMS
 from toolcell_tools.errors import (
     Cancelled,
     Crashed,
+    CutShort,
     ExecutionError,
+    LastProgress,
     LimitedResource,
     LimitExceeded,
     Overloaded,
@@ -30,7 +32,9 @@ from toolcell_tools.errors import (
     ToolError,
     ValidationError,
 )
+from toolcell_tools.preview import printable, shortened
 from toolcell_tools.result import CapturedOutput, Notice, SandboxSummary, ToolResult, Usage, constructor
+from toolcell_tools.transcript import transcript
 
 from .failure import returned_failure
 
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
     from toolcell.session import Route
 
 MESSAGE_CHARS = 4_000
+PROGRESS_CHARS = 1_000
 _LIMIT_OF: Mapping[str, str] = {
     "memory": "memory_bytes",
     "cpu": "cpu_s",
@@ -100,7 +105,17 @@ class Draft:
         else:
             used = self._result.usage
             parts["error"] = error_of(outcome, route.declaration, route.limits, used.wall_s + used.queue_s)
+        if parts["error"] is not None:
+            parts["display"] = _display_of_error(self._result)
         return self._result
+
+
+def _display_of_error(result: ToolResult) -> str:
+    """For people: what ran, what it had printed, and what is wrong."""
+    assert result.error is not None
+    given = ", ".join(f"{name}={value!r}" for name, value in (result.arguments or {}).items())
+    heading = printable(shortened(f"{result.tool}({given})"))
+    return transcript(heading, result.stdout.text, result.stderr.text, printable(result.error.message, keep="\n\t"))
 
 
 def _say(parts: dict[str, Any], payload: Mapping[str, Any]) -> None:
@@ -137,6 +152,15 @@ def _captured(captured: Captured) -> CapturedOutput:
 
 def error_of(outcome: Outcome, declaration: ToolDeclaration, limits: Limits, elapsed_s: float) -> ToolError:
     """The typed error that an outcome is. The kinds are ours to choose; a cell only ever names a reason."""
+    error = _error_of(outcome, declaration, limits, elapsed_s)
+    if outcome.progress is not None and isinstance(error, CutShort):
+        _seq, message, fraction = outcome.progress
+        last = LastProgress(message=printable(shortened(message, PROGRESS_CHARS)), fraction=fraction)
+        return error.model_copy(update={"progress": last})
+    return error
+
+
+def _error_of(outcome: Outcome, declaration: ToolDeclaration, limits: Limits, elapsed_s: float) -> ToolError:
     name = declaration.name
     match outcome.ending:
         case "error":

@@ -61,7 +61,7 @@ MANY_FRAMES = 256  # in one read; a call that sends so many is read in small pie
 READ_BYTES = 64 * 1024  # what a pipe holds; more than malloc keeps for later is more than a page fault each time
 DRAIN_READS = 4096  # more than any pipe has room for packets; a process that goes on writing is not swept
 KEEP_OUTPUT_BYTES = 30_000  # of each stream; as much as `shell` gives the model
-CATCH_UP_READS = 16  # of 64 KiB, the most that a pipe of anybody but root's holds many times over
+CATCH_UP_READS = 4  # of what a pipe holds, which waits there when a call is ended
 NEAR_S = 0.2  # a deadline that is further off is for `inspect`, which comes more often than this
 AHEAD_AFTER_S = 0.003  # into a call: most are over by then, and those that are not have time for another one's fork
 RECYCLE_S = 5.0  # a sweep takes a millisecond or two; one that takes this long never ends
@@ -245,6 +245,7 @@ class Cell:
             "unfinished": self.spec.unfinished,
             "cpu_s": profile.limits.cpu_s,
             "result_bytes": profile.limits.result_bytes,
+            "file_bytes": profile.limits.file_bytes,
             **_of_session(self.spec),
         }
         tools = [dict(tool) for tool in self.spec.tools]
@@ -676,7 +677,7 @@ class Cell:
         self._on_ready()
         run = self.run
         for _ in range(CATCH_UP_READS):
-            if run is None or self.run is not run or self._frame is not None or self._draining:
+            if run is None or self.run is not run or self._frame is not None or self._read_bytes < READ_BYTES:
                 return
             self._draining = True  # whatever it asks for, there is no time to serve it
             try:
@@ -1193,7 +1194,8 @@ class Cell:
 
     def _unwatch(self, fd: int) -> None:
         """Stop looking at a descriptor whose other end is closed."""
-        if self._handlers.pop(fd, None) is not None:
+        watched = fd in self._handlers and not (self._stopped and fd in self._read_fds())
+        if self._handlers.pop(fd, None) is not None and watched:
             self._epoll.unregister(fd)
 
 

@@ -194,8 +194,8 @@ def display_of(output: Field) -> Field:
 VALUES_BYTES: Final = 64 * 1024
 """Of the values that a `Result` carries back to its session, encoded. Both ends hold to it."""
 
-OUTPUT_BYTES: Final = 64 * 1024
-"""Of the data of an `Output`. Both ends hold to it."""
+OUTPUT_BYTES: Final = 32 * 1024
+"""Of the data of an `Output`, half of what a pipe holds. Both ends hold to it."""
 
 REASONS: Final = frozenset(
     {
