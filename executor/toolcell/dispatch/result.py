@@ -32,9 +32,8 @@ from toolcell_tools.errors import (
     ToolError,
     ValidationError,
 )
-from toolcell_tools.preview import printable, shortened
+from toolcell_tools.preview import printable, shortened, transcript
 from toolcell_tools.result import CapturedOutput, Notice, SandboxSummary, ToolResult, Usage, constructor
-from toolcell_tools.transcript import transcript
 
 from .failure import returned_failure
 

@@ -40,7 +40,9 @@ _Charged = Callable[[int], Charge]
 class Streams:
     """Of one call that runs in a cell. `take` is called on the loop, must not block and does not raise."""
 
-    def __init__(self, session: "Session", call_id: str, file_bytes: int, charged: _Charged, on_output: OnOutput | None):
+    def __init__(
+        self, session: "Session", call_id: str, file_bytes: int, charged: _Charged, on_output: OnOutput | None
+    ):
         """`charged` counts what waits to be written. A file has at most `file_bytes` of its stream."""
         self._session = session
         self._file_bytes = file_bytes

@@ -97,8 +97,8 @@ _STREAMS: Final = (1, 2)
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
-    """How much one call may say: frames in all (progress, logs, requests, output), requests waiting for an answer, and bytes of
-    progress and logs."""
+    """How much one call may say: frames in all (progress, logs, requests, output), requests waiting for an answer, and
+    bytes of progress and logs."""
 
     frames: int = 100_000
     in_flight: int = 256

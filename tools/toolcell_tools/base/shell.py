@@ -7,8 +7,7 @@ from toolcell_tools.capability import Capability
 from toolcell_tools.context import ToolContext, require
 from toolcell_tools.function import tool
 from toolcell_tools.lazy import Answer, LazyField
-from toolcell_tools.preview import DETAILS_CHARS, Preview, printable, shortened
-from toolcell_tools.transcript import transcript
+from toolcell_tools.preview import DETAILS_CHARS, Preview, printable, shortened, transcript
 
 __all__ = ["shell"]
 
