@@ -232,6 +232,18 @@ async def test_cgroups_below_another_parent_group_are_removed(
 # -- records that are not what they say --------------------------------------------------------------------------------
 
 
+def test_a_runtime_directory_that_is_made_under_any_umask_is_the_users(scene: Scene) -> None:
+    code = "import os; os.umask(0o777); from toolcell.workplaces.runtime import RuntimeDirectory as R; print(R().path)"
+    command = [sys.executable, "-c", code]
+    if os.geteuid() == 0:
+        os.chown(scene.path / "run", USER, USER)
+        shown = [*python_paths(), str(SOURCE.parent), str(scene.path)]
+        command = [sys.executable, str(AS_USER), str(USER), *shown, "--", *command]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    made = scene.path / "run" / "toolcell"
+    assert (done.stderr, done.stdout) == ("", f"{made}\n") and made.stat().st_mode & 0o777 == 0o700
+
+
 def a_record(scene: Scene, *lines: list[object], pid: int = 0, boot: str = "", name: str = "1-forged") -> Path:
     """A record of a process that is gone."""
     first = ["toolcell", 1, pid or 2**22 + 5, 17, boot or Path("/proc/sys/kernel/random/boot_id").read_text().strip()]
