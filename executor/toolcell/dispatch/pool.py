@@ -23,6 +23,7 @@ from toolcell.wire.frames import Field, TooLarge, Unpackable
 from toolcell.wire.messages import Log, Output, Progress, Request
 from toolcell_sandbox.network import ProxyNetwork
 from toolcell_tools.capability import Capability
+from toolcell_tools.preview import ends_of, shortened
 
 from .audit import audit
 from .streams import OnOutput, Streams
@@ -85,9 +86,9 @@ class SessionRun(Run):
     def abandon(self, watch: Watch | None = None) -> None:
         """The caller has gone: the call is ended and audited behind it, and nothing is left running."""
         self._session.pool.cancel(self)
-        self._given_up = True
-        if self.outcome is not None and self.streams is not None:
-            self._session.in_background(self.streams.given_up)
+        self._given_up = self.has_result
+        if self.outcome is not None:
+            self._leave()
         if watch is not None:
             self._session.in_background(self.audited, watch)
 
@@ -213,8 +214,8 @@ class SessionRun(Run):
         self._session.journal.write(Record(kind, self._session.id, self.call_id, {"tool": self.tool, **data}))
 
     def on_ended(self) -> bool:
-        if self._given_up and self.streams is not None:
-            self._session.in_background(self.streams.given_up)
+        if self._given_up:
+            self._session.supervisor.reactor.soon(self._leave)  # when there is an outcome
         if self._operations is None and self._egress is None:
             return False
         under_way = list(self._operations.values()) if self._operations else []
@@ -226,6 +227,23 @@ class SessionRun(Run):
         if self._trail is not None:
             self._trail.close()
         return bool(under_way) or self._egress is not None or self._trail is not None
+
+    def _leave(self) -> None:
+        """Nobody waits for the result: what the call had printed and reported is in the journal."""
+        outcome = self.outcome
+        if not self._given_up or outcome is None or self.cell is None:
+            return
+        self._given_up = False
+        if self.streams is not None:
+            self._session.in_background(self.streams.given_up)
+        facts = {**self._route.facts, **self.used, "attempt": self.call.attempt, "error": "cancelled"}
+        del facts["attempts"]
+        for name, captured in (("stdout", outcome.stdout), ("stderr", outcome.stderr)):
+            if captured.text:
+                facts[name] = ends_of(captured.text)
+        if outcome.progress is not None:
+            facts["progress"] = shortened(outcome.progress.message)
+        self._session.journal.write(Record("call", self._session.id, self.call_id, facts))
 
     def on_incident(self, what: str) -> None:
         _log.warning("call %s of %s: %s", self.call_id, self.tool, what)

@@ -34,6 +34,7 @@ READ_ON: Final = frozenset({Capability.READ, Capability.WRITE})
 """What a session needs whose outputs its workspace may have."""
 WAITING_BYTES = 256 * 1024  # for a listener that is slower than the call
 HEARD_WITHIN_S = 1.0  # after the end of a call, its result waits so long for its listener
+PIECE_BYTES = 256  # what a piece takes beside its text
 _Charged = Callable[[int], Charge]
 
 
@@ -127,7 +128,7 @@ class StreamFile:
         if not data:
             return
         self._room -= len(data)
-        self._waiting.append((data, self._charged(len(data))))
+        self._waiting.append((data, self._charged(len(data) + PIECE_BYTES)))
         if self._at_rest.is_set():
             self._at_rest = anyio.Event()
             self._session.in_background(self._write_all)
@@ -191,10 +192,10 @@ class Listener:
 
     def _add(self, piece: _Piece) -> None:
         self._waiting.append(piece)
-        self._size += piece.size
+        self._size += piece.size + PIECE_BYTES
         while self._size > WAITING_BYTES:
             oldest = self._waiting.popleft()
-            self._size -= oldest.size
+            self._size -= oldest.size + PIECE_BYTES
             self._left_out[oldest.stream] += oldest.skipped + oldest.size
         if self._at_rest.is_set():
             self._at_rest = anyio.Event()
@@ -221,7 +222,7 @@ class Listener:
         left_out, self._left_out[stream] = self._left_out[stream], 0
         while self._waiting and self._waiting[0].stream == stream:
             piece = self._waiting.popleft()
-            self._size -= piece.size
+            self._size -= piece.size + PIECE_BYTES
             left_out += piece.skipped
             if left_out:
                 texts.append(f"\n[… {left_out:,} bytes left out …]\n")

@@ -93,6 +93,7 @@ _FROM_CELL: Final[Mapping[State, Mapping[type[Message], State]]] = {
 }
 _CALL_KIND: Final = KIND_OF[Call]
 _STREAMS: Final = (1, 2)
+_SKIPPED: Final = 2**40  # bytes before an Output: no command prints so many between two of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +227,8 @@ class SupervisorLink:
             if self._report_bytes > self._call_limits.report_bytes:
                 return Violation("too many bytes", f"over {self._call_limits.report_bytes:,} of progress and logs")
         elif isinstance(message, Output):
-            if message.stream not in _STREAMS or message.skipped < 0 or len(message.data) > OUTPUT_BYTES:
+            bounded = 0 <= message.skipped <= _SKIPPED and len(message.data) <= OUTPUT_BYTES
+            if message.stream not in _STREAMS or not bounded:
                 return Violation("malformed message", "an Output is of stream 1 or 2, and bounded")
         elif isinstance(message, Error) and message.reason not in REASONS:
             return Violation("malformed message", f"Error.reason is {message.reason[:40]!r}")
