@@ -699,13 +699,11 @@ class Cell:
         run = self.run
         if isinstance(event, Violation):
             self._on_violation(event)
-        elif isinstance(event, Output):
-            capture = self._stdout if event.stream == 1 else self._stderr
-            if run is not None:
-                run.on_output(event, capture)
-                capture.relay(event.data, event.skipped)
-        elif run is None or self._verdict is not None:
+        elif run is None:
             pass
+        elif self._verdict is not None:
+            if isinstance(event, Output):  # what it had printed before its end was decided
+                self._on_output(run, event)
         elif isinstance(event, Result):
             self._on_terminal(Outcome("result", event.payload))
         elif isinstance(event, Error):
@@ -716,8 +714,15 @@ class Cell:
             run.on_progress(event)
         elif isinstance(event, Log):
             run.on_log(event)
+        elif isinstance(event, Output):
+            self._on_output(run, event)
         elif isinstance(event, Request) and not self._draining:  # else its process is gone
             run.on_request(event)
+
+    def _on_output(self, run: Run, output: Output) -> None:
+        capture = self._stdout if output.stream == 1 else self._stderr
+        run.on_output(output, capture)
+        capture.relay(output.data, output.skipped)
 
     def _on_terminal(self, outcome: Outcome) -> None:
         self._measure()
