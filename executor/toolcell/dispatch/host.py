@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from toolcell.session import OnProgress, Session
 
 MESSAGE_CHARS = 4_000
+PROGRESS_CHARS = 1_000
 _log = logging.getLogger("toolcell.tool")
 
 
@@ -139,7 +140,7 @@ class _Reporter:
 
     def progress(self, message: str, fraction: float | None) -> None:
         if not self.ended:
-            self.last = Progress(0, str(message), fraction)
+            self.last = Progress(0, str(message)[:PROGRESS_CHARS], fraction)
             self._session.tell_progress(self._on_progress, self._call.id, message, fraction)
 
     def log(self, message: str, level: str, fields: Mapping[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """From how a call ended to the `ToolResult` that the caller gets. Pure: facts in, value out."""
 
+import reprlib
 import signal
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from toolcell.session import Route
 
 MESSAGE_CHARS = 4_000
-PROGRESS_CHARS = 1_000
 _LIMIT_OF: Mapping[str, str] = {
     "memory": "memory_bytes",
     "cpu": "cpu_s",
@@ -53,6 +53,8 @@ _LIMIT_OF: Mapping[str, str] = {
     "output": "output_bytes",
     "result": "result_bytes",
 }
+_REPR = reprlib.Repr()  # of arguments, which may be large
+_REPR.maxstring = _REPR.maxother = 160
 _usage: Callable[[Any], Usage] = constructor(Usage)
 _result: Callable[[dict[str, Any]], ToolResult] = constructor(ToolResult)
 
@@ -112,7 +114,7 @@ class Draft:
 def _display_of_error(result: ToolResult) -> str:
     """For people: what ran, what it had printed, and what is wrong."""
     assert result.error is not None
-    given = ", ".join(f"{name}={value!r}" for name, value in (result.arguments or {}).items())
+    given = ", ".join(f"{name}={_REPR.repr(value)}" for name, value in (result.arguments or {}).items())
     heading = printable(shortened(f"{result.tool}({given})"))
     return transcript(heading, result.stdout.text, result.stderr.text, printable(result.error.message, keep="\n\t"))
 
@@ -154,7 +156,7 @@ def error_of(outcome: Outcome, declaration: ToolDeclaration, limits: Limits, ela
     error = _error_of(outcome, declaration, limits, elapsed_s)
     if outcome.progress is not None and isinstance(error, CutShort):
         _seq, message, fraction = outcome.progress
-        last = LastProgress(message=printable(shortened(message, PROGRESS_CHARS)), fraction=fraction)
+        last = LastProgress(message=printable(message), fraction=fraction)
         return error.model_copy(update={"progress": last})
     return error
 

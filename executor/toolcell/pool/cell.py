@@ -62,6 +62,7 @@ READ_BYTES = 64 * 1024  # what a pipe holds; more than malloc keeps for later is
 DRAIN_READS = 4096  # more than any pipe has room for packets; a process that goes on writing is not swept
 KEEP_OUTPUT_BYTES = 30_000  # of each stream; as much as `shell` gives the model
 CATCH_UP_READS = 4  # of what a pipe holds, which waits there when a call is ended
+PROGRESS_CHARS = 1_000  # of the last progress that a call has reported
 NEAR_S = 0.2  # a deadline that is further off is for `inspect`, which comes more often than this
 AHEAD_AFTER_S = 0.003  # into a call: most are over by then, and those that are not have time for another one's fork
 RECYCLE_S = 5.0  # a sweep takes a millisecond or two; one that takes this long never ends
@@ -710,7 +711,8 @@ class Cell:
             outcome = Outcome(ending="error", reason=event.reason, message=event.message, payload=event.data)
             self._on_terminal(outcome)
         elif isinstance(event, Progress):
-            run.last_progress = event
+            message = event.message
+            run.last_progress = event._replace(message=message[:PROGRESS_CHARS]) if message[PROGRESS_CHARS:] else event
             run.on_progress(event)
         elif isinstance(event, Log):
             run.on_log(event)
