@@ -61,7 +61,9 @@ class Streams:
             self._listener.hear(stream, data, skipped)
         file = self._files.get(stream)
         if file is None and before.total + skipped + len(data) > before.keep_bytes:
-            workspace = self._session.workspace if self._session.grants >= READ_ON else None
+            # A model reads on in what a command has printed. What a tool prints is for people.
+            shown = stream in self._of_commands and self._session.grants >= READ_ON
+            workspace = self._session.workspace if shown else None
             overflow = self._session.supervisor.overflow
             file = self._files[stream] = StreamFile(self._session, overflow, workspace, self._file_bytes, self._charged)
             file.feed(before.kept(), 0)
