@@ -228,12 +228,22 @@ class Pool:
         if run in self.waiting:
             self._end_waiting(run, Outcome(ending="cancelled"))
         elif run.cell is not None:
-            run.cell.cancel(run)
+            run.cell.tell_end(run, "the caller has gone", run.limits.grace_s)
+
+    def tell_end(self, session_id: str, reason: str, least_s: float, most_s: float) -> list[Run]:
+        """End the session's calls that wait, and tell those that run to end. Returns these: each is over at the end of
+        its grace, of `least_s` to `most_s` seconds."""
+        self._end_all_waiting(session_id)
+        running = [cell.run for cell in self.cells.values() if cell.spec.key.session_id == session_id]
+        told = [run for run in running if run is not None and run.cell is not None]
+        for run in told:
+            assert run.cell is not None
+            run.cell.tell_end(run, reason, min(most_s, max(least_s, run.limits.grace_s)))
+        return told
 
     def end_session(self, session_id: str) -> None:
         """End the session's calls and cells."""
-        for run in [run for run in self.waiting if run.spec.key.session_id == session_id]:
-            self._end_waiting(run, Outcome(ending="cancelled"))
+        self._end_all_waiting(session_id)
         for cell in [cell for cell in self.cells.values() if cell.spec.key.session_id == session_id]:
             cell.end(Outcome(ending="cancelled"))
             self._retire(cell)
@@ -282,6 +292,10 @@ class Pool:
         self._assign(run, cell, _now())
         if not self.waiting:
             self._stock_up_soon()
+
+    def _end_all_waiting(self, session_id: str) -> None:
+        for run in [run for run in self.waiting if run.spec.key.session_id == session_id]:
+            self._end_waiting(run, Outcome(ending="cancelled"))
 
     def _end_waiting(self, run: Run, outcome: Outcome) -> None:
         del self.waiting[run]
@@ -335,7 +349,10 @@ class Pool:
         for action in plan(self.waiting, list(self.cells.values()), self._room, self._exclusive):
             if not isinstance(action, Assign) and len(self._next_zygote().asked) >= MOST_ASKED:
                 continue  # until one of those cells is there
-            if isinstance(action, Assign):
+            if isinstance(action, Assign) and action.run.has_moved():
+                self._end_waiting(action.run, Outcome(ending="moved"))  # it comes again, by another way
+                self._reactor.soon(self._pump)  # the cell may be another's
+            elif isinstance(action, Assign):
                 self._idle[action.cell.spec.key].remove(action.cell)
                 self._assign_waiting(action.run, action.cell)
             elif isinstance(action, Spawn):

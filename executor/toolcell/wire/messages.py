@@ -12,7 +12,7 @@ from toolcell_tools.encode import DISPLAY_TEXT_CHARS
 
 from .frames import REQUEST, Field, Violation
 
-VERSION: Final = 2
+VERSION: Final = 3
 """The protocol's version, in every `Hello`. A cell of another version is refused."""
 
 
@@ -32,7 +32,8 @@ class Call(NamedTuple):
 
 
 class Cancel(NamedTuple):
-    """The caller has gone; the tool may look at `ctx.cancelled` before it is killed."""
+    """The call is to end: its caller has gone, or its session closes. The tool may look at `ctx.cancelled` before it is
+    killed."""
 
     seq: int
     reason: str
@@ -87,6 +88,12 @@ class Request(NamedTuple):
     request: int
     operation: str
     arguments: dict[str, Field]
+
+
+class Heeds(NamedTuple):
+    """The tool has looked at `ctx.cancelled`, for the first time in this call: it is given time to end tidily."""
+
+    seq: int
 
 
 class Hello(NamedTuple):
@@ -162,7 +169,8 @@ Message = (
     | Error
     | Progress
     | Log
-    | Request  # on a call process's pipes
+    | Request
+    | Heeds  # on a call process's pipes
     | Hello
     | Failed
     | Ready
@@ -221,6 +229,7 @@ SHAPES: Final[Mapping[int, _Shape]] = {
     18: (Progress, (_int, _str, _number | {type(None)})),
     19: (Log, (_int, _str, _str, _map)),
     REQUEST: (Request, (_int, _int, _str, _map)),
+    22: (Heeds, (_int,)),
     32: (Hello, (_int, _map)),
     33: (Failed, (_str, _str, _str, _str)),
     34: (Ready, (_int, _bool)),
