@@ -106,7 +106,14 @@ def test_the_table_names_every_message_once() -> None:
 def test_kinds_tell_the_direction() -> None:
     directions = {cls: min(kind // 16, 2) for cls, kind in KIND_OF.items()}
     assert {cls for cls, direction in directions.items() if direction == 0} == {Call, Cancel, Reply}
-    assert {cls for cls, direction in directions.items() if direction == 1} == {Result, Error, Progress, Log, Request, Heeds}
+    assert {cls for cls, direction in directions.items() if direction == 1} == {
+        Result,
+        Error,
+        Progress,
+        Log,
+        Request,
+        Heeds,
+    }
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
