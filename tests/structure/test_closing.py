@@ -350,32 +350,32 @@ def replace_workspace(workspace: Path) -> Path:
     return old
 
 
-async def test_a_call_that_waits_for_a_cell_goes_to_the_directory_that_took_the_workspaces_place_meanwhile(
-    supervise: Any, workspace: Path
+@pytest.mark.parametrize("sequential", [True, False], ids=["its turn", "the one cell"])
+async def test_a_call_that_waits_goes_to_the_directory_that_took_the_workspaces_place_meanwhile(
+    sequential: bool, supervise: Any, workspace: Path
 ) -> None:
-    """A place is looked at again where a turn, a cell and a look at protected names have taken their time."""
     results: list[ToolResult] = []
 
-    def busy(seconds: float) -> None:
-        """Hold the turn."""
-        Path("busy").touch()
+    def note(name: str, seconds: float) -> None:
+        """Leave a note, and stay."""
+        Path(name).touch()
         time.sleep(seconds)
 
-    async with supervise([tool(busy, needs={"write"}), *base_tools()]) as supervisor:
+    noting = tool(note, needs={"write"}, annotations=Annotations(sequential=sequential))
+    async with supervise([noting], max_cells=8 if sequential else 1) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
-        assert (await session.call("write", {"path": "first.txt", "content": "1"})).error is None
 
-        async def call(name: str, arguments: dict[str, Any]) -> None:
-            results.append(await session.call(name, arguments))
+        async def call(name: str, seconds: float) -> None:
+            results.append(await session.call("note", {"name": name, "seconds": seconds}))
 
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(call, "busy", {"seconds": 0.5})
-            await until((workspace / "busy").exists)
-            tasks.start_soon(call, "write", {"path": "second.txt", "content": "2"})
+            tasks.start_soon(call, "first.txt", 0.4)
+            await until((workspace / "first.txt").exists)
+            tasks.start_soon(call, "second.txt", 0.0)
             await until(lambda: len(supervisor.pool.waiting) == 1)
             old = replace_workspace(workspace)
     assert [result.error for result in results] == [None, None]
-    assert (workspace / "second.txt").read_text() == "2" and not (old / "second.txt").exists()
+    assert (workspace / "second.txt").exists() and not (old / "second.txt").exists()
 
 
 async def test_a_call_goes_to_the_directory_that_took_the_workspaces_place_while_protected_names_were_looked_for(

@@ -287,11 +287,21 @@ class Pool:
             run.state_lost = of_session[key.kept_tool] or "has ended"
         of_session[key.kept_tool] = ""
 
-    def _assign_waiting(self, run: Run, cell: Cell) -> None:
+    def _assign_waiting(self, run: Run, cell: Cell) -> bool:
+        """Give a cell that is free a call that has waited. Not one whose workspace is another directory by now: that
+        comes again, by another way, and the cell may be another's. Says whether the cell has it."""
+        if run.has_moved():
+            self._end_waiting(run, Outcome(ending="moved"))
+            self._reactor.soon(self._pump)
+            return False
+        idle = self._idle.get(cell.spec.key)
+        if idle is not None and cell in idle:
+            idle.remove(cell)
         del self.waiting[run]
         self._assign(run, cell, _now())
         if not self.waiting:
             self._stock_up_soon()
+        return True
 
     def _end_all_waiting(self, session_id: str) -> None:
         for run in [run for run in self.waiting if run.spec.key.session_id == session_id]:
@@ -349,11 +359,7 @@ class Pool:
         for action in plan(self.waiting, list(self.cells.values()), self._room, self._exclusive):
             if not isinstance(action, Assign) and len(self._next_zygote().asked) >= MOST_ASKED:
                 continue  # until one of those cells is there
-            if isinstance(action, Assign) and action.run.has_moved():
-                self._end_waiting(action.run, Outcome(ending="moved"))  # it comes again, by another way
-                self._reactor.soon(self._pump)  # the cell may be another's
-            elif isinstance(action, Assign):
-                self._idle[action.cell.spec.key].remove(action.cell)
+            if isinstance(action, Assign):
                 self._assign_waiting(action.run, action.cell)
             elif isinstance(action, Spawn):
                 try:
@@ -606,9 +612,8 @@ class Pool:
         if self.waiting and not cell.doomed:
             oldest = next(iter(self.waiting))
             same = oldest.spec is cell.spec or oldest.spec.key == cell.spec.key
-            if same and oldest.exclusive not in self._exclusive:
-                self._assign_waiting(oldest, cell)  # so would the plan decide, whatever else there is
-                return
+            if same and oldest.exclusive not in self._exclusive and self._assign_waiting(oldest, cell):
+                return  # so would the plan decide, whatever else there is
         self._idle.setdefault(cell.spec.key, []).append(cell)
         if self.waiting:
             self._pump()
