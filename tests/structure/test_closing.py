@@ -265,6 +265,28 @@ async def test_the_caller_of_a_host_tool_in_a_thread_goes_on_at_once_and_the_log
         released.set()
 
 
+async def test_a_host_tool_that_does_not_let_itself_be_cancelled_does_not_hold_the_close_for_long(
+    supervise: Any, workspace: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("toolcell.sessions.ending.STUBBORN_S", 0.1)
+    released = anyio.Event()
+
+    @host_tool(tier=PermissionTier.READ_ONLY)
+    async def stays(name: str) -> None:
+        """Stay, whatever comes."""
+        _begun.add(name)
+        with anyio.CancelScope(shield=True):
+            await released.wait()
+
+    async with supervise([stays]) as supervisor, anyio.create_task_group() as tasks:
+        session, calls = await supervisor.open_session("main", workspace=workspace), Calls(tasks)
+        await calls.start(session, "stays", "a", lambda: "a" in _begun)
+        with anyio.fail_after(SOON):
+            await session.close()
+        assert "goes on after its session was closed" in caplog.text and not calls.results
+        released.set()
+
+
 async def test_a_host_tool_may_close_its_own_session(supervise: Any, workspace: Path) -> None:
     @host_tool(tier=PermissionTier.READ_ONLY)
     async def closes(ctx: HostContext) -> str:
