@@ -6,7 +6,7 @@ closes in a moment. A call that ends by itself ends the wait for it.
 
 import logging
 import math
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -65,7 +65,7 @@ class Work:
 
 
 @contextmanager
-def doing(session: "Session", what: str) -> Iterator[Work]:
+def doing(session: "Session", what: str) -> Generator[Work, None, None]:
     """Do something for a call that ends with its session."""
     work = Work(what)
     session.works.add(work)
