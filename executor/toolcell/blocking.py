@@ -147,9 +147,9 @@ class Session:
         """As `toolcell.Session.tools`."""
         return self._portal.call(self._inner.tools)
 
-    def close(self) -> None:
+    def close(self, *, grace_s: float | None = None) -> None:
         """As `toolcell.Session.close`."""
-        self._portal.call(self._inner.close)
+        self._portal.call(partial(self._inner.close, grace_s=grace_s))
 
 
 class Supervisor:

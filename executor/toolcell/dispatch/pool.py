@@ -78,6 +78,9 @@ class SessionRun(Run):
         self._replies: Account | None = None  # made when it is asked for something, or connects
         self._egress: Egress | None = None  # made when the call connects to its proxy for the first time
 
+    def has_moved(self) -> bool:
+        return self._session.has_moved(self._route)
+
     async def audited(self, watch: Watch) -> None:
         """Wait until it is known what the call did to protected names, and that is on record."""
         assert self._route.guarded is not None  # as of every call that is watched
