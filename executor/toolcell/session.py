@@ -126,6 +126,7 @@ class Session:
         self.closed = False
         self.supervisor = supervisor
         self.pool: Pool = supervisor.pool
+        self._is_here = supervisor.reactor.is_here
         self._children: dict[str, Session] = {}
         named = supervisor.registry, supervisor.provider_tools
         self.toolbox = Toolbox(*named, supervisor.toolsets, self)
@@ -164,7 +165,7 @@ class Session:
         a key that stands for another tool or other arguments is a UsageError.
         `on_progress(message, fraction)` hears the tool's progress.
         """
-        if self.closed:
+        if self.closed or not self._is_here():
             self.check_open()
         if timeout is not None and not timeout > 0:
             raise UsageError(f"timeout is not above 0: {timeout!r}. Pass seconds, or None for the tool's own.")
@@ -236,6 +237,8 @@ class Session:
         """End the session, its children and their calls. Idempotent."""
         if self.closed:
             return
+        if not self._is_here():
+            self.supervisor.check_running()
         self.closed = True
         for child in list(self._children.values()):
             await child.close()
@@ -475,6 +478,8 @@ class Session:
         self.journal.write(Record("incident", self.id, data={"toolset": stranger, "what": why}))
 
     def check_open(self) -> None:
+        """Raise UsageError where the session is closed, or its supervisor does not run here."""
+        self.supervisor.check_running()
         if self.closed:
             raise UsageError(f"The session {self.id} is closed. Open another one.")
 
