@@ -5,11 +5,13 @@
         session = supervisor.open_session("main", workspace=".")
         session.call("read", {"path": "README.md"})
 
-Methods may be called from any thread, many at a time.
+Methods may be called from any thread, many at a time. `start` and `close` are what `with` does.
 """
 
+import atexit
+import threading
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -143,7 +145,9 @@ class Session:
 
 
 class Supervisor:
-    """A supervisor, blocking: a context manager with the constructor of `toolcell.Supervisor`."""
+    """A supervisor, blocking: a context manager with the constructor of `toolcell.Supervisor`. One that runs when the
+    program exits is closed then.
+    """
 
     def __init__(
         self,
@@ -183,8 +187,10 @@ class Supervisor:
             quarantine=quarantine,
             model_bytes=model_bytes,
         )
+        self._turn = threading.Lock()  # of those who start and close it
         self._stack = ExitStack()
         self._portal: BlockingPortal | None = None
+        self._loop_thread = 0
 
     def __repr__(self) -> str:
         return f"<blocking {self._inner!r}>"
@@ -197,19 +203,44 @@ class Supervisor:
     def metrics(self) -> Metrics:
         return self._inner.metrics
 
+    def start(self) -> None:
+        """As `toolcell.Supervisor.start`, from any thread: start an event loop in a thread, and the supervisor on it."""
+        with self._turn:
+            if self._portal is not None:
+                return
+            with ExitStack() as stack:
+                portal = stack.enter_context(start_blocking_portal(name="toolcell"))
+                portal.call(self._inner.start)
+                stack.callback(portal.call, self._inner.aclose)
+                self._loop_thread = portal.call(threading.get_ident)
+                self._stack = stack.pop_all()
+            self._portal = portal
+            atexit.register(self.close)
+
+    def close(self) -> None:
+        """As `toolcell.Supervisor.aclose`, from any thread but the loop's: end the supervisor, then its event loop."""
+        if threading.get_ident() == self._loop_thread:
+            raise UsageError(
+                "The supervisor cannot be closed by a callback of its own, which it would wait for. Close it in "
+                "another thread."
+            )
+        with self._turn:
+            self._portal, self._loop_thread = None, 0
+            atexit.unregister(self.close)
+            self._stack.close()
+
+    aclose = close  # its name in `toolcell.Supervisor`
+
     def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            self._portal = stack.enter_context(start_blocking_portal(name="toolcell"))
-            inner: AbstractContextManager[object] = self._portal.wrap_async_context_manager(self._inner)
-            stack.enter_context(inner)
-            self._stack = stack.pop_all()
+        if self._portal is not None:
+            raise UsageError("The supervisor has been entered already. Make another one.")
+        self.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stack.__exit__(kind, error, trace)
-        self._portal = None
+        self.close()
 
     def open_session(
         self,
@@ -227,7 +258,7 @@ class Supervisor:
     ) -> Session:
         """As `toolcell.Supervisor.open_session`."""
         if self._portal is None:
-            raise UsageError("The supervisor is not running. Enter it first: with Supervisor(…) as supervisor.")
+            raise UsageError("The supervisor is not running. Start it first: with Supervisor(…) as supervisor, or start().")
         opened = partial(
             self._inner.open_session,
             kind,

@@ -1,19 +1,19 @@
 """Lifetime: a task of its own in which something lives, so that any task may begin and end it.
 
-A task group and a cancel scope belong to the task that entered them. They are entered and left in that one task;
-whoever begins or ends the lifetime only asks for it, and waits.
+A task group belongs to the task that entered it, and that task has to leave it. Here whoever begins or ends a lifetime
+only asks for it and waits; the tasks that run beside it belong to no other task either.
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import ContextVar
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import anyio
 
 from .errors import UsageError
-from .pool.reactor import Reactor, current_reactor
+from .pool.reactor import AsyncioReactor, Reactor, Task, current_reactor
 
 __all__ = ["WITHIN", "Lifetime"]
 
@@ -64,6 +64,8 @@ class Lifetime:
         self.state: State = "new"
         self.failure: BaseException | None = None
         """What ended it, or went wrong at its end."""
+        self._beside: dict[anyio.CancelScope, Task] = {}
+        self._failures: list[BaseException] = []  # of tasks beside it
         self._start_up = start
         self._stay = stay
         self._start: _Start | None = None
@@ -148,12 +150,19 @@ class Lifetime:
         if self.failure is not None:
             raise self.failure
 
-    def fail(self, error: BaseException) -> None:
-        """A task of it has raised, which is about to end it."""
-        if self.failure is None:
-            self.failure = error
-            if not self._is_asked:
-                _log.error("the supervisor ends, because a task of it failed", exc_info=error)
+    def beside(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
+        """Run it in a task of its own, until `end_tasks` at the latest. What it raises ends the lifetime."""
+        if self.state == "over":
+            return  # there is nothing left that it could be about
+        scope = anyio.CancelScope()
+        self._beside[scope] = self.reactor.task(self._run_beside(scope, function, args))
+
+    async def end_tasks(self) -> None:
+        """Cancel the tasks beside it, and wait for their ends."""
+        while self._beside:
+            for scope in self._beside:
+                scope.cancel()
+            await next(iter(self._beside.values())).ended()
 
     def give_up(self) -> None:
         """Its event loop was closed around it: nothing of it runs any more."""
@@ -190,9 +199,39 @@ class Lifetime:
             if self.state == "starting":
                 start.refusal = error
             else:
-                self._end_by(error)
+                self._fail(error)
+            self._let_out(error)
         finally:
             self._finish(start)
+
+    async def _run_beside(
+        self, scope: anyio.CancelScope, function: Callable[..., Coroutine[Any, Any, None]], args: tuple[object, ...]
+    ) -> None:
+        WITHIN.set(True)
+        try:
+            with scope:
+                await function(*args)
+        except anyio.get_cancelled_exc_class():
+            raise
+        except BaseException as error:
+            self._fail(error)
+            if self._start is not None:
+                self._start.asked.set()
+            self._let_out(error)
+        finally:
+            del self._beside[scope]
+
+    def _fail(self, error: BaseException) -> None:
+        self._failures.append(error)
+        several = len(self._failures) > 1 or not isinstance(error, BaseExceptionGroup)
+        self.failure = BaseExceptionGroup("the supervisor failed", self._failures) if several else error
+        if not self._is_asked:
+            _log.error("the supervisor ends, because a task of it failed", exc_info=error)
+
+    def _let_out(self, error: BaseException) -> None:
+        """Let what ends a program out of a task of asyncio, which passes it on; trio would call it a bug of its own."""
+        if isinstance(error, (KeyboardInterrupt, SystemExit)) and isinstance(self._reactor, AsyncioReactor):
+            raise error
 
     def _up(self, start: _Start) -> None:
         self.state = "up"
@@ -203,11 +242,6 @@ class Lifetime:
             await start.asked.wait()
         finally:
             self.state = "ending"
-
-    def _end_by(self, error: BaseException) -> None:
-        known, self.failure = self.failure, error
-        if known is None and not self._is_asked:
-            _log.error("the supervisor has ended by a failure", exc_info=error)
 
     def _finish(self, start: _Start) -> None:
         if self.state != "starting":

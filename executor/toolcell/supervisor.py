@@ -15,7 +15,6 @@ from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 import anyio
-import anyio.abc
 
 from toolcell_sandbox.profile import Profile, is_below
 from toolcell_tools.capability import SessionKind
@@ -45,7 +44,7 @@ from .dispatch.policy import Policy, TierPolicy
 from .dispatch.validate import Validator
 from .errors import UsageError
 from .journal import Journal, RecentJournal, Record
-from .lifetime import WITHIN, Lifetime
+from .lifetime import Lifetime
 from .pool.cell import Cell
 from .pool.pool import Pool
 from .pool.reactor import Reactor
@@ -174,7 +173,6 @@ class Supervisor:
         self._pool: Pool | None = None
         self._is_entered = False
         self._pid = 0
-        self._tasks: anyio.abc.TaskGroup | None = None
         self._memory: SQLiteMemory | None = None
         self.sandbox_summary = SandboxSummary()
 
@@ -259,9 +257,6 @@ class Supervisor:
         """In the supervisor's own task: stay up until that is `asked`, or a task fails, and take everything down."""
         async with AsyncExitStack() as last:  # each step, the last first, also where one before it fails
             last.callback(self._forget_pool)
-            self._tasks = anyio.create_task_group()
-            await self._tasks.__aenter__()
-            last.push_async_callback(self._end_tasks)
             last.push_async_callback(self._end)
             for toolset in self.toolsets:
                 toolset.attach(self)
@@ -276,6 +271,7 @@ class Supervisor:
     async def _end(self) -> None:
         with anyio.CancelScope(shield=True):
             async with AsyncExitStack() as ending:
+                ending.push_async_callback(self._life.end_tasks)
                 ending.push_async_callback(close_all, self.toolsets)
                 ending.callback(self._record.end)
                 ending.callback(self.overflow.close)
@@ -293,11 +289,6 @@ class Supervisor:
             record_findings(self.journal, watch)
         for directory in await self.protection.end_looks():
             _log.warning("%s stays unchecked for protected names: the supervisor ended first", directory)
-
-    async def _end_tasks(self) -> None:
-        assert self._tasks is not None
-        self._tasks.cancel_scope.cancel()
-        await self._tasks.__aexit__(None, None, None)  # with them, an error of the body would come out in a group
 
     def _forget_pool(self) -> None:
         self._pool = None
@@ -503,18 +494,7 @@ class Supervisor:
 
     def in_background(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
         """Run something of a call beside it, until the supervisor ends."""
-        assert self._tasks is not None
-        self._tasks.start_soon(self._beside, function, *args)
-
-    async def _beside(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
-        WITHIN.set(True)
-        try:
-            await function(*args)
-        except anyio.get_cancelled_exc_class():
-            raise
-        except BaseException as error:
-            self._life.fail(error)
-            raise
+        self._life.beside(function, *args)
 
     def _on_kept_gone(self, cell: Cell) -> None:
         self._kept_gone.append(cell)
