@@ -204,7 +204,7 @@ class Supervisor:
         return self._inner.metrics
 
     def start(self) -> None:
-        """As `toolcell.Supervisor.start`, from any thread: start an event loop in a thread, and the supervisor on it."""
+        """As `toolcell.Supervisor.start`, from any thread: start an event loop in a thread, and it on that."""
         with self._turn:
             if self._portal is not None:
                 return
@@ -258,7 +258,9 @@ class Supervisor:
     ) -> Session:
         """As `toolcell.Supervisor.open_session`."""
         if self._portal is None:
-            raise UsageError("The supervisor is not running. Start it first: with Supervisor(…) as supervisor, or start().")
+            raise UsageError(
+                "The supervisor is not running. Start it first: with Supervisor(…) as supervisor, or start()."
+            )
         opened = partial(
             self._inner.open_session,
             kind,

@@ -222,11 +222,11 @@ class Lifetime:
             del self._beside[scope]
 
     def _fail(self, error: BaseException) -> None:
+        if not self._is_asked:
+            _log.error("the supervisor ends, because a task of it failed", exc_info=error)
         self._failures.append(error)
         several = len(self._failures) > 1 or not isinstance(error, BaseExceptionGroup)
         self.failure = BaseExceptionGroup("the supervisor failed", self._failures) if several else error
-        if not self._is_asked:
-            _log.error("the supervisor ends, because a task of it failed", exc_info=error)
 
     def _let_out(self, error: BaseException) -> None:
         """Let what ends a program out of a task of asyncio, which passes it on; trio would call it a bug of its own."""

@@ -65,7 +65,7 @@ MAX_HOST_THREADS = 40  # of synchronous host tools; what the supervisor does in 
 
 
 class Supervisor:
-    """Starts the zygotes with `start`, and ends every process with `aclose`; `async with` does both. On asyncio and trio.
+    """`start` starts the zygotes, `aclose` ends every process, and `async with` does both. On asyncio and on trio.
 
     Any task may start it and any other close it: it lives in a task of its own. It is used on the event loop that
     started it, and is not started again after its end. If a task of its own fails, it ends by itself: the log says so,
@@ -227,9 +227,14 @@ class Supervisor:
     ) -> None:
         await self.aclose()
 
+    @property
+    def is_left_open(self) -> bool:
+        """Whether it was started and not closed, even where it has ended by itself."""
+        return self._life.is_left_open
+
     def __del__(self) -> None:
-        if self._life.is_left_open:
-            warnings.warn(f"{self!r} was not closed: await aclose().", ResourceWarning, source=self)
+        if self.is_left_open:
+            warnings.warn(f"{self!r} was not closed: await aclose().", ResourceWarning, stacklevel=1, source=self)
             self._abandon()
 
     async def _start_pool(self) -> None:

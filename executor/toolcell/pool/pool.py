@@ -166,29 +166,21 @@ class Pool:
             cell.retire()
         for cell in list(self._stock.cells.values()):
             cell.retire()
-        if self.cells or self._vacating or self._stock.cells:
-            empty: Waiter[None] | None = self._reactor.waiter()
-            self._on_empty = lambda: empty.set(None)
-        else:
-            empty = None
         try:
-            if empty is not None:
+            if self.cells or self._vacating or self._stock.cells:
+                empty = self._reactor.waiter()
+                self._on_empty = lambda: empty.set(None)
                 await empty
-        finally:  # where whoever waits is cancelled, what lives still ends with its zygote
-            self._close_zygotes()
-            self._reactor.close()
-            self._remove_cgroups()
+        finally:  # also where whoever waits is cancelled
+            self.abandon()
 
     def abandon(self) -> None:
-        """End every process, now, without an event loop: it was closed around this pool."""
+        """End every process, now, without a turn of the event loop: what lives ends with its zygote."""
         self._open = False
         self._close_zygotes()
         self._reactor.close()
         cells = [*self.cells.values(), *self._vacating, *self._stock.cells.values()]
         self._free_cgroups += [cell.cgroup for cell in cells if cell.cgroup is not None]
-        self._remove_cgroups()
-
-    def _remove_cgroups(self) -> None:
         with ExitStack() as removing:  # every one, also where one cannot be
             for cgroup in self._free_cgroups:
                 removing.callback(cgroup.remove)

@@ -288,12 +288,13 @@ class TrioReactor:
 
         self._trio = trio
         self._token = trio.lowlevel.current_trio_token()
+        self._context = copy_context()
         self._watched: dict[int, trio.CancelScope] = {}
         self._alarm = _Alarm(self)
 
     def watch(self, fd: int, on_ready: Callable[[], None]) -> None:
         trio = self._trio
-        scope = trio.CancelScope(shield=True)  # trio cancels system tasks when its run ends: also then cells end in order
+        scope = trio.CancelScope(shield=True)  # trio cancels system tasks at the end of its run, and cells end after it
         self._watched[fd] = scope
 
         async def wait() -> None:
@@ -303,7 +304,7 @@ class TrioReactor:
                     if not scope.cancel_called:
                         on_ready()
 
-        trio.lowlevel.spawn_system_task(wait, name=f"toolcell watches fd {fd}")
+        trio.lowlevel.spawn_system_task(wait, name=f"toolcell watches fd {fd}", context=self._context.copy())
 
     def unwatch(self, fd: int) -> None:
         scope = self._watched.pop(fd, None)
@@ -324,7 +325,7 @@ class TrioReactor:
         async def run() -> None:
             callback()
 
-        self._trio.lowlevel.spawn_system_task(run, name="toolcell, soon")
+        self._trio.lowlevel.spawn_system_task(run, name="toolcell, soon", context=self._context.copy())
 
     def is_here(self) -> bool:
         try:
