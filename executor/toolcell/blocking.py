@@ -9,6 +9,7 @@ Methods may be called from any thread, many at a time. `start` and `close` are w
 """
 
 import atexit
+import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
@@ -190,7 +191,7 @@ class Supervisor:
         self._turn = threading.Lock()  # of those who start and close it
         self._stack = ExitStack()
         self._portal: BlockingPortal | None = None
-        self._loop_thread = 0
+        self._loop_thread = self._pid = 0
 
     def __repr__(self) -> str:
         return f"<blocking {self._inner!r}>"
@@ -214,8 +215,8 @@ class Supervisor:
                 stack.callback(portal.call, self._inner.aclose)
                 self._loop_thread = portal.call(threading.get_ident)
                 self._stack = stack.pop_all()
-            self._portal = portal
-            atexit.register(self.close)
+            self._portal, self._pid = portal, os.getpid()
+            atexit.register(self._close_at_exit)
 
     def close(self) -> None:
         """As `toolcell.Supervisor.aclose`, from any thread but the loop's: end the supervisor, then its event loop."""
@@ -226,10 +227,14 @@ class Supervisor:
             )
         with self._turn:
             self._portal, self._loop_thread = None, 0
-            atexit.unregister(self.close)
+            atexit.unregister(self._close_at_exit)
             self._stack.close()
 
     aclose = close  # its name in `toolcell.Supervisor`
+
+    def _close_at_exit(self) -> None:
+        if self._pid == os.getpid():  # a fork has no thread with an event loop
+            self.close()
 
     def __enter__(self) -> Self:
         if self._portal is not None:

@@ -233,7 +233,7 @@ class Supervisor:
         return self._life.is_left_open
 
     def __del__(self) -> None:
-        if self.is_left_open:
+        if self.is_left_open and self._pid == os.getpid():  # else it was forked
             warnings.warn(f"{self!r} was not closed: await aclose().", ResourceWarning, stacklevel=1, source=self)
             self._abandon()
 
@@ -306,7 +306,7 @@ class Supervisor:
         self._life.give_up()
         for session in list(self._sessions.values()):
             session.closed = True
-        if pool is not None and self._pid == os.getpid():
+        if pool is not None:
             pool.abandon()
 
     async def _begin_record(self) -> None:
