@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from toolcell_sandbox.profile import Profile
@@ -210,9 +211,10 @@ class Supervisor:
             if self._portal is not None:
                 return
             with ExitStack() as stack:
+                stack.callback(self._hear_why)
                 portal = stack.enter_context(start_blocking_portal(name="toolcell"))
                 portal.call(self._inner.start)
-                stack.callback(portal.call, self._inner.aclose)
+                stack.callback(self._end, portal)
                 self._loop_thread = portal.call(threading.get_ident)
                 self._stack = stack.pop_all()
             self._portal, self._pid = portal, os.getpid()
@@ -231,6 +233,18 @@ class Supervisor:
             self._stack.close()
 
     aclose = close  # its name in `toolcell.Supervisor`
+
+    def _end(self, portal: BlockingPortal) -> None:
+        try:
+            portal.call(self._inner.aclose)
+        except RuntimeError:  # the loop ends already, by a backend's SystemExit, say
+            if not self._inner.is_left_open:
+                raise
+
+    def _hear_why(self) -> None:
+        """Raise why the supervisor has ended, where its loop ended first."""
+        if self._inner.is_left_open:
+            anyio.run(self._inner.aclose)
 
     def _close_at_exit(self) -> None:
         if self._pid == os.getpid():  # a fork has no thread with an event loop

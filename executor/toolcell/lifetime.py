@@ -4,6 +4,7 @@ A task group belongs to the task that entered it, and that task has to leave it.
 only asks for it and waits; the tasks that run beside it belong to no other task either.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import ContextVar
@@ -231,6 +232,9 @@ class Lifetime:
     def _let_out(self, error: BaseException) -> None:
         """Let what ends a program out of a task of asyncio, which passes it on; trio would call it a bug of its own."""
         if isinstance(error, (KeyboardInterrupt, SystemExit)) and isinstance(self._reactor, AsyncioReactor):
+            task = asyncio.current_task()
+            if task is not None:
+                task.add_done_callback(lambda ended: ended.exception())  # asked for; the log has it already
             raise error
 
     def _up(self, start: _Start) -> None:

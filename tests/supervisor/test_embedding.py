@@ -6,13 +6,13 @@ import subprocess
 import sys
 import textwrap
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from toolcell import SandboxUnavailableError, ToolContext, UsageError, blocking
-from toolcell.testing import misbehaving
+from toolcell import Capability, MemoryRecord, SandboxUnavailableError, ToolContext, UsageError, blocking, tool
+from toolcell.testing import ListMemory, misbehaving
 
 ROOT = Path(__file__).parent.parent.parent
 LEFT = """
@@ -263,6 +263,32 @@ def test_a_callback_cannot_close_what_would_wait_for_it(workspace: Path) -> None
         session = supervisor.open_session("main", workspace=workspace)
         session.call("report", on_progress=close)
     assert "in another thread" in heard[0]
+
+
+@tool(needs={Capability.MEMORY_WRITE})
+def remember(ctx: ToolContext) -> None:
+    """Remember something."""
+    assert ctx.memory_writer is not None
+    ctx.memory_writer.store("a")
+
+
+class Exits(ListMemory):
+    """Ends the program, as it thinks."""
+
+    async def store(self, record: MemoryRecord, *, namespace: str) -> str:
+        raise SystemExit(3)
+
+
+def test_a_backend_that_ends_the_loop_is_named_when_the_supervisor_is_closed(workspace: Path) -> None:
+    supervisor = blocking.Supervisor([remember])
+    supervisor.start()
+    session = supervisor.open_session("main", workspace=workspace, memory=Exits())
+    with pytest.raises(CancelledError):
+        session.call("remember")
+    with pytest.raises(BaseExceptionGroup) as raised:
+        supervisor.close()
+    assert raised.group_contains(SystemExit)
+    supervisor.close()
 
 
 def test_a_program_that_forgets_to_close_it_exits_and_leaves_no_record(tmp_path: Path) -> None:

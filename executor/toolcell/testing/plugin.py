@@ -1,7 +1,7 @@
 """Fixtures for pytest, on hand wherever toolcell is installed: their names begin with `toolcell_`.
 
-They are plain fixtures, so they work in sync tests and with every plugin that runs async ones. pytest imports this module
-at each start, also in projects that have nothing to do with toolcell: it imports the rest when a fixture is used.
+They are plain fixtures, for sync tests and for async ones, whatever plugin runs those. pytest imports this module at
+each start, also in projects that have nothing to do with toolcell: it imports the rest when a fixture is used.
 """
 
 from collections.abc import Callable, Iterator
@@ -63,12 +63,13 @@ def toolcell_session(toolcell_workspace: Path) -> "Iterator[OpenSession]":
     with ExitStack() as running:
 
         def open_session(tools: Any = (), kind: "SessionKind | str" = "main", **options: Any) -> blocking.Session:
-            of_session = {"channel": ListChannel(), "memory": ListMemory(), "web": DictWeb(), "http": DictHttp()}
-            of_session["workspace"] = toolcell_workspace
+            backends = {"channel": ListChannel(), "memory": ListMemory(), "web": DictWeb(), "http": DictHttp()}
+            of_session: dict[str, Any] = {"workspace": toolcell_workspace, **backends}
             for name in ("agent_id", "session_id", "config", "profile", *of_session):
                 if name in options:
                     of_session[name] = options.pop(name)
-            supervisor = running.enter_context(blocking.Supervisor(tools, **{"max_cells": 4, "standby": 0} | options))
+            of_supervisor: dict[str, Any] = {"max_cells": 4, "standby": 0, **options}
+            supervisor = running.enter_context(blocking.Supervisor(tools, **of_supervisor))
             return supervisor.open_session(kind, **of_session)
 
         yield open_session
@@ -76,8 +77,8 @@ def toolcell_session(toolcell_workspace: Path) -> "Iterator[OpenSession]":
 
 @pytest.fixture
 def toolcell_supervisor() -> "Iterator[Callable[..., Supervisor]]":
-    """`async with toolcell_supervisor([tool], …) as supervisor`: a Supervisor for an async test or fixture, which starts
-    and closes it, from any task. One that the test leaves open is an error.
+    """`async with toolcell_supervisor([tool], …) as supervisor`: a Supervisor for an async test, or an async fixture
+    around this one. One that the test leaves open is an error.
     """
     from toolcell.errors import UsageError
     from toolcell.supervisor import Supervisor
@@ -85,7 +86,8 @@ def toolcell_supervisor() -> "Iterator[Callable[..., Supervisor]]":
     made: list[Supervisor] = []
 
     def make(tools: Any = (), **options: Any) -> Supervisor:
-        made.append(Supervisor(tools, **{"max_cells": 4} | options))
+        of_supervisor: dict[str, Any] = {"max_cells": 4, **options}
+        made.append(Supervisor(tools, **of_supervisor))
         return made[-1]
 
     yield make
