@@ -30,8 +30,8 @@ _WHY_NOT: dict[State, str] = {
 }
 _FAILED = "A task of it failed, which is in the log, and which aclose() raises. Make another one."
 _CUT_OFF = (
-    "Its event loop ended without aclose(). Start, use and close it in one run of a loop, or take "
-    "toolcell.blocking, which has a loop of its own."
+    "Its event loop ended without aclose(), or cancelled every task. Start, use and close it in one run of a loop, or "
+    "take toolcell.blocking, which has a loop of its own."
 )
 _ELSEWHERE = (
     "The supervisor runs on another event loop. Use it on the one that started it (in pytest-asyncio: the same "
