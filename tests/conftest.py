@@ -5,6 +5,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ import pytest
 
 from toolcell import Limits, Profile, Session, SessionKind, Supervisor
 from toolcell.testing.residue import Residue
+from toolcell_sandbox.errors import SandboxError
+from toolcell_sandbox.mechanisms.mounts import make_private
+from toolcell_sandbox.mechanisms.namespaces import unshare
 
 hypothesis.settings.register_profile("anywhere", database=None)  # the checkout may be another user's
 hypothesis.settings.load_profile("anywhere")
@@ -51,6 +55,15 @@ def needs_root(item: pytest.Item) -> bool:
 def parameters_of(item: pytest.Item) -> dict[str, object]:
     found: dict[str, object] = getattr(getattr(item, "callspec", None), "params", {})
     return found
+
+
+def pytest_configure() -> None:
+    """Root's tests have mounts of their own: whatever is mounted on the machine, by the other worker's tests too, ends
+    every cell that was made ahead, for it holds copies of what was."""
+    if ROOT:
+        with suppress(SandboxError):  # a root who may not mount sees mounts of others come and go
+            unshare({"mount_namespace"})
+            make_private()
 
 
 def pytest_report_header() -> list[str]:

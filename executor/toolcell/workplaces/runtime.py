@@ -33,11 +33,11 @@ class RuntimeDirectory:
         return f"<RuntimeDirectory {self.path}>"
 
     def _open(self, path: str) -> None:
-        made = True
         try:
             os.mkdir(path, 0o700)
+            os.chmod(path, 0o700)  # whatever the umask took away; nobody else may put another in its place
         except FileExistsError:
-            made = False
+            pass
         try:
             fd = os.open(path, _OPEN)
         except OSError as error:
@@ -45,8 +45,6 @@ class RuntimeDirectory:
                 raise _unusable(path, "It is no directory that this user can open.") from error
             raise
         try:
-            if made:
-                os.fchmod(fd, 0o700)  # whatever the umask took away
             info = os.fstat(fd)
             if info.st_uid != os.geteuid():
                 raise _unusable(path, f"It belongs to the user {info.st_uid}.")
