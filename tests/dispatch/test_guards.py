@@ -325,7 +325,9 @@ async def test_what_reaches_something_is_offered_and_runs(supervise: Any, worksp
     engine = PublicWeb(search_url="https://search.example/?q={query}")
     async with supervise([dial, order, dial_outside, *base_tools()]) as supervisor:
         assert {"dial", "order", "web_search"} <= await offered(supervisor, workspace, profile=wide, web=engine)
-        assert "dial_outside" in await offered(supervisor, workspace), "what the supervisor runs needs no cell's network"
+        assert "dial_outside" in await offered(supervisor, workspace), (
+            "what the supervisor runs needs no cell's network"
+        )
         session = await supervisor.open_session("main", workspace=workspace, profile=wide)
         assert (await session.call("dial")).output == "dialled"
 
