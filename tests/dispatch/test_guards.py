@@ -1,7 +1,7 @@
 """Guards that are wrong fail where they are made, and what a session is offered works there."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -134,7 +134,9 @@ def test_what_cannot_decide_is_no_policy(policy: object, said: str) -> None:
 class Later(Toolset):
     """Offers `wipe` when it is asked."""
 
-    name = "later"
+    @property
+    def name(self) -> str:
+        return "later"
 
     async def tools(self, session: SessionInfo) -> list[Tool[..., Any]]:
         return [wipe]
@@ -175,7 +177,7 @@ class HalfMisnamed(Hook):
     async def after_call(self, call: ToolCall, result: ToolResult) -> None:
         return None
 
-    async def beforeCall(self, call: ToolCall) -> Deny:  # noqa: N802 - a mistake that is made
+    async def beforeCall(self, call: ToolCall) -> Deny:
         return Deny("no")
 
 
@@ -251,7 +253,7 @@ class OnlyErrors:
         self.on_errors(error)
 
     def on_errors(self, error: ErrorBase) -> None:
-        self.seen.append(error.kind)
+        self.seen.append(error.message)
 
 
 async def test_sync_hooks_and_hooks_of_any_make_work(supervise: Any, workspace: Path) -> None:
@@ -336,7 +338,7 @@ async def test_what_reaches_something_is_offered_and_runs(supervise: Any, worksp
 
 
 @contextmanager
-def level_of_the_channel(level: int) -> Iterator[None]:
+def level_of_the_channel(level: int) -> Generator[None]:
     logger = logging.getLogger("toolcell.channel")
     before = logger.level
     logger.setLevel(level)

@@ -60,7 +60,7 @@ class TierPolicy:
         for key, rule in rules.items():
             if name == "kinds" and key not in tuple(SessionKind):
                 near = get_close_matches(str(key), tuple(SessionKind), n=1)
-                hint = f" Did you mean {near[0].value!r}?" if near else ""
+                hint = f" Did you mean {str(near[0])!r}?" if near else ""
                 raise UsageError(f"TierPolicy: there is no session kind {key!r}.{hint}")
             if name != "tools" and not isinstance(rule, TierPolicy):
                 raise UsageError(f"TierPolicy: {name}[{key!r}] is not a TierPolicy: {rule!r}. Write TierPolicy(…).")
