@@ -89,7 +89,7 @@ def dial_outside() -> str:
     ids=["its own", "of a kind", "of a channel of an agent"],
 )
 def test_a_policy_that_names_no_tool_is_refused_with_the_near_name(policy: TierPolicy) -> None:
-    with pytest.raises(UsageError, match="no tool 'wip'. Did you mean 'wipe'"):
+    with pytest.raises(UsageError, match=r"no tool 'wip'\. Did you mean 'wipe'"):
         Supervisor([greet, wipe], policy=policy)
 
 

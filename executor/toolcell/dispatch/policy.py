@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, cast
 
 from toolcell.call import ToolCall
 from toolcell.errors import UsageError
@@ -57,7 +57,7 @@ class TierPolicy:
     def _check_rules(self, name: str, rules: Any) -> None:
         if not isinstance(rules, Mapping):
             raise UsageError(f"TierPolicy: {name} is not a mapping: {rules!r}. Write {name}={{…: …}}.")
-        for key, rule in rules.items():
+        for key, rule in cast("Mapping[object, object]", rules).items():
             if name == "kinds" and key not in tuple(SessionKind):
                 near = get_close_matches(str(key), tuple(SessionKind), n=1)
                 hint = f" Did you mean {str(near[0])!r}?" if near else ""
