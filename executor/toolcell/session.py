@@ -5,7 +5,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import takewhile
@@ -30,6 +30,7 @@ from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from .backends.web import PublicWeb
 from .dispatch.output import OutputSchema
 from .dispatch.pipeline import Repair, attempt, dispatch, facts_of
+from .dispatch.policy import is_offered
 from .dispatch.result import blank
 from .dispatch.streams import OnOutput
 from .dispatch.validate import Validator
@@ -45,6 +46,7 @@ from .sessions.modules import DESCRIBER_SHIPMENT, Source, describer, source_of
 from .sessions.place import NOWHERE
 from .sessions.policy import confine, summary_for
 from .sessions.protection import Guarded, overlap
+from .sessions.reach import as_offered, out_of_reach
 from .sessions.shipping import content_of
 from .sessions.toolbox import Toolbox
 from .wire.frames import Field
@@ -233,6 +235,8 @@ class Session:
     async def tools(self) -> list[ToolDeclaration]:
         """The declarations of the tools that this session may use: the supervisor's, then each toolset's, in order.
 
+        Left out is what the policy denies, and what needs a network, hosts or a search engine where there is none.
+
         Toolsets are asked anew: call this before each request to a model. Raises ToolsetError, which names the one that
         failed, and then the tools of the last time can still be called. A module that only cells import and that claims
         the name of another tool is left out, with an incident in the journal that names both origins.
@@ -240,7 +244,9 @@ class Session:
         self.check_open()
         routes = [self.route(tool) for tool in (await self.toolbox.refresh()).values()]
         declared = [route.tool.declaration for route in routes if not route.grants.missing]
-        return declared + [tool.declaration for tool in self.supervisor.provider_tools.values()]
+        declared += [tool.declaration for tool in self.supervisor.provider_tools.values()]
+        offered = [one for one in declared if is_offered(self.supervisor.policy, one, self.info)]
+        return [as_offered(one, lambda: self.web) for one in offered]
 
     async def close(self, *, grace_s: float | None = None) -> None:
         """End the session, its children and their calls, those of host tools and questions to approvers among them, and
@@ -359,7 +365,11 @@ class Session:
     def tool_names(self) -> list[str]:
         """The tools that this session may use, as far as its toolsets have said."""
         known = self.toolbox.known.items()
-        return [name for name, tool in known if not grants_for(self.grants, tool.needs, tool.uses).missing]
+        return [
+            name
+            for name, tool in known
+            if not self._grants_of(tool).missing and is_offered(self.supervisor.policy, tool.declaration, self.info)
+        ]
 
     def checks(self, route: Route) -> Checks:
         """What calls that go this way are held to."""
@@ -397,8 +407,14 @@ class Session:
             route = self._other_routes[kind, tool.name] = new()
         return route
 
-    def _new_route(self, tool: Tool[..., Any], mutates: bool) -> Route:
+    def _grants_of(self, tool: Tool[..., Any], *, mutates: bool = True) -> Grants:
+        """The grants of the tool's calls, where a need that would reach nothing is missing too."""
         grants = grants_for(self.grants, tool.needs, tool.uses, mutates=mutates)
+        useless = out_of_reach(tool, self.profile)
+        return Grants(grants.given - useless, grants.missing | useless) if useless else grants
+
+    def _new_route(self, tool: Tool[..., Any], mutates: bool) -> Route:
+        grants = self._grants_of(tool, mutates=mutates)
         limits = limits_for(tool, self.profile.limits)
         if tool.placement != "cell":
             return self._route_to(tool, grants, limits, ())
@@ -459,7 +475,7 @@ class Session:
         }
 
     def _shares(self, tool: Tool[..., Any], group: tuple[frozenset[Capability], Limits]) -> bool:
-        given = grants_for(self.grants, tool.needs, tool.uses)
+        given = self._grants_of(tool)
         return (
             tool.lifetime == "call"
             and tool.placement == "cell"
@@ -517,6 +533,10 @@ class Session:
         """A module has claimed the name of a tool that is not its own."""
         _log.warning("%s", printable(why))
         self.journal.write(Record("incident", self.id, data={"toolset": stranger, "what": why}))
+
+    def on_offered(self, names: Iterable[str]) -> None:
+        """Toolsets have said which tools there are."""
+        self.supervisor.rules.met(names, self.id, self.journal)
 
     def check_open(self) -> None:
         """Raise UsageError where the session is closed, or its supervisor does not run here."""

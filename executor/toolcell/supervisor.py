@@ -38,9 +38,10 @@ from .backends.web import Resolver, resolve_with_system
 from .config import Config
 from .dispatch.audit import MAX_TOLD, audit_data, audit_kept, record_findings, said
 from .dispatch.describe import describe
+from .dispatch.guards import Rules, checked_hooks, checked_policy
 from .dispatch.output import OutputSchema
 from .dispatch.overflow import Overflow
-from .dispatch.policy import Policy, TierPolicy
+from .dispatch.policy import Policy
 from .dispatch.validate import Validator
 from .errors import UsageError
 from .journal import Journal, RecentJournal, Record
@@ -145,8 +146,10 @@ class Supervisor:
                 raise UsageError(
                     f"toolsets holds {toolset!r}, which is not a Toolset. Tools themselves go into tools=."
                 )
-        self.hooks = tuple(hooks)
-        self.policy: Policy = TierPolicy() if policy is None else policy
+        self.hooks = checked_hooks(hooks)
+        self.policy: Policy = checked_policy(policy)
+        known = (*self.registry, *self.provider_tools)
+        self.rules = Rules(self.policy, known, open_ended=bool(self.toolsets))
         self.approver = approver
         self.approval_timeout_s = approval_timeout_s
         self._profiles = {kind: Profile.for_kind(kind.value) for kind in SessionKind}
@@ -279,6 +282,7 @@ class Supervisor:
             async with AsyncExitStack() as ending:
                 ending.push_async_callback(self._life.end_tasks)
                 ending.push_async_callback(close_all, self.toolsets)
+                ending.callback(self.rules.report, self.journal)
                 ending.callback(self._record.end)
                 ending.callback(self.overflow.close)
                 if self._memory is not None:

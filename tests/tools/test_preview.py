@@ -30,7 +30,7 @@ def test_a_preview_may_take_the_context_by_a_name_of_its_own(ctx: ToolContext) -
 
 def test_without_a_preview_the_arguments_are_shown() -> None:
     shown = tool(send).preview(None, {"to": "me", "text": "a\nb"})
-    assert shown == Preview("send(to, text)", 'to: "me"\ntext: "a\\nb"')
+    assert shown == Preview('send(to="me", text="a\\nb")', 'to: "me"\ntext: "a\\nb"')
 
 
 def test_the_summary_is_one_short_line() -> None:
@@ -129,8 +129,8 @@ def test_edit_says_in_the_preview_that_it_would_fail(ctx: ToolContext, tmp_path:
     [
         ("shell", {"command": "ls -l", "cwd": "src", "timeout_s": 5}, "Run ls -l", "ls -l\n\nin src\nfor at most 5 s"),
         ("shell", {"command": "ls"}, "Run ls", "ls\n\nin the root of the workspace"),
-        ("message", {"text": "hello"}, "Send a message to the people this session talks with", "hello"),
-        ("memory_store", {"text": "blue", "tags": ["a", "b"]}, "Remember a fact, tagged a, b", "blue"),
+        ("message", {"text": "hello"}, "Send the message 'hello'", "hello"),
+        ("memory_store", {"text": "blue", "tags": ["a", "b"]}, "Remember a fact, tagged a, b: 'blue'", "blue"),
         ("web_fetch", {"url": "http://x.y/"}, "Fetch http://x.y/", "GET http://x.y/\nat most 1,000,000 bytes"),
     ],
 )

@@ -14,6 +14,7 @@ __all__ = ["DETAILS_CHARS", "Preview", "Previewer", "ends_of", "printable", "sho
 SUMMARY_CHARS = 200
 DETAILS_CHARS = 20_000
 STREAM_CHARS = 8_000
+_NAME_CHARS = 40
 _NOTE_CHARS = 100  # for what is said around a text that was shortened already
 
 
@@ -45,10 +46,11 @@ class Preview:
 
     @classmethod
     def of_call(cls, tool: str, arguments: Mapping[str, Any]) -> "Preview":
-        """What can be said of any call: the tool's name and the arguments, one a line."""
+        """What can be said of any call: the tool with its values, each as far as there is room, and the arguments, one
+        a line."""
         room = DETAILS_CHARS // max(1, len(arguments))  # each has its share: a long one does not hide the next
         lines = [f"{_key(key)}: {shortened(_json(value), room)}" for key, value in arguments.items()]
-        return cls(shortened(f"{tool}({', '.join(arguments)})"), shortened("\n".join(lines), DETAILS_CHARS))
+        return cls(_in_a_line(tool, arguments), shortened("\n".join(lines), DETAILS_CHARS))
 
 
 def shortened(text: str, limit: int = SUMMARY_CHARS) -> str:
@@ -81,6 +83,23 @@ def printable(text: str, keep: str = "") -> str:
 
 def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, default=repr)
+
+
+def _in_a_line(tool: str, arguments: Mapping[str, Any]) -> str:
+    """The call in `SUMMARY_CHARS`: short values are whole, and what is left is shared by the long ones."""
+    names = [_cut(printable(_key(key)), _NAME_CHARS) for key in arguments]
+    values = [printable(_json(value)) for value in arguments.values()]
+    room = SUMMARY_CHARS - len(tool) - 2 - sum(len(name) + 3 for name in names)
+    shares = dict[int, int]()
+    for left, at in enumerate(sorted(range(len(values)), key=lambda each: len(values[each]))):
+        shares[at] = min(len(values[at]), max(1, room // (len(values) - left)))
+        room -= shares[at]
+    pairs = (f"{name}={_cut(value, shares[at])}" for at, (name, value) in enumerate(zip(names, values, strict=True)))
+    return _cut(f"{tool}({', '.join(pairs)})", SUMMARY_CHARS)
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def _key(key: str) -> str:

@@ -2,13 +2,39 @@
 
 import logging
 
+from toolcell.backends.errors import NotConfigured
+from toolcell_tools.preview import printable
+
 __all__ = ["LogChannel"]
 
 _log = logging.getLogger("toolcell.channel")
+_LEVEL = logging.WARNING  # which a program that sets up no logging shows on stderr
 
 
 class LogChannel:
-    """Writes each message to the logger `toolcell.channel` at INFO."""
+    """Writes each message to the logger `toolcell.channel` at WARNING, which Python shows on stderr by default.
+
+    Raises NotConfigured where no handler takes it: nobody has seen the message.
+    """
 
     async def send(self, text: str, *, sender: str) -> None:
-        _log.info("%s: %s", sender, text)
+        if not _is_shown():
+            raise NotConfigured(
+                "Nobody saw the message: no channel is set up in this session, and the log does not show it. "
+                "Whoever runs the agent can give the session a channel."
+            )
+        _log.log(_LEVEL, "%s: %s", printable(sender), printable(text, keep="\n\t").replace("\n", "\n    "))
+
+
+def _is_shown() -> bool:
+    """Whether a handler takes what is logged: one of the logger or above it, or else Python's last resort."""
+    if not _log.isEnabledFor(_LEVEL):
+        return False
+    handlers: list[logging.Handler] = []
+    logger: logging.Logger | None = _log
+    while logger is not None:
+        handlers += logger.handlers
+        logger = logger.parent if logger.propagate else None
+    if not handlers and logging.lastResort is not None:
+        handlers = [logging.lastResort]
+    return any(each.level <= _LEVEL and not isinstance(each, logging.NullHandler) for each in handlers)

@@ -48,7 +48,10 @@ class MemoryStore(Protocol):
 
 @runtime_checkable
 class WebClient(Protocol):
-    """The public web, read-only: GET and nothing else, and never an address of the machine's own networks."""
+    """The public web, read-only: GET and nothing else, and never an address of the machine's own networks.
+
+    One with an attribute `can_search` that is False has no search engine: tools that need one say so in their description.
+    """
 
     async def search(self, query: str, *, limit: int) -> list[SearchHit]:
         """Return at most `limit` hits, best first. Raise `NotConfigured` where there is no search engine."""

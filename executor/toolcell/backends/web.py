@@ -78,6 +78,11 @@ class PublicWeb:
         self._tls = tls
         self._threads = Threads(_THREADS)
 
+    @property
+    def can_search(self) -> bool:
+        """Whether there is a search engine. Tools that need one say in their description where there is none."""
+        return self._search_url is not None
+
     async def fetch(self, url: str, *, max_bytes: int) -> FetchedPage:
         """Return the page at `url`, whatever its status, with at most `max_bytes` of its decoded body.
 

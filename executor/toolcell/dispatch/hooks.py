@@ -4,6 +4,7 @@ Any denial wins. Replacing is explicit: a returned call or result takes the plac
 follow too. A hook that raises fails closed: before the call it denies it, after the call it withholds the result.
 """
 
+import inspect
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ class Deny:
 
 
 class Hook:
-    """A base for hooks; one may also be any object that has some of these methods.
+    """A base for hooks; one may also be any object that has some of these methods, plain or async.
 
     They run in the supervisor's process, on its event loop. `call.arguments` have been validated.
     """
@@ -54,7 +55,7 @@ async def before(hooks: Sequence[object], call: ToolCall) -> tuple[ToolCall, Per
         if method is None:
             continue
         try:
-            answer = await method(call)
+            answer = await _answered(method(call))
             if isinstance(answer, ToolCall) and (answer.id, answer.tool) != (call.id, call.tool):
                 raise TypeError("before_call returned a call of another id or tool; it may replace arguments only")
             if not (answer is None or isinstance(answer, (ToolCall, Deny))):
@@ -78,7 +79,7 @@ async def after(hooks: Sequence[object], call: ToolCall, result: ToolResult) -> 
             if method is None or (name == "on_error" and result.error is None):
                 continue
             try:
-                answer = await method(call, result.error if name == "on_error" else result)
+                answer = await _answered(method(call, result.error if name == "on_error" else result))
                 if not (answer is None or isinstance(answer, ToolResult)):
                     raise TypeError(f"{name} returned {answer!r}; it returns a ToolResult or None")
                 if answer is not None:  # again, since model_copy validates nothing
@@ -90,6 +91,10 @@ async def after(hooks: Sequence[object], call: ToolCall, result: ToolResult) -> 
             if isinstance(answer, ToolResult):
                 result = _identified(answer, result)
     return result
+
+
+async def _answered(answer: Any) -> Any:
+    return await answer if inspect.isawaitable(answer) else answer
 
 
 def _name(hook: object) -> str:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolcell.call import ToolCall
 from toolcell.sessions.grants import Grants
-from toolcell_tools.capability import SessionKind
+from toolcell.sessions.reach import WHY
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.definition import Tool
 from toolcell_tools.errors import PermissionDenied
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger("toolcell.policy")
 
 
-def _lacking(declaration: ToolDeclaration, kind: SessionKind, grants: Grants) -> PermissionDenied:
-    missing = tuple(sorted(grants.missing))
+def _lacking(declaration: ToolDeclaration, session: SessionInfo, grants: Grants) -> PermissionDenied:
+    kind, missing = session.session_kind, tuple(sorted(grants.missing - session.grants))
+    if not missing:
+        return _reaching_nothing(declaration, grants)
     handles = ", ".join(capability.value for capability in missing)
     return PermissionDenied(
         message=(
@@ -32,6 +34,17 @@ def _lacking(declaration: ToolDeclaration, kind: SessionKind, grants: Grants) ->
         reason=f"a {kind.value} session holds no {handles} handle",
         missing=missing,
     )
+
+
+def _reaching_nothing(declaration: ToolDeclaration, grants: Grants) -> PermissionDenied:
+    missing = tuple(sorted(grants.missing))
+    why, cure = (" and ".join(words) for words in zip(*(WHY[capability] for capability in missing), strict=True))
+    message = (
+        f"The tool {declaration.name!r} cannot work in this session: {why}. Do without it. "
+        f"Whoever runs the agent can {cure}."
+    )
+    reason = f"{', '.join(missing)} reaches nothing in this session"
+    return PermissionDenied(message=message, tier=declaration.tier, reason=reason, missing=missing)
 
 
 def of_provider(tool: ProviderTool) -> PermissionDenied:
@@ -47,7 +60,7 @@ def permit(policy: Policy, call: ToolCall, route: "Route", session: SessionInfo)
     """Why somebody must be asked first, "" where nobody must, or the denial. A policy that raises denies."""
     declaration, tool = route.declaration, route.tool
     if route.grants.missing:
-        return _lacking(declaration, session.session_kind, route.grants)
+        return _lacking(declaration, session, route.grants)
     try:
         decision = policy.decide(call, declaration, session)
         needs_approval = declaration.requires_approval and tool.requires_approval_for(call.arguments)

@@ -1,8 +1,10 @@
 """Policies: may this call run, must somebody be asked, or is it refused? Decided by tier, tool, agent and channel."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from difflib import get_close_matches
+from typing import Any, Literal, Protocol, cast
 
 from toolcell.call import ToolCall
 from toolcell.errors import UsageError
@@ -14,12 +16,14 @@ __all__ = ["Decision", "Policy", "TierPolicy"]
 
 Decision = Literal["allow", "ask", "deny"]
 _DECISIONS = ("allow", "ask", "deny")
+_log = logging.getLogger("toolcell.policy")
 
 
 class Policy(Protocol):
     """Decides about one call. Quick and without side effects: it runs on the event loop for every call.
 
-    Its word comes on top of what is granted: "allow" gives no capability that the session does not hold.
+    Its word comes on top of what is granted: "allow" gives no capability that the session does not hold. It may also
+    have `offers(declaration, session) -> bool`: a tool of which that says False is not offered to a model.
     """
 
     def decide(self, call: ToolCall, declaration: ToolDeclaration, session: SessionInfo) -> Decision: ...
@@ -44,9 +48,41 @@ class TierPolicy:
     channels: Mapping[str, "TierPolicy"] = field(default_factory=dict[str, "TierPolicy"])
 
     def __post_init__(self) -> None:
+        for name in ("tools", "kinds", "agents", "channels"):
+            self._check_rules(name, getattr(self, name))
         for value in (self.read_only, self.workspace, self.system, self.elevated, *self.tools.values()):
             if value not in _DECISIONS:
                 raise UsageError(f"TierPolicy has no such decision: {value!r}. Use 'allow', 'ask' or 'deny'.")
+
+    def _check_rules(self, name: str, rules: Any) -> None:
+        if not isinstance(rules, Mapping):
+            raise UsageError(f"TierPolicy: {name} is not a mapping: {rules!r}. Write {name}={{…: …}}.")
+        for key, rule in cast("Mapping[object, object]", rules).items():
+            if name == "kinds" and key not in tuple(SessionKind):
+                near = get_close_matches(str(key), tuple(SessionKind), n=1)
+                hint = f" Did you mean {str(near[0])!r}?" if near else ""
+                raise UsageError(f"TierPolicy: there is no session kind {key!r}.{hint}")
+            if name != "tools" and not isinstance(rule, TierPolicy):
+                raise UsageError(f"TierPolicy: {name}[{key!r}] is not a TierPolicy: {rule!r}. Write TierPolicy(…).")
+
+    @property
+    def named_tools(self) -> frozenset[str]:
+        """The tools that it names, in the policies that it holds too."""
+        within = (*self.kinds.values(), *self.agents.values(), *self.channels.values())
+        return frozenset(self.tools).union(*(policy.named_tools for policy in within))
+
+    def offers(self, declaration: ToolDeclaration, session: SessionInfo) -> bool:
+        """Whether some call of the tool may run. One with a `decide` of its own may go by the call: True."""
+        if type(self).decide is not TierPolicy.decide:
+            return True
+        if (getattr(self, declaration.tier) if (own := self.tools.get(declaration.name)) is None else own) == "deny":
+            return False
+        more = (
+            self.kinds.get(session.session_kind),
+            self.agents.get(session.agent_id),
+            self.channels.get(session.channel),
+        )
+        return all(policy is None or policy.offers(declaration, session) for policy in more)
 
     def decide(self, call: ToolCall, declaration: ToolDeclaration, session: SessionInfo) -> Decision:
         if not (self.tools or self.kinds or self.agents or self.channels):
@@ -62,3 +98,15 @@ class TierPolicy:
             if more is not None:
                 decisions.append(more.decide(call, declaration, session))
         return max(decisions, key=_DECISIONS.index)
+
+
+def is_offered(policy: Policy, declaration: ToolDeclaration, session: SessionInfo) -> bool:
+    """Whether a model hears of the tool. A policy that cannot say offers it; one that fails does not."""
+    offers = getattr(policy, "offers", None)
+    if offers is None:
+        return True
+    try:
+        return bool(offers(declaration, session))
+    except Exception:
+        _log.exception("the policy failed on the offer of %s", declaration.name)
+        return False

@@ -49,6 +49,7 @@ class Toolbox:
                 self._owner.on_refused(stranger, why)
             self._refused = refused
             self._offered = {name: tool for name, tool in found.items() if name not in self._static}
+            self._owner.on_offered(self._offered)
         return self.known
 
     def found(self, name: str) -> AnyTool | None:

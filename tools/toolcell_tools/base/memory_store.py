@@ -16,7 +16,7 @@ __all__ = ["memory_store"]
 def preview_memory_store(text: str, kind: str, tags: list[str] | None) -> Preview:
     """The record that would be kept."""
     tagged = f", tagged {', '.join(tags)}" if tags else ""
-    return Preview(f"Remember a {kind}{tagged}", shortened(text, DETAILS_CHARS))
+    return Preview(f"Remember a {kind}{tagged}: {shortened(repr(text), 100)}", shortened(text, DETAILS_CHARS))
 
 
 @tool(
@@ -30,7 +30,7 @@ def memory_store(
     kind: Annotated[str, LazyField("What it is: decision, fact, identity, preference.", min_length=1)] = "fact",
     tags: Annotated[list[str] | None, LazyField("Words to find it by.")] = None,
 ) -> Answer:
-    """Store a record in the agent's memory, for later sessions too."""
+    """Store a record in the agent's memory, which its other sessions share."""
     identifier = require(ctx.memory_writer, Capability.MEMORY_WRITE).store(text, kind, tags or [])
     brief = text if len(text) <= 200 else text[:199] + "…"
     artifact = Artifact(identifier, "memory", size=len(text.encode()))

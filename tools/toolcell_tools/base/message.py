@@ -14,7 +14,7 @@ __all__ = ["message"]
 
 def preview_message(text: str) -> Preview:
     """What would be said."""
-    return Preview("Send a message to the people this session talks with", shortened(text, DETAILS_CHARS))
+    return Preview(f"Send the message {shortened(repr(text), 150)}", shortened(text, DETAILS_CHARS))
 
 
 @tool(

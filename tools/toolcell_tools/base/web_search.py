@@ -11,7 +11,11 @@ from toolcell_tools.lazy import Answer, LazyField
 __all__ = ["web_search"]
 
 
-@tool(needs={Capability.WEB}, annotations=Annotations(title="Search the web", open_world=True))
+@tool(
+    needs={Capability.WEB},
+    annotations=Annotations(title="Search the web", open_world=True),
+    metadata={"searches": True},  # its description says where there is no search engine
+)
 def web_search(
     ctx: ToolContext,
     query: Annotated[str, LazyField("Words to search for.", min_length=1)],

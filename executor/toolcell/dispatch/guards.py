@@ -1,0 +1,152 @@
+"""Checks of guards when they are made: hooks that nobody would ask, policies that cannot decide, rules of no tool."""
+
+import inspect
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from difflib import get_close_matches
+
+from toolcell.errors import UsageError
+from toolcell.journal import Journal, Record
+from toolcell_tools.preview import printable, shortened
+
+from .hooks import Hook
+from .policy import Policy, TierPolicy
+
+_METHODS = {"before_call": 1, "after_call": 2, "on_error": 2}  # and how many arguments each is given
+_NEAR = 0.75  # "before_cal" and "beforeCall" are near to "before_call", "call" and "error" are not
+_LIKE = 0.5  # where a hook has no method at all, a guess may be wilder
+_log = logging.getLogger("toolcell.policy")
+
+
+def checked_hooks(hooks: Iterable[object]) -> tuple[object, ...]:
+    """The hooks; UsageError for one that has no hook method, a misspelt one, or one that cannot be called."""
+    if not isinstance(hooks, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - one hook is passed by mistake
+        raise UsageError(f"hooks is no list but {_shown(hooks)}. Put the one hook in a list.")
+    found = tuple(hooks)
+    for hook in found:
+        _check_hook(hook)
+    return found
+
+
+def _check_hook(hook: object) -> None:
+    if isinstance(hook, type):
+        raise UsageError(
+            f"hooks holds {hook.__qualname__}, which is a class. Pass an instance: {hook.__qualname__}(…)."
+        )
+    own = [name for name in _METHODS if _has(hook, name)]
+    others = [name for name in _METHODS if name not in own]
+    for name in _public_methods(hook):
+        near = get_close_matches(_snake(name), others, n=1, cutoff=_NEAR if own else _LIKE)
+        if near and name not in _METHODS:
+            raise UsageError(
+                f"The hook {_name(hook)} has a method {name!r}. Did you mean {near[0]!r}? "
+                "If not, give it another name, or one that begins with an underscore."
+            )
+    if not own:
+        raise UsageError(f"hooks holds {_shown(hook)}, which has no hook methods. Define one of {', '.join(_METHODS)}.")
+    for name in own:
+        _check_method(hook, name, getattr(hook, name))
+
+
+def _check_method(hook: object, name: str, method: object) -> None:
+    what = f"{name} of {_name(hook)}"
+    if not callable(method):
+        raise UsageError(f"{what} is not callable. Write: async def {name}(self, …).")
+    if inspect.isgeneratorfunction(method) or inspect.isasyncgenfunction(method):
+        raise UsageError(f"{what} is a generator. Return its answer, without yield.")
+    if not _takes(method, _METHODS[name]):
+        given = "call" if name == "before_call" else "call, error" if name == "on_error" else "call, result"
+        raise UsageError(f"{what} does not take what it is given. Write: async def {name}(self, {given}).")
+
+
+def _has(hook: object, name: str) -> bool:
+    """Whether the hook has this method, from wherever it comes; what it inherits from Hook does nothing."""
+    method = getattr(hook, name, None)
+    return method is not None and getattr(method, "__func__", None) is not vars(Hook)[name]
+
+
+def _public_methods(hook: object) -> Iterator[str]:
+    for name in dir(hook):
+        if not name.startswith("_") and callable(_unbound(inspect.getattr_static(hook, name, None))):
+            yield name
+
+
+def _unbound(method: object) -> object:
+    function: object = getattr(method, "__func__", method)  # of a static or a class method
+    return function
+
+
+def _takes(method: Callable[..., object], count: int) -> bool:
+    try:
+        inspect.signature(method).bind(*range(count))
+    except TypeError:
+        return False
+    except ValueError:  # written in C, with no signature to look at
+        return True
+    return True
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{each.lower()}" if each.isupper() else each for each in name)
+
+
+def checked_policy(policy: Policy | None) -> Policy:
+    """The policy, or the default one; UsageError for what cannot decide at once."""
+    if policy is None:
+        return TierPolicy()
+    if isinstance(policy, type):
+        raise UsageError(f"policy is the class {policy.__qualname__}. Pass an instance: {policy.__qualname__}(…).")
+    decide = getattr(policy, "decide", None)
+    if not callable(decide):
+        near = get_close_matches("decide", _public_methods(policy), n=1, cutoff=_NEAR)
+        hint = f" It has {near[0]!r}; did you mean 'decide'?" if near else ""
+        raise UsageError(f"policy is {_shown(policy)}, which has no method decide(call, declaration, session).{hint}")
+    if inspect.iscoroutinefunction(decide) or inspect.isasyncgenfunction(decide) or inspect.isgeneratorfunction(decide):
+        raise UsageError(f"decide of {_name(policy)} is async or a generator. Write a plain def: it is asked at once.")
+    if not _takes(decide, 3):
+        raise UsageError(f"decide of {_name(policy)} does not take (call, declaration, session). Write them all.")
+    return policy
+
+
+class Rules:
+    """The tools that a policy names and that nobody has offered yet.
+
+    Where all tools are known, a name of none is a UsageError. With toolsets it is told once, in the log and as an
+    incident in the journal, when a toolset was asked and did not offer it, or at the end.
+    """
+
+    def __init__(self, policy: Policy, known: Iterable[str], *, open_ended: bool) -> None:
+        named = policy.named_tools if isinstance(policy, TierPolicy) else frozenset[str]()
+        self._known = set(known)
+        self._unmatched = set(named - self._known)
+        if self._unmatched and not open_ended:
+            raise UsageError(f"The policy {self._said(min(self._unmatched))} Correct the name, or remove the rule.")
+        self._told: set[str] = set()
+
+    def met(self, names: Iterable[str], session_id: str, journal: Journal) -> None:
+        """Toolsets have offered these tools: report the rules that match none so far."""
+        if self._unmatched:
+            self._known.update(names)
+            self._unmatched -= self._known
+            self.report(journal, session_id)
+
+    def report(self, journal: Journal, session_id: str = "") -> None:
+        """Tell of each rule that has matched nothing, once."""
+        for name in sorted(self._unmatched - self._told):
+            what = f"The policy {self._said(name)} That rule has matched nothing so far."
+            self._told.add(name)
+            _log.warning("%s", what)
+            journal.write(Record("incident", session_id, data={"policy": name, "what": what}))
+
+    def _said(self, name: str) -> str:
+        near = get_close_matches(name, sorted(self._known), n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        return f"has a rule for {shortened(printable(repr(name)))}, and there is no tool {name[:64]!r}.{hint}"
+
+
+def _name(guard: object) -> str:
+    return type(guard).__name__
+
+
+def _shown(guard: object) -> str:
+    return shortened(printable(repr(guard)))

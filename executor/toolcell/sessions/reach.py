@@ -1,0 +1,52 @@
+"""Which capabilities of a tool reach nothing in a session: granted, and with nothing behind them."""
+
+from collections.abc import Callable, Mapping
+
+from toolcell.backends.protocols import WebClient
+from toolcell_sandbox.network import NoNetwork, ProxyNetwork
+from toolcell_sandbox.profile import Profile
+from toolcell_tools.capability import Capability
+from toolcell_tools.declaration import ToolDeclaration
+from toolcell_tools.definition import Tool
+
+NOTHING: frozenset[Capability] = frozenset()
+SEARCHES = "searches"
+"""The key in a tool's metadata which says that it needs a search engine, and not only the web."""
+NO_ENGINE = "There is no search engine here, so that every call fails."
+
+WHY: Mapping[Capability, tuple[str, str]] = {
+    Capability.NET: (
+        "no network is set up for it, or no host is allowed there",
+        "allow hosts in the profile's network",
+    ),
+    Capability.HTTP: ("no host is listed for its requests", "list hosts and methods in the profile's http rules"),
+}
+"""Why nothing is reached, and what whoever runs the agent can do."""
+
+
+def out_of_reach(tool: Tool[..., object], profile: Profile) -> frozenset[Capability]:
+    """What the tool needs and what would reach nothing. A host tool needs no cell's network."""
+    needs = tool.needs
+    if not needs & WHY.keys():
+        return NOTHING
+    found: set[Capability] = set()
+    if Capability.NET in needs and tool.placement == "cell" and _is_closed(profile):
+        found.add(Capability.NET)
+    if Capability.HTTP in needs and not profile.http:
+        found.add(Capability.HTTP)
+    return frozenset(found)
+
+
+def as_offered(declaration: ToolDeclaration, web: Callable[[], WebClient]) -> ToolDeclaration:
+    """The declaration that a model gets: of a tool that searches it says so where there is no search engine."""
+    if declaration.metadata.get(SEARCHES) is not True or getattr(web(), "can_search", True):
+        return declaration
+    description = f"{NO_ENGINE} {declaration.description}"[:1024]
+    return declaration.model_copy(update={"description": description})
+
+
+def _is_closed(profile: Profile) -> bool:
+    network = profile.network
+    if isinstance(network, ProxyNetwork):
+        return not (network.allow or network.allow_private)
+    return isinstance(network, NoNetwork)
