@@ -85,16 +85,16 @@ CLASSES: "Mapping[str, tuple[str, ...]]" = {"runs_by_itself": DEFAULT_PROTECTED,
 GIT_PARTS: "Mapping[str, str]" = {part: f".git/{part}" for part in ("hooks", "config", "config.worktree", "commondir")}
 """What of a repository is protected, to the name that protects it, wherever the repository is and whatever its name."""
 
-REPOSITORY_MARKS = frozenset(["head", "objects", "refs", "commondir", GIT_POINTER])
+REPOSITORY_MARKS = frozenset(["objects", "refs", "commondir", GIT_POINTER])
 """Entries, folded, that tell a repository, or the root of its work tree."""
 ANCHORED_PARTS = 3
 """Components that a name of the reach "root" may have."""
 
 
 def is_repository(entries: "Container[str]") -> bool:
-    """Whether git would take a directory with these entries, folded, for a repository, or for a worktree's part of one
-    (setup.c, is_git_directory)."""
-    return "head" in entries and ("commondir" in entries or ("objects" in entries and "refs" in entries))
+    """Whether git might take a directory with these entries, folded, for a repository or a part of one: for the common
+    directory of one that has but a HEAD (gitrepository-layout(5)), or for one that has another such."""
+    return "commondir" in entries or ("objects" in entries and "refs" in entries)
 
 
 def reason_of(name: str) -> str:

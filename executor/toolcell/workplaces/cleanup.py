@@ -147,7 +147,7 @@ def audit_after(flight: InFlight, quarantine: Quarantine) -> Settled:
     """
     roots = tuple(dict.fromkeys(map(os.path.realpath, flight.writable)))
     trees = ProtectedTrees(roots, flight.names)
-    leading = matcher(flight.names).leading
+    matching = matcher(flight.names)
     changed: set[str] = set()
 
     def is_old(root: str, path: str, seen: Seen) -> bool:
@@ -157,7 +157,7 @@ def audit_after(flight: InFlight, quarantine: Quarantine) -> Settled:
             changed.add(f"{root.rstrip('/')}/{path}")
         if seen.changed_ns >= flight.since_ns and not (is_directory and was_there):
             return False
-        above = leading(path, directory=is_directory) if os.path.dirname(path) else ()
+        above = leading_of(matching, seen.name, path, seen) if os.path.dirname(path) else ()
         return not any(_is_newly_there(f"{root}/{each}", flight) for each in above)
 
     before: list[Look] = []
