@@ -205,7 +205,10 @@ _RULES: dict[str, _Rule] = {
     **_rules(_text, "user.name user.email author.name author.email committer.name committer.email"),
     **_rules(_path, "core.worktree"),
     # with a subsection of any name
-    **_rules(_url, "remote.pushdefault checkout.defaultremote extensions.partialclone remote.*.url remote.*.pushurl submodule.*.url branch.*.remote branch.*.pushremote"),
+    **_rules(
+        _url,
+        "remote.pushdefault checkout.defaultremote extensions.partialclone remote.*.url remote.*.pushurl submodule.*.url branch.*.remote branch.*.pushremote",
+    ),
     **_rules(_refspec, "remote.*.fetch remote.*.push branch.*.merge"),
     **_rules(
         _boolean,

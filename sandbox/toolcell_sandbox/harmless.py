@@ -113,7 +113,9 @@ def _shipped(name: str, outside: str) -> tuple[bytes, ...]:
     """The samples of this name that git ships on this machine, but not what lies in the tree `outside` of which they
     must be."""
     program = shutil.which("git")
-    own = (f"{os.path.dirname(os.path.dirname(os.path.realpath(program)))}/share/git-core/templates",) if program else ()
+    own = (
+        (f"{os.path.dirname(os.path.dirname(os.path.realpath(program)))}/share/git-core/templates",) if program else ()
+    )
     samples: list[bytes] = []
     for directory in dict.fromkeys((*_TEMPLATES, *own)):
         path = os.path.realpath(f"{directory}/hooks/{name}")

@@ -69,7 +69,10 @@ _IGNORABLE = re.compile(
 """Default_Ignorable_Code_Point, as DerivedCoreProperties.txt has it from Unicode 12.1, the kernel's, to 17."""
 
 REASONS: "Mapping[str, str]" = {
-    name: reason for table in (_RUNS_BY_ITSELF, _PROJECT_CODE) for reason, names in table.items() for name in names.split()
+    name: reason
+    for table in (_RUNS_BY_ITSELF, _PROJECT_CODE)
+    for reason, names in table.items()
+    for name in names.split()
 }
 """Every name of the table, and why it is in it."""
 
@@ -205,7 +208,9 @@ class Matcher:
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._pointer = GIT_POINTER in names
-        self._anywhere = _Compiled([name for name in names if name != GIT_POINTER and not name.startswith("/")], "(?:^|/)")
+        self._anywhere = _Compiled(
+            [name for name in names if name != GIT_POINTER and not name.startswith("/")], "(?:^|/)"
+        )
         self._at_roots = _Compiled([name for name in names if name.startswith("/")], "^")
         last = {name.rpartition("/")[2] for name in names}
         self._last = frozenset(folded(part) for part in last if "*" not in part)
