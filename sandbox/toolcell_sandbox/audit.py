@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 from . import walker
 from .kernel.birth import born_ns
-from .harmless import objection_to
+from .drafts import Drafts
+from .harmless import SETTINGS, objection_to
 from .look import Directory, Vocabularies, Vocabulary, Walk
 from .profile import is_below
 from .protected import GIT_PARTS, GIT_POINTER, Matcher, matcher, reason_of
@@ -37,7 +38,7 @@ MAX_SWEPT, SWEPT_BYTES = 10_000, 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A protected path that a call made, changed or moved away, and where it is now.
+    """A protected path that a call made, changed or moved away, or a change of it that was refused; and where it is now.
 
     `path` is absolute; `place` is its place in the quarantine, again `path` where it was put back, and "" where it
     could not be moved. `names` are as in `Seen`. `why` says what is wrong with it, `changed_ns` when it came about.
@@ -45,7 +46,7 @@ class Finding:
 
     path: str
     name: str
-    what: str  # "made", "changed" or "moved"
+    what: str  # "made", "changed", "moved" or "refused"
     place: str
     names: Names = ()
     why: str = ""
@@ -65,8 +66,11 @@ class Settled:
 class ProtectedTree:
     """One writable root, and the vocabularies of names that are protected in it. Not for two threads at a time."""
 
-    def __init__(self, root: str, names: Iterable[str] = (), apart: Iterable[str] = ()) -> None:
+    def __init__(
+        self, root: str, names: Iterable[str] = (), apart: Iterable[str] = (), drafts: Drafts | None = None
+    ) -> None:
         self.root = root
+        self.drafts = drafts  # without, cells cannot change the settings of a repository that is there
         self._prefix = root.rstrip("/") + "/"
         self.vocabularies = Vocabularies()
         self._known: dict[tuple[tuple[str, ...], frozenset[str]], int] = {}
@@ -134,7 +138,10 @@ class ProtectedTree:
                     whole = self._prefix + above
                     wanted.setdefault(above, Bound(whole, True, (node.device, node.inode), born_ns(whole)))
             whole = self._prefix + path
-            wanted[path] = Bound(whole, False, (seen.device, seen.inode), born_ns(whole))
+            source, place = self._draft(path, seen) if name in SETTINGS else ("", None)
+            if place is not None:
+                wanted[place.path] = place
+            wanted[path] = Bound(whole, False, (seen.device, seen.inode), born_ns(whole), source)
         self._leading = {(vocabulary, path): above for path, above in leading.items()}
         return tuple(wanted.values())
 
@@ -169,6 +176,20 @@ class ProtectedTree:
             look = Walk(self.root, self.vocabularies, None, budget, Look(0), met).taken()
         return Settled(tuple(moved.findings.values()), look.unknown or moved.unknown, moved.stuck)
 
+    def _draft(self, path: str, seen: Seen) -> tuple[str, Bound | None]:
+        """The link to a copy that a cell may write to, and where that is."""
+        if self.drafts is None:
+            return "", None
+        try:
+            with Root(self.root) as root:
+                draft = self.drafts.offer(root, path, seen)
+            if draft is None:
+                return "", None
+            info = os.lstat(draft.place)
+        except OSError:
+            return "", None
+        return draft.link, Bound(draft.place, True, (info.st_dev, info.st_ino), source=draft.place)
+
     def objection(self, path: str, seen: Seen, active: Collection[int]) -> str:
         """Why what was seen here may not stay, by the names of the active vocabularies; "" where it may."""
         key = path, seen, tuple(active)
@@ -192,7 +213,7 @@ class ProtectedTree:
         inode, whole = look.repositories.get(above), self._prefix + above
         if GIT_POINTER in seen.names:
             inode, whole = (seen.device, seen.inode), self._prefix + path
-        return inode in self._made and self._made[inode] == born_ns(whole)
+        return inode in self._made and born_ns(whole) in (0, self._made[inode])  # 0: it has been moved since
 
     def learn_made(self, before: Look, now: Look) -> None:
         """Take the repositories, and pointers to such, that were not there before for those of calls."""
@@ -330,6 +351,7 @@ class _Audit:
     def settled(self) -> Settled:
         before = self._before.unknown or self._before.doubt
         unknown = before
+        self._settle_drafts()
         for _ in range(ROUNDS):
             tree = self._tree
             left = Budget(until=self._end)
@@ -353,6 +375,24 @@ class _Audit:
             unknown = unknown or f"its protected names still changed after {ROUNDS} rounds of moving them away"
         findings = tuple(self._moved.findings.values())
         return Settled(findings, unknown or self._moved.unknown, self._moved.stuck)
+
+    def _settle_drafts(self) -> None:
+        """Write back what cells have made of their copies of git's settings, where it is harmless."""
+        drafts = self._tree.drafts
+        for path in drafts.paths if drafts is not None else ():
+            assert drafts is not None
+            was, changed = self._before.found.get(path), drafts.changed(path)
+            if was is None or changed is None or not protect(was.names, self._active):
+                continue
+            with self._moved.root() as root:
+                if self._moved.unknown:
+                    return
+                now = drafts.settle(root, path, changed[0], was)
+            if isinstance(now, Seen):
+                self._before.found[path] = now
+                continue
+            whole = os.path.join(self._tree.root, path)
+            self._moved.findings[path] = Finding(whole, was.name, "refused", whole, was.names, now, changed[1])
 
     def _wrong(self, look: Look) -> tuple[Found, dict[str, str]]:
         """What may not stay, and why."""

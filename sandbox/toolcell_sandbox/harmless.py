@@ -18,7 +18,7 @@ from .walker import Root
 
 POINTER_BYTES = 4096
 SAMPLE_BYTES = 64 * 1024
-_SETTINGS = (GIT_PARTS["config"], GIT_PARTS["config.worktree"])
+SETTINGS = (GIT_PARTS["config"], GIT_PARTS["config.worktree"])
 _TEMPLATES = ("/usr/share/git-core/templates", "/usr/local/share/git-core/templates")
 
 
@@ -85,7 +85,7 @@ _JUDGES = {
     GIT_POINTER: _pointer_objection,
     GIT_PARTS["commondir"]: _common_objection,
     GIT_PARTS["hooks"]: _sample_objection,
-    **dict.fromkeys(_SETTINGS, settings_objection),
+    **dict.fromkeys(SETTINGS, settings_objection),
 }
 
 

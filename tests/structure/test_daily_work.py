@@ -40,10 +40,10 @@ def sh(session: Session) -> Sh:
     """Run a command, which must succeed, with nothing to tell; returns what it printed."""
 
     async def run(command: str) -> str:
-        result = await session.call("shell", {"command": f"set -e; git() {{ command git {WHO} \"$@\"; }}; {command}"})
+        result = await session.call("shell", {"command": f'set -e; git() {{ command git {WHO} "$@"; }}; {command}'})
         output: Any = result.unwrap()
-        assert output["exit_code"] == 0, (command, output)
-        assert result.notices == (), result.notices
+        assert output["exit_code"] == 0, f"{command}: {output}"
+        assert result.notices == (), (command, result.notices)
         return output["stdout"]
 
     return run
@@ -61,11 +61,11 @@ def git(directory: Path, *arguments: str) -> str:
 async def test_a_repository_is_made_used_and_removed_over_many_calls(sh: Sh, workspace: Path, quarantine: Path) -> None:
     await sh("git init -q r && cd r && echo text > file && git add . && git commit -qm first")
     await sh("cd r && git remote add origin https://example.org/r.git && git config user.name 'Ada; # L.'")
-    assert git(workspace / "r", "config", "user.name") == "Ada; # L.\n"
+    assert git(workspace / "r", "config", "--local", "user.name") == "Ada; # L.\n"
     await sh("git clone -q r c && cd c && git checkout -qb topic && echo more >> file && git commit -qam second")
     await sh("cd c && git push -q origin topic && git branch -u origin/topic && git fetch -q && git pull -q")
     await sh("cd r && git worktree add -q ../wt topic && cd ../wt && git log --format=%s && git status --short")
-    await sh("cd r && git submodule add -q ../c sub && git commit -qm module && git submodule update --init")
+    await sh("cd r && git submodule add -q $PWD/../c sub && git commit -qm module && git submodule update --init")
     await sh("cd r/sub && git commit -q --allow-empty -m in && cd .. && git config -f .gitmodules x.y z")
     await sh("git init -q --bare b.git && cd r && git push -q ../b.git HEAD:refs/heads/main && git gc -q")
     await sh("cd r && git worktree remove ../wt && git worktree prune && git stash list")
@@ -82,7 +82,7 @@ async def test_a_repository_that_was_there_is_worked_in(sh: Sh, workspace: Path,
     git(workspace, "commit", "-qm", "first")
     await sh("git config user.name Ada && git remote add origin https://example.org/r.git && git st --short")
     await sh("git remote rename origin up && git branch topic && git config branch.topic.merge refs/heads/main")
-    await sh("git worktree add -q wt topic && git submodule -q add ./ sub && git commit -qm module")
+    await sh("git worktree add -q wt topic && git submodule -q add $PWD sub && git commit -qm module")
     told = git(workspace, "config", "--list", "--local")
     for line in ("user.name=Ada", "remote.up.url=https://example.org/r.git", "alias.st=status", "submodule.sub.active"):
         assert line in told
@@ -145,5 +145,7 @@ async def test_npm_installs_packages_with_all_that_they_ship(sh: Sh, workspace: 
         (package / "package.json").write_text(json.dumps({"name": f"p{number}", "version": "1.0.0"}))
     wanted = {f"p{number}": f"file:src/p{number}" for number in range(9)}
     (workspace / "package.json").write_text(json.dumps({"name": "w", "version": "1.0.0", "dependencies": wanted}))
-    await sh("npm install --offline --no-audit --no-fund --install-links --cache /tmp/c >&2 && test -f node_modules/p8/conftest.py")
+    await sh(
+        "npm install --offline --no-audit --no-fund --install-links --cache /tmp/c >&2 && test -f node_modules/p8/conftest.py"
+    )
     assert (workspace / "node_modules/p3/.vscode/settings.json").exists() and not quarantine.exists()

@@ -22,6 +22,7 @@ from toolcell.backends.threads import FILES, SWEEPS, NoThread
 from toolcell.pool.run import Run
 from toolcell.workplaces.record import Record, moment_ns
 from toolcell_sandbox.audit import Finding, ProtectedTree, Settled
+from toolcell_sandbox.drafts import Drafts
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.profile import Profile, is_below
 from toolcell_sandbox.quarantine import Quarantine
@@ -88,7 +89,7 @@ class _Place:
     def __init__(self, root: str, quarantine: Quarantine, record: Record) -> None:
         self.root = root
         self._record = record
-        self._tree = ProtectedTree(root)
+        self._tree = ProtectedTree(root, drafts=Drafts(record.drafts))
         self._quarantine = quarantine
         self._lock = anyio.Lock(fast_acquire=True)
         self._watches: dict[Watch, int] = {}  # with the vocabulary that each protects
@@ -189,6 +190,11 @@ class _Place:
             new = _Window(last.before, new.until_ns, last.active | new.active)
             self._windows.pop()
         self._windows.append(new)
+
+    def close_drafts(self) -> None:
+        """Remove the copies of git's settings. No cell is left."""
+        if self._tree.drafts is not None:
+            self._tree.drafts.close()
 
     def stop_sweep(self) -> None:
         if self._sweep is not None:
@@ -293,7 +299,9 @@ class Guarded:
         if kept:
             self._protection.held.add(self)
         if bound != self._digest[0]:
-            text = "\0".join(f"{os.fsencode(each.path)!r} {each.pin} {each.inode} {each.born_ns}" for each in bound)
+            text = "\0".join(
+                f"{os.fsencode(each.path)!r} {each.pin} {each.inode} {each.born_ns} {each.source}" for each in bound
+            )
             self._digest = (bound, hashlib.blake2b(text.encode(), digest_size=16).hexdigest())
         watch.bound, watch.digest = self._digest
         if not self._running:
@@ -404,6 +412,7 @@ class Protection:
         left = [place.root for place in places if place.is_unchecked]
         for place in places:
             place.stop_sweep()
+            place.close_drafts()
         return left
 
 

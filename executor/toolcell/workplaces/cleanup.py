@@ -22,14 +22,14 @@ from toolcell_sandbox.protected import matcher
 from toolcell_sandbox.quarantine import Quarantine
 from toolcell_sandbox.seen import Look, Seen
 
-from .record import MAX_BYTES, OUTPUTS, InFlight, Inode, Left, read
+from .record import DRAFTS, MAX_BYTES, OUTPUTS, QUARANTINE, InFlight, Inode, Left, read
 from .runtime import RuntimeDirectory, try_lock
 
 _log = logging.getLogger("toolcell")
 WITHIN_S = 10.0
 """The time for all that dead supervisors have left. What is not done by then is the next supervisor's."""
 PROCESSES_S = 2.0  # a supervisor's processes are gone within one second of its death
-_NAMES = {kind: re.compile(rf"toolcell-{kind}-[a-z0-9_]{{8}}") for kind in ("outputs", "quarantine")}  # mkdtemp's
+_NAMES = {kind: re.compile(rf"toolcell-{kind}-[a-z0-9_]{{8}}") for kind in (OUTPUTS, QUARANTINE, DRAFTS)}  # mkdtemp's
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -206,7 +206,7 @@ def _remove(kind: str, path: str, inode: Inode) -> None:
         try:
             os.rmdir(name, dir_fd=parent)
         except OSError as error:
-            if kind == OUTPUTS or error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            if kind != QUARANTINE or error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
     finally:
         os.close(parent)
@@ -216,7 +216,7 @@ def _remove(kind: str, path: str, inode: Inode) -> None:
 
 def _remove_entry(kind: str, parent: int, name: str) -> None:
     is_directory = stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
-    if kind == OUTPUTS:
+    if kind != QUARANTINE:
         if is_directory:
             shutil.rmtree(name, dir_fd=parent)
         else:
