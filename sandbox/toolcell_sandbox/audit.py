@@ -399,7 +399,12 @@ class _Audit:
         wrong: Found = {}
         whys: dict[str, str] = {}
         for path, seen in look.found.items():
-            if self._is_wrong(path, seen) and (why := self._tree.objection(path, seen, self._active)):
+            if not self._is_wrong(path, seen):
+                continue
+            why = self._tree.objection(path, seen, self._active)
+            if not why and GIT_POINTER in seen.names and path in self._before.found:
+                why = "" if self._tree.is_made(path, self._before.found[path], self._before) else reason_of(GIT_POINTER)
+            if why:
                 wrong[path], whys[path] = seen, why
         return wrong, whys
 

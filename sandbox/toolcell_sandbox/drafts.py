@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from . import walker
-from .gitconfig import MAX_BYTES, change_objection, is_inside
+from .gitconfig import MAX_BYTES, NotRead, change_objection, is_inside, parse
 from .seen import Seen, digest_of, facts_of
 from .walker import Root
 
@@ -117,13 +117,20 @@ class Drafts:
 
 
 def _settings(root: Root, path: str, seen: Seen) -> bytes | None:
+    """The settings that were seen; None for such as could not be compared with others."""
     if not stat.S_ISREG(seen.mode) or seen.size > MAX_BYTES:
         return None
     held = root.open(path, walker.ENTRY)
     try:
         info = os.fstat(held)
         same = facts_of(info) == (seen.device, seen.inode, seen.mode, seen.size, seen.changed_ns)
-        return walker.content(held, MAX_BYTES + 1) if same and info.st_nlink == 1 else None
+        if not same or info.st_nlink != 1:
+            return None
+        raw = walker.content(held, MAX_BYTES + 1)
+        parse(raw)
+        return raw
+    except NotRead:
+        return None
     finally:
         os.close(held)
 

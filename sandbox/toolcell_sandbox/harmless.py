@@ -47,22 +47,27 @@ def settings_objection(root: Root, path: str, raw: bytes) -> str:
 
 
 def _pointer_objection(root: Root, path: str, raw: bytes) -> str:
-    if not raw.startswith(b"gitdir:") or b"\0" in raw:
+    """Git writes "gitdir: " and a path, which must lead to a place in the same tree."""
+    to = _path_in(raw.removeprefix(b"gitdir:")) if raw.startswith(b"gitdir:") else ""
+    if not to:
         return reason_of(GIT_POINTER)
-    return _target_objection(root, path, raw.removeprefix(b"gitdir:"), GIT_POINTER)
+    return "" if _inside(root, path)(to) else f"{reason_of(GIT_POINTER)}, which is outside of the workspace"
 
 
 def _common_objection(root: Root, path: str, raw: bytes) -> str:
-    return reason_of(GIT_PARTS["commondir"]) if b"\0" in raw else _target_objection(
-        root, path, raw, GIT_PARTS["commondir"]
-    )  # fmt: skip
+    """Only a work tree's part of a repository has one, which names that repository."""
+    worktrees, _, _name = os.path.dirname(path).rpartition("/")
+    common, _, kind = worktrees.rpartition("/")
+    to = os.path.normpath(os.path.join(root.path, os.path.dirname(path), _path_in(raw) or "."))
+    if kind == "worktrees" and to == os.path.normpath(os.path.join(root.path, common)):
+        return ""
+    return reason_of(GIT_PARTS["commondir"])
 
 
-def _target_objection(root: Root, path: str, raw: bytes, name: str) -> str:
-    to = os.fsdecode(raw.strip())
-    if "\n" in to or "\r" in to:
-        return reason_of(name)
-    return "" if _inside(root, path)(to) else f"{reason_of(name)}, which is outside of the workspace"
+def _path_in(raw: bytes) -> str:
+    """The path that a pointer of git's has in its one line; "" where that is not what it has."""
+    text = os.fsdecode(raw.strip())
+    return "" if any(letter < " " for letter in text) else text
 
 
 def _inside(root: Root, path: str) -> Callable[[str], bool]:

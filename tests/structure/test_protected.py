@@ -17,12 +17,12 @@ from toolcell import (
     Session,
     Supervisor,
     ToolContext,
+    ToolResult,
     base_tools,
     tool,
 )
 from toolcell_sandbox import audit, seen
 from toolcell_sandbox.audit import ProtectedTree
-from toolcell_sandbox.protected import DEFAULT_PROTECTED
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 
@@ -83,7 +83,13 @@ async def supervisor(supervise: Any, quarantine: Path) -> AsyncIterator[Supervis
 
 @pytest.fixture
 async def session(supervisor: Supervisor, workspace: Path) -> Session:
-    return await supervisor.open_session("main", workspace=workspace)
+    return await supervisor.open_session("main", workspace=workspace, profile=ALL)
+
+
+def told(result: ToolResult) -> str:
+    """What a result says of protected names, which is no error."""
+    (notice,) = [notice for notice in result.notices if notice.kind == "protected_name"]
+    return notice.message
 
 
 def listing(root: Path) -> dict[str, str]:
@@ -96,12 +102,13 @@ def content(quarantine: Path) -> dict[str, str]:
 
 
 def example(name: str) -> str:
-    path = name.replace("**", "m").replace("*", "some")
+    path = name.removeprefix("/").replace("**", "m").replace("*", "some")
     return f"wt/{path}" if path == ".git" else path
 
 
 once = pytest.mark.parametrize("anyio_backend", ["asyncio"])  # a long table, which is the same on both event loops
-NAMES = {name: example(name) for name in DEFAULT_PROTECTED}
+ALL = Profile.for_kind("main").narrow(protected=["project_code"])
+NAMES = {name: example(name) for name in ALL.protected}
 
 
 @once
@@ -146,40 +153,43 @@ async def test_no_name_can_be_written_by_shell(
         assert output["stderr"].count("Read-only file system") == len(NAMES), output["stderr"][:2000]
         assert not quarantine.exists()
     else:
-        assert isinstance(result.error, PermissionDenied)
+        assert f"and {len(NAMES) - 5} more" in told(result) and result.output["exit_code"] == 0
         taken = [path for path in quarantine.rglob("*") if path.is_file()]
         assert len(taken) == len(NAMES) and {path.read_text() for path in taken} == {"evil\n"}
 
 
-async def test_the_model_is_told_which_name_where_it_went_and_how_to_lift_it(
+async def test_the_model_is_told_which_name_and_why_and_keeps_the_result(
     session: Session, supervisor: Supervisor, quarantine: Path, workspace: Path
 ) -> None:
     result = await session.call("plant", {"path": ".mcp.json"})
-    assert isinstance(result.error, PermissionDenied) and result.output is None and result.artifacts == []
+    assert result.error is None and result.output == "planted" and not result.notices[1:]
     (place,) = [path for path in quarantine.rglob("*") if path.is_file()]
-    assert f"{workspace}/.mcp.json was made, and was moved to {place}" in result.error.message
-    assert "profile.lifting('.mcp.json')" in result.error.message and not result.error.retryable
+    why = "an agent starts the servers and hooks that it names"
+    message = f"'.mcp.json' was moved out of the workspace ({why})"
+    assert told(result) == f"Protected names were made, changed or moved while the call ran: {message}."
+    assert told(result) in result.for_model() and str(workspace) not in result.for_model()
     assert place.read_text() == "evil" and place.parent.stat().st_mode & 0o077 == 0
     journal = supervisor.journal
     assert isinstance(journal, RecentJournal)
     (record,) = journal.of(kind="quarantined", call_id=result.call_id)
-    finding = {"path": f"{workspace}/.mcp.json", "name": ".mcp.json", "what": "made", "place": str(place)}
+    finding = {
+        "path": f"{workspace}/.mcp.json", "name": "/.mcp.json", "what": "made", "why": why, "place": str(place),
+    }  # fmt: skip
     assert record.data == {"tool": "plant", "found": 1, "findings": [finding], "unchecked": "", "stuck": ""}
-    (denied,) = journal.of(kind="denied", call_id=result.call_id)
-    assert denied.data["error"] == "permission_denied"
+    assert not journal.of(kind="denied", call_id=result.call_id)
 
 
 @pytest.mark.parametrize(
     ("method", "paths", "name"),
     [
-        ("write_text", [".mcp.json", "x"], ".mcp.json"),
-        ("write_bytes", ["A/.VSCODE/tasks.json", b"x"], ".vscode"),
+        ("write_text", [".mcp.json", "x"], "/.mcp.json"),
+        ("write_bytes", ["A/.GIT/HOOKS/x", b"x"], ".git/hooks"),
         ("mkdir", ["a/.github/workflows"], ".github/workflows"),
-        ("mkdir", [".vscode/x"], ".vscode"),
+        ("mkdir", [".vscode/x"], "/.vscode"),
         ("replace", ["notes.txt", "conftest.py"], "conftest.py"),
         ("replace", ["x.pth", "notes.txt"], "*.pth"),
         ("unlink", ["x.pth"], "*.pth"),
-        ("write_text", ["link/tasks.json", "x"], ".vscode"),
+        ("write_text", ["link/tasks.json", "x"], "/.vscode"),
         ("write_text", ["sub/../.envrc", "x"], ".envrc"),
     ],
 )
@@ -205,29 +215,27 @@ async def test_ordinary_work_goes_on(session: Session, workspace: Path) -> None:
 
 
 async def test_a_commit_works_and_a_hook_does_not(session: Session, workspace: Path) -> None:
-    command = "git init -q --template= . 2>&1"
-    result = await session.call("shell", {"command": command})
-    assert isinstance(result.error, PermissionDenied) and ".git/config" in result.error.message
-    await anyio.run_process(["rm", "-rf", str(workspace / ".git")])
     await anyio.run_process(["git", "init", "-q", str(workspace)])
     who = "git -c user.name=a -c user.email=b"
     command = f"echo text > file && git add -A && {who} commit -qm first && git log --format=%s && git config core.x y"
-    output: Any = (await session.call("shell", {"command": command})).unwrap()
-    assert output["stdout"] == "first\n" and output["exit_code"] != 0 and "config" in output["stderr"]
+    result = await session.call("shell", {"command": command})
+    output: Any = result.unwrap()
+    assert output["stdout"] == "first\n" and "'.git/config' was left as it was" in told(result)
+    assert "core.x" in told(result) and "\tx = y" not in (workspace / ".git/config").read_text()
     output = (await session.call("shell", {"command": "echo evil > .git/hooks/pre-commit"})).unwrap()
     assert "Read-only" in output["stderr"]
 
 
 @pytest.mark.parametrize(
     ("then", "kind"),
-    [("crash", "crashed"), ("hang", "timeout"), ("raise", "permission_denied"), ("leave a child", "permission_denied")],
+    [("crash", "crashed"), ("hang", "timeout"), ("raise", "execution"), ("leave a child", "")],
 )
 async def test_the_audit_comes_however_the_call_ends(
     session: Session, supervisor: Supervisor, workspace: Path, quarantine: Path, then: str, kind: str
 ) -> None:
     timeout = 0.5 if then == "hang" else None
     result = await session.call("plant", {"path": "a/.envrc", "then": then}, timeout=timeout)
-    assert result.error is not None and result.error.kind == kind
+    assert (result.error.kind if result.error is not None else "") == kind and "'a/.envrc'" in told(result)
     assert listing(workspace) == {"a": ""} and content(quarantine)[".envrc"] == "evil"
     journal = supervisor.journal
     assert isinstance(journal, RecentJournal)
@@ -331,24 +339,23 @@ async def test_calls_that_wait_for_their_turn_do_not_answer_for_each_other(
     monkeypatch.setattr(ProtectedTree, "settle", settle_slowly)
 
     async def call(name: str, arguments: dict[str, str]) -> None:
-        error = (await session.call(name, arguments)).error
-        errors[arguments["path"]] = error.kind if error is not None else ""
+        errors[arguments["path"]] = " ".join(each.kind for each in (await session.call(name, arguments)).notices)
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call, "plant", {"path": ".envrc"})
         for number in range(4):
             tasks.start_soon(call, "write", {"path": f"{number}.txt", "content": "x"})
-    assert errors == {".envrc": "permission_denied", **{f"{number}.txt": "" for number in range(4)}}
+    assert errors == {".envrc": "protected_name", **{f"{number}.txt": "" for number in range(4)}}
     assert sorted(listing(workspace)) == [f"{number}.txt" for number in range(4)]
 
 
 async def test_a_lifted_name_is_lifted_for_that_session_alone(supervisor: Supervisor, workspace: Path) -> None:
-    profile = Profile.for_kind("main").lifting("conftest.py")
+    profile = ALL.lifting("conftest.py")
     free = await supervisor.open_session("main", workspace=workspace, profile=profile)
     assert (await free.call("write", {"path": "conftest.py", "content": "x"})).error is None
     assert (await free.call("plant", {"path": "sub/conftest.py"})).error is None
-    assert (await free.call("plant", {"path": ".envrc"})).error is not None
-    session = await supervisor.open_session("main", workspace=workspace)
+    assert told(await free.call("plant", {"path": ".envrc"}))
+    session = await supervisor.open_session("main", workspace=workspace, profile=ALL)
     assert (await session.call("write", {"path": "conftest.py", "content": "y"})).error is not None
     strict = Profile.for_kind("branch").replace(protected=("Makefile",))
     child = await free.open_child("branch", profile=strict)
@@ -363,11 +370,11 @@ async def test_a_kept_process_answers_for_what_appears_while_it_lives(
     (workspace / ".vscode").mkdir()
     first = (await session.call("kept")).unwrap()
     result = await session.call("kept", {"path": ".envrc"})
-    assert isinstance(result.error, PermissionDenied) and listing(workspace) == {".vscode": ""}
+    assert told(result) and listing(workspace) == {".vscode": ""}
     assert (await session.call("kept", {"path": ".npmrc", "after_s": 0.05})).unwrap() == first
     await anyio.sleep(0.3)
     assert ".npmrc" in listing(workspace)  # nobody looks while nothing is called
-    assert isinstance((await session.call("write", {"path": "a.txt", "content": "x"})).error, PermissionDenied)
+    assert "'.npmrc'" in told(await session.call("write", {"path": "a.txt", "content": "x"}))
     assert listing(workspace) == {".vscode": "", "a.txt": "x"} and content(quarantine).keys() == {".envrc", ".npmrc"}
     assert (await session.call("kept")).unwrap() == first
 
@@ -378,7 +385,7 @@ async def test_what_the_first_kept_process_makes_after_its_first_call_is_found_b
     assert (await session.call("kept", {"path": ".npmrc", "after_s": 0.05})).error is None
     await anyio.sleep(0.3)
     assert ".npmrc" in listing(workspace)
-    assert isinstance((await session.call("write", {"path": "a.txt", "content": "x"})).error, PermissionDenied)
+    assert "'.npmrc'" in told(await session.call("write", {"path": "a.txt", "content": "x"}))
     assert listing(workspace) == {"a.txt": "x"} and content(quarantine).keys() == {".npmrc"}
 
 
@@ -387,7 +394,7 @@ async def test_what_an_audit_could_not_move_is_moved_before_the_next_call_runs(
 ) -> None:
     quarantine.write_text("a file is in its place")
     planted = await session.call("plant", {"path": ".envrc"})
-    assert isinstance(planted.error, PermissionDenied) and "could not be moved away" in planted.error.message
+    assert planted.error is None and "could not be moved away" in told(planted)
     refused = await session.call("write", {"path": "b.txt", "content": "x"})
     assert refused.error is not None and refused.error.kind == "sandbox_unavailable"
     assert refused.error.mechanism == "protected_names" and "remove it" in refused.error.cure
@@ -400,10 +407,10 @@ async def test_what_an_audit_could_not_move_is_moved_before_the_next_call_runs(
 async def test_the_journal_has_the_first_of_many_findings_and_their_number(
     session: Session, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from toolcell.dispatch import audit as told
+    from toolcell.dispatch import audit
 
-    monkeypatch.setattr(told, "MAX_RECORDED", 2)
-    assert (await session.call("shell", {"command": "touch 1.pth 2.pth 3.pth"})).error is not None
+    monkeypatch.setattr(audit, "MAX_RECORDED", 2)
+    assert "'3.pth'" in told(await session.call("shell", {"command": "touch 1.pth 2.pth 3.pth"}))
     journal = supervisor.journal
     assert isinstance(journal, RecentJournal)
     data = journal.of(kind="quarantined")[-1].data
@@ -486,10 +493,10 @@ async def test_a_name_that_one_profile_protects_is_held_against_a_kept_process_o
     strict = strict.replace(protected=(*strict.protected, "Makefile*"))
     second = await supervisor.open_session("main", workspace=workspace, profile=strict)
     result = await second.call("write", {"path": "a.txt", "content": "x"})
-    assert isinstance(result.error, PermissionDenied) and "Makefile" in result.error.message
+    assert result.error is None and "'Makefile'" in told(result)
     assert content(quarantine).keys() >= {"Makefile"}
     (await first.call("kept", {"path": "Makefile"})).unwrap()
-    assert isinstance((await second.call("write", {"path": "a.txt", "content": "y"})).error, PermissionDenied)
+    assert told(await second.call("write", {"path": "a.txt", "content": "y"}))
     assert not (workspace / "Makefile").exists()
 
 
@@ -504,7 +511,7 @@ async def test_a_tree_of_many_entries_is_looked_at_off_the_loop(session: Session
 
         async def call() -> None:
             command = "touch wide/one-more wide/.envrc"
-            assert isinstance((await session.call("shell", {"command": command})).error, PermissionDenied)
+            assert told(await session.call("shell", {"command": command}))
             tasks.cancel_scope.cancel()
 
         tasks.start_soon(call)
