@@ -26,6 +26,9 @@ _SCHEMES = frozenset(["https", "http", "ssh", "git", "git+ssh", "ssh+git", "file
 _BOOLEANS = frozenset(["true", "false", "yes", "no", "on", "off", "1", "0", ""])
 
 
+UNREADABLE = "it is not of the form that is known to be harmless"
+
+
 class NotRead(Exception):
     """The grammar does not cover it. The message says where."""
 
@@ -99,7 +102,7 @@ def change_objection(old: bytes, new: bytes, *, inside: Callable[[str], bool]) -
     try:
         before, after = parse(old), parse(new)
     except NotRead as problem:
-        return str(problem)
+        return f"{UNREADABLE}: {problem}"
     kept = [entry for entry in before if objection([entry], inside=inside)]
     wrong = [entry for entry in after if objection([entry], inside=inside)]
     if kept == wrong:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from . import walker
-from .gitconfig import MAX_BYTES, NotRead, is_inside, objection, parse
+from .gitconfig import MAX_BYTES, UNREADABLE, NotRead, is_inside, objection, parse
 from .protected import GIT_PARTS, GIT_POINTER, folded, reason_of
 from .seen import Seen, facts_of
 from .walker import Root
@@ -43,7 +43,7 @@ def settings_objection(root: Root, path: str, raw: bytes) -> str:
     try:
         return objection(parse(raw), inside=_inside(root, path))
     except NotRead as problem:
-        return f"it is not of the form that is known to be harmless: {problem}"
+        return f"{UNREADABLE}: {problem}"
 
 
 def _pointer_objection(root: Root, path: str, raw: bytes) -> str:
