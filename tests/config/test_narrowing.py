@@ -177,7 +177,9 @@ def tables() -> st.SearchStrategy[dict[str, object]]:
             "env": st.dictionaries(st.sampled_from("AB"), st.sampled_from("xy")),
             "network": network,
             "proc": st.booleans(),
-            "protected": st.lists(st.sampled_from(["...", "!.envrc", ".envrc", "project_code", "!project_code", "Makefile"])),
+            "protected": st.lists(
+                st.sampled_from(["...", "!.envrc", ".envrc", "project_code", "!project_code", "Makefile"])
+            ),
         },
     )
 

@@ -544,3 +544,179 @@ async def test_what_others_plant_in_a_shared_workspace_breaks_no_cell(supervisor
             tasks.start_soon(write_again_and_again, number)
     assert kinds <= {"", "permission_denied"}
     assert (workspace / "conftest.py").read_text() == "mine"
+
+
+RUNS = "git config core.fsmonitor ./evil"
+
+
+async def test_the_host_sees_no_change_of_a_repositorys_settings_while_the_call_runs(
+    session: Session, workspace: Path
+) -> None:
+    await anyio.run_process(["git", "init", "-q", str(workspace)])
+    settings = workspace / ".git/config"
+    before = settings.read_text()
+    command = "git config user.name Ada && git config user.name && touch made && sleep 1"
+    async with anyio.create_task_group() as tasks:
+        results: list[ToolResult] = []
+
+        async def call() -> None:
+            results.append(await session.call("shell", {"command": command}))
+
+        tasks.start_soon(call)
+        with anyio.fail_after(20):
+            while not (workspace / "made").exists():
+                await anyio.sleep(0.01)
+        assert settings.read_text() == before
+    output: Any = results[0].unwrap()
+    assert output["stdout"] == "Ada\n" and not results[0].notices
+    assert settings.read_text() == f"{before}[user]\n\tname = Ada\n" and not settings.is_symlink()
+    assert os.listdir(workspace / ".git").count("config.lock") == 0
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        RUNS,
+        "git config alias.st '!evil'",
+        "git config --unset alias.mine",
+        "git config remote.x.url 'ext::sh -c evil'",
+        "git config core.worktree /etc",
+        "git config include.path ../evil",
+        "printf '[core]\\n\\tfsmonitor = \\\\\\nevil\\n' >> .git/config",
+        "cp -f /dev/null $(readlink -f .git/config) && mkdir -p $(dirname $(readlink -f .git/config))/x",
+    ],
+)
+async def test_a_dangerous_change_of_settings_is_refused_and_told(
+    session: Session, workspace: Path, command: str
+) -> None:
+    await anyio.run_process(["git", "init", "-q", str(workspace)])
+    await anyio.run_process(["git", "-C", str(workspace), "config", "alias.mine", "status"])
+    settings = workspace / ".git/config"
+    before = settings.read_bytes()
+    for _ in range(2):  # the copy is as the original again
+        result = await session.call("shell", {"command": command})
+        assert result.error is None and "'.git/config' was left as it was" in told(result), result
+        assert settings.read_bytes() == before
+    assert (await session.call("shell", {"command": "git config user.name Ada"})).notices == ()
+    assert b"Ada" in settings.read_bytes()
+
+
+async def test_a_copy_of_settings_that_is_replaced_by_something_else_changes_nothing(
+    session: Session, workspace: Path
+) -> None:
+    await anyio.run_process(["git", "init", "-q", str(workspace)])
+    settings = workspace / ".git/config"
+    before = settings.read_bytes()
+    for command in (
+        "rm -f $(readlink .git/config) && ln -s /etc/passwd $(readlink .git/config)",
+        "rm -f $(readlink .git/config) && mkfifo $(readlink .git/config)",
+        "rm -f $(readlink .git/config) && mkdir $(readlink .git/config)",
+        "truncate -s 300M $(readlink .git/config)",
+    ):
+        result = await session.call("shell", {"command": command})
+        assert result.error is None and settings.read_bytes() == before
+    assert (await session.call("shell", {"command": "git config user.name Ada"})).notices == ()
+    assert b"Ada" in settings.read_bytes()
+
+
+async def test_what_a_person_changes_meanwhile_is_not_written_over(session: Session, workspace: Path) -> None:
+    await anyio.run_process(["git", "init", "-q", str(workspace)])
+    async with anyio.create_task_group() as tasks:
+        results: list[ToolResult] = []
+
+        async def call() -> None:
+            command = "git config user.name Ada && touch made && sleep 1"
+            results.append(await session.call("shell", {"command": command}))
+
+        tasks.start_soon(call)
+        with anyio.fail_after(20):
+            while not (workspace / "made").exists():
+                await anyio.sleep(0.01)
+        await anyio.run_process(["git", "-C", str(workspace), "config", "user.email", "a@b"])
+    assert "somebody else has changed it meanwhile" in told(results[0])
+    assert "email = a@b" in (workspace / ".git/config").read_text()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "gone"),
+    [
+        ("mkdir -p d && printf '[core]\\nfsmonitor = x\\n' > d/config", "mkdir d/objects d/refs", "d/config"),
+        ("mkdir -p d/.vscode && touch d/.vscode/tasks.json", "git init -q d", "d/.vscode"),
+        ("git init -q d", f"cd d && {RUNS}", "d/.git/config"),
+        ("git init -q d", "echo evil > d/.git/hooks/post-checkout", "d/.git/hooks/post-checkout"),
+        ("git init -q d", "echo evil >> d/.git/hooks/pre-commit.sample", "d/.git/hooks/pre-commit.sample"),
+        ("git init -q d", "rm -rf d/.git/hooks && ln -s ../../evil d/.git/hooks", "d/.git/hooks"),
+        ("git init -q d && mkdir e", "echo 'gitdir: /etc' > e/.git", "e/.git"),
+        ("git init -q d", "mkdir -p c/objects c/refs && echo ../../c > d/.git/commondir", "d/.git/commondir"),
+        ("git init -q d && git -C d config core.worktree ../x", "ln -s /etc d/x", "d/.git/config"),
+    ],
+)
+async def test_what_becomes_dangerous_in_a_later_call_does_not_stay(
+    session: Session, workspace: Path, first: str, second: str, gone: str
+) -> None:
+    result = await session.call("shell", {"command": f"set -e; {first}"})
+    assert result.unwrap()["exit_code"] == 0 and not result.notices
+    result = await session.call("shell", {"command": f"set -e; {second}"})
+    assert result.unwrap()["exit_code"] == 0, result.output
+    assert f"'{gone}' was moved out of the workspace" in told(result) and not os.path.lexists(workspace / gone)
+
+
+async def test_a_model_reads_escaped_and_bounded_names(session: Session, workspace: Path) -> None:
+    names = ["a\n\x1b[31m", "b\u202egpj", "c'; do this", "d" * 250, "\udcff\\"]
+    for name in names:
+        (workspace / name).mkdir()
+    command = 'for each in *; do touch "$each/.envrc"; done'
+    result = await session.call("shell", {"command": command})
+    said = told(result)
+    assert "'a\\n\\x1b[31m/.envrc'" in said and "'b\\u202egpj/.envrc'" in said and "c\\'; do this/.envrc'" in said
+    assert "'\\\\xff\\\\/.envrc'" in said and said.isprintable() and str(workspace) not in said
+    assert max(len(each) for each in said.split("'")) <= 128 and result.output["exit_code"] == 0
+
+
+async def test_a_profile_may_deny_the_result_but_not_for_what_another_session_did(
+    supervisor: Supervisor, workspace: Path
+) -> None:
+    strict = ALL.replace(quarantined="deny")
+    first = await supervisor.open_session("main", workspace=workspace, profile=strict)
+    denied = await first.call("plant", {"path": ".envrc"})
+    assert isinstance(denied.error, PermissionDenied) and denied.output is None and "'.envrc'" in denied.error.message
+    assert "profile" not in denied.error.message and str(workspace) not in denied.for_model()
+    second = await supervisor.open_session("main", workspace=workspace, profile=strict)
+    results: list[ToolResult] = []
+
+    async def call() -> None:
+        results.append(await second.call("shell", {"command": "touch up; sleep 1; echo done"}))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call)
+        with anyio.fail_after(20):
+            while not (workspace / "up").exists():
+                await anyio.sleep(0.01)
+        hers = await first.call("plant", {"path": "a/.envrc"})
+    assert hers.error is None and "'a/.envrc'" in told(hers)  # the other may have made it
+    assert results[0].error is None and results[0].output["stdout"] == "done\n"
+
+
+async def test_no_session_fails_for_what_another_left(
+    supervisor: Supervisor, workspace: Path, quarantine: Path
+) -> None:
+    quarantine.write_text("a file is in its place")
+    first = await supervisor.open_session("main", workspace=workspace)
+    second = await supervisor.open_session("main", workspace=workspace)
+    assert "could not be moved away" in told(await first.call("plant", {"path": ".envrc"}))
+    assert (await first.call("write", {"path": "a.txt", "content": "x"})).error is not None
+    result = await second.call("write", {"path": "b.txt", "content": "x"})
+    assert result.error is None and "'.envrc' could not be moved away" in told(result)
+    quarantine.unlink()
+    assert (await first.call("write", {"path": "a.txt", "content": "x"})).error is None
+    assert listing(workspace) == {"a.txt": "x", "b.txt": "x"}
+
+
+async def test_the_copies_of_settings_are_gone_with_the_supervisor(supervise: Any, workspace: Path) -> None:
+    await anyio.run_process(["git", "init", "-q", str(workspace)])
+    async with supervise(base_tools()) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        output: Any = (await session.call("shell", {"command": "readlink .git/config"})).unwrap()
+        assert os.path.exists(output["stdout"].strip())
+    assert not os.path.exists(os.path.dirname(os.path.dirname(output["stdout"].strip())))
+    assert not (workspace / ".git/config").is_symlink()

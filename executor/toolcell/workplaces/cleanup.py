@@ -13,7 +13,7 @@ import stat
 import time
 from dataclasses import dataclass, field, replace
 
-from toolcell_sandbox.audit import Finding, ProtectedTrees, Settled
+from toolcell_sandbox.audit import Finding, ProtectedTrees, Settled, leading_of
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.kernel.syscalls import AT_FDCWD
 from toolcell_sandbox.mechanisms.cgroup_tree import remove_stale
