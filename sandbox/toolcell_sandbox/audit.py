@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from . import walker
-from .kernel.birth import born_ns
 from .drafts import Drafts
 from .harmless import SETTINGS, objection_to
+from .kernel.birth import born_ns
 from .look import Directory, Vocabularies, Vocabulary, Walk
 from .profile import is_below
 from .protected import GIT_PARTS, GIT_POINTER, Matcher, matcher, reason_of

@@ -18,7 +18,6 @@ from toolcell_sandbox.protected import (
     protects_below,
 )
 
-
 EVERYWHERE = tuple(name.removeprefix("/") for name in (*DEFAULT_PROTECTED, *PROJECT_CODE))
 """All names of the table, with no regard to their reach."""
 

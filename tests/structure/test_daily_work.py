@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import subprocess
 import tarfile
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -120,9 +119,10 @@ def build_editable(directory, config_settings=None, metadata_directory=None):
     return name
 """
 PACKAGED = """
-    .github/workflows/ci.yml .github/actions/x/action.yml conftest.py tests/conftest.py setup.cfg x.pth .pre-commit-config.yaml
-    .travis.yml .gitlab-ci.yml .npmrc .yarnrc.yml .circleci/config.yml .readthedocs.yaml .husky/pre-commit appveyor.yml
-    .git_archival.txt .gitattributes .vscode/settings.json .idea/x.xml .editorconfig sitecustomize.py .mcp.json .cargo/config.toml
+    .github/workflows/ci.yml .github/actions/x/action.yml conftest.py tests/conftest.py setup.cfg x.pth
+    .pre-commit-config.yaml .travis.yml .gitlab-ci.yml .npmrc .yarnrc.yml .circleci/config.yml .readthedocs.yaml .husky/pre-commit appveyor.yml
+    .git_archival.txt .gitattributes .vscode/settings.json .idea/x.xml .editorconfig sitecustomize.py .mcp.json
+    .cargo/config.toml
 """
 
 
@@ -146,6 +146,7 @@ async def test_npm_installs_packages_with_all_that_they_ship(sh: Sh, workspace: 
     wanted = {f"p{number}": f"file:src/p{number}" for number in range(9)}
     (workspace / "package.json").write_text(json.dumps({"name": "w", "version": "1.0.0", "dependencies": wanted}))
     await sh(
-        "npm install --offline --no-audit --no-fund --install-links --cache /tmp/c >&2 && test -f node_modules/p8/conftest.py"
+        "npm install --offline --no-audit --no-fund --install-links --cache /tmp/c >&2 "
+        "&& test -f node_modules/p8/conftest.py"
     )
     assert (workspace / "node_modules/p3/.vscode/settings.json").exists() and not quarantine.exists()
