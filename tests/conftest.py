@@ -5,6 +5,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ import pytest
 
 from toolcell import Limits, Profile, Session, SessionKind, Supervisor
 from toolcell.testing.residue import Residue
+from toolcell_sandbox.errors import SandboxError
+from toolcell_sandbox.mechanisms.mounts import make_private
+from toolcell_sandbox.mechanisms.namespaces import unshare
 
 hypothesis.settings.register_profile("anywhere", database=None)  # the checkout may be another user's
 hypothesis.settings.load_profile("anywhere")
@@ -53,6 +57,15 @@ def parameters_of(item: pytest.Item) -> dict[str, object]:
     return found
 
 
+def pytest_configure() -> None:
+    """Root's tests have mounts of their own: whatever is mounted on the machine, by the other worker's tests too, ends
+    every cell that was made ahead, for it holds copies of what was."""
+    if ROOT:
+        with suppress(SandboxError):  # a root who may not mount sees mounts of others come and go
+            unshare({"mount_namespace"})
+            make_private()
+
+
 def pytest_report_header() -> list[str]:
     who = "as root: both paths" if ROOT else "as an ordinary user: tests of what only root can set up are left out"
     return [who, f"every test runs on asyncio; of those marked few_on_trio, one in {FEW} runs on trio as well"]
@@ -76,6 +89,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="module", params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def runtime_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Supervisors of this run keep their records apart from those of other runs and of the other worker."""
+    path = tmp_path_factory.mktemp("runtime")  # 0700
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(path))
+        yield
 
 
 @pytest.fixture(autouse=True)

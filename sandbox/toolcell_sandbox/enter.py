@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from . import selftest
 from .errors import SandboxError
 from .identity import Identity, enter_user_namespace, may_be_in_group_0
-from .mechanisms import capabilities, cgroups, fds, landlock, lifetime, mounts, namespaces, rlimits, seccomp
+from .mechanisms import accounts, capabilities, cgroups, fds, landlock, lifetime, mounts, namespaces, rlimits, seccomp
 from .network import PROXY_HOST, PROXY_PORT, HostNetwork, Network, ProxyNetwork
 from .profile import Profile
 from .report import Mechanism, SandboxReport
@@ -152,6 +152,7 @@ def enter(
         mounts.mount_scratch(profile.limits, identity, allow_exec=allow_exec)
         mounts.attach(mounts.open_trees(_not_in_place(order), order.id_maps, host))
         mounts.make_links(order.view.links)
+        accounts.make(identity, profile.env.get("HOME", "/tmp"), {bind.path for bind in order.view.binds})
         note("mounts")
         mounts.drop_old_root(host)
         note("drop the old root")
@@ -246,6 +247,7 @@ def common_rules(profile: Profile, *, own_root: bool) -> list[landlock.Rule]:
         rules.append(landlock.Rule("/tmp", _rights(profile, write=True)))
         rules.append(landlock.Rule("/proc", landlock.READ | landlock.WRITE_FILE))  # /proc/self/oom_score_adj, comm
         rules.append(landlock.Rule("/", landlock.READ_DIR))  # names only, and only those of the view
+        rules += (landlock.Rule(path, landlock.READ_FILE) for path in accounts.FILES if os.path.exists(path))
     return rules
 
 

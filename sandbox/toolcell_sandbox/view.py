@@ -18,7 +18,6 @@ _RESOLVER = tuple(
 """What the C library reads to look a name up; bound only where the host's network is."""
 _WITNESSES = [
     "/etc/shadow",
-    "/etc/passwd",
     "/sys/kernel",
     "/boot",
     "/var/log",

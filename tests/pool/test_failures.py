@@ -37,7 +37,7 @@ from toolcell.pool.evidence import Evidence
 from toolcell.pool.pool import MOST_ASKED, Pool
 from toolcell.pool.reactor import current_reactor
 from toolcell.testing import probes
-from toolcell.testing.misbehaving import echo
+from toolcell.testing.misbehaving import echo, flood_with_progress
 from toolcell.wire.messages import Ready
 
 pytestmark = pytest.mark.anyio
@@ -466,6 +466,27 @@ async def test_values_with_bytes_come_back_as_json_data(supervise: Callable[...,
         result = await session.call("length", {"text": "xy"})
         assert result.unwrap() == 2
         result.model_dump_json()
+
+
+async def test_a_call_that_floods_with_small_frames_is_read_in_small_pieces(
+    supervise: Callable[..., Supervisor], workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[int] = []
+    take_in = cell_module.Cell._take_in
+
+    def counted(cell: cell_module.Cell, events: Any) -> None:
+        taken.append(len(events))
+        take_in(cell, events)
+
+    monkeypatch.setattr(cell_module.Cell, "_take_in", counted)
+    async with supervise([flood_with_progress]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        for _ in range(2):
+            taken.clear()
+            result = await session.call("flood_with_progress", timeout=1.0)
+            assert isinstance(result.error, Timeout) and sum(taken) > 2_000
+            first = next(place for place, frames in enumerate(taken) if frames > cell_module.MANY_FRAMES)
+            assert max(taken[first + 1 :]) <= cell_module.LEAST_READ_BYTES // 7  # the bytes of the smallest frame
 
 
 async def test_a_deadline_kills_the_process_without_waiting_for_its_init(

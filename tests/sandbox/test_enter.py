@@ -25,7 +25,7 @@ def answer(value):
 def test_a_cell_is_pid_1_and_sees_only_what_is_bound(any_cell: Any) -> None:
     result = any_cell(
         ERRNO_OF
-        + "answer([os.getpid(), os.path.exists('/etc/passwd'), os.path.exists('/sys'), sorted(os.listdir('/proc'))])"
+        + "answer([os.getpid(), os.path.exists('/etc/shadow'), os.path.exists('/sys'), sorted(os.listdir('/proc'))])"
     )
     assert result.value == [1, False, False, ["1", "self", "thread-self"]]
 

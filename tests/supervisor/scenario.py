@@ -41,7 +41,7 @@ def tries() -> dict[str, object]:
     found: dict[str, object] = {"uid": os.getuid(), "pid": os.getpid(), "root": sorted(os.listdir("/"))}
     attempts: dict[str, Callable[[], object]] = {
         "write": lambda: os.open("stolen.txt", os.O_WRONLY | os.O_CREAT),
-        "passwd": lambda: os.open("/etc/passwd", os.O_RDONLY),
+        "shadow": lambda: os.open("/etc/shadow", os.O_RDONLY),
         "socket": lambda: socket.socket(),
         "exec": lambda: os.execv("/bin/true", ["true"]),
         "kill": lambda: os.kill(SUPERVISOR, signal.SIGKILL),

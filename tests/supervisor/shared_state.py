@@ -31,6 +31,7 @@ SHARED = (0, 1, 2, 4, 5)
 F_SETSIG, F_GETSIG = 10, 11
 F_GET_RW_HINT, F_SET_RW_HINT, F_SET_FILE_RW_HINT = 1035, 1036, 1038
 FS_IOC_GETFLAGS, FS_IOC_SETFLAGS = 0x80086601, 0x40086602
+AT_FDCWD, STATX_MNT_ID_UNIQUE = -100, 0x4000
 IOPRIO_GET = {"x86_64": 252, "aarch64": 31}[os.uname().machine]
 LARGE = 400_000
 PRCTL = {"dumpable": 3, "keep capabilities": 7, "timing": 13, "securebits": 27, "timer slack": 30, "no new privs": 39}
@@ -87,7 +88,7 @@ def locked(fd: int) -> Any:
     stays.
     """
     ends = time.monotonic() + 3.0
-    while (found := locked_now(fd)) == ["EAGAIN", False] and time.monotonic() < ends:
+    while (found := locked_now(fd)) in (["EAGAIN", False], ["EAGAIN", True]) and time.monotonic() < ends:
         time.sleep(0.05)
     return found
 
@@ -124,8 +125,16 @@ def directory(path: str) -> dict[str, Any]:
         "flags": flags,
         "locked": held,
         # Of a tmpfs that is another one they are others.
-        "times": [[info.st_dev, info.st_ctime_ns > info.st_mtime_ns], info.st_atime_ns - info.st_mtime_ns],
+        "times": [[mount_id(path), info.st_ctime_ns > info.st_mtime_ns], info.st_atime_ns - info.st_mtime_ns],
     }
+
+
+def mount_id(path: str) -> int:
+    """Which mount this is; unlike a device's number, it is not given again (STATX_MNT_ID_UNIQUE, Linux 6.8)."""
+    buffer = ctypes.create_string_buffer(256)
+    ctypes.CDLL(None, use_errno=True).statx(AT_FDCWD, path.encode(), 0, STATX_MNT_ID_UNIQUE, buffer)
+    mask, unique = struct.unpack_from("I", buffer)[0], struct.unpack_from("Q", buffer, 0x90)[0]
+    return int(unique) if mask & STATX_MNT_ID_UNIQUE else os.stat(path).st_dev
 
 
 def process() -> dict[str, Any]:

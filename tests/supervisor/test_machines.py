@@ -68,7 +68,7 @@ def test_the_whole_path_works_and_holds(identity: str, workspace: Path) -> None:
     assert uid != 0 and (identity == "root" or uid == (USER if os.geteuid() == 0 else os.geteuid()))
     assert tried == {
         "write": errno.EROFS,
-        "passwd": errno.ENOENT,
+        "shadow": errno.ENOENT,
         "socket": errno.EAFNOSUPPORT,
         "exec": errno.EACCES,
         "kill": errno.ESRCH,

@@ -232,6 +232,18 @@ async def test_cgroups_below_another_parent_group_are_removed(
 # -- records that are not what they say --------------------------------------------------------------------------------
 
 
+def test_a_runtime_directory_that_is_made_under_any_umask_is_the_users(scene: Scene) -> None:
+    code = "import os; os.umask(0o777); from toolcell.workplaces.runtime import RuntimeDirectory as R; print(R().path)"
+    command = [sys.executable, "-c", code]
+    if os.geteuid() == 0:
+        os.chown(scene.path / "run", USER, USER)
+        shown = [*python_paths(), str(SOURCE.parent), str(scene.path)]
+        command = [sys.executable, str(AS_USER), str(USER), *shown, "--", *command]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    made = scene.path / "run" / "toolcell"
+    assert (done.stderr, done.stdout) == ("", f"{made}\n") and made.stat().st_mode & 0o777 == 0o700
+
+
 def a_record(scene: Scene, *lines: list[object], pid: int = 0, boot: str = "", name: str = "1-forged") -> Path:
     """A record of a process that is gone."""
     first = ["toolcell", 1, pid or 2**22 + 5, 17, boot or Path("/proc/sys/kernel/random/boot_id").read_text().strip()]
@@ -300,6 +312,15 @@ def test_a_record_that_no_supervisor_has_written_is_put_aside(scene: Scene, text
     record.write_bytes(text)
     assert cleaned(scene) == []
     assert not record.exists() and record.with_suffix(".aside").read_bytes() == text
+
+
+def test_of_the_records_put_aside_the_latest_eight_are_kept(scene: Scene) -> None:
+    records = [a_record(scene, name=f"{number}-forged") for number in range(10)]
+    for record in records:
+        record.write_bytes(b"nonsense")
+        assert cleaned(scene) == []
+        time.sleep(0.01)  # a tick of the file system's clock
+    assert [record.with_suffix(".aside").exists() for record in records] == [False] * 2 + [True] * 8
 
 
 @pytest.mark.parametrize(

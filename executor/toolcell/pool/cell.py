@@ -56,6 +56,7 @@ from .tree import first_child, open_children
 _log = logging.getLogger("toolcell.pool")
 DESCRIPTORS = 8  # that one epoll holds: seven at the most; for its default of 1,023 memory is asked for each time
 LEAST_READ_BYTES = 4096
+MANY_FRAMES = 256  # in one read; a call that sends so many is read in small pieces from then on
 READ_BYTES = 64 * 1024  # what a pipe holds; more than malloc keeps for later is more than a page fault each time
 DRAIN_READS = 4096  # more than any pipe has room for packets; a process that goes on writing is not swept
 KEEP_OUTPUT_BYTES = 64 * 1024
@@ -171,6 +172,7 @@ class Cell:
         self._status_fd = -1
         self._cpu_before = 0.0
         self._sent = self._received = 0  # bytes, in the call that runs
+        self._read_bytes = READ_BYTES  # at once, likewise
         self._at_rest = self._rss_before = 0  # of a kept process: memory of its group (0: unknown), its peak when read
         self._listener: socket.socket | None = None  # where the cell connects to its proxy, if its profile has one
         self._listening = False
@@ -366,6 +368,7 @@ class Cell:
         self._verdict = None
         self._sent = sum(map(len, buffers))
         self._received = 0
+        self._read_bytes = READ_BYTES
         if run.deadline is not None and run.deadline.action is not None:  # for which it has waited
             run.deadline.action = self._on_deadline
         elif run.deadline_at - now < NEAR_S:
@@ -559,9 +562,10 @@ class Cell:
         if rest is not None:
             data = read_into(self._frames_fd, rest)
         elif run is None or run.pending is None:
-            data = read_available(self._frames_fd, READ_BYTES)
+            data = read_available(self._frames_fd, self._read_bytes)
         else:  # a little where there is little room: what is small may be many objects
-            data = read_available(self._frames_fd, max(LEAST_READ_BYTES, min(READ_BYTES, run.pending.room // 16)))
+            room = max(LEAST_READ_BYTES, run.pending.room // 16)
+            data = read_available(self._frames_fd, min(self._read_bytes, room))
         if not data:
             if data is not None:  # every writer is gone, and the init is one of them: its pidfd says the rest
                 self._unwatch(self._frames_fd)
@@ -582,6 +586,8 @@ class Cell:
 
     def _take_in(self, events: Sequence[Event]) -> None:
         """Act on what was read, as far as there is room for what it asks for."""
+        if len(events) > MANY_FRAMES:
+            self._read_bytes = LEAST_READ_BYTES
         for done, event in enumerate(events, 1):
             self._on_frame(event)
             run = self.run

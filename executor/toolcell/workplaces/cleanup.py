@@ -84,9 +84,7 @@ def _clean_record(
             left = read(_whole(fd))
         except (ValueError, RecursionError) as error:
             if is_free:
-                aside = name.removesuffix(".record") + ".aside"
-                os.rename(name, aside, src_dir_fd=runtime.fd, dst_dir_fd=runtime.fd)
-                _log.warning("the record %s/%s was put aside as %s: %s", runtime.path, name, aside, error)
+                _log.warning("the record %s/%s was put aside as %s: %s", runtime.path, name, runtime.aside(name), error)
             return
         if not (is_free or left.owner_is_gone) or (left.shows_processes and left.owner.lives):
             return

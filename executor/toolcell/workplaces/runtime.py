@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOCK = "lock"
+_ASIDE = ".aside"
+KEPT_ASIDE = 8
 _AGAIN_S = 0.02
 
 
@@ -31,11 +33,11 @@ class RuntimeDirectory:
         return f"<RuntimeDirectory {self.path}>"
 
     def _open(self, path: str) -> None:
-        made = True
         try:
             os.mkdir(path, 0o700)
+            os.chmod(path, 0o700)  # whatever the umask took away; nobody else may put another in its place
         except FileExistsError:
-            made = False
+            pass
         try:
             fd = os.open(path, _OPEN)
         except OSError as error:
@@ -43,8 +45,6 @@ class RuntimeDirectory:
                 raise _unusable(path, "It is no directory that this user can open.") from error
             raise
         try:
-            if made:
-                os.fchmod(fd, 0o700)  # whatever the umask took away
             info = os.fstat(fd)
             if info.st_uid != os.geteuid():
                 raise _unusable(path, f"It belongs to the user {info.st_uid}.")
@@ -73,6 +73,17 @@ class RuntimeDirectory:
     def records(self) -> list[str]:
         """The names of the records in it."""
         return sorted(name for name in os.listdir(self.fd) if name.endswith(".record"))
+
+    def aside(self, record: str) -> str:
+        """Put a record that cannot be read aside, for people to look at; of these the `KEPT_ASIDE` latest are kept."""
+        aside = record.removesuffix(".record") + _ASIDE
+        os.rename(record, aside, src_dir_fd=self.fd, dst_dir_fd=self.fd)
+        with os.scandir(self.fd) as entries:
+            files = [each for each in entries if each.name.endswith(_ASIDE) and not each.is_dir(follow_symlinks=False)]
+            files.sort(key=lambda each: each.stat(follow_symlinks=False).st_ctime_ns)
+        for each in files[:-KEPT_ASIDE]:
+            os.unlink(each.name, dir_fd=self.fd)
+        return aside
 
     def close(self) -> None:
         """Close it. One among the temporary files is removed with the last record."""

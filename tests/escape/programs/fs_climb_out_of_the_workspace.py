@@ -10,4 +10,4 @@ VARIES = {NO_NAMESPACES: "EACCES"}
 
 
 def attack(scene: Scene) -> object:
-    return tried(read, "../../../../../../../../../../etc/passwd")
+    return tried(read, "../../../../../../../../../../etc/shadow")

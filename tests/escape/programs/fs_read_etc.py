@@ -10,4 +10,4 @@ VARIES = {NO_NAMESPACES: "EACCES"}
 
 
 def attack(scene: Scene) -> object:
-    return each(lambda name: tried(read, f"/etc/{name}"), ["passwd", "group", "hostname", "resolv.conf"])
+    return each(lambda name: tried(read, f"/etc/{name}"), ["shadow", "gshadow", "hostname", "resolv.conf"])

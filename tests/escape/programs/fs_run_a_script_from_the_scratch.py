@@ -15,7 +15,7 @@ GRANTS = "read exec"
 def attack(scene: Scene) -> object:
     try:
         with open("/tmp/x.sh", "w") as file:
-            file.write("echo $((1+2)); : > /usr/x; : </etc/passwd")
+            file.write("echo $((1+2)); : > /usr/x; : </etc/shadow")
     except PermissionError:
         return ["EACCES", "EACCES"]
     done = subprocess.run(["/bin/sh", "/tmp/x.sh"], capture_output=True, text=True, check=False)

@@ -1,14 +1,15 @@
-"""The accounts of the host.
+"""The accounts of the host, of which a cell has none.
 
 Source: I19
 """
 
 import pwd
 
-from tests.escape.kit import Scene, tried
+from tests.escape.kit import NO_NAMESPACES, Scene
 
-EXPECT = "KeyError"
+EXPECT = ["nobody", "root", "toolcell"]
+VARIES: dict[str, list[str]] = {NO_NAMESPACES: []}
 
 
 def attack(scene: Scene) -> object:
-    return tried(pwd.getpwuid, 0)
+    return sorted(account.pw_name for account in pwd.getpwall())

@@ -82,6 +82,7 @@ class BrokeredHttp:
         if taken is not None:
             raise Refused(f"The header {taken!r} is not a tool's to set: the supervisor sets it. Leave it out.")
         headers = {**self._headers, **request.headers, "accept-encoding": "gzip, deflate", **own}
+        room = _Room(request)
         try:
             with anyio.fail_after(self._timeout_s):
                 addresses = _checked(request, target, await self._addresses(target))
@@ -95,11 +96,16 @@ class BrokeredHttp:
                     body=request.body,
                 )
                 try:
-                    work = partial(_answer, exchange, target, request, redaction, tuple(own))
+                    work = partial(_answer, exchange, target, request, room, redaction, tuple(own))
                     return await self._threads.run(work, abandon=True)
                 finally:
                     exchange.abort()  # where the caller was cancelled, the thread is still in there
         except TimeoutError:
+            if room.is_awaited:
+                raise Unreachable(
+                    f"The answer of {target.host} waited {self._timeout_s:g} s for memory, which answers to other "
+                    "requests take. The request was sent. Have fewer requests in flight."
+                ) from None
             raise Unreachable(
                 f"{target.host} did not answer within {self._timeout_s:g} s. It may have done what it was asked: try "
                 "again later if twice does no harm."
@@ -135,16 +141,31 @@ def _checked(request: HttpRequest, target: Target, answers: list[str]) -> list[A
         ) from None
 
 
+class _Room:
+    """Room for an answer beyond its first 64 KiB."""
+
+    def __init__(self, request: HttpRequest) -> None:
+        self._request = request
+        self.is_awaited = False
+
+    def grow(self) -> None:
+        """Wait for it, in a worker thread."""
+        if self._request.grow is not None:
+            self.is_awaited = True
+            from_thread.run(self._request.grow, self._request.max_bytes)
+            self.is_awaited = False
+
+
 def _answer(
-    exchange: Exchange, target: Target, request: HttpRequest, redaction: Redaction, credentials: tuple[str, ...]
+    exchange: Exchange,
+    target: Target,
+    request: HttpRequest,
+    room: _Room,
+    redaction: Redaction,
+    credentials: tuple[str, ...],
 ) -> HttpReply:
     """All that is done with an answer, in a worker thread."""
-
-    def grow() -> None:
-        if request.grow is not None:
-            from_thread.run(request.grow, request.max_bytes)
-
-    reply = exchange.run(request.max_bytes, grow)
+    reply = exchange.run(request.max_bytes, room.grow)
     _require_whole(target, reply, request.max_bytes)
     return _redacted(reply, redaction, str(exchange.address), credentials)
 
