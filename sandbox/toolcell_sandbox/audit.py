@@ -38,7 +38,7 @@ MAX_SWEPT, SWEPT_BYTES = 10_000, 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A protected path that a call made, changed or moved away, or a change of it that was refused; and where it is now.
+    """A protected path that a call made, changed or moved away, or wanted to change, and where it is now.
 
     `path` is absolute; `place` is its place in the quarantine, again `path` where it was put back, and "" where it
     could not be moved. `names` are as in `Seen`. `why` says what is wrong with it, `changed_ns` when it came about.

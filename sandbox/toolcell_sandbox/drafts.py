@@ -55,10 +55,10 @@ class Drafts:
             if raw is None or (draft is not None and draft.original != raw and self.changed(path) is not None):
                 return None if raw is None else draft
             if draft is None:
-                draft = self._of[path] = self._new(root, raw)
+                draft = self._new(root, raw)
                 if draft is None:
-                    del self._of[path]
                     return None
+                self._of[path] = draft
             if draft.original != raw or _content(draft.place) is None:
                 _write(draft.place, raw)
             info = root.stat(path)

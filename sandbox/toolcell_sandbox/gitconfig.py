@@ -183,18 +183,18 @@ _RULES: dict[str, _Rule] = {
     ),
     **_rules(
         _either,
-        """core.logallrefupdates core.autocrlf core.safecrlf core.abbrev core.untrackedcache
-        core.eol core.checkstat core.hidedotfiles core.notesref core.whitespace
-        extensions.objectformat extensions.compatobjectformat extensions.refstorage
-        init.defaultbranch init.defaultobjectformat pull.rebase pull.ff pull.octopus push.default
-        push.recursesubmodules fetch.recursesubmodules fetch.negotiationalgorithm merge.ff merge.conflictstyle merge.renames
-        merge.log merge.stat merge.directoryrenames diff.renames diff.algorithm diff.colormoved
-        diff.colormovedws diff.submodule diff.ignoresubmodules diff.indentheuristic diff.wserrorhighlight
-        rebase.missingcommitscheck status.showuntrackedfiles status.renames status.relativepaths
-        status.submodulesummary commit.cleanup column.ui column.branch column.status color.ui color.branch color.diff
-        color.status color.interactive log.date log.decorate receive.denycurrentbranch receive.denydeletecurrent
-        branch.autosetupmerge branch.autosetuprebase branch.sort tag.sort grep.linenumber grep.extendedregexp
-        grep.patterntype apply.whitespace apply.ignorewhitespace http.version""",
+        """core.logallrefupdates core.autocrlf core.safecrlf core.abbrev core.untrackedcache core.eol
+        core.checkstat core.hidedotfiles core.notesref core.whitespace extensions.objectformat
+        extensions.compatobjectformat extensions.refstorage init.defaultbranch init.defaultobjectformat
+        pull.rebase pull.ff pull.octopus push.default push.recursesubmodules fetch.recursesubmodules
+        fetch.negotiationalgorithm merge.ff merge.conflictstyle merge.renames merge.log merge.stat
+        merge.directoryrenames diff.renames diff.algorithm diff.colormoved diff.colormovedws diff.submodule
+        diff.ignoresubmodules diff.indentheuristic diff.wserrorhighlight rebase.missingcommitscheck
+        status.showuntrackedfiles status.renames status.relativepaths status.submodulesummary commit.cleanup
+        column.ui column.branch column.status color.ui color.branch color.diff color.status color.interactive
+        log.date log.decorate receive.denycurrentbranch receive.denydeletecurrent branch.autosetupmerge
+        branch.autosetuprebase branch.sort tag.sort grep.linenumber grep.extendedregexp grep.patterntype
+        apply.whitespace apply.ignorewhitespace http.version""",
     ),
     **_rules(_negative, "commit.gpgsign tag.gpgsign push.gpgsign"),
     **_rules(
@@ -210,7 +210,8 @@ _RULES: dict[str, _Rule] = {
     # with a subsection of any name
     **_rules(
         _url,
-        "remote.pushdefault checkout.defaultremote extensions.partialclone remote.*.url remote.*.pushurl submodule.*.url branch.*.remote branch.*.pushremote",
+        """remote.pushdefault checkout.defaultremote extensions.partialclone remote.*.url remote.*.pushurl
+        submodule.*.url branch.*.remote branch.*.pushremote""",
     ),
     **_rules(_refspec, "remote.*.fetch remote.*.push branch.*.merge"),
     **_rules(

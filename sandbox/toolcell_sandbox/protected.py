@@ -138,7 +138,9 @@ def protects_below(
     parts = path[len(root) + 1 :].split("/")
     matching = matcher(tuple(names))
     found = matching.name_of("/".join(parts), directory=directory)
-    for count in range(len(parts) - 1, -1, -1) if listed is not None and not found else ():
+    if found or listed is None:
+        return found
+    for count in range(len(parts) - 1, -1, -1):
         try:
             entries = {folded(entry) for entry in listed("/".join([root, *parts[:count]]))} & REPOSITORY_MARKS
         except OSError:

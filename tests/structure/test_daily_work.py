@@ -43,7 +43,7 @@ def sh(session: Session) -> Sh:
         output: Any = result.unwrap()
         assert output["exit_code"] == 0, f"{command}: {output}"
         assert result.notices == (), (command, result.notices)
-        return output["stdout"]
+        return str(output["stdout"])
 
     return run
 
@@ -119,10 +119,10 @@ def build_editable(directory, config_settings=None, metadata_directory=None):
     return name
 """
 PACKAGED = """
-    .github/workflows/ci.yml .github/actions/x/action.yml conftest.py tests/conftest.py setup.cfg x.pth
-    .pre-commit-config.yaml .travis.yml .gitlab-ci.yml .npmrc .yarnrc.yml .circleci/config.yml .readthedocs.yaml .husky/pre-commit appveyor.yml
-    .git_archival.txt .gitattributes .vscode/settings.json .idea/x.xml .editorconfig sitecustomize.py .mcp.json
-    .cargo/config.toml
+    .github/workflows/ci.yml .github/actions/x/action.yml conftest.py tests/conftest.py setup.cfg x.pth .travis.yml
+    .pre-commit-config.yaml .gitlab-ci.yml .npmrc .yarnrc.yml .circleci/config.yml .readthedocs.yaml appveyor.yml
+    .husky/pre-commit .git_archival.txt .gitattributes .vscode/settings.json .idea/x.xml .editorconfig .mcp.json
+    sitecustomize.py .cargo/config.toml
 """
 
 

@@ -165,8 +165,10 @@ async def attempt(
             return _refused(session, call, tool, _MISPLACED)
         if route.guarded is not None:
             try:
-                own = bool(route.spec.key.kept_tool)
-                watch = await route.guarded.enter(session.id, kept=own or session.has_kept_writers(route), keeps=own)
+                keeps = bool(route.spec.key.kept_tool)
+                watch = await route.guarded.enter(
+                    session.id, kept=keeps or session.has_kept_writers(route), keeps=keeps
+                )
             except (SandboxError, OSError) as error:
                 return _refused(session, call, tool, _unseen(error))
             except NoThread as error:

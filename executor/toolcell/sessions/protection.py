@@ -231,7 +231,7 @@ class _Place:
         self._record.quarantine(self._quarantine.temporary)
 
     async def _move_what_is_stuck(self, session_id: str) -> None:
-        """Try again. SandboxError where it stays and this session can have made it; others are told after their call."""
+        """Try again. SandboxError where it stays and this session can have made it; others are told after a call."""
         assert self._before is not None
         active = self._stuck
         settled = await FILES.run(partial(self._tree.settle, self._before, self._quarantine, active))
