@@ -165,21 +165,21 @@ def _rules(rule: _Rule, keys: str) -> dict[str, _Rule]:
 _RULES: dict[str, _Rule] = {
     **_rules(
         _boolean,
-        """core.filemode core.bare core.sharedrepository core.ignorecase core.precomposeunicode core.symlinks core.quotepath core.trustctime
-        core.sparsecheckout core.sparsecheckoutcone core.commitgraph core.multipackindex
-        core.prefersymlinkrefs core.longpaths core.fscache core.preloadindex core.splitindex
-        extensions.worktreeconfig extensions.preciousobjects extensions.relativeworktrees
+        """core.filemode core.bare core.sharedrepository core.ignorecase core.precomposeunicode core.symlinks
+        core.quotepath core.trustctime core.sparsecheckout core.sparsecheckoutcone core.commitgraph
+        core.multipackindex core.prefersymlinkrefs core.longpaths core.fscache core.preloadindex
+        core.splitindex extensions.worktreeconfig extensions.preciousobjects extensions.relativeworktrees
         user.useconfigonly pull.ff-only push.followtags push.autosetupremote push.useforceifincludes
         fetch.prune fetch.prunetags fetch.writecommitgraph fetch.showforcedupdates fetch.fsckobjects
         merge.autostash rebase.autostash rebase.autosquash rebase.updaterefs rebase.stat rebase.forkpoint
         rerere.enabled rerere.autoupdate status.short status.branch status.aheadbehind status.showstash
-        commit.verbose commit.status diff.mnemonicprefix diff.noprefix diff.suppressblankempty
-        gc.autodetach maintenance.auto feature.manyfiles feature.experimental index.sparse
-        receive.denynonfastforwards receive.denydeletes receive.fsckobjects receive.autogc receive.updateserverinfo
+        commit.verbose commit.status diff.mnemonicprefix diff.noprefix diff.suppressblankempty gc.autodetach
+        maintenance.auto feature.manyfiles feature.experimental index.sparse receive.denynonfastforwards
+        receive.denydeletes receive.fsckobjects receive.autogc receive.updateserverinfo
         receive.advertisepushoptions uploadpack.allowfilter uploadpack.allowtipsha1inwant
         uploadpack.allowreachablesha1inwant uploadpack.allowanysha1inwant transfer.fsckobjects
-        worktree.guessremote checkout.guess submodule.recurse submodule.propagatebranches
-        log.abbrevcommit log.follow log.mailmap tag.forcesignannotated advice.*""",
+        worktree.guessremote checkout.guess submodule.recurse submodule.propagatebranches log.abbrevcommit
+        log.follow log.mailmap tag.forcesignannotated advice.*""",
     ),
     **_rules(
         _either,

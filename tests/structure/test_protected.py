@@ -566,8 +566,8 @@ async def test_the_host_sees_no_change_of_a_repositorys_settings_while_the_call_
     settings = workspace / ".git/config"
     before = settings.read_text()
     command = "git config user.name Ada && git config user.name && touch made && sleep 1"
+    results: list[ToolResult] = []
     async with anyio.create_task_group() as tasks:
-        results: list[ToolResult] = []
 
         async def call() -> None:
             results.append(await session.call("shell", {"command": command}))
@@ -631,8 +631,8 @@ async def test_a_copy_of_settings_that_is_replaced_by_something_else_changes_not
 
 async def test_what_a_person_changes_meanwhile_is_not_written_over(session: Session, workspace: Path) -> None:
     await anyio.run_process(["git", "init", "-q", str(workspace)])
+    results: list[ToolResult] = []
     async with anyio.create_task_group() as tasks:
-        results: list[ToolResult] = []
 
         async def call() -> None:
             command = "git config user.name Ada && touch made && sleep 1"
@@ -702,9 +702,9 @@ async def test_a_profile_may_deny_the_result_but_not_for_what_another_session_di
         with anyio.fail_after(20):
             while not (workspace / "up").exists():
                 await anyio.sleep(0.01)
-        hers = await first.call("plant", {"path": "a/.envrc"})
-    assert hers.error is None and "'a/.envrc'" in told(hers)  # the other may have made it
-    assert results[0].error is None and results[0].output["stdout"] == "done\n"
+        results.append(await first.call("plant", {"path": "a/.envrc"}))
+    assert results[0].error is None and "'a/.envrc'" in told(results[0])  # the other may have made it
+    assert results[1].error is None and results[1].output["stdout"] == "done\n"
 
 
 async def test_no_session_fails_for_what_another_left(
