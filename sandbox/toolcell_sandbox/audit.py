@@ -145,13 +145,16 @@ class ProtectedTree:
         self._leading = {(vocabulary, path): above for path, above in leading.items()}
         return tuple(wanted.values())
 
-    def settle(self, before: Look, quarantine: Quarantine, active: Collection[int] = (0,)) -> Settled:
+    def settle(
+        self, before: Look, quarantine: Quarantine, active: Collection[int] = (0,), others: bool = False
+    ) -> Settled:
         """Look again, and move to quarantine what is new or changed since `before`; put back what was moved away.
 
         Only names of the `active` vocabularies count. The new change time of what was put back is entered into
-        `before`. It ends in time, and never raises for what is in the tree.
+        `before`. It ends in time, and never raises for what is in the tree. `others` says that there are cells which
+        may still write here.
         """
-        return _Audit(self, before, quarantine, active).settled()
+        return _Audit(self, before, quarantine, active, others).settled()
 
     def sweep(
         self,
@@ -340,7 +343,10 @@ class _Moved:
 class _Audit:
     """The looks after a call, until nothing is left to move."""
 
-    def __init__(self, tree: ProtectedTree, before: Look, quarantine: Quarantine, active: Collection[int]) -> None:
+    def __init__(
+        self, tree: ProtectedTree, before: Look, quarantine: Quarantine, active: Collection[int], others: bool
+    ) -> None:
+        self._others = others
         self._tree = tree
         self._before = before
         self._active = tuple(active)
@@ -387,7 +393,7 @@ class _Audit:
             with self._moved.root() as root:
                 if self._moved.unknown:
                     return
-                now = drafts.settle(root, path, changed[0], was)
+                now = drafts.settle(root, path, changed[0], was, in_place=self._others)
             if isinstance(now, Seen):
                 self._before.found[path] = now
                 continue

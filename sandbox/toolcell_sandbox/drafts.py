@@ -5,6 +5,7 @@ has a link mounted over the settings of a repository, which leads to a directory
 call, the copy takes the place of the settings if it changes nothing but what is harmless.
 """
 
+import errno
 import os
 import shutil
 import stat
@@ -75,16 +76,17 @@ class Drafts:
         found = _content(draft.place)
         return None if found is None or found[0] == draft.original else found
 
-    def settle(self, root: Root, path: str, raw: bytes, was: Seen) -> Seen | str:
+    def settle(self, root: Root, path: str, raw: bytes, was: Seen, *, in_place: bool) -> Seen | str:
         """Let what a cell has written take the place of the original: what that is then, or why it may not.
 
+        A rename would take the mount off in cells that have one over it: where there may be such, it is `in_place`.
         The copy is as the original again, whatever comes of it.
         """
         draft = self._of[path]
         try:
             inside = is_inside(os.path.join(root.path, os.path.dirname(path)), root.path)
             why = change_objection(draft.original, raw, inside=inside)
-            now = why or _replace(root, path, draft, raw, was)
+            now = why or _replace(root, path, draft, raw, was, in_place=in_place)
             if not isinstance(now, str):
                 draft.original, draft.inode = raw, (now.device, now.inode)
             _write(draft.place, draft.original)
@@ -172,8 +174,8 @@ def _write(place: str, raw: bytes) -> None:
         os.close(parent)
 
 
-def _replace(root: Root, path: str, draft: Draft, raw: bytes, was: Seen) -> Seen | str:
-    """Rename a new file over the original, as git does it and under git's lock."""
+def _replace(root: Root, path: str, draft: Draft, raw: bytes, was: Seen, *, in_place: bool) -> Seen | str:
+    """Rename a new file over the original, as git does it and under git's lock; or write into it, under that lock."""
     parent, name = root.parent(path), os.path.basename(path)
     lock = f"{name}.lock"
     try:
@@ -191,7 +193,11 @@ def _replace(root: Root, path: str, draft: Draft, raw: bytes, was: Seen) -> Seen
             if (info.st_dev, info.st_ino) != draft.inode or info.st_ctime_ns != was.changed_ns:
                 os.unlink(lock, dir_fd=parent)
                 return "somebody else has changed it meanwhile"
-            os.rename(lock, name, src_dir_fd=parent, dst_dir_fd=parent)
+            if in_place:
+                _write_into(name, parent, draft.inode, raw)
+                os.unlink(lock, dir_fd=parent)
+            else:
+                os.rename(lock, name, src_dir_fd=parent, dst_dir_fd=parent)
         except OSError:
             walker.remove(lock, parent)
             raise
@@ -199,3 +205,16 @@ def _replace(root: Root, path: str, draft: Draft, raw: bytes, was: Seen) -> Seen
         return Seen(was.names, *facts_of(info), racy=True, digest=digest_of(name, parent, info))
     finally:
         os.close(parent)
+
+
+def _write_into(name: str, parent: int, inode: tuple[int, int], raw: bytes) -> None:
+    fd = os.open(name, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
+    try:
+        info = os.fstat(fd)
+        if (info.st_dev, info.st_ino) != inode or info.st_nlink != 1:
+            raise OSError(errno.ESTALE, "another file has taken its place")
+        if os.pwrite(fd, raw, 0) != len(raw):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.ftruncate(fd, len(raw))
+    finally:
+        os.close(fd)

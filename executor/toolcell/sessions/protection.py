@@ -205,7 +205,8 @@ class _Place:
         assert self._before is not None
         active = frozenset(self._watches.values()) | (frozenset[int]() if leaving is None else self._kept)
         try:
-            settled = await FILES.run(partial(self._tree.settle, self._before, self._quarantine, active))
+            others = len(self._watches) > 1 or bool(self._kept)
+            settled = await FILES.run(partial(self._tree.settle, self._before, self._quarantine, active, others))
         except NoThread as error:
             settled = Settled((), str(error))
         running = [each for each in self._watches if each.run is not None and each.run.cell is not None]
