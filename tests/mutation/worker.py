@@ -28,7 +28,8 @@ ATTEMPTS = 3
 APART = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--uts", "--ipc", "--", "sh", "-ec")
 WRITABLE = "/tmp /var/tmp /srv /run /mnt /opt"
 WALLS = (
-    f'for place in {WRITABLE}; do mount --bind "$place" "$place"; done; mount -o remount,bind,ro /; cd "$0"; "$@"; exit $?'
+    f'for place in {WRITABLE}; do mount --bind "$place" "$place"; done; mount -o remount,bind,ro /; cd "$0"; '
+    '"$@"; exit $?'  # the shell stays, and reaps what is left
 )
 """Of root's tests, around what a mutant may do: none of it is code that a mutant is of."""
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?\.py(?:::[^\[\s]+(?:\[.*?\])?)?)(?: - |$)", re.MULTILINE)
