@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from . import walker
 from .drafts import Drafts
-from .harmless import SETTINGS, objection_to
+from .harmless import JUDGED, SETTINGS, objection_to
 from .kernel.birth import born_ns
 from .look import Directory, Vocabularies, Vocabulary, Walk
 from .profile import is_below
@@ -195,13 +195,16 @@ class ProtectedTree:
 
     def objection(self, path: str, seen: Seen, active: Collection[int]) -> str:
         """Why what was seen here may not stay, by the names of the active vocabularies; "" where it may."""
+        names = dict.fromkeys(name for index in active if index < len(seen.names) if (name := seen.names[index]))
+        other = next((name for name in names if name not in JUDGED), "")
+        if other:
+            return reason_of(other)
         key = path, seen, tuple(active)
         why = self._judged.get(key)
         if why is None:
-            names = dict.fromkeys(seen.names[index] for index in active if index < len(seen.names))
             try:
                 with Root(self.root) as root:
-                    why = next((no for name in names if name and (no := objection_to(root, path, seen, name))), "")
+                    why = next((no for name in names if (no := objection_to(root, path, seen, name))), "")
             except OSError as error:
                 return said(error)
             if GIT_PARTS["hooks"] in names:  # the others depend on what links lead to as well

@@ -25,17 +25,14 @@ _TEMPLATES = ("/usr/share/git-core/templates", "/usr/local/share/git-core/templa
 def objection_to(root: Root, path: str, seen: Seen, name: str) -> str:
     """Why what was seen under a protected name may not stay, in a few words; "" where it may.
 
-    It is read once, and must still be what was seen. `name` is the protected name that holds for it.
+    It is read once, and must still be what was seen. `name` is the protected name that holds for it, one of `JUDGED`.
     """
     if name == GIT_PARTS["hooks"] and stat.S_ISDIR(seen.mode) and _is_hooks(path):
         return ""  # each hook in it is judged by itself
-    judge = _JUDGES.get(name)
-    if judge is None:
-        return reason_of(name)
     raw = _content(root, path, seen)
     if raw is None:
         return f"{reason_of(name)}, and it is no plain file"
-    return judge(root, path, raw)
+    return _JUDGES[name](root, path, raw)
 
 
 def settings_objection(root: Root, path: str, raw: bytes) -> str:
@@ -92,6 +89,10 @@ _JUDGES = {
     GIT_PARTS["hooks"]: _sample_objection,
     **dict.fromkeys(SETTINGS, settings_objection),
 }
+
+
+JUDGED = frozenset(_JUDGES)
+"""The names of which some content may stay."""
 
 
 def _content(root: Root, path: str, seen: Seen) -> bytes | None:

@@ -737,10 +737,12 @@ async def test_what_a_persons_settings_name_is_protected_with_them(session: Sess
     (workspace / "more.ini").write_text("[user]\n\tname = a\n")
     for command, said in (
         ("git config -f more.ini alias.x '!evil'", "'more.ini' was left as it was"),
-        ("mkdir -p tools/hooks && echo evil > tools/hooks/pre-commit", "'tools/hooks' was moved out of the workspace"),
+        ("mkdir -p tools/hooks && echo evil > tools/hooks/pre-commit", "'tools/hooks/pre-commit' was moved out"),
     ):
         assert said in told(await session.call("shell", {"command": command}))
-    assert (workspace / "more.ini").read_text() == "[user]\n\tname = a\n" and listing(workspace / "tools") == {}
+    assert (workspace / "more.ini").read_text() == "[user]\n\tname = a\n" and listing(workspace / "tools") == {
+        "hooks": ""
+    }
 
 
 async def test_a_kept_process_cannot_change_settings_after_another_call_has(session: Session, workspace: Path) -> None:
