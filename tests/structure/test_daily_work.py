@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
-from toolcell import RecentJournal, Session, Supervisor, base_tools
+from toolcell import Limits, Profile, RecentJournal, Session, Supervisor, base_tools
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 
 WHO = "-c user.name=a -c user.email=b@c -c protocol.file.allow=always -c init.defaultBranch=main"
+PATIENT = Profile.for_kind("main").replace(limits=Limits(wall_s=120, memory_bytes=64 * 1024**3, processes=256))
+"""The default, but for limits: without a cgroup, node's reserve of addresses counts as memory."""
 Sh = Callable[[str], Awaitable[Any]]
 
 
@@ -31,7 +33,7 @@ async def supervisor(supervise: Any, quarantine: Path) -> AsyncIterator[Supervis
 
 @pytest.fixture
 async def session(supervisor: Supervisor, workspace: Path) -> Session:
-    return await supervisor.open_session("main", workspace=workspace)
+    return await supervisor.open_session("main", workspace=workspace, profile=PATIENT)
 
 
 @pytest.fixture
