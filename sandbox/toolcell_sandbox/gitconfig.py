@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 MAX_BYTES = 256 * 1024
+KEY_CHARS = 64  # of a key that a program chose, for a model
 _BLANK = re.compile(r"[ \t]*(?:[#;].*)?")
 _SECTION = re.compile(r'[ \t]*\[([A-Za-z0-9-]+)(?: +"((?:[^"\\]|\\["\\])*)")?\][ \t]*')
 _VARIABLE = re.compile(r"[ \t]*([A-Za-z][A-Za-z0-9-]*)[ \t]*(?:=(.*))?")
@@ -79,6 +80,10 @@ def _unescaped(text: str) -> str:
     return _ESCAPE.sub(r"\1", text)
 
 
+def _shown(key: str) -> str:
+    return repr(key if len(key) <= KEY_CHARS else f"{key[:KEY_CHARS]}…")
+
+
 def objection(entries: Iterable[Entry], *, inside: Callable[[str], bool]) -> str:
     """Why these variables are not all harmless: the first that is not. "" where all are.
 
@@ -87,10 +92,10 @@ def objection(entries: Iterable[Entry], *, inside: Callable[[str], bool]) -> str
     for entry in entries:
         rule = _rule_of(entry.key)
         if rule is None:
-            return f"it sets {entry.key!r}, which is not among the settings that are known to be harmless"
+            return f"it sets {_shown(entry.key)}, which is not among the settings that are known to be harmless"
         value = "true" if entry.value is None and rule is _boolean else entry.value
         if value is None or not (inside(value) if rule is _path else rule(value)):
-            return f"the value of {entry.key!r} is not among those that are known to be harmless"
+            return f"the value of {_shown(entry.key)} is not among those that are known to be harmless"
     return ""
 
 
@@ -207,6 +212,8 @@ _RULES: dict[str, _Rule] = {
     ),
     **_rules(_text, "user.name user.email author.name author.email committer.name committer.email"),
     **_rules(_path, "core.worktree"),
+    **_rules(_text, "submodule.active"),
+    **_rules(_size, "lfs.repositoryformatversion"),
     # with a subsection of any name
     **_rules(
         _url,
@@ -226,6 +233,7 @@ _RULES: dict[str, _Rule] = {
     ),
     **_rules(_text, "branch.*.description"),
     **_rules(_tags, "remote.*.tagopt"),
+    **_rules(_word, "remote.*.gh-resolved"),
 }
 
 

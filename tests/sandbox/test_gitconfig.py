@@ -110,6 +110,11 @@ def test_what_the_grammar_does_not_cover_is_refused(raw: bytes) -> None:
         parse(raw)
 
 
+def test_a_key_is_told_escaped_and_bounded() -> None:
+    said = objection(parse(f'[x "a\u202e{"y" * 500}"]\n\tz = 1\n'.encode()), inside=inside)
+    assert said.isprintable() and "\\u202e" in said and len(said) < 200
+
+
 PIECES = st.sampled_from(
     [
         *(
