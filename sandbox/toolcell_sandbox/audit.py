@@ -15,10 +15,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from . import walker
+from .drafts import Drafts
+from .harmless import JUDGED, SETTINGS, objection_to
 from .kernel.birth import born_ns
 from .look import Directory, Vocabularies, Vocabulary, Walk
 from .profile import is_below
-from .protected import matcher
+from .protected import GIT_PARTS, GIT_POINTER, Matcher, matcher, reason_of
 from .quarantine import Quarantine
 from .seen import Found, Look, Names, Seen, as_before, digest_of, facts_of, is_as, is_same_inode, protect, said, shown
 from .view import Bound
@@ -29,23 +31,26 @@ MAX_BOUND, MAX_BOUND_BYTES = 512, 64 * 1024
 root first. The audit holds the others alone."""
 ROUNDS = 5  # looks after a call, until nothing is left to move
 BEFORE_S, AFTER_S = 10.0, 3.0
+MAX_JUDGED = 10_000
 MAX_SWEPT, SWEPT_BYTES = 10_000, 4 * 1024 * 1024
 """Findings of a sweep that are kept, and the length of their paths in sum."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A protected path that a call made, changed or moved away, and where it is now.
+    """A protected path that a call made, changed or moved away, or wanted to change, and where it is now.
 
     `path` is absolute; `place` is its place in the quarantine, again `path` where it was put back, and "" where it
-    could not be moved. `names` are as in `Seen`.
+    could not be moved. `names` are as in `Seen`. `why` says what is wrong with it, `changed_ns` when it came about.
     """
 
     path: str
     name: str
-    what: str  # "made", "changed" or "moved"
+    what: str  # "made", "changed", "moved" or "refused"
     place: str
     names: Names = ()
+    why: str = ""
+    changed_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +66,11 @@ class Settled:
 class ProtectedTree:
     """One writable root, and the vocabularies of names that are protected in it. Not for two threads at a time."""
 
-    def __init__(self, root: str, names: Iterable[str] = (), apart: Iterable[str] = ()) -> None:
+    def __init__(
+        self, root: str, names: Iterable[str] = (), apart: Iterable[str] = (), drafts: Drafts | None = None
+    ) -> None:
         self.root = root
+        self.drafts = drafts  # without, cells cannot change the settings of a repository that is there
         self._prefix = root.rstrip("/") + "/"
         self.vocabularies = Vocabularies()
         self._known: dict[tuple[tuple[str, ...], frozenset[str]], int] = {}
@@ -70,6 +78,8 @@ class ProtectedTree:
         self._leading: dict[tuple[int, str], tuple[str, ...]] = {}  # of the paths that were bound last
         self.directories = 0
         """How many there were at the last look."""
+        self._made: dict[tuple[int, int], int] = {}  # repositories, and pointers to such, of calls: inode to birth
+        self._judged: dict[tuple[str, Seen, tuple[int, ...]], str] = {}
         if names := tuple(names):
             self.learn(names, apart)
 
@@ -93,7 +103,7 @@ class ProtectedTree:
     def copy(self) -> "ProtectedTree":
         """A copy with the same root and names and an empty cache, for another thread."""
         other = ProtectedTree(self.root)
-        other.vocabularies = self.vocabularies
+        other.vocabularies, other._made = self.vocabularies, self._made  # pyright: ignore[reportPrivateUsage]
         return other
 
     def look(self, budget: Budget | None = None) -> Look:
@@ -107,14 +117,16 @@ class ProtectedTree:
         found = {path: seen for path, seen in look.found.items() if protect(seen.names, (vocabulary,))}
         tops = [path for path in found if os.path.dirname(path) not in found]
         tops = [path for path in tops if stat.S_IFMT(found[path].mode) in (stat.S_IFREG, stat.S_IFDIR)]
+        below = _by_top(found) if self._made else {}
         wanted: dict[str, Bound] = {}
         leading: dict[str, tuple[str, ...]] = {}
         matching, size = self.vocabularies.all_of[vocabulary].matcher, 0
         for path in sorted(tops, key=lambda each: (each.count("/"), each)):
             seen = found[path]
-            leading[path] = self._leading.get((vocabulary, path)) or matching.leading(
-                path, directory=stat.S_ISDIR(seen.mode)
-            )
+            name = seen.names[vocabulary] or ""
+            leading[path] = self._leading.get((vocabulary, path)) or leading_of(matching, name, path, seen)
+            if self._is_free(path, seen, look, below.get(path, ()), vocabulary):
+                continue  # a call has made it, and may go on to work with it
             size += (len(self._prefix) + len(path)) * (1 + len(leading[path]))
             if len(wanted) + len(leading[path]) >= MAX_BOUND or size > MAX_BOUND_BYTES:
                 break
@@ -126,17 +138,23 @@ class ProtectedTree:
                     whole = self._prefix + above
                     wanted.setdefault(above, Bound(whole, True, (node.device, node.inode), born_ns(whole)))
             whole = self._prefix + path
-            wanted[path] = Bound(whole, False, (seen.device, seen.inode), born_ns(whole))
+            source, place = self._draft(path, seen) if name in SETTINGS else ("", None)
+            if place is not None:
+                wanted[place.path] = place
+            wanted[path] = Bound(whole, False, (seen.device, seen.inode), born_ns(whole), source)
         self._leading = {(vocabulary, path): above for path, above in leading.items()}
         return tuple(wanted.values())
 
-    def settle(self, before: Look, quarantine: Quarantine, active: Collection[int] = (0,)) -> Settled:
+    def settle(
+        self, before: Look, quarantine: Quarantine, active: Collection[int] = (0,), others: bool = False
+    ) -> Settled:
         """Look again, and move to quarantine what is new or changed since `before`; put back what was moved away.
 
         Only names of the `active` vocabularies count. The new change time of what was put back is entered into
-        `before`. It ends in time, and never raises for what is in the tree.
+        `before`. It ends in time, and never raises for what is in the tree. `others` says that there are cells which
+        may still write here.
         """
-        return _Audit(self, before, quarantine, active).settled()
+        return _Audit(self, before, quarantine, active, others).settled()
 
     def sweep(
         self,
@@ -154,16 +172,98 @@ class ProtectedTree:
 
             def met(path: str, seen: Seen) -> None:
                 if protect(seen.names, active) and is_wrong(path, seen):
-                    moved.take(path, seen, "made", most=MAX_SWEPT)
+                    why = self.objection(path, seen, active)
+                    if why:
+                        moved.take(path, seen, "made", why, most=MAX_SWEPT)
 
             look = Walk(self.root, self.vocabularies, None, budget, Look(0), met).taken()
         return Settled(tuple(moved.findings.values()), look.unknown or moved.unknown, moved.stuck)
+
+    def _draft(self, path: str, seen: Seen) -> tuple[str, Bound | None]:
+        """The link to a copy that a cell may write to, and where that is."""
+        if self.drafts is None:
+            return "", None
+        try:
+            with Root(self.root) as root:
+                draft = self.drafts.offer(root, path, seen)
+            if draft is None:
+                return "", None
+            info = os.lstat(draft.place)
+        except OSError:
+            return "", None
+        return draft.link, Bound(draft.place, True, (info.st_dev, info.st_ino), source=draft.place)
+
+    def objection(self, path: str, seen: Seen, active: Collection[int]) -> str:
+        """Why what was seen here may not stay, by the names of the active vocabularies; "" where it may."""
+        names = dict.fromkeys(name for index in active if index < len(seen.names) if (name := seen.names[index]))
+        other = next((name for name in names if name not in JUDGED), "")
+        if other:
+            return reason_of(other)
+        key = path, seen, tuple(active)
+        why = self._judged.get(key)
+        if why is None:
+            try:
+                with Root(self.root) as root:
+                    why = next((no for name in names if (no := objection_to(root, path, seen, name))), "")
+            except OSError as error:
+                return said(error)
+            if GIT_PARTS["hooks"] in names:  # the others depend on what links lead to as well
+                if len(self._judged) >= MAX_JUDGED:
+                    self._judged.clear()
+                self._judged[key] = why
+        return why
+
+    def is_made(self, path: str, seen: Seen, look: Look) -> bool:
+        """Whether a call has made the repository that this is a part of, or this pointer to one."""
+        above = os.path.dirname(path)
+        inode, whole = look.repositories.get(above), self._prefix + above
+        if GIT_POINTER in seen.names:
+            inode, whole = (seen.device, seen.inode), self._prefix + path
+        return inode in self._made and born_ns(whole) in (0, self._made[inode])  # 0: it has been moved since
+
+    def learn_made(self, before: Look, now: Look) -> None:
+        """Take the repositories, and pointers to such, that were not there before for those of calls."""
+        pointers = {
+            path: (seen.device, seen.inode) for path, seen in now.found.items() if GIT_POINTER in seen.names
+        }  # fmt: skip
+        there = {**now.repositories, **pointers}
+        were = {*before.repositories.values(), *((seen.device, seen.inode) for seen in before.found.values())}
+        self._made = {inode: born for inode, born in self._made.items() if inode in there.values()}
+        for path, inode in there.items():
+            if inode not in were:
+                self._made[inode] = born_ns(self._prefix + path)
+
+    def _is_free(self, path: str, seen: Seen, look: Look, below: Collection[str], vocabulary: int) -> bool:
+        if not self._made or not self.is_made(path, seen, look):
+            return False
+        return not any(self.objection(each, look.found[each], (vocabulary,)) for each in (path, *below))
 
     def _node(self, path: str) -> Directory | None:
         node: Directory | None = self.top
         for name in path.split("/") if path else ():
             node = (node.children or {}).get(name) if node is not None else None
         return node
+
+
+def leading_of(matching: Matcher, name: str, path: str, seen: Seen) -> tuple[str, ...]:
+    """The directories above what is protected by this name that must not be another, outermost first."""
+    if name.startswith("/"):
+        parts, count = path.split("/"), name.count("/") - 1
+        return tuple("/".join(parts[:end]) for end in range(len(parts) - count, len(parts)))
+    above = matching.leading(path, directory=stat.S_ISDIR(seen.mode))
+    repository = os.path.dirname(path)
+    return above or ((repository,) if repository and name in GIT_PARTS.values() else ())
+
+
+def _by_top(found: Found) -> dict[str, list[str]]:
+    """What is below each path that is protected by itself."""
+    tops: dict[str, str] = {}
+    below: dict[str, list[str]] = {}
+    for path in sorted(found):  # a directory before what is in it
+        top = tops[path] = tops.get(os.path.dirname(path), path)
+        if top != path:
+            below.setdefault(top, []).append(path)
+    return below
 
 
 class _Moved:
@@ -193,7 +293,7 @@ class _Moved:
             os.close(self._root.fd)
             self._root.fd = -1
 
-    def take(self, path: str, seen: Seen, what: str, *, most: int | None = None) -> None:
+    def take(self, path: str, seen: Seen, what: str, why: str, *, most: int | None = None) -> None:
         """Move it to quarantine; it is among the findings, if there are not `most` of them."""
         whole = os.path.join(self._tree.root, path)
         if self.unknown:
@@ -207,7 +307,7 @@ class _Moved:
             self.stuck = f"{shown(path)} could not be moved: {error.strerror}"
         self._told_bytes += len(path)
         if most is None or (len(self.findings) < most and self._told_bytes < SWEPT_BYTES):
-            self.findings[path] = Finding(whole, seen.name, what, place, seen.names)
+            self.findings[path] = Finding(whole, seen.name, what, place, seen.names, why, seen.changed_ns)
 
     def put_back(self, at: str, home: str, was: Seen) -> Seen | None:
         """Move it to where it was, unless something is there. What it is then, if it is what it was; else None."""
@@ -246,7 +346,10 @@ class _Moved:
 class _Audit:
     """The looks after a call, until nothing is left to move."""
 
-    def __init__(self, tree: ProtectedTree, before: Look, quarantine: Quarantine, active: Collection[int]) -> None:
+    def __init__(
+        self, tree: ProtectedTree, before: Look, quarantine: Quarantine, active: Collection[int], others: bool
+    ) -> None:
+        self._others = others
         self._tree = tree
         self._before = before
         self._active = tuple(active)
@@ -257,6 +360,7 @@ class _Audit:
     def settled(self) -> Settled:
         before = self._before.unknown or self._before.doubt
         unknown = before
+        self._settle_drafts()
         for _ in range(ROUNDS):
             tree = self._tree
             left = Budget(until=self._end)
@@ -266,12 +370,14 @@ class _Audit:
                 why = look.unknown or "the directory was moved or replaced while the call ran"
                 return Settled(tuple(self._moved.findings.values()), why, self._moved.stuck, replaced=True)
             unknown = look.unknown or before
-            wrong = {path: seen for path, seen in look.found.items() if self._is_wrong(path, seen)}
+            wrong, whys = self._wrong(look)
             back = self._moved_away(look, walk.elsewhere)
             if not wrong and not back:
+                if not unknown:
+                    tree.learn_made(self._before, look)
                 break
             with self._moved.root():
-                if not self._move(wrong, back):
+                if not self._move(wrong, whys, back):
                     unknown = f"moving protected names away took more than {AFTER_S:g} s"
                     break
         else:
@@ -279,13 +385,45 @@ class _Audit:
         findings = tuple(self._moved.findings.values())
         return Settled(findings, unknown or self._moved.unknown, self._moved.stuck)
 
-    def _move(self, wrong: Found, back: dict[str, str]) -> bool:
+    def _settle_drafts(self) -> None:
+        """Write back what cells have made of their copies of git's settings, where it is harmless."""
+        drafts = self._tree.drafts
+        for path in drafts.paths if drafts is not None else ():
+            assert drafts is not None
+            was, changed = self._before.found.get(path), drafts.changed(path)
+            if was is None or changed is None or not protect(was.names, self._active):
+                continue
+            with self._moved.root() as root:
+                if self._moved.unknown:
+                    return
+                now = drafts.settle(root, path, changed[0], was, in_place=self._others)
+            if isinstance(now, Seen):
+                self._before.found[path] = now
+                continue
+            whole = os.path.join(self._tree.root, path)
+            self._moved.findings[path] = Finding(whole, was.name, "refused", whole, was.names, now, changed[1])
+
+    def _wrong(self, look: Look) -> tuple[Found, dict[str, str]]:
+        """What may not stay, and why."""
+        wrong: Found = {}
+        whys: dict[str, str] = {}
+        for path, seen in look.found.items():
+            if not self._is_wrong(path, seen):
+                continue
+            why = self._tree.objection(path, seen, self._active)
+            if not why and GIT_POINTER in seen.names and path in self._before.found:
+                why = "" if self._tree.is_made(path, self._before.found[path], self._before) else reason_of(GIT_POINTER)
+            if why:
+                wrong[path], whys[path] = seen, why
+        return wrong, whys
+
+    def _move(self, wrong: Found, whys: dict[str, str], back: dict[str, str]) -> bool:
         """Whether it was done in time."""
         for path, seen in wrong.items():
             if time.monotonic() > self._end:
                 return False
             if os.path.dirname(path) not in wrong and path not in back.values():
-                self._moved.take(path, seen, "changed" if path in self._before.found else "made")
+                self._moved.take(path, seen, "changed" if path in self._before.found else "made", whys[path])
                 found = self._moved.findings.get(path)
                 if found is not None and not found.place:
                     self._left.add(path)
@@ -297,7 +435,10 @@ class _Audit:
                 continue
             self._before.found[home] = now
             whole = os.path.join(self._tree.root, home)
-            self._moved.findings.setdefault(home, Finding(whole, was.name, "moved", whole, was.names))
+            why = reason_of(was.name)
+            self._moved.findings.setdefault(
+                home, Finding(whole, was.name, "moved", whole, was.names, why, now.changed_ns)
+            )
         return True
 
     def _is_wrong(self, path: str, seen: Seen) -> bool:
@@ -306,7 +447,7 @@ class _Audit:
         before = self._before
         was = before.found.get(path)
         if was is not None:
-            return not as_before(seen, was)
+            return not as_before(seen, was) or self._tree.is_made(path, seen, before)
         if not before.unknown and protect(seen.names[: before.vocabularies], self._active):
             return True
         # The earlier look did not cover this path: decide by its change time.
@@ -321,6 +462,7 @@ class _Audit:
             if os.path.dirname(path) not in before
             and f"{path}\0" not in self._left
             and not is_same_inode(seen, look.found.get(path))
+            and not self._tree.is_made(path, seen, self._before)
         }
         if not lost:
             return {}

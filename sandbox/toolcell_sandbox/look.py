@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from . import walker
-from .protected import Matcher
+from .protected import ANCHORED_PARTS, GIT_PARTS, GIT_POINTER, REPOSITORY_MARKS, Matcher, folded, is_repository, quick
 from .seen import DIGEST_BYTES, Look, Names, Seen, digest_of, doubt_about, facts_of, is_racy, said, shown
 from .targets import Targets
 from .walker import Budget, Cut, Root
@@ -28,6 +28,8 @@ class Directory:
     inode: int = -1
     changed_ns: int = -1
     racy: bool = True
+    repository: bool = False  # git would take it for one
+    work_tree: bool = False  # the root of a repository's work tree
     children: "dict[str, Directory] | None" = None
     files: "dict[str, tuple[Names, Seen | None]] | None" = None  # protected, and as they were seen last
 
@@ -38,6 +40,8 @@ class _Frame:
     node: Directory
     fd: int  # -1 where it was closed, to be opened again
     todo: list[str]
+    depth: int  # components of its path
+    starts: tuple[int, ...]  # see `Matcher`: those that a name in it can be judged by
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +49,17 @@ class Vocabulary:
     matcher: Matcher
     apart: frozenset[str]
 
-    def name_of(self, above: str | None, path: str, name: str, kind: str) -> str | None:
+    def name_of(self, above: str | None, path: str, name: str, kind: str, starts: tuple[int, ...]) -> str | None:
         """The name that protects a path below a directory that `above` protects; see `Names`."""
         if above is None or (kind == "directory" and path in self.apart):
             return None
         if above:
             return above
         if kind == "link":
-            return self.matcher.name_of_link(path)
+            return self.matcher.name_of_link(path, starts)
         if not self.matcher.may_end_in(name):
             return ""
-        return self.matcher.name_of(path, directory=kind == "directory")
+        return self.matcher.name_of(path, directory=kind == "directory", starts=starts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +77,9 @@ class Vocabularies:
         """Whether a path that ends in this component may have names of its own. Quick, for walks."""
         return any(each.apart or each.matcher.may_end_in(name) for each in self.all_of)
 
-    def names_of(self, above: Names, path: str, name: str, kind: str) -> Names:
+    def names_of(self, above: Names, path: str, name: str, kind: str, starts: tuple[int, ...]) -> Names:
         """The names of a path of which `name` is the last component; `kind` is "directory", "link" or "other"."""
-        return tuple(each.name_of(own, path, name, kind) for each, own in zip(self.all_of, above, strict=True))
+        return tuple(each.name_of(own, path, name, kind, starts) for each, own in zip(self.all_of, above, strict=True))
 
 
 class Walk:
@@ -185,12 +189,18 @@ class Walk:
             if not name or (self._before is not None and (info.st_dev, info.st_ino) not in self._before.closed):
                 self._unknown(said(error, self._path(name)))
             return
-        frame = _Frame(name, node, fd, [])
+        depth = len(self._frames)
+        starts = tuple(start for start in self._frames[-1].starts if start + ANCHORED_PARTS > depth) if depth else (0,)
+        frame = _Frame(name, node, fd, [], depth, starts)
         self._frames.append(frame)
         self._path_chars += len(name) + 1
         info = os.fstat(fd)
         if node.racy or (node.device, node.inode, node.changed_ns) != (info.st_dev, info.st_ino, info.st_ctime_ns):
             self._list(frame, info)
+        elif node.work_tree and depth:
+            frame.starts = *starts, depth
+        if node.repository and self._met is None:
+            self._look.repositories[self._path("")[:-1]] = info.st_dev, info.st_ino
         self._see_files(frame)
         frame.todo = list(node.children or ())
         self._spare_descriptors()
@@ -199,32 +209,60 @@ class Walk:
         node = frame.node
         racy = is_racy(info)
         node.changed_ns = -1  # until it is listed to its end
-        old, prefix = node.children or {}, ""
-        children: dict[str, Directory] = {}
-        files: dict[str, tuple[Names, Seen | None]] = {}
+        entries: list[tuple[str, str]] = []
+        marks: set[str] = set()
         inherits = node.names != self._words.nothing
         with os.scandir(frame.fd) as scan:
             for each in scan:
                 self._budget.entry()
                 if self._wanted and each.inode() in self._wanted:
                     self.elsewhere[each.inode()] = self._path(each.name)
-                directory = each.is_dir(follow_symlinks=False)
-                link = not directory and each.is_symlink()
-                names = self._words.nothing
-                if inherits or link or self._words.may_matter(each.name):
-                    self._budget.check()  # to match a long path takes milliseconds
-                    prefix = prefix or self._path("")
-                    kind = "directory" if directory else "link" if link else "other"
-                    names = self._words.names_of(node.names, prefix + each.name, each.name, kind)
-                if directory:
-                    child = old.get(each.name)
-                    children[each.name] = child if child is not None and child.names == names else Directory(names)
-                elif any(names):
-                    files[each.name] = names, None
-        if node.files:
-            files = {name: (names, node.files.get(name, (names, None))[1]) for name, (names, _) in files.items()}
-        node.children, node.files = children or None, files or None
+                name = quick(each.name)
+                if name in REPOSITORY_MARKS:
+                    marks.add(name)
+                if each.is_dir(follow_symlinks=False):
+                    entries.append((each.name, "directory"))
+                elif each.is_symlink():
+                    entries.append((each.name, "link"))
+                elif inherits or name in GIT_PARTS or self._words.may_matter(each.name):
+                    entries.append((each.name, "other"))
+        self._shape(frame, marks)
+        self._name(node, frame, entries)
         node.device, node.inode, node.changed_ns, node.racy = info.st_dev, info.st_ino, info.st_ctime_ns, racy
+
+    def _shape(self, frame: _Frame, marks: set[str]) -> None:
+        """Tell a repository by what is in it, and the root of a work tree, where other names hold than elsewhere."""
+        node, work_tree = frame.node, GIT_POINTER in marks
+        node.repository = is_repository(marks) or folded(frame.name) == GIT_POINTER
+        if work_tree != node.work_tree:
+            node.children, node.work_tree = None, work_tree
+        if work_tree and frame.depth:
+            frame.starts = *frame.starts, frame.depth
+
+    def _name(self, node: Directory, frame: _Frame, entries: list[tuple[str, str]]) -> None:
+        """Find the names of entries; a part of a repository has them as if its directory were called `.git`."""
+        old, prefix = node.children or {}, ""
+        children: dict[str, Directory] = {}
+        files: dict[str, tuple[Names, Seen | None]] = {}
+        inherits = node.names != self._words.nothing
+        for name, kind in entries:
+            names = self._words.nothing
+            if inherits or kind == "link" or self._words.may_matter(name):
+                self._budget.check()  # to match a long path takes milliseconds
+                prefix = prefix or self._path("")
+                names = self._words.names_of(node.names, prefix + name, name, kind, frame.starts)
+            if node.repository and (part := quick(name)) in GIT_PARTS and (kind != "directory" or part == "hooks"):
+                as_git = self._words.names_of(node.names, f"{GIT_POINTER}/{name}", name, kind, ())
+                names = tuple(own if own != "" else other for own, other in zip(names, as_git, strict=True))
+            if kind == "directory":
+                child = old.get(name)
+                children[name] = child if child is not None and child.names == names else Directory(names)
+            elif any(names):
+                files[name] = names, None
+        for name, (names, known) in (node.files or {}).items():
+            if files.get(name) == (names, None):
+                files[name] = names, known
+        node.children, node.files = children or None, files or None
 
     def _see_files(self, frame: _Frame) -> None:
         files = frame.node.files or {}

@@ -12,7 +12,7 @@ from .limits import MIB, Limits
 from .network import HostNetwork, Network, NoNetwork, ProxyNetwork, is_narrower, proxy_environment
 from .network import from_wire as network_from_wire
 from .network import to_wire as network_to_wire
-from .protected import DEFAULT_PROTECTED, check, lifted
+from .protected import DEFAULT_PROTECTED, check, expanded, lifted
 
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 CAPABILITIES = frozenset(["read", "write", "exec", "channel", "memory.read", "memory.write", "web", "http", "net"])
 WORKER_CAPABILITIES = frozenset(["read", "memory.read", "web"])
 _RESERVED = ("/", "/dev", "/proc", "/sys", "/tmp")
-UNCHECKED = ("tell", "deny")
-"""What becomes of a call that could not be audited in full, the narrower one last."""
+UNCHECKED = QUARANTINED = ("tell", "deny")
+"""What becomes of a call that could not be audited in full, or that made a protected name: the narrower one last."""
 _LISTS = frozenset(["readable", "writable", "system", "pass_env", "http", "protected"])
 
 
@@ -56,11 +56,12 @@ def _normal(field: str, paths: tuple[str, ...]) -> tuple[str, ...]:
 @lru_cache(maxsize=64)
 def _checked(names: tuple[str, ...]) -> tuple[str, ...]:
     """The protected names of a profile, each once."""
+    names = expanded(names)
     try:
         check(names)
     except ValueError as error:
         raise ValueError(f"Profile.protected {error}") from None
-    return tuple(dict.fromkeys(names))
+    return names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +75,11 @@ class Profile:
     here, for a profile travels to cells.
     `readable` and `writable` are absolute paths bound into the cell at the same place; whatever is not bound is absent.
     `/tmp` is always private to the cell and gone with it.
-    `protected` are names that nothing may create or change in a writable path, at any depth, for they run later
-    (`toolcell_sandbox.protected`); a writable path may itself be, or lie below, one of them.
+    `protected` are names that nothing may create or change in a writable path, for they run later
+    (`toolcell_sandbox.protected`); a writable path may itself be, or lie below, one of them. The word "project_code"
+    among them stands for the project's own code: `conftest.py`, CI workflows and the like.
+    `quarantined` says what becomes of a call that made or changed one all the same, which is moved away: "tell" gives
+    its result with a notice, "deny" takes the result away.
     `unchecked` says what becomes of a call whose writable paths could not be audited in full, in the time and with the
     bounds that an audit has: "tell" gives its result with a notice, "deny" takes the result away.
     Without `follow_links`, a readable or writable path that is or passes a symbolic link is refused: for paths that
@@ -97,6 +101,7 @@ class Profile:
     hostname: str = "toolcell"
     protected: tuple[str, ...] = DEFAULT_PROTECTED
     unchecked: str = "tell"
+    quarantined: str = "tell"
 
     def __post_init__(self) -> None:
         unknown = self.grants - CAPABILITIES
@@ -117,6 +122,8 @@ class Profile:
         object.__setattr__(self, "protected", _checked(tuple(self.protected)))
         if self.unchecked not in UNCHECKED:
             raise ValueError(f"Profile.unchecked is not one of {', '.join(UNCHECKED)}: {self.unchecked!r}.")
+        if self.quarantined not in QUARANTINED:
+            raise ValueError(f"Profile.quarantined is not one of {', '.join(QUARANTINED)}: {self.quarantined!r}.")
         object.__setattr__(self, "env", MappingProxyType(dict(self.env)))
 
     @classmethod
@@ -192,6 +199,7 @@ class Profile:
             and _asks_no_more(self.requests, other.requests)
             and set(self.protected) >= set(other.protected)
             and UNCHECKED.index(self.unchecked) >= UNCHECKED.index(other.unchecked)
+            and QUARANTINED.index(self.quarantined) >= QUARANTINED.index(other.quarantined)
         )
 
     @property

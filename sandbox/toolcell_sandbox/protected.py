@@ -3,8 +3,13 @@
 Whoever plants one of them runs code outside of the sandbox, some time later, when a person or a program opens the
 directory. This is the one policy: the kernel's rules, the audit after a call and the write handle all ask it.
 
-A name is a pattern of path components that holds at any depth below a writable root, and for all that is below what it
-matches. `*` stands for a part of a component, `**` for one or more components. Names are compared after NFKC, case
+There are two classes. What *runs by itself* is protected by default: git and shells, editors, agents and direnv run it
+as soon as somebody works there. The *project's own code* (`conftest.py`, CI workflows) runs when somebody tests, builds
+or pushes the project; a profile protects it on demand, by the word `project_code` among its names.
+
+A name is a pattern of path components, and holds for all that is below what it matches. It has one of two reaches: at
+any depth below a writable root; or, with a leading `/`, in the root alone and in that of each repository below it.
+`*` stands for a part of a component, `**` for one or more components. Names are compared after NFKC, case
 folding and without invisible characters, trailing dots and spaces: a host's file system may take them for the same.
 Invisible are those of category Cf, which HFS+ leaves out, and those that Unicode calls Default_Ignorable_Code_Point,
 which directories of ext4 and f2fs leave out that fold cases (fs/unicode in the kernel).
@@ -16,40 +21,46 @@ from functools import lru_cache
 
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Container, Mapping
 
 GIT_POINTER = ".git"
 """The one name that a directory does not have: the repository itself is written to by every commit."""
 
-_TABLE = {
-    "points git at a repository elsewhere": GIT_POINTER,
-    "git runs these programs, or is told by it which ones": """
-        .git/hooks .git/config .git/config.worktree .git/commondir .git/worktrees/*/config.worktree
-        .git/worktrees/*/commondir .git/modules/**/hooks .git/modules/**/config .git/modules/**/config.worktree
-        .git/modules/**/commondir .gitconfig .config/git .githooks .husky lefthook.yml lefthook.yaml .lefthook.yml
-        .lefthook.yaml .pre-commit-config.yaml .overcommit.yml""",
+_RUNS_BY_ITSELF = {
+    "it points git at a repository elsewhere": GIT_POINTER,
+    "git runs these programs": ".git/hooks",
+    "git is told by it which programs to run": ".git/config .git/config.worktree .gitconfig .config/git",
+    "git takes its settings from where it points": ".git/commondir",
+    "a shell runs it on entering the directory": ".envrc .autoenv .autoenv.zsh",
     "a shell, a terminal or a login reads it": """
-        .bashrc .bash_profile .bash_login .bash_logout .bash_aliases .profile .zshrc .zshenv .zprofile .zlogin .zlogout
-        .kshrc .cshrc .tcshrc .login .envrc .inputrc .tmux.conf .screenrc .xinitrc .xprofile .xsession .xsessionrc
-        .config/fish .config/direnv .config/autostart .config/systemd .config/environment.d""",
+        /.bashrc /.bash_profile /.bash_login /.bash_logout /.bash_aliases /.profile /.zshrc /.zshenv /.zprofile /.zlogin
+        /.zlogout /.kshrc /.cshrc /.tcshrc /.login /.inputrc /.tmux.conf /.screenrc /.xinitrc /.xprofile /.xsession
+        /.xsessionrc /.config/fish /.config/direnv /.config/autostart /.config/systemd /.config/environment.d /.ssh
+        /.gnupg /.mailcap""",
     "an editor runs what it says": """
-        .vscode *.code-workspace .idea .fleet .zed .helix .vim .vimrc .gvimrc .exrc .nvimrc .nvim.lua .config/nvim
-        .emacs .emacs.d .dir-locals.el .dir-locals-2.el .devcontainer .devcontainer.json .gitpod.yml .replit""",
+        /.vscode /*.code-workspace /.idea /.fleet /.zed /.helix /.vim /.vimrc /.gvimrc /.exrc /.nvimrc /.nvim.lua
+        /.config/nvim /.emacs /.emacs.d /.dir-locals.el /.dir-locals-2.el /.devcontainer /.devcontainer.json
+        /.gitpod.yml /.replit""",
     "an agent starts the servers and hooks that it names": """
-        .mcp.json .claude .claude.json .cursor .codex .gemini .qwen .windsurf .continue .roo .kiro .junie .amazonq
-        .opencode opencode.json opencode.jsonc .aider.conf.yml .clinerules/hooks .github/hooks .factory crush.json
-        .crush.json toolcell.toml""",
+        /.mcp.json /.claude /.claude.json /.cursor /.codex /.gemini /.qwen /.windsurf /.continue /.roo /.kiro /.junie
+        /.amazonq /.opencode /opencode.json /opencode.jsonc /.aider.conf.yml /.clinerules/hooks /.github/hooks /.factory
+        /crush.json /.crush.json /toolcell.toml""",
+    "a debugger, a prompt or a client that is started there runs it": """
+        /.gdbinit /.gdbearlyinit /.lldbinit /.pdbrc /.pythonrc /.pythonrc.py /.psqlrc /.sqliterc /.irbrc /.pryrc
+        /.Rprofile /.ghci /.iex.exs /.ocamlinit /.octaverc /.perldb /.psysh.php /.latexmkrc /.config/matplotlib""",
+}
+_PROJECT_CODE = {
+    "a hook of git that a person has installed runs what it says": """
+        .githooks .husky lefthook.yml lefthook.yaml .lefthook.yml .lefthook.yaml .pre-commit-config.yaml
+        .overcommit.yml""",
     "a CI service runs it": """
         .github/workflows .github/actions .gitea/workflows .forgejo/workflows .gitlab-ci.yml .gitlab/ci .circleci
         .travis.yml .appveyor.yml appveyor.yml .cirrus.yml .drone.yml .woodpecker .woodpecker.yml .buildkite .teamcity
         .semaphore Jenkinsfile azure-pipelines.yml .azure-pipelines bitbucket-pipelines.yml""",
     "Python imports it by itself": """
-        sitecustomize sitecustomize.* usercustomize usercustomize.* *.pth conftest.py pyvenv.cfg .pdbrc .pythonrc
-        .pythonrc.py .config/matplotlib""",
-    "a package manager, debugger or client runs what it says": """
-        .npmrc .yarnrc .yarnrc.yml .yarn/releases .yarn/plugins .pnpmfile.cjs .cargo/config .cargo/config.toml .ssh
-        .gnupg .gdbinit .gdbearlyinit .lldbinit .psqlrc .sqliterc .irbrc .pryrc .Rprofile .ghci .iex.exs .ocamlinit
-        .octaverc .perldb .psysh.php .latexmkrc .mailcap""",
+        sitecustomize sitecustomize.* usercustomize usercustomize.* *.pth conftest.py pyvenv.cfg""",
+    "a package manager runs what it says": """
+        .npmrc .yarnrc .yarnrc.yml .yarn/releases .yarn/plugins .pnpmfile.cjs .cargo/config .cargo/config.toml""",
 }
 _IGNORABLE = re.compile(
     "[\u00ad\u034f\u061c\u115f-\u1160\u17b4-\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
@@ -57,39 +68,106 @@ _IGNORABLE = re.compile(
 )
 """Default_Ignorable_Code_Point, as DerivedCoreProperties.txt has it from Unicode 12.1, the kernel's, to 17."""
 
-REASONS: "Mapping[str, str]" = {name: reason for reason, names in _TABLE.items() for name in names.split()}
-"""Every protected name, and why it is one."""
+REASONS: "Mapping[str, str]" = {
+    name: reason
+    for table in (_RUNS_BY_ITSELF, _PROJECT_CODE)
+    for reason, names in table.items()
+    for name in names.split()
+}
+"""Every name of the table, and why it is in it."""
 
-DEFAULT_PROTECTED: tuple[str, ...] = tuple(REASONS)
+DEFAULT_PROTECTED: tuple[str, ...] = tuple(name for names in _RUNS_BY_ITSELF.values() for name in names.split())
+"""What runs by itself."""
+
+PROJECT_CODE: tuple[str, ...] = tuple(name for names in _PROJECT_CODE.values() for name in names.split())
+"""The project's own code, which is protected on demand."""
+
+CLASSES: "Mapping[str, tuple[str, ...]]" = {"runs_by_itself": DEFAULT_PROTECTED, "project_code": PROJECT_CODE}
+"""The words that stand for all names of a class."""
+
+GIT_PARTS: "Mapping[str, str]" = {part: f".git/{part}" for part in ("hooks", "config", "config.worktree", "commondir")}
+"""What of a repository is protected, to the name that protects it, wherever the repository is and whatever its name."""
+
+REPOSITORY_MARKS = frozenset(["objects", "refs", "commondir", GIT_POINTER])
+"""Entries, folded, that tell a repository, or the root of its work tree."""
+ANCHORED_PARTS = 3
+"""Components that a name of the reach "root" may have."""
+
+
+def is_repository(entries: "Container[str]") -> bool:
+    """Whether git might take a directory with these entries, folded, for a repository or a part of one: for the common
+    directory of one that has but a HEAD (gitrepository-layout(5)), or for one that has another such."""
+    return "commondir" in entries or ("objects" in entries and "refs" in entries)
+
+
+def reason_of(name: str) -> str:
+    """Why a name is protected."""
+    return REASONS.get(name, "the profile protects it")
+
+
+def expanded(names: Iterable[str]) -> tuple[str, ...]:
+    """The names, each once, with those of a class in place of its word."""
+    return tuple(dict.fromkeys(each for name in names for each in CLASSES.get(name, (name,))))
 
 
 def protects(path: str, names: Iterable[str], *, directory: bool = False) -> str:
     """The name of `names` that protects `path`, relative to a writable root; "" where none does.
 
-    `directory` says that the path is, or would be, a directory. It matters to the name `.git` alone.
+    `directory` says that the path is, or would be, a directory. It matters to the name `.git` alone. Without a look at
+    the tree, no repository below the root is known but by the name `.git`.
     """
     return matcher(tuple(names)).name_of(path, directory=directory)
 
 
-def protects_below(path: str, roots: Iterable[str], names: Iterable[str], *, directory: bool = False) -> str:
-    """`protects` for an absolute path, judged below the innermost of the writable `roots` that hold it."""
+def protects_below(
+    path: str,
+    roots: Iterable[str],
+    names: Iterable[str],
+    *,
+    directory: bool = False,
+    listed: "Callable[[str], list[str]] | None" = None,
+) -> str:
+    """`protects` for an absolute path, judged below the innermost of the writable `roots` that hold it.
+
+    `listed` gives the entries of a directory, to find repositories by; OSError where there is none.
+    """
     around = [root for root in roots if path.startswith(root.rstrip("/") + "/")]
     if not around:
         return ""
-    return protects(path[len(max(around, key=len).rstrip("/")) + 1 :], names, directory=directory)
+    root = max(around, key=len).rstrip("/")
+    parts = path[len(root) + 1 :].split("/")
+    matching = matcher(tuple(names))
+    found = matching.name_of("/".join(parts), directory=directory)
+    if found or listed is None:
+        return found
+    for count in range(len(parts) - 1, -1, -1):
+        try:
+            entries = {folded(entry) for entry in listed("/".join([root, *parts[:count]]))} & REPOSITORY_MARKS
+        except OSError:
+            continue  # it is still to be made
+        if is_repository(entries):
+            found = found or matching.name_of("/".join([GIT_POINTER, *parts[count:]]), directory=directory)
+        if GIT_POINTER in entries:
+            found = found or matching.name_of("/".join(parts), directory=directory, starts=(count,))
+    return found
 
 
 def lifted(names: Iterable[str], *lift: str) -> tuple[str, ...]:
-    """`names` without those of `lift`. ValueError, with the near name, for one that is not among them."""
+    """`names` without those of `lift`, of which each may be the word for a class, and may lack its leading `/`.
+
+    ValueError, with the near name, for one that is not among them. Names of the project's own code may be missing.
+    """
     left = list(names)
-    for name in lift:
-        if name not in left:
+    for name in expanded(lift):
+        which = name if name in left else f"/{name}"
+        if which in left:
+            left.remove(which)
+        elif name not in PROJECT_CODE:
             from difflib import get_close_matches  # pages that no cell needs
 
             near = [each for each in left if protects(name, [each])] or get_close_matches(name, left, n=1, cutoff=0.5)
             hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(left) or 'none'}."
             raise ValueError(f"There is no protected name {name!r} to lift. {hint}")
-        left.remove(name)
     return tuple(left)
 
 
@@ -98,13 +176,16 @@ def check(names: Iterable[str]) -> None:
     for name in names:
         if not _is_pattern(name):
             raise ValueError(
-                f"is no pattern of names: {name!r}. Write path components such as '.git/hooks' or '*.pth'."
+                f"is no pattern of names: {name!r}. Write path components such as '.git/hooks', '*.pth' or '/.vscode'; "
+                f"with a leading '/', at most {ANCHORED_PARTS}."
             )
 
 
 @lru_cache(maxsize=1024)
 def _is_pattern(name: str) -> bool:
-    parts = name.split("/")
+    parts = name.removeprefix("/").split("/")
+    if name.startswith("/") and (len(parts) > ANCHORED_PARTS or "**" in parts):
+        return False
     return not any(part in ("", ".", "..") or "\0" in part for part in parts) and any(map(folded, parts))
 
 
@@ -119,24 +200,20 @@ def folded(name: str) -> str:
 
 
 class Matcher:
-    """The names of one profile, compiled. Use `matcher`, which keeps them."""
+    """The names of one profile, compiled. Use `matcher`, which keeps them.
 
-    __slots__ = ("_beginnings", "_begun", "_last", "_last_patterns", "_names", "_patterns", "_pointer")
+    `starts` are the numbers of components after which roots begin in a path: 0 for the writable root, which is one
+    unless said otherwise, and those of the repositories that hold the path.
+    """
+
+    __slots__ = ("_anywhere", "_at_roots", "_last", "_last_patterns", "_pointer")
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._pointer = GIT_POINTER in names
-        self._names = [name for name in names if name != GIT_POINTER]
-        any_of = "|".join(f"({_expression(name)})" for name in self._names)
-        self._patterns = re.compile(f"(?:^|/)(?:{any_of})(?:/|$)" if any_of else "(?!)", re.DOTALL)
-        begun: dict[str, str] = {}  # what a name begins with, to the first such name
-        for name in self._names:
-            parts = name.split("/")
-            for count in range(1, len(parts)):
-                begun.setdefault(_expression("/".join(parts[:count])), name)
-        begun.pop(_expression(GIT_POINTER), None)  # has a name of its own
-        self._begun = list(begun.values())
-        beginnings = "|".join(f"({expression})" for expression in begun)
-        self._beginnings = re.compile(f"(?:^|/)(?:{beginnings})$" if beginnings else "(?!)", re.DOTALL)
+        self._anywhere = _Compiled(
+            [name for name in names if name != GIT_POINTER and not name.startswith("/")], "(?:^|/)"
+        )
+        self._at_roots = _Compiled([name for name in names if name.startswith("/")], "^")
         last = {name.rpartition("/")[2] for name in names}
         self._last = frozenset(folded(part) for part in last if "*" not in part)
         globs = "|".join(_component(part) for part in last if "*" in part)
@@ -144,40 +221,80 @@ class Matcher:
 
     def may_end_in(self, name: str) -> bool:
         """Whether a path that ends in this component can be protected by its last component. Quick, for walks."""
-        name = name.lower() if name.isascii() and name[-1] not in " ." else folded(name)
+        name = quick(name)
         return name in self._last or self._last_patterns.match(name) is not None
 
-    def name_of(self, path: str, *, directory: bool) -> str:
+    def name_of(self, path: str, *, directory: bool, starts: tuple[int, ...] = (0,)) -> str:
         """See `protects`."""
-        return self._find(path, directory=directory)[0]
+        return self._find(path, directory=directory, starts=starts)[0]
 
-    def name_of_link(self, path: str) -> str:
+    def name_of_link(self, path: str, starts: tuple[int, ...] = (0,)) -> str:
         """The name that protects a path where a symbolic link is. A `.github` that is one may lead to workflows."""
-        found = self._beginnings.search("/".join(folded(part) for part in path.split("/")))
-        begun = self._begun[found.lastindex - 1] if found is not None and found.lastindex else ""
-        return self.name_of(path, directory=False) or begun
+        parts = [folded(part) for part in path.split("/")]
+        begun = self._anywhere.begun("/".join(parts))
+        for start in starts:
+            begun = begun or self._at_roots.begun("/".join(parts[start:]))
+        return self.name_of(path, directory=False, starts=starts) or begun
 
-    def leading(self, path: str, *, directory: bool) -> tuple[str, ...]:
+    def leading(self, path: str, *, directory: bool, starts: tuple[int, ...] = (0,)) -> tuple[str, ...]:
         """The directories above a protected path that its name begins with, outermost first: `.git` of `.git/hooks`.
 
         Whoever may rename one of them brings another in its place.
         """
-        _name, first, end = self._find(path, directory=directory)
+        _name, first, end = self._find(path, directory=directory, starts=starts)
         parts = path.split("/")
         return tuple("/".join(parts[:count]) for count in range(first + 1, end))
 
-    def _find(self, path: str, *, directory: bool) -> tuple[str, int, int]:
+    def _find(self, path: str, *, directory: bool, starts: tuple[int, ...]) -> tuple[str, int, int]:
         """The name, and which components match it: from, to (exclusive)."""
         parts = [folded(part) for part in path.split("/")]
-        text = "/".join(parts)
-        found = self._patterns.search(text)
-        if found is not None:
-            assert found.lastindex is not None
-            start, end = found.span(found.lastindex)
-            return self._names[found.lastindex - 1], text.count("/", 0, start), text.count("/", 0, end) + 1
+        found = self._anywhere.find("/".join(parts))
+        if found[0]:
+            return found
+        for start in starts:
+            name, first, end = self._at_roots.find("/".join(parts[start:]))
+            if name:
+                return name, start + first, start + end
         if self._pointer and parts[-1] == GIT_POINTER and not directory:
             return GIT_POINTER, len(parts) - 1, len(parts)
         return "", 0, 0
+
+
+class _Compiled:
+    """Names of one reach, as expressions: of the whole names, and of what they begin with."""
+
+    __slots__ = ("_beginnings", "_begun", "_names", "_patterns")
+
+    def __init__(self, names: list[str], anchor: str) -> None:
+        self._names = names
+        any_of = "|".join(f"({_expression(name)})" for name in names)
+        self._patterns = re.compile(f"{anchor}(?:{any_of})(?:/|$)" if any_of else "(?!)", re.DOTALL)
+        begun: dict[str, str] = {}  # what a name begins with, to the first such name
+        for name in names:
+            parts = name.removeprefix("/").split("/")
+            for count in range(1, len(parts)):
+                begun.setdefault(_expression("/".join(parts[:count])), name)
+        begun.pop(_expression(GIT_POINTER), None)  # has a name of its own
+        self._begun = list(begun.values())
+        beginnings = "|".join(f"({expression})" for expression in begun)
+        self._beginnings = re.compile(f"{anchor}(?:{beginnings})$" if beginnings else "(?!)", re.DOTALL)
+
+    def find(self, text: str) -> tuple[str, int, int]:
+        found = self._patterns.search(text)
+        if found is None:
+            return "", 0, 0
+        assert found.lastindex is not None
+        start, end = found.span(found.lastindex)
+        return self._names[found.lastindex - 1], text.count("/", 0, start), text.count("/", 0, end) + 1
+
+    def begun(self, text: str) -> str:
+        found = self._beginnings.search(text)
+        return self._begun[found.lastindex - 1] if found is not None and found.lastindex else ""
+
+
+def quick(name: str) -> str:
+    """`folded`, for walks."""
+    return name.lower() if name.isascii() and name[-1] not in " ." else folded(name)
 
 
 @lru_cache(maxsize=64)
@@ -187,7 +304,7 @@ def matcher(names: tuple[str, ...]) -> Matcher:
 
 
 def _expression(name: str) -> str:
-    return "/".join(".+" if part == "**" else _component(part) for part in name.split("/"))
+    return "/".join(".+" if part == "**" else _component(part) for part in name.removeprefix("/").split("/"))
 
 
 def _component(part: str) -> str:

@@ -51,6 +51,8 @@ class Look:
     doubt: str = ""  # why a change of what was found may not show
     root: tuple[int, int] | None = None  # device and inode of the root; None where there was none
     closed: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])  # others' directories, not to be read
+    repositories: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    """Directories that git would take for repositories: device and inode by path."""
 
     def is_before(self, changed_ns: int) -> bool:
         """Whether a change of this time may have come after the look, as finely as its file system keeps times."""

@@ -120,7 +120,9 @@ def verify_files(late: "Iterable[Bind]", landlock_abi: int) -> None:
 
 def _mounts(binds: "Iterable[Bind]") -> None:
     for bind in binds:
-        flags = os.statvfs(bind.path).f_flag
+        held = os.open(bind.path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)  # which may be a link that is mounted there
+        flags = os.fstatvfs(held).f_flag
+        os.close(held)
         wanted = os.ST_NOSUID | os.ST_NODEV | (0 if bind.writable else os.ST_RDONLY)
         _equal(f"mount flags of {bind.path}", flags & wanted, wanted)
 

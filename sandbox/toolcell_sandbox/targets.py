@@ -1,19 +1,22 @@
-"""What protected names lead to: targets of links, and the repositories that `.git` files name."""
+"""What protected names lead to: targets of links, repositories that `.git` files name, and what git's settings name."""
 
 import os
 import stat
 
 from . import walker
-from .protected import GIT_POINTER
+from .gitconfig import MAX_BYTES, NotRead, parse
+from .protected import GIT_PARTS, GIT_POINTER
 from .seen import DIGEST_BYTES, Found, Look, Names, Seen, as_before, digest_of, doubt_about, facts_of, is_racy, said
 from .walker import Budget, Root
 
 _POINTER_BYTES = 4096
-_OF_A_REPOSITORY = ("hooks", "config", "config.worktree", "commondir")
+_OF_A_REPOSITORY = tuple(GIT_PARTS)
+_SETTINGS = (GIT_PARTS["config"], GIT_PARTS["config.worktree"])
 
 
 class Targets:
-    """What protected links point to, and the repositories that `.git` files name, where they are in the tree.
+    """What protected links point to, the repositories that `.git` files name, and the hooks and further settings that
+    git's settings name, where they are in the tree.
 
     After a call, only links that existed before it count: a link that the call made may point anywhere.
     """
@@ -35,6 +38,9 @@ class Targets:
                     for part in _OF_A_REPOSITORY:
                         owner = (f"{GIT_POINTER}/{part}" if name == GIT_POINTER else "" for name in seen.names)
                         targets[f"{repository}/{part}"] = tuple(owner)
+            elif stat.S_ISREG(seen.mode) and any(name in _SETTINGS for name in seen.names):
+                for part, place in _named_by(self._root, path, self._prefix):
+                    targets.setdefault(place, tuple(GIT_PARTS[part] if name else "" for name in seen.names))
         for target, names in targets.items():
             if target.startswith(self._prefix):
                 self._add_all(target[len(self._prefix) :], names)
@@ -96,18 +102,36 @@ def _repositories(root: Root, pointer: str, prefix: str) -> list[str]:
     return [own, os.path.realpath(os.path.join(own, common))] if common else [own]
 
 
+def _named_by(root: Root, path: str, prefix: str) -> list[tuple[str, str]]:
+    """The directories of hooks, and the files with further settings, that settings of git name. A directory is relative
+    to the work tree, or to the repository where there is none."""
+    try:
+        entries = parse(_first_bytes(root, path, MAX_BYTES + 1))
+    except NotRead:
+        return []  # it is held as a whole
+    repository = os.path.dirname(prefix + path)
+    named: list[tuple[str, str]] = []
+    for entry in entries:
+        if entry.key == "core.hookspath":
+            for base in (os.path.dirname(repository), repository):
+                named.append(("hooks", os.path.join(base, entry.value or "")))
+        elif entry.key == "include.path" or (entry.key.startswith("includeif.") and entry.key.endswith(".path")):
+            named.append(("config", os.path.join(repository, entry.value or "")))
+    return [(part, os.path.realpath(place)) for part, place in named]
+
+
 def _path_of(said: bytes) -> str:
     """A path as git reads it from a file: up to a NUL, as C strings go."""
     return os.fsdecode(said.partition(b"\0")[0].strip())
 
 
-def _first_bytes(root: Root, path: str) -> bytes:
+def _first_bytes(root: Root, path: str, most: int = _POINTER_BYTES) -> bytes:
     try:
         held = root.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return b""  # gone, unreadable, or something that git would not read either
     try:
-        return walker.content(held, _POINTER_BYTES)
+        return walker.content(held, most)
     except OSError:
         return b""
     finally:

@@ -39,16 +39,21 @@ class Bind:
     directory: bool
     inode: tuple[int, int]
     owner: tuple[int, int] | None
+    source: str = ""  # what is shown there, where it is not the path itself; it may be a symbolic link
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A path that the kernel shall hold in a cell: read-only, or, as a pin, only against being renamed or removed."""
+    """A path that the kernel shall hold in a cell: read-only, or, as a pin, only against being renamed or removed.
+
+    With a `source`, that is what the cell has there, owned by whom it is.
+    """
 
     path: str
     pin: bool
     inode: tuple[int, int]
     born_ns: int = 0  # tells it from another that has got the inode's number since
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -215,6 +220,12 @@ def _bind_protected(bound: Bound, identity: Identity) -> Bind | None:
         return None
     if _inode(info) != bound.inode:
         return None
+    if bound.source:
+        try:
+            shown = os.lstat(bound.source)
+        except OSError:
+            return None
+        return Bind(bound.path, bound.pin, stat.S_ISDIR(shown.st_mode), _inode(shown), None, bound.source)
     return Bind(bound.path, bound.pin, stat.S_ISDIR(info.st_mode), bound.inode, _owner(info, identity))
 
 

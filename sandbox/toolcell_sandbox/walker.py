@@ -26,7 +26,7 @@ _BENEATH = 0x08  # RESOLVE_BENEATH
 _NOREPLACE = 1  # RENAME_NOREPLACE
 _DIRECTORY = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 PATH, LIST = os.O_PATH | _DIRECTORY, os.O_RDONLY | _DIRECTORY
-_ENTRY = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+ENTRY = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _how = struct.Struct("=3Q").pack  # struct open_how: flags, mode, resolve
 _CHECK_EVERY = 256  # entries between two looks at the clock
@@ -165,7 +165,7 @@ class Root:
 
     def stat(self, path: str) -> os.stat_result:
         """What is at `path`; of a link, the link."""
-        fd = self.open(path, _ENTRY)
+        fd = self.open(path, ENTRY)
         try:
             return os.fstat(fd)
         finally:
@@ -196,7 +196,7 @@ class Root:
 
 def entry(name: str, parent: int) -> int:
     """Hold what is at a name of an open directory, whatever it is, without opening it."""
-    return os.open(name, _ENTRY, dir_fd=parent)
+    return os.open(name, ENTRY, dir_fd=parent)
 
 
 def content(held: int, most: int) -> bytes:

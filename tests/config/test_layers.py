@@ -165,23 +165,23 @@ def test_what_is_not_a_small_text_file_is_refused_and_never_waited_for(places: P
 def test_protected_names_are_added_and_lifted_by_name(places: Places) -> None:
     default = Profile.for_kind("main").protected
     for text, wanted in (
-        ('["...", "!conftest.py", "Makefile"]', (*(name for name in default if name != "conftest.py"), "Makefile")),
+        ('["...", "!.envrc", "Makefile"]', (*(name for name in default if name != ".envrc"), "Makefile")),
         ("[]", ()),
         ('["Makefile"]', ("Makefile",)),
     ):
         places.user(f"[profiles.main]\nprotected = {text}")
         assert places.load().profiles[MAIN].protected == wanted
-    places.user('[profiles.main]\nprotected = ["...", "!conftest.py"]')
-    places.explicit('[profiles.main]\nprotected = ["...", "conftest.py"]')
+    places.user('[profiles.main]\nprotected = ["...", "!.envrc"]')
+    places.explicit('[profiles.main]\nprotected = ["...", ".envrc"]')
     assert set(places.load().profiles[MAIN].protected) == set(default)
 
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ('["...", "!conftest"]', "There is no protected name 'conftest' to lift. Did you mean 'conftest.py'?"),
+        ('["...", "!.envr"]', "There is no protected name '.envr' to lift. Did you mean '.envrc'?"),
         ('["../x"]', "is no pattern of names: '../x'"),
-        ('["/etc"]', "is no pattern of names: '/etc'"),
+        ('["//etc"]', "is no pattern of names: '//etc'"),
         ("[1]", "should be text, is a whole number"),
     ],
 )

@@ -73,7 +73,7 @@ def test_a_project_may_narrow_each_of_these(places: Places, data: Path) -> None:
         ("writable = ['../data']", "writable", "makes {root}/data writable"),
         ("system = ['../secret']", "system", "makes {root}/secret readable"),
         ("pass_env = ['TZ', 'TOKEN']", "pass_env", "passes the environment variable TOKEN"),
-        ("protected = ['...', '!conftest.py']", "protected", "no longer protects conftest.py"),
+        ("protected = ['...', '!.envrc']", "protected", "no longer protects .envrc"),
         ("protected = []", "protected", f"no longer protects .git and {len(Profile().protected) - 1} more"),
         ("env = { PATH = '.' }", "env", "is not a limit, a grant or a path"),
         ("hostname = 'me'", "hostname", "is not a limit, a grant or a path"),
@@ -177,7 +177,9 @@ def tables() -> st.SearchStrategy[dict[str, object]]:
             "env": st.dictionaries(st.sampled_from("AB"), st.sampled_from("xy")),
             "network": network,
             "proc": st.booleans(),
-            "protected": st.lists(st.sampled_from(["...", "!conftest.py", "conftest.py", "Makefile"])),
+            "protected": st.lists(
+                st.sampled_from(["...", "!.envrc", ".envrc", "project_code", "!project_code", "Makefile"])
+            ),
         },
     )
 

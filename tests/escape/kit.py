@@ -38,6 +38,13 @@ class Ends:
 
 
 @dataclass(frozen=True)
+class Told:
+    """The call answers, and its result has a notice of a protected name with this in it."""
+
+    fact: str
+
+
+@dataclass(frozen=True)
 class Scene:
     """What an attacker may know: where everything is, but no secret."""
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from .conftest import NewStage
-from .kit import NO_CGROUP, NO_NAMESPACES, VARIANTS, Ends
+from .kit import NO_CGROUP, NO_NAMESPACES, VARIANTS, Ends, Told
 from .machines import HERE, MACHINES, NAMESPACES, Machine, Ran, possible_here, programs, run
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left_of_the_module")
@@ -59,6 +59,8 @@ def fits(wanted: object, record: dict[str, Any]) -> bool:
     if isinstance(wanted, tuple):
         return any(fits(one, record) for one in wanted)
     error = record["error"]
+    if isinstance(wanted, Told):
+        return error is None and wanted.fact in record["told"]
     if not isinstance(wanted, Ends):
         return error is None and equal(wanted, record["output"])
     if error is None or error["kind"] != wanted.kind:

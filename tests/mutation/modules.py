@@ -28,7 +28,7 @@ MODULES: dict[str, Held] = {
         {
             "protected": held("sandbox/test_protected", "sandbox/test_audit", "sandbox/test_protected_cells"),
             **dict.fromkeys(
-                ("audit", "look", "seen", "targets", "quarantine", "walker"),
+                ("audit", "look", "seen", "targets", "quarantine", "walker", "harmless", "drafts"),
                 held(
                     "sandbox/test_audit",
                     "sandbox/test_hostile_trees",
@@ -36,6 +36,7 @@ MODULES: dict[str, Held] = {
                     "sandbox/test_protected_cells",
                 ),
             ),
+            "gitconfig": held("sandbox/test_gitconfig"),
             "profile": held("sandbox/test_profile", "config/test_narrowing", "sandbox/test_mounts", far=ESCAPE),
             "limits": held("sandbox/test_profile", "config/test_narrowing", "config/test_errors"),
             "network": held("network/test_policy", "network/test_rules", "sandbox/test_profile", "config/test_errors"),

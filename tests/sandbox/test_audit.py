@@ -12,10 +12,13 @@ import pytest
 
 from toolcell_sandbox import Profile, audit, look, seen
 from toolcell_sandbox.audit import Finding, ProtectedTree, ProtectedTrees
-from toolcell_sandbox.protected import DEFAULT_PROTECTED
+from toolcell_sandbox.protected import DEFAULT_PROTECTED, PROJECT_CODE
 from toolcell_sandbox.quarantine import Quarantine
 from toolcell_sandbox.seen import RACY_NS, Look, Seen, as_before
 from toolcell_sandbox.walker import Budget, Copies, Root
+
+EVERYWHERE = tuple(name.removeprefix("/") for name in (*DEFAULT_PROTECTED, *PROJECT_CODE))
+"""All names of the table, with no regard to their reach."""
 
 
 @pytest.fixture
@@ -31,7 +34,7 @@ def quarantine(tmp_path: Path) -> Quarantine:
 
 
 def tree_at(root: Path) -> ProtectedTree:
-    return ProtectedTree(str(root), DEFAULT_PROTECTED)
+    return ProtectedTree(str(root), EVERYWHERE)
 
 
 def put(root: Path, path: str, text: str = "text") -> Path:
@@ -213,7 +216,7 @@ def test_a_link_that_a_call_made_takes_nothing_with_it(root: Path, quarantine: Q
     tree = tree_at(root)
     before = tree.look()
     (root / ".vscode").symlink_to("src")
-    put(root, "sub/.git", "gitdir: ../src")
+    put(root, "sub/.git", "gitdir: ../../src")
     assert told(root, settled(tree, before, quarantine)) == {".vscode": "made", "sub/.git": "made"}
     assert listing(root) == ["src", "src/code.py", "sub"]
 
@@ -382,7 +385,7 @@ def test_a_root_below_another_is_a_tree_of_its_own_and_naming_it_lifts_the_name_
     put(root, ".vscode/tasks.json")
     put(root, ".vscode/.mcp.json")
     put(root, "b/.vscode/tasks.json")
-    trees = ProtectedTrees([str(root), str(root / ".vscode")], DEFAULT_PROTECTED)
+    trees = ProtectedTrees([str(root), str(root / ".vscode")], EVERYWHERE)
     outer, inner = trees.look()
     assert set(outer.found) == {"b/.vscode", "b/.vscode/tasks.json"} and set(inner.found) == {".mcp.json"}
 

@@ -20,12 +20,14 @@ import toolcell_sandbox
 from toolcell_sandbox import Profile, audit, walker
 from toolcell_sandbox.audit import ProtectedTree, Settled
 from toolcell_sandbox.profile import python_paths
-from toolcell_sandbox.protected import DEFAULT_PROTECTED
+from toolcell_sandbox.protected import DEFAULT_PROTECTED, PROJECT_CODE
 from toolcell_sandbox.quarantine import Quarantine
 from toolcell_sandbox.seen import RACY_NS
 
 SOURCE = str(Path(toolcell_sandbox.__file__).parent.parent)
 MIB = 1024 * 1024
+EVERYWHERE = tuple(name.removeprefix("/") for name in (*DEFAULT_PROTECTED, *PROJECT_CODE))
+"""All names of the table, with no regard to their reach."""
 SECONDS = 2.0  # of a race
 
 
@@ -75,11 +77,11 @@ def mounted(kind: str, place: Path, private_dir: Path) -> Iterator[None]:
 
 
 def profile_of(root: Path) -> Profile:
-    return Profile.for_kind("main").replace(writable=(str(root),), cwd=str(root))
+    return Profile.for_kind("main").replace(writable=(str(root),), cwd=str(root), protected=EVERYWHERE)
 
 
 def tree_at(root: Path) -> ProtectedTree:
-    return ProtectedTree(str(root), DEFAULT_PROTECTED)
+    return ProtectedTree(str(root), EVERYWHERE)
 
 
 def told(root: Path, settled: Settled) -> dict[str, str]:
@@ -520,7 +522,7 @@ def test_each_part_of_a_repository_that_a_git_file_names_is_held(work: Path, qua
     time.sleep(2 * RACY_NS / 1e9)
     before = tree.look()
     assert f"bare/{part}" in before.found
-    (work / "bare" / part).write_text("evil")
+    (work / "bare" / part).write_text("/evil")
     assert told(work, tree.settle(before, quarantine)) == {f"bare/{part}": "changed"}
 
 

@@ -70,7 +70,8 @@ def place(private_dir: Path) -> Callable[[str], Path]:
 
 
 def profile_of(root: Path, **changes: Any) -> Profile:
-    return Profile.for_kind("main").replace(writable=(str(root),), cwd=str(root), **changes)
+    main = Profile.for_kind("main").narrow(protected=["project_code"])
+    return main.replace(writable=(str(root),), cwd=str(root), **changes)
 
 
 @pytest.mark.parametrize("where", ["workspace", "scratch"])

@@ -1,10 +1,15 @@
 """The policy of protected names: which paths they hold for, and that a profile only ever adds to them."""
 
+import os
+from pathlib import Path
+
 import pytest
 
 from toolcell_sandbox import Profile
 from toolcell_sandbox.protected import (
+    CLASSES,
     DEFAULT_PROTECTED,
+    PROJECT_CODE,
     REASONS,
     folded,
     lifted,
@@ -13,23 +18,54 @@ from toolcell_sandbox.protected import (
     protects_below,
 )
 
+EVERYWHERE = tuple(name.removeprefix("/") for name in (*DEFAULT_PROTECTED, *PROJECT_CODE))
+"""All names of the table, with no regard to their reach."""
+
 
 def example(name: str) -> str:
     """A path that a name holds for."""
-    return name.replace("**", "deep/er").replace("*", "some")
+    return name.removeprefix("/").replace("**", "deep/er").replace("*", "some")
 
 
-@pytest.mark.parametrize("name", DEFAULT_PROTECTED)
-def test_each_name_holds_at_any_depth_in_any_case_and_for_what_is_below(name: str) -> None:
-    for path in (example(name), f"a/b/{example(name)}", example(name).upper(), f"{example(name)}. ."):
-        assert protects(path, DEFAULT_PROTECTED) == name, path
-        assert matcher(DEFAULT_PROTECTED).may_end_in(path.rpartition("/")[2])
-    assert REASONS[name]
+@pytest.mark.parametrize("name", [*DEFAULT_PROTECTED, *PROJECT_CODE])
+def test_each_name_holds_as_far_as_it_reaches_in_any_case_and_for_what_is_below(name: str) -> None:
+    names = (*DEFAULT_PROTECTED, *PROJECT_CODE)
+    for path in (example(name), example(name).upper(), f"{example(name)}. ."):
+        assert protects(path, names) == name, path
+        assert matcher(names).may_end_in(path.rpartition("/")[2])
+        assert protects(f"a/b/{path}", names) == ("" if name.startswith("/") else name)
+        assert matcher(names).name_of(f"a/b/{path}", directory=False, starts=(0, 2)) == name
+    assert REASONS[name] and any(name in names for names in CLASSES.values())
     if name != ".git":
-        assert protects(f"{example(name)}/below/it", DEFAULT_PROTECTED) == name
-        assert protects(example(name), DEFAULT_PROTECTED, directory=True) == name
-    assert not protects(example(name), lifted(DEFAULT_PROTECTED, name))
-    assert not protects(f"x{example(name)}", DEFAULT_PROTECTED) or name.startswith("*")
+        assert protects(f"{example(name)}/below/it", names) == name
+        assert protects(example(name), names, directory=True) == name
+    assert not protects(example(name), lifted(names, name))
+    assert not protects(f"x{example(name)}", names) or name.startswith(("*", "/*"))
+
+
+def test_the_projects_own_code_is_protected_on_demand_alone() -> None:
+    for path in (
+        "conftest.py",
+        "a/x.pth",
+        "pyvenv.cfg",
+        ".github/workflows/ci.yml",
+        ".npmrc",
+        ".pre-commit-config.yaml",
+    ):
+        assert protects(path, DEFAULT_PROTECTED) == ""
+        assert protects(path, Profile(protected=("project_code",)).protected)
+
+
+def test_what_is_a_repository_is_seen_by_what_is_in_it(tmp_path: Path) -> None:
+    for made in ("w/bare/objects", "w/bare/refs", "w/p/.git/modules/m/objects", "w/p/.git/modules/m/refs", "w/q/.git"):
+        (tmp_path / made).mkdir(parents=True)
+    root = str(tmp_path / "w")
+    for path, name in {
+        "bare/config": ".git/config", "bare/HOOKS/x": ".git/hooks", "p/.git/modules/m/config": ".git/config",
+        "q/.vscode/tasks.json": "/.vscode", "p/.config/nvim/x": "/.config/nvim", "p/a/.vscode/x": "", "r/.vscode": "",
+        "bare/refs/config": "", ".vscode": "/.vscode",
+    }.items():  # fmt: skip
+        assert protects_below(f"{root}/{path}", [root], DEFAULT_PROTECTED, listed=os.listdir) == name, path
 
 
 @pytest.mark.parametrize(
@@ -41,7 +77,7 @@ def test_each_name_holds_at_any_depth_in_any_case_and_for_what_is_below(name: st
         (".g\u200cit/config", ".git/config"),
         (".vſcode", ".vscode"),
         ("sub/.Git/HOOKS/pre-commit", ".git/hooks"),
-        (".git/modules/a/modules/b/config", ".git/modules/**/config"),
+        (".git/modules/a/modules/b/config", ""),  # where it is a part of a repository, a look tells
         ("\udcff.pth", "*.pth"),
         (".git/x/.vscode", ".vscode"),
         (".ocamlinit", ".ocamlinit"),
@@ -56,7 +92,7 @@ def test_each_name_holds_at_any_depth_in_any_case_and_for_what_is_below(name: st
     ],
 )
 def test_look_alikes_are_held_for_the_same(path: str, name: str) -> None:
-    assert protects(path, DEFAULT_PROTECTED) == name
+    assert protects(path, EVERYWHERE) == name
 
 
 IGNORED = [
@@ -78,7 +114,7 @@ def test_code_points_that_a_file_system_may_leave_out_change_no_name(code: int) 
         "a/x.p{}th",
         "C{}ONFTEST.py",
     ):
-        assert protects(path.format(chr(code)), DEFAULT_PROTECTED) == protects(path.format(""), DEFAULT_PROTECTED) != ""
+        assert protects(path.format(chr(code)), EVERYWHERE) == protects(path.format(""), EVERYWHERE) != ""
 
 
 def test_no_fold_leaves_or_makes_a_code_point_that_may_be_left_out() -> None:
@@ -95,7 +131,7 @@ def test_what_is_visible_is_kept() -> None:
         "conftest\ufffc.py",
         "co\u2028nftest.py",
     ):
-        assert protects(name, DEFAULT_PROTECTED) == "", name
+        assert protects(name, EVERYWHERE) == "", name
 
 
 @pytest.mark.parametrize(
@@ -110,64 +146,69 @@ def test_what_is_visible_is_kept() -> None:
     ],
 )  # fmt: skip
 def test_ordinary_work_is_not_protected(path: str) -> None:
-    assert protects(path, DEFAULT_PROTECTED) == ""
+    assert protects(path, EVERYWHERE) == ""
 
 
 def test_a_git_file_is_protected_and_a_git_directory_is_not() -> None:
-    assert protects("a/.git", DEFAULT_PROTECTED) == ".git"
-    assert protects("a/.git", DEFAULT_PROTECTED, directory=True) == ""
+    assert protects("a/.git", EVERYWHERE) == ".git"
+    assert protects("a/.git", EVERYWHERE, directory=True) == ""
 
 
-@pytest.mark.parametrize("path", [".github", "a/.Config", ".cargo", ".git/modules", ".git/modules/m", ".yarn"])
+@pytest.mark.parametrize("path", [".github", "a/.Config", ".cargo", ".yarn"])
 def test_no_link_may_stand_where_a_name_begins(path: str) -> None:
-    assert matcher(DEFAULT_PROTECTED).name_of_link(path) and not protects(path, DEFAULT_PROTECTED)
+    assert matcher(EVERYWHERE).name_of_link(path) and not protects(path, EVERYWHERE)
 
 
 def test_the_directories_that_a_name_begins_with_are_known() -> None:
-    names = matcher(DEFAULT_PROTECTED)
+    names = matcher(EVERYWHERE)
     assert names.leading("a/.git/hooks/x", directory=False) == ("a/.git",)
-    assert names.leading(".git/modules/m/config", directory=False) == (".git", ".git/modules", ".git/modules/m")
+    assert names.leading("a/.config/fish/x", directory=False) == ("a/.config",)
     assert names.leading("a/.vscode", directory=True) == () == names.leading("a/b", directory=False)
 
 
 def test_an_absolute_path_is_judged_below_the_innermost_root() -> None:
     roots = ["/w", "/w/.vscode"]
-    assert protects_below("/w/.vscode/tasks.json", roots, DEFAULT_PROTECTED) == ""
-    assert protects_below("/w/.vscode/.mcp.json", roots, DEFAULT_PROTECTED) == ".mcp.json"
-    assert protects_below("/w/a/.vscode/tasks.json", roots, DEFAULT_PROTECTED) == ".vscode"
-    assert protects_below("/elsewhere/.vscode", roots, DEFAULT_PROTECTED) == ""
+    assert protects_below("/w/.vscode/tasks.json", roots, EVERYWHERE) == ""
+    assert protects_below("/w/.vscode/.mcp.json", roots, EVERYWHERE) == ".mcp.json"
+    assert protects_below("/w/a/.vscode/tasks.json", roots, EVERYWHERE) == ".vscode"
+    assert protects_below("/elsewhere/.vscode", roots, EVERYWHERE) == ""
 
 
 def test_a_path_made_to_be_slow_is_judged_in_no_time() -> None:
-    assert protects(".git/modules/" * 300 + "x", DEFAULT_PROTECTED) == ""
+    assert protects(".git/modules/" * 300 + "x", EVERYWHERE) == ""
 
 
 def test_a_profile_lifts_by_name_and_tells_the_near_one() -> None:
     profile = Profile.for_kind("main")
-    assert profile.protected == DEFAULT_PROTECTED
-    without = profile.lifting("conftest.py", ".git/hooks")
-    assert set(profile.protected) - set(without.protected) == {"conftest.py", ".git/hooks"}
+    assert profile.protected == DEFAULT_PROTECTED and profile.lifting("conftest.py") == profile
+    profile = profile.narrow(protected=["project_code"])
+    assert profile.protected == (*DEFAULT_PROTECTED, *PROJECT_CODE)
+    assert profile.lifting("project_code").protected == DEFAULT_PROTECTED
+    without = profile.lifting("conftest.py", ".git/hooks", ".vscode", "/.mcp.json")
+    assert set(profile.protected) - set(without.protected) == {"conftest.py", ".git/hooks", "/.vscode", "/.mcp.json"}
     assert not without.is_narrower_than(profile) and profile.is_narrower_than(without)
     for wrong, hint in (
         ("conftest", "Did you mean 'conftest.py'?"),
         ("sitecustomize.py", "Did you mean 'sitecustomize.*'?"),
-        (".vscode/tasks.json", "Did you mean '.vscode'?"),
+        (".vscode/tasks.json", "Did you mean '/.vscode'?"),
     ):
         with pytest.raises(ValueError) as caught:
             profile.lifting(wrong)
         assert hint in str(caught.value)
     with pytest.raises(ValueError, match="Known: none"):
-        Profile(protected=()).lifting("conftest.py")
+        Profile(protected=()).lifting(".envrc")
 
 
 def test_narrowing_adds_names_and_they_cross_the_wire() -> None:
-    profile = Profile.for_kind("main").lifting("conftest.py")
+    profile = Profile.for_kind("main").lifting(".envrc")
     narrow = profile.narrow(protected=["Makefile"])
     assert narrow.protected == (*profile.protected, "Makefile") and narrow.is_narrower_than(profile)
     assert Profile.from_wire(narrow.to_wire()) == narrow
 
 
-@pytest.mark.parametrize("name", ["", "/etc", "a//b", "../x", "a/..", "a\0", ".", "..", "...", ". ."])
+@pytest.mark.parametrize(
+    "name", ["", "/", "//etc", "/a/b/c/d", "/a/**/b", "a//b", "../x", "a/..", "a\0", ".", "..", "...", ". ."]
+)
 def test_a_pattern_that_could_never_hold_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=r"Profile.protected is no pattern"):
         Profile(protected=(name,))
@@ -187,8 +228,8 @@ NAMES = """
     .config/git .config/matplotlib .config/nvim .config/systemd .continue .cshrc .cursor .devcontainer
     .devcontainer.json .dir-locals-2.el .dir-locals.el .drone.yml .emacs .emacs.d .envrc .exrc .fleet
     .forgejo/workflows .gdbearlyinit .gdbinit .gemini .ghci .git .git/commondir .git/config .git/config.worktree
-    .git/hooks .git/modules/**/commondir .git/modules/**/config .git/modules/**/config.worktree
-    .git/modules/**/hooks .git/worktrees/*/commondir .git/worktrees/*/config.worktree .gitconfig
+    .git/hooks
+    .gitconfig
     .gitea/workflows .githooks .github/actions .github/workflows .gitlab-ci.yml .gitlab/ci .gitpod.yml .gnupg
     .gvimrc .helix .husky .idea .iex.exs .inputrc .irbrc .junie .kiro .kshrc .latexmkrc .lefthook.yaml
     .lefthook.yml .lldbinit .login .mailcap .mcp.json .npmrc .nvim.lua .nvimrc .opencode .overcommit.yml .pdbrc
@@ -203,9 +244,9 @@ NAMES = """
 
 
 def test_no_name_has_gone_missing() -> None:
-    assert set(NAMES.split()) <= set(DEFAULT_PROTECTED)
+    assert set(NAMES.split()) <= set(EVERYWHERE)
 
 
 def test_a_link_that_points_git_elsewhere_is_protected_as_the_file_is() -> None:
-    assert matcher(DEFAULT_PROTECTED).name_of_link("sub/.git") == ".git"
-    assert matcher(DEFAULT_PROTECTED).name_of_link("sub/git") == ""
+    assert matcher(EVERYWHERE).name_of_link("sub/.git") == ".git"
+    assert matcher(EVERYWHERE).name_of_link("sub/git") == ""

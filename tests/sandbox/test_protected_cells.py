@@ -10,6 +10,7 @@ from tests.ordinary import USER
 
 from toolcell_sandbox import Profile
 from toolcell_sandbox.audit import ProtectedTree
+from toolcell_sandbox.protected import DEFAULT_PROTECTED, PROJECT_CODE
 
 Work = Callable[..., Path]
 
@@ -60,8 +61,14 @@ def listing(root: Path) -> dict[str, str]:
     return {str(path.relative_to(root)): path.read_text() if path.is_file() else "" for path in sorted(root.rglob("*"))}
 
 
+EVERYWHERE = tuple(name.removeprefix("/") for name in (*DEFAULT_PROTECTED, *PROJECT_CODE))
+"""All names of the table, with no regard to their reach."""
+
+
 def profile_of(root: Path, **changes: Any) -> Profile:
-    return Profile.for_kind("main").replace(writable=(str(root),), cwd=str(root), **changes)
+    return Profile.for_kind("main").replace(
+        writable=(str(root),), cwd=str(root), **{"protected": EVERYWHERE, **changes}
+    )
 
 
 def told(root: Path, result: Any) -> dict[str, str]:
@@ -119,8 +126,9 @@ EVASIONS = {
     "a directory": ("os.mkdir('.vscode')", {".vscode": "made"}),
     "a chain of directories": ("os.makedirs('a/b/.github/workflows/c')", {"a/b/.github/workflows": "made"}),
     "a link to a directory": (
-        "os.makedirs('evil/workflows'); os.symlink('evil', '.github'); os.symlink('evil', '.git/modules')",
-        {".github": "made", ".git/modules": "made"},
+        "os.makedirs('evil/workflows'); os.symlink('evil', '.github'); os.makedirs('n/.git'); "
+        "os.symlink('../../evil', 'n/.git/hooks')",
+        {".github": "made", "n/.git/hooks": "made"},
     ),
     "a FIFO": ("os.mkfifo('.envrc')", {".envrc": "made"}),
     "another case": ("write('ConfTest.PY')", {"ConfTest.PY": "made"}),
@@ -133,13 +141,28 @@ EVASIONS = {
     ),
     "a nested repository": (
         "os.makedirs('sub/.git/hooks'); write('sub/.git/hooks/x'); write('sub/.git/config'); write('sub/.git/HEAD')",
-        {"sub/.git/hooks": "made", "sub/.git/config": "made"},
+        {"sub/.git/hooks/x": "made", "sub/.git/config": "made"},
+    ),
+    "a repository of another name": (
+        "[os.makedirs(f'lib/{each}') for each in ('objects', 'refs', 'Hooks')]; write('lib/Hooks/x'); "
+        "write('lib/config')",
+        {"lib/Hooks/x": "made", "lib/config": "made"},
+    ),
+    "a common directory without a HEAD": (
+        "[os.makedirs(f'.git/modules/m/{each}') for each in ('objects', 'refs')]; write('.git/modules/m/config'); "
+        "write('.git/modules/m/config.worktree')",
+        {".git/modules/m/config": "made", ".git/modules/m/config.worktree": "made"},
+    ),
+    "settings first, and then the repository": (
+        "os.mkdir('lib'); write('lib/config.worktree'); [os.makedirs(f'lib/{each}') for each in ('objects', 'refs')]",
+        {"lib/config.worktree": "made"},
     ),
     "a .git file": ("os.mkdir('wt'); write('wt/.git')", {"wt/.git": "made"}),
     "a common directory": ("write('.git/commondir')", {".git/commondir": "made"}),
     "a submodule": (
-        "os.makedirs('.git/modules/m/hooks'); write('.git/modules/m/config')",
-        {".git/modules/m/hooks": "made", ".git/modules/m/config": "made"},
+        "[os.makedirs(f'.git/modules/m/{each}') for each in ('objects', 'refs', 'hooks')]; "
+        "write('.git/modules/m/config'); os.symlink('x', '.git/modules/m/hooks/post-checkout')",
+        {".git/modules/m/hooks/post-checkout": "made", ".git/modules/m/config": "made"},
     ),
     "renaming the parent": (
         "os.rename('pkg', 'other'); os.makedirs('pkg/.vscode'); write('pkg/.vscode/tasks.json')",
@@ -184,9 +207,10 @@ def test_what_was_not_there_does_not_stay(any_cell: Any, work: Work, how: str) -
         assert found == wanted
     for finding in result.findings:
         assert os.path.lexists(finding["place"]), finding
-    left = ProtectedTree(str(root), profile_of(root).protected).look().found
-    assert set(left) == {
-        ".git/config", ".git/hooks", ".git/hooks/pre-commit", "conftest.py", "pkg/.vscode", "pkg/.vscode/tasks.json",
+    tree = ProtectedTree(str(root), profile_of(root).protected)
+    left = tree.look().found
+    assert {path for path, seen in left.items() if tree.objection(path, seen, (0,))} == {
+        ".git/config", ".git/hooks/pre-commit", "conftest.py", "pkg/.vscode", "pkg/.vscode/tasks.json",
         "vendor/lib/.github/workflows", "vendor/lib/.github/workflows/ci.yml",
     }  # fmt: skip
 

@@ -17,13 +17,13 @@ from toolcell import (
     Session,
     Supervisor,
     ToolContext,
+    ToolResult,
     base_tools,
     tool,
 )
 from toolcell.dispatch.audit import MAX_TOLD
 from toolcell_sandbox import audit, seen
 from toolcell_sandbox.audit import ProtectedTree
-from toolcell_sandbox.protected import DEFAULT_PROTECTED
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 
@@ -84,7 +84,13 @@ async def supervisor(supervise: Any, quarantine: Path) -> AsyncIterator[Supervis
 
 @pytest.fixture
 async def session(supervisor: Supervisor, workspace: Path) -> Session:
-    return await supervisor.open_session("main", workspace=workspace)
+    return await supervisor.open_session("main", workspace=workspace, profile=ALL)
+
+
+def told(result: ToolResult) -> str:
+    """What a result says of protected names, which is no error."""
+    (notice,) = [notice for notice in result.notices if notice.kind == "protected_name"]
+    return notice.message
 
 
 def listing(root: Path) -> dict[str, str]:
@@ -97,12 +103,13 @@ def content(quarantine: Path) -> dict[str, str]:
 
 
 def example(name: str) -> str:
-    path = name.replace("**", "m").replace("*", "some")
+    path = name.removeprefix("/").replace("**", "m").replace("*", "some")
     return f"wt/{path}" if path == ".git" else path
 
 
 once = pytest.mark.parametrize("anyio_backend", ["asyncio"])  # a long table, which is the same on both event loops
-NAMES = {name: example(name) for name in DEFAULT_PROTECTED}
+ALL = Profile.for_kind("main").narrow(protected=["project_code"])
+NAMES = {name: example(name) for name in ALL.protected}
 
 
 @once
@@ -147,40 +154,43 @@ async def test_no_name_can_be_written_by_shell(
         assert output["stderr"].count("Read-only file system") == len(NAMES), output["stderr"][:2000]
         assert not quarantine.exists()
     else:
-        assert isinstance(result.error, PermissionDenied)
+        assert f"and {len(NAMES) - 5} more" in told(result) and result.output["exit_code"] == 0
         taken = [path for path in quarantine.rglob("*") if path.is_file()]
         assert len(taken) == len(NAMES) and {path.read_text() for path in taken} == {"evil\n"}
 
 
-async def test_the_model_is_told_which_name_where_it_went_and_how_to_lift_it(
+async def test_the_model_is_told_which_name_and_why_and_keeps_the_result(
     session: Session, supervisor: Supervisor, quarantine: Path, workspace: Path
 ) -> None:
     result = await session.call("plant", {"path": ".mcp.json"})
-    assert isinstance(result.error, PermissionDenied) and result.output is None and result.artifacts == []
+    assert result.error is None and result.output == "planted" and not result.notices[1:]
     (place,) = [path for path in quarantine.rglob("*") if path.is_file()]
-    assert f"{workspace}/.mcp.json was made, and was moved to {place}" in result.error.message
-    assert "profile.lifting('.mcp.json')" in result.error.message and not result.error.retryable
+    why = "an agent starts the servers and hooks that it names"
+    message = f"'.mcp.json' was moved out of the workspace ({why})"
+    assert told(result) == f"Protected names were made, changed or moved while the call ran: {message}."
+    assert told(result) in result.for_model() and str(workspace) not in result.for_model()
     assert place.read_text() == "evil" and place.parent.stat().st_mode & 0o077 == 0
     journal = supervisor.journal
     assert isinstance(journal, RecentJournal)
     (record,) = journal.of(kind="quarantined", call_id=result.call_id)
-    finding = {"path": f"{workspace}/.mcp.json", "name": ".mcp.json", "what": "made", "place": str(place)}
+    finding = {
+        "path": f"{workspace}/.mcp.json", "name": "/.mcp.json", "what": "made", "why": why, "place": str(place),
+    }  # fmt: skip
     assert record.data == {"tool": "plant", "found": 1, "findings": [finding], "unchecked": "", "stuck": ""}
-    (denied,) = journal.of(kind="denied", call_id=result.call_id)
-    assert denied.data["error"] == "permission_denied"
+    assert not journal.of(kind="denied", call_id=result.call_id)
 
 
 @pytest.mark.parametrize(
     ("method", "paths", "name"),
     [
-        ("write_text", [".mcp.json", "x"], ".mcp.json"),
-        ("write_bytes", ["A/.VSCODE/tasks.json", b"x"], ".vscode"),
+        ("write_text", [".mcp.json", "x"], "/.mcp.json"),
+        ("write_bytes", ["A/.GIT/HOOKS/x", b"x"], ".git/hooks"),
         ("mkdir", ["a/.github/workflows"], ".github/workflows"),
-        ("mkdir", [".vscode/x"], ".vscode"),
+        ("mkdir", [".vscode/x"], "/.vscode"),
         ("replace", ["notes.txt", "conftest.py"], "conftest.py"),
         ("replace", ["x.pth", "notes.txt"], "*.pth"),
         ("unlink", ["x.pth"], "*.pth"),
-        ("write_text", ["link/tasks.json", "x"], ".vscode"),
+        ("write_text", ["link/tasks.json", "x"], "/.vscode"),
         ("write_text", ["sub/../.envrc", "x"], ".envrc"),
     ],
 )
@@ -206,29 +216,27 @@ async def test_ordinary_work_goes_on(session: Session, workspace: Path) -> None:
 
 
 async def test_a_commit_works_and_a_hook_does_not(session: Session, workspace: Path) -> None:
-    command = "git init -q --template= . 2>&1"
-    result = await session.call("shell", {"command": command})
-    assert isinstance(result.error, PermissionDenied) and ".git/config" in result.error.message
-    await anyio.run_process(["rm", "-rf", str(workspace / ".git")])
     await anyio.run_process(["git", "init", "-q", str(workspace)])
     who = "git -c user.name=a -c user.email=b"
     command = f"echo text > file && git add -A && {who} commit -qm first && git log --format=%s && git config core.x y"
-    output: Any = (await session.call("shell", {"command": command})).unwrap()
-    assert output["stdout"] == "first\n" and output["exit_code"] != 0 and "config" in output["stderr"]
+    result = await session.call("shell", {"command": command})
+    output: Any = result.unwrap()
+    assert output["stdout"] == "first\n" and "'.git/config' was left as it was" in told(result)
+    assert "core.x" in told(result) and "\tx = y" not in (workspace / ".git/config").read_text()
     output = (await session.call("shell", {"command": "echo evil > .git/hooks/pre-commit"})).unwrap()
     assert "Read-only" in output["stderr"]
 
 
 @pytest.mark.parametrize(
     ("then", "kind"),
-    [("crash", "crashed"), ("hang", "timeout"), ("raise", "permission_denied"), ("leave a child", "permission_denied")],
+    [("crash", "crashed"), ("hang", "timeout"), ("raise", "execution"), ("leave a child", "")],
 )
 async def test_the_audit_comes_however_the_call_ends(
     session: Session, supervisor: Supervisor, workspace: Path, quarantine: Path, then: str, kind: str
 ) -> None:
     timeout = 0.5 if then == "hang" else None
     result = await session.call("plant", {"path": "a/.envrc", "then": then}, timeout=timeout)
-    assert result.error is not None and result.error.kind == kind
+    assert (result.error.kind if result.error is not None else "") == kind and "'a/.envrc'" in told(result)
     assert listing(workspace) == {"a": ""} and content(quarantine)[".envrc"] == "evil"
     journal = supervisor.journal
     assert isinstance(journal, RecentJournal)
@@ -332,24 +340,23 @@ async def test_calls_that_wait_for_their_turn_do_not_answer_for_each_other(
     monkeypatch.setattr(ProtectedTree, "settle", settle_slowly)
 
     async def call(name: str, arguments: dict[str, str]) -> None:
-        error = (await session.call(name, arguments)).error
-        errors[arguments["path"]] = error.kind if error is not None else ""
+        errors[arguments["path"]] = " ".join(each.kind for each in (await session.call(name, arguments)).notices)
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call, "plant", {"path": ".envrc"})
         for number in range(4):
             tasks.start_soon(call, "write", {"path": f"{number}.txt", "content": "x"})
-    assert errors == {".envrc": "permission_denied", **{f"{number}.txt": "" for number in range(4)}}
+    assert errors == {".envrc": "protected_name", **{f"{number}.txt": "" for number in range(4)}}
     assert sorted(listing(workspace)) == [f"{number}.txt" for number in range(4)]
 
 
 async def test_a_lifted_name_is_lifted_for_that_session_alone(supervisor: Supervisor, workspace: Path) -> None:
-    profile = Profile.for_kind("main").lifting("conftest.py")
+    profile = ALL.lifting("conftest.py")
     free = await supervisor.open_session("main", workspace=workspace, profile=profile)
     assert (await free.call("write", {"path": "conftest.py", "content": "x"})).error is None
     assert (await free.call("plant", {"path": "sub/conftest.py"})).error is None
-    assert (await free.call("plant", {"path": ".envrc"})).error is not None
-    session = await supervisor.open_session("main", workspace=workspace)
+    assert told(await free.call("plant", {"path": ".envrc"}))
+    session = await supervisor.open_session("main", workspace=workspace, profile=ALL)
     assert (await session.call("write", {"path": "conftest.py", "content": "y"})).error is not None
     strict = Profile.for_kind("branch").replace(protected=("Makefile",))
     child = await free.open_child("branch", profile=strict)
@@ -364,11 +371,11 @@ async def test_a_kept_process_answers_for_what_appears_while_it_lives(
     (workspace / ".vscode").mkdir()
     first = (await session.call("kept")).unwrap()
     result = await session.call("kept", {"path": ".envrc"})
-    assert isinstance(result.error, PermissionDenied) and listing(workspace) == {".vscode": ""}
+    assert told(result) and listing(workspace) == {".vscode": ""}
     assert (await session.call("kept", {"path": ".npmrc", "after_s": 0.05})).unwrap() == first
     await anyio.sleep(0.3)
     assert ".npmrc" in listing(workspace)  # nobody looks while nothing is called
-    assert isinstance((await session.call("write", {"path": "a.txt", "content": "x"})).error, PermissionDenied)
+    assert "'.npmrc'" in told(await session.call("write", {"path": "a.txt", "content": "x"}))
     assert listing(workspace) == {".vscode": "", "a.txt": "x"} and content(quarantine).keys() == {".envrc", ".npmrc"}
     assert (await session.call("kept")).unwrap() == first
 
@@ -379,7 +386,7 @@ async def test_what_the_first_kept_process_makes_after_its_first_call_is_found_b
     assert (await session.call("kept", {"path": ".npmrc", "after_s": 0.05})).error is None
     await anyio.sleep(0.3)
     assert ".npmrc" in listing(workspace)
-    assert isinstance((await session.call("write", {"path": "a.txt", "content": "x"})).error, PermissionDenied)
+    assert "'.npmrc'" in told(await session.call("write", {"path": "a.txt", "content": "x"}))
     assert listing(workspace) == {"a.txt": "x"} and content(quarantine).keys() == {".npmrc"}
 
 
@@ -388,7 +395,7 @@ async def test_what_an_audit_could_not_move_is_moved_before_the_next_call_runs(
 ) -> None:
     quarantine.write_text("a file is in its place")
     planted = await session.call("plant", {"path": ".envrc"})
-    assert isinstance(planted.error, PermissionDenied) and "could not be moved away" in planted.error.message
+    assert planted.error is None and "could not be moved away" in told(planted)
     refused = await session.call("write", {"path": "b.txt", "content": "x"})
     assert refused.error is not None and refused.error.kind == "sandbox_unavailable"
     assert refused.error.mechanism == "protected_names" and "remove it" in refused.error.cure
@@ -401,10 +408,10 @@ async def test_what_an_audit_could_not_move_is_moved_before_the_next_call_runs(
 async def test_the_journal_has_the_first_of_many_findings_and_their_number(
     session: Session, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from toolcell.dispatch import audit as told
+    from toolcell.dispatch import audit
 
-    monkeypatch.setattr(told, "MAX_RECORDED", 2)
-    assert (await session.call("shell", {"command": "touch 1.pth 2.pth 3.pth"})).error is not None
+    monkeypatch.setattr(audit, "MAX_RECORDED", 2)
+    assert "'3.pth'" in told(await session.call("shell", {"command": "touch 1.pth 2.pth 3.pth"}))
     journal = supervisor.journal
     assert isinstance(journal, RecentJournal)
     data = journal.of(kind="quarantined")[-1].data
@@ -414,10 +421,8 @@ async def test_the_journal_has_the_first_of_many_findings_and_their_number(
 async def test_of_many_findings_the_model_is_told_the_first_and_how_many_more(session: Session) -> None:
     few = await session.call("shell", {"command": f"touch {' '.join(f'{n}.pth' for n in range(MAX_TOLD))}"})
     many = await session.call("shell", {"command": f"touch {' '.join(f'{n}.pth' for n in range(MAX_TOLD + 2))}"})
-    assert few.error is not None and few.error.message.count(".pth was made") == MAX_TOLD
-    assert " more. Such files" not in few.error.message
-    assert many.error is not None and many.error.message.count(".pth was made") == MAX_TOLD
-    assert "; and 2 more. Such files" in many.error.message
+    assert told(few).count(".pth' was moved") == MAX_TOLD and " more." not in told(few)
+    assert told(many).count(".pth' was moved") == MAX_TOLD and told(many).endswith("; and 2 more.")
 
 
 async def test_a_session_that_only_reads_pays_nothing_and_one_without_names_neither(
@@ -496,10 +501,10 @@ async def test_a_name_that_one_profile_protects_is_held_against_a_kept_process_o
     strict = strict.replace(protected=(*strict.protected, "Makefile*"))
     second = await supervisor.open_session("main", workspace=workspace, profile=strict)
     result = await second.call("write", {"path": "a.txt", "content": "x"})
-    assert isinstance(result.error, PermissionDenied) and "Makefile" in result.error.message
+    assert result.error is None and "'Makefile'" in told(result)
     assert content(quarantine).keys() >= {"Makefile"}
     (await first.call("kept", {"path": "Makefile"})).unwrap()
-    assert isinstance((await second.call("write", {"path": "a.txt", "content": "y"})).error, PermissionDenied)
+    assert told(await second.call("write", {"path": "a.txt", "content": "y"}))
     assert not (workspace / "Makefile").exists()
 
 
@@ -514,7 +519,7 @@ async def test_a_tree_of_many_entries_is_looked_at_off_the_loop(session: Session
 
         async def call() -> None:
             command = "touch wide/one-more wide/.envrc"
-            assert isinstance((await session.call("shell", {"command": command})).error, PermissionDenied)
+            assert told(await session.call("shell", {"command": command}))
             tasks.cancel_scope.cancel()
 
         tasks.start_soon(call)
@@ -547,3 +552,205 @@ async def test_what_others_plant_in_a_shared_workspace_breaks_no_cell(supervisor
             tasks.start_soon(write_again_and_again, number)
     assert kinds <= {"", "permission_denied"}
     assert (workspace / "conftest.py").read_text() == "mine"
+
+
+RUNS = "git config core.fsmonitor ./evil"
+
+
+async def test_the_host_sees_no_change_of_a_repositorys_settings_while_the_call_runs(
+    session: Session, workspace: Path
+) -> None:
+    await anyio.run_process(["git", "init", "-q", str(workspace)])
+    settings = workspace / ".git/config"
+    before = settings.read_text()
+    command = "git config user.name Ada && git config user.name && touch made && sleep 1"
+    results: list[ToolResult] = []
+    async with anyio.create_task_group() as tasks:
+
+        async def call() -> None:
+            results.append(await session.call("shell", {"command": command}))
+
+        tasks.start_soon(call)
+        with anyio.fail_after(20):
+            while not (workspace / "made").exists():
+                await anyio.sleep(0.01)
+        assert settings.read_text() == before
+    output: Any = results[0].unwrap()
+    assert output["stdout"] == "Ada\n" and not results[0].notices
+    assert settings.read_text() == f"{before}[user]\n\tname = Ada\n" and not settings.is_symlink()
+    assert os.listdir(workspace / ".git").count("config.lock") == 0
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        RUNS,
+        "git config alias.st '!evil'",
+        "git config --unset alias.mine",
+        "git config remote.x.url 'ext::sh -c evil'",
+        "git config core.worktree /etc",
+        "git config include.path ../evil",
+        "printf '[core]\\n\\tfsmonitor = \\\\\\nevil\\n' >> .git/config",
+        "cp -f /dev/null $(readlink -f .git/config) && mkdir -p $(dirname $(readlink -f .git/config))/x",
+    ],
+)
+async def test_a_dangerous_change_of_settings_is_refused_and_told(
+    session: Session, workspace: Path, command: str
+) -> None:
+    await anyio.run_process(["git", "init", "-q", str(workspace)])
+    await anyio.run_process(["git", "-C", str(workspace), "config", "alias.mine", "status"])
+    settings = workspace / ".git/config"
+    before = settings.read_bytes()
+    for _ in range(2):  # the copy is as the original again
+        result = await session.call("shell", {"command": command})
+        assert result.error is None and "'.git/config' was left as it was" in told(result), result
+        assert settings.read_bytes() == before
+    assert (await session.call("shell", {"command": "git config user.name Ada"})).notices == ()
+    assert b"Ada" in settings.read_bytes()
+
+
+async def test_a_copy_of_settings_that_is_replaced_by_something_else_changes_nothing(
+    session: Session, workspace: Path
+) -> None:
+    await anyio.run_process(["git", "init", "-q", str(workspace)])
+    settings = workspace / ".git/config"
+    before = settings.read_bytes()
+    for command in (
+        "rm -f $(readlink .git/config) && ln -s /etc/passwd $(readlink .git/config)",
+        "rm -f $(readlink .git/config) && mkfifo $(readlink .git/config)",
+        "rm -f $(readlink .git/config) && mkdir $(readlink .git/config)",
+        "truncate -s 300M $(readlink .git/config)",
+    ):
+        result = await session.call("shell", {"command": command})
+        assert result.error is None and settings.read_bytes() == before
+    assert (await session.call("shell", {"command": "git config user.name Ada"})).notices == ()
+    assert b"Ada" in settings.read_bytes()
+
+
+async def test_what_a_person_changes_meanwhile_is_not_written_over(session: Session, workspace: Path) -> None:
+    await anyio.run_process(["git", "init", "-q", str(workspace)])
+    results: list[ToolResult] = []
+    async with anyio.create_task_group() as tasks:
+
+        async def call() -> None:
+            command = "git config user.name Ada && touch made && sleep 1"
+            results.append(await session.call("shell", {"command": command}))
+
+        tasks.start_soon(call)
+        with anyio.fail_after(20):
+            while not (workspace / "made").exists():
+                await anyio.sleep(0.01)
+        await anyio.run_process(["git", "-C", str(workspace), "config", "user.email", "a@b"])
+    assert "somebody else has changed it meanwhile" in told(results[0])
+    assert "email = a@b" in (workspace / ".git/config").read_text()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "gone"),
+    [
+        ("mkdir -p d && printf '[core]\\nfsmonitor = x\\n' > d/config", "mkdir d/objects d/refs", "d/config"),
+        ("mkdir -p d/.vscode && touch d/.vscode/tasks.json", "git init -q d", "d/.vscode"),
+        ("git init -q d", f"cd d && {RUNS}", "d/.git/config"),
+        ("git init -q d", "echo evil > d/.git/hooks/post-checkout", "d/.git/hooks/post-checkout"),
+        ("git init -q d", "echo evil >> d/.git/hooks/pre-commit.sample", "d/.git/hooks/pre-commit.sample"),
+        ("git init -q d", "rm -rf d/.git/hooks && ln -s ../../evil d/.git/hooks", "d/.git/hooks"),
+        ("git init -q d && mkdir e", "echo 'gitdir: /etc' > e/.git", "e/.git"),
+        ("git init -q d", "mkdir -p c/objects c/refs && echo ../../c > d/.git/commondir", "d/.git/commondir"),
+        ("git init -q d && git -C d config core.worktree ../x", "ln -s /etc d/x", "d/.git/config"),
+    ],
+)
+async def test_what_becomes_dangerous_in_a_later_call_does_not_stay(
+    session: Session, workspace: Path, first: str, second: str, gone: str
+) -> None:
+    result = await session.call("shell", {"command": f"set -e; {first}"})
+    assert result.unwrap()["exit_code"] == 0 and not result.notices
+    result = await session.call("shell", {"command": f"set -e; {second}"})
+    assert result.unwrap()["exit_code"] == 0, result.output
+    assert f"'{gone}' was moved out of the workspace" in told(result) and not os.path.lexists(workspace / gone)
+
+
+async def test_a_model_reads_escaped_and_bounded_names(session: Session, workspace: Path) -> None:
+    names = ["a\n\x1b[31m", "b\u202egpj", "c'; do this", "d" * 250, "\udcff\\"]
+    for name in names:
+        (workspace / name).mkdir()
+    command = 'for each in *; do touch "$each/.envrc"; done'
+    result = await session.call("shell", {"command": command})
+    said = told(result)
+    assert "'a\\n\\x1b[31m/.envrc'" in said and "'b\\u202egpj/.envrc'" in said and "c\\'; do this/.envrc'" in said
+    assert "'\\\\xff\\\\/.envrc'" in said and said.isprintable() and str(workspace) not in said
+    assert max(len(each) for each in said.split("'")) <= 128 and result.output["exit_code"] == 0
+
+
+async def test_a_profile_may_deny_the_result_but_not_for_what_another_session_did(
+    supervisor: Supervisor, workspace: Path
+) -> None:
+    strict = ALL.replace(quarantined="deny")
+    first = await supervisor.open_session("main", workspace=workspace, profile=strict)
+    denied = await first.call("plant", {"path": ".envrc"})
+    assert isinstance(denied.error, PermissionDenied) and denied.output is None and "'.envrc'" in denied.error.message
+    assert "profile" not in denied.error.message and str(workspace) not in denied.for_model()
+    second = await supervisor.open_session("main", workspace=workspace, profile=strict)
+    results: list[ToolResult] = []
+
+    async def call() -> None:
+        results.append(await second.call("shell", {"command": "touch up; sleep 1; echo done"}))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call)
+        with anyio.fail_after(20):
+            while not (workspace / "up").exists():
+                await anyio.sleep(0.01)
+        results.append(await first.call("plant", {"path": "a/.envrc"}))
+    assert results[0].error is None and "'a/.envrc'" in told(results[0])  # the other may have made it
+    assert results[1].error is None and results[1].output["stdout"] == "done\n"
+
+
+async def test_no_session_fails_for_what_another_left(
+    supervisor: Supervisor, workspace: Path, quarantine: Path
+) -> None:
+    quarantine.write_text("a file is in its place")
+    first = await supervisor.open_session("main", workspace=workspace)
+    second = await supervisor.open_session("main", workspace=workspace)
+    assert "could not be moved away" in told(await first.call("plant", {"path": ".envrc"}))
+    assert (await first.call("write", {"path": "a.txt", "content": "x"})).error is not None
+    result = await second.call("write", {"path": "b.txt", "content": "x"})
+    assert result.error is None and "'.envrc' could not be moved away" in told(result)
+    quarantine.unlink()
+    assert (await first.call("write", {"path": "a.txt", "content": "x"})).error is None
+    assert listing(workspace) == {"a.txt": "x", "b.txt": "x"}
+
+
+async def test_the_copies_of_settings_are_gone_with_the_supervisor(supervise: Any, workspace: Path) -> None:
+    await anyio.run_process(["git", "init", "-q", str(workspace)])
+    async with supervise(base_tools()) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        output: Any = (await session.call("shell", {"command": "readlink .git/config"})).unwrap()
+        assert os.path.exists(output["stdout"].strip())
+    assert not os.path.exists(os.path.dirname(os.path.dirname(output["stdout"].strip())))
+    assert not (workspace / ".git/config").is_symlink()
+
+
+async def test_what_a_persons_settings_name_is_protected_with_them(session: Session, workspace: Path) -> None:
+    await anyio.run_process(["git", "init", "-q", str(workspace)])
+    for key, value in (("core.hooksPath", "tools/hooks"), ("include.path", "../more.ini")):
+        await anyio.run_process(["git", "-C", str(workspace), "config", key, value])
+    (workspace / "more.ini").write_text("[user]\n\tname = a\n")
+    for command, said in (
+        ("git config -f more.ini alias.x '!evil'", "'more.ini' was left as it was"),
+        ("mkdir -p tools/hooks && echo evil > tools/hooks/pre-commit", "'tools/hooks/pre-commit' was moved out"),
+    ):
+        assert said in told(await session.call("shell", {"command": command}))
+    assert (workspace / "more.ini").read_text() == "[user]\n\tname = a\n" and listing(workspace / "tools") == {
+        "hooks": ""
+    }
+
+
+async def test_a_kept_process_cannot_change_settings_after_another_call_has(session: Session, workspace: Path) -> None:
+    await anyio.run_process(["git", "init", "-q", str(workspace)])
+    settings = workspace / ".git/config"
+    (await session.call("kept")).unwrap()
+    assert (await session.call("shell", {"command": "git config user.name Ada"})).notices == ()
+    before = settings.read_text()
+    assert "Ada" in before
+    await session.call("kept", {"path": ".git/config"})  # it writes to its copy
+    assert settings.read_text() == before

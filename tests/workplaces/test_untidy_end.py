@@ -107,7 +107,7 @@ async def test_what_a_killed_supervisor_left_is_removed_by_the_next_one(
         assert not os.path.exists(made["record"]) and len(scene.records) == 1
         assert [path for path in made["cgroups"] if os.path.exists(path)] == []
         found = findings_of(supervisor)
-        assert found.keys() == {f"{scene.workspace}/.vscode", f"{scene.workspace}/.npmrc"}
+        assert found.keys() == {f"{scene.workspace}/.vscode", f"{scene.workspace}/.mcp.json"}
         assert (Path(found[f"{scene.workspace}/.vscode"]) / "tasks.json").read_text() == "evil"
     assert sorted(os.listdir(scene.workspace)) == [".envrc", "result.txt"]
     assert scene.records == []
@@ -123,12 +123,12 @@ async def test_a_protected_name_that_was_there_before_the_call_stays(
     time.sleep(0.05)
     victim, _made = scene.start("idle")
     time.sleep(0.05)
-    (scene.workspace / ".npmrc").write_text("the user's own, while no call was in flight")
+    (scene.workspace / ".mcp.json").write_text("the user's own, while no call was in flight")
     victim.kill()
     victim.wait()
     async with supervise() as supervisor:
         assert findings_of(supervisor) == {}
-    assert (hooks / "pre-commit").exists() and (scene.workspace / ".npmrc").exists()
+    assert (hooks / "pre-commit").exists() and (scene.workspace / ".mcp.json").exists()
 
 
 async def test_an_old_directory_that_a_call_moved_to_where_names_begin_is_found(
@@ -140,8 +140,8 @@ async def test_an_old_directory_that_a_call_moved_to_where_names_begin_is_found(
     time.sleep(0.05)
     scene.killed()
     async with supervise() as supervisor:
-        assert f"{scene.workspace}/.git/hooks" in findings_of(supervisor)
-    assert not (scene.workspace / ".git" / "hooks").exists()
+        assert f"{scene.workspace}/.git/hooks/pre-commit" in findings_of(supervisor)
+    assert not (scene.workspace / ".git" / "hooks" / "pre-commit").exists()
 
 
 async def test_a_quarantine_with_content_stays(scene: Scene, supervise: Callable[..., Supervisor]) -> None:

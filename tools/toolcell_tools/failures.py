@@ -44,7 +44,7 @@ class ProtectedName(Exception):
     def __init__(self, path: str, name: str) -> None:
         super().__init__(
             f"{path!r} is protected by the name {name!r}: such files are run later, outside of the sandbox, so no call "
-            f"may make or change them. Do without it, or ask for the name to be lifted: profile.lifting({name!r})."
+            f"may make or change them. Do without it, or ask a person to make the change."
         )
         self.path = path
         self.name = name

@@ -14,7 +14,7 @@ from typing import Any, cast
 from toolcell.credentials import Credential
 from toolcell.errors import ConfigError, ConfigProblem
 from toolcell_sandbox.profile import Profile
-from toolcell_sandbox.protected import lifted
+from toolcell_sandbox.protected import expanded, lifted
 from toolcell_tools.capability import SessionKind
 
 from .narrowing import widenings
@@ -192,7 +192,7 @@ def _credential(table: Table, source: Source) -> Credential:
 def _protected(below: tuple[str, ...], names: list[str]) -> tuple[str, ...]:
     """A list of protected names, in which "..." stands for those below it and "!name" takes one out."""
     kept = [each for name in names for each in (below if name == "..." else (name,)) if not each.startswith("!")]
-    return lifted(dict.fromkeys(kept), *(name[1:] for name in names if name.startswith("!")))
+    return lifted(expanded(kept), *(name[1:] for name in names if name.startswith("!")))
 
 
 def _existing(path: str) -> str:

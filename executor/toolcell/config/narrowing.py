@@ -11,7 +11,7 @@ from dataclasses import fields
 from toolcell_sandbox import http_rules
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.network import is_narrower
-from toolcell_sandbox.profile import UNCHECKED, Profile, is_below
+from toolcell_sandbox.profile import QUARANTINED, UNCHECKED, Profile, is_below
 
 from .schema import Complaint
 
@@ -88,6 +88,11 @@ def _unchecked(old: Profile, new: Profile) -> Iterator[Complaint]:
         yield (), "accepts calls that could not be audited in full"
 
 
+def _quarantined(old: Profile, new: Profile) -> Iterator[Complaint]:
+    if QUARANTINED.index(new.quarantined) < QUARANTINED.index(old.quarantined):
+        yield (), "accepts calls that made or changed a protected name"
+
+
 def _proc(old: Profile, new: Profile) -> Iterator[Complaint]:
     if new.proc and not old.proc:
         yield (), "gives the cell a /proc"
@@ -108,5 +113,6 @@ _RULES: Mapping[str, Rule] = {
     "http": _http,
     "protected": _protected,
     "unchecked": _unchecked,
+    "quarantined": _quarantined,
     "proc": _proc,
 }

@@ -280,6 +280,7 @@ PROFILE: Schema = {
     "hostname": of_profile("hostname", text),
     "protected": names,
     "unchecked": of_profile("unchecked", text),
+    "quarantined": of_profile("quarantined", text),
 }
 """The fields of Profile but `cwd`, which each call sets."""
 

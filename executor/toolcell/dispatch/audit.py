@@ -13,9 +13,10 @@ from toolcell.pool.run import Run
 from toolcell.sessions.protection import Guarded, Protection, Watch, overlap
 from toolcell.workplaces.cleanup import Audited
 from toolcell_sandbox.audit import Finding, together
-from toolcell_sandbox.profile import Profile
+from toolcell_sandbox.profile import Profile, is_below
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.errors import PermissionDenied
+from toolcell_tools.preview import printable as escaped
 from toolcell_tools.result import Notice
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("toolcell")
 MAX_TOLD = 5
+NAME_CHARS = 128  # of a name that a model reads
 SHOWN_CHARS = 1_000  # of a path; a call can make one of any length
 MAX_RECORDED = 1_000  # a call can make a million files; the journal is to hold more than that one call
 
@@ -101,39 +103,74 @@ def unchecked(watch: Watch) -> Notice:
     return Notice(kind="unchecked", message=message)
 
 
-def trespass(declaration: ToolDeclaration, profile: Profile, watch: Watch) -> PermissionDenied | None:
-    """What a call is told that has made or changed protected names, or that its profile denies; None for any other."""
-    if not watch.findings:
-        if not watch.unknown or profile.unchecked == "tell":
-            return None
+def trespass(
+    session: "Session", declaration: ToolDeclaration, profile: Profile, watch: Watch
+) -> PermissionDenied | None:
+    """The error in place of the result of a call whose profile denies what its audit found; None for any other.
+
+    A call answers for what it can have made, but not where a call of another session can have made it too.
+    """
+    if watch.findings and watch.sole and profile.quarantined == "deny":
+        message = f"The call is not accepted. {quarantined(session, profile, watch).message}"
+        names = ", ".join(dict.fromkeys(repr(finding.name) for finding in watch.findings[:MAX_TOLD]))
+        return PermissionDenied(message=message, tier=declaration.tier, reason=f"protected names: {names}")
+    if watch.unknown and profile.unchecked == "deny":
         message = f"The call is not accepted. {unchecked(watch).message}"
         return PermissionDenied(message=message, tier=declaration.tier, reason=f"unchecked: {watch.unknown}")
-    shown = [said(finding) for finding in watch.findings[:MAX_TOLD]]
+    return None
+
+
+def quarantined(session: "Session", profile: Profile, watch: Watch) -> Notice:
+    """What the result of a call says of the protected names that were made or changed while it ran."""
+    roots = sorted(map(os.path.realpath, (str(session.workspace), *profile.writable)), key=len, reverse=True)
+    shown = [_told(finding, roots) for finding in watch.findings[:MAX_TOLD]]
     if len(watch.findings) > MAX_TOLD:
         shown.append(f"and {len(watch.findings) - MAX_TOLD:,} more")
-    names = ", ".join(dict.fromkeys(repr(finding.name) for finding in watch.findings[:MAX_TOLD]))
-    return PermissionDenied(
-        message=(
-            f"While the call ran, protected names were made or changed: {'; '.join(shown)}. Such files are run later, "
-            f"outside of the sandbox. Do without, or ask for the name to be lifted: profile.lifting({names})."
-        ),
-        tier=declaration.tier,
-        reason=f"protected names: {names}",
-    )
+    message = f"Protected names were made, changed or moved while the call ran: {'; '.join(shown)}."
+    return Notice(kind="protected_name", message=message)
+
+
+def _told(finding: Finding, roots: Sequence[str]) -> str:
+    """One finding, for a model: the name below the workspace or another writable path, what became of it, and why."""
+    root = next((root for root in roots if is_below(finding.path, [root])), os.path.dirname(finding.path))
+    path = quoted(os.path.relpath(finding.path, root))
+    match finding.what:
+        case "moved":
+            return f"{path} was put back in its place ({finding.why})"
+        case "refused":
+            return f"{path} was left as it was ({finding.why})"
+        case _:
+            away = "was moved out of the workspace" if finding.place else "could not be moved away"
+            return f"{path} {away} ({finding.why})"
+
+
+def quoted(name: str) -> str:
+    """A name that a program chose, for a model: in quotes, escaped, at most `NAME_CHARS`."""
+    text = os.fsencode(name).decode("utf-8", "backslashreplace")
+    text = escaped(text.replace("\\", "\\\\").replace("'", "\\'"))
+    return f"'{text if len(text) <= NAME_CHARS else f'{text[: NAME_CHARS - 33]}…{text[-32:]}'}'"
 
 
 def said(finding: Finding) -> str:
-    """One finding in a few words."""
+    """One finding in a few words, for people."""
     path, place = printable(finding.path), printable(finding.place)
     if finding.what == "moved":
         return f"{path} was moved away, and was put back"
+    if finding.what == "refused":
+        return f"a change of {path} was refused: {finding.why}"
     return f"{path} was {finding.what}, and {f'was moved to {place}' if place else 'could not be moved away'}"
 
 
 def audit_data(audited: Watch | Audited) -> dict[str, Any]:
     """What an audit found for the journal, the first `MAX_RECORDED`."""
     findings = [
-        {"path": printable(each.path), "name": each.name, "what": each.what, "place": printable(each.place)}
+        {
+            "path": printable(each.path),
+            "name": each.name,
+            "what": each.what,
+            "why": each.why,
+            "place": printable(each.place),
+        }
         for each in audited.findings[:MAX_RECORDED]
     ]
     return {
@@ -142,6 +179,7 @@ def audit_data(audited: Watch | Audited) -> dict[str, Any]:
 
 
 def printable(path: str) -> str:
-    """A path as text; bytes that are none are escaped, and the middle of a long one is left out."""
-    text = os.fsencode(path).decode("utf-8", "backslashreplace")
+    """A path as text: what does not print is escaped, bytes that are no text too, and the middle of a long one is left
+    out."""
+    text = escaped(os.fsencode(path).decode("utf-8", "backslashreplace"))
     return text if len(text) <= SHOWN_CHARS else f"{text[: SHOWN_CHARS // 2]}…{text[-SHOWN_CHARS // 2 :]}"

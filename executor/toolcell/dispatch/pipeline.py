@@ -36,7 +36,7 @@ from toolcell_tools.result import ToolResult, Usage
 from toolcell_tools.toolsets import ToolsetError
 
 from . import approval, hooks, host
-from .audit import trespass, unchecked
+from .audit import quarantined, trespass, unchecked
 from .permission import mutates, of_provider, permit
 from .pool import SessionRun
 from .present import NOTHING, fitting, left_by_hooks
@@ -173,8 +173,9 @@ async def attempt(
                 return _refused(session, call, tool, _MISPLACED)
             if route.guarded is not None:
                 try:
+                    keeps = bool(route.spec.key.kept_tool)
                     watch = await route.guarded.enter(
-                        kept=session.has_kept_writers(route) or bool(route.spec.key.kept_tool)
+                        session.id, kept=keeps or session.has_kept_writers(route), keeps=keeps
                     )
                 except (SandboxError, OSError) as error:
                     return _refused(session, call, tool, _unseen(error))
@@ -212,11 +213,13 @@ async def attempt(
     if draft.lie and run is not None and run.cell is not None:
         run.cell.condemn(run, draft.lie)
     elif watch is not None and (answered or outcome.ending == "error"):
-        denied = trespass(declaration, route.spec.profile, watch)
+        denied = trespass(session, declaration, route.spec.profile, watch)
         if denied is not None:
             result = result.model_copy(update={**NOTHING, "error": denied})
-    if watch is not None and watch.unknown:
-        result = result.model_copy(update={"notices": (*result.notices, unchecked(watch))})
+    if watch is not None and watch.tells:
+        found = [quarantined(session, route.spec.profile, watch)] if watch.findings else []
+        not_all = [unchecked(watch)] if watch.unknown else []
+        result = result.model_copy(update={"notices": (*result.notices, *found, *not_all)})
     schema = checks.output if answered else None
     if schema is not None and result.error is None:
         result = fitting(result, schema)

@@ -435,7 +435,9 @@ class Pool:
             "identity": {"mode": identity.mode, "uid": identity.uid, "gid": identity.gid, "slot": identity.slot},
             "cgroups": list(cgroup.paths) if cgroup else [],
             "preload": _preload(spec.tools),
-            "protected": [[os.fsencode(each.path), each.pin, *each.inode] for each in spec.protected],
+            "protected": [
+                [os.fsencode(each.path), each.pin, *each.inode, os.fsencode(each.source)] for each in spec.protected
+            ],
             "unfinished": spec.unfinished,
             "owners": [],
         }

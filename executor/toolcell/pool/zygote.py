@@ -196,7 +196,14 @@ class Zygote:
         death. Raises as `spawn` does.
         """
         rows = [
-            [os.fsencode(bind.path), bind.writable, bind.directory, *bind.inode, bind.owner and list(bind.owner)]
+            [
+                os.fsencode(bind.path),
+                bind.writable,
+                bind.directory,
+                *bind.inode,
+                bind.owner and list(bind.owner),
+                os.fsencode(bind.source),
+            ]
             for bind in binds
         ]
         self._send({"op": "finish", "id": id, "binds": rows}, ())

@@ -37,7 +37,7 @@ class Options:
 
     def protects(self, path: str, directory: bool) -> str:
         """The protected name that holds for an absolute path."""
-        return protects_below(path, self.writable, self.protected, directory=directory)
+        return protects_below(path, self.writable, self.protected, directory=directory, listed=os.listdir)
 
 
 def _read(fields: Mapping[str, Field]) -> dict[str, Any]:

@@ -63,18 +63,23 @@ def _rehearse_request(profile: Profile) -> None:
 def _bound(rows: list[list[object]]) -> list[Bound]:
     """The protected paths, as `pool.pool` sends them: a path may have bytes that are no text."""
     found: list[Bound] = []
-    for path, pin, device, inode in rows:
-        found.append(Bound(os.fsdecode(cast("bytes", path)), bool(pin), (cast("int", device), cast("int", inode))))
+    for path, pin, device, inode, source in rows:
+        file = cast("int", device), cast("int", inode)
+        found.append(Bound(_path(path), bool(pin), file, source=_path(source)))
     return found
 
 
 def _binds(rows: list[list[object]]) -> list[Bind]:
     """What is to be bound, in the same way."""
     found: list[Bind] = []
-    for path, writable, directory, device, inode, owner in rows:
-        place, file = os.fsdecode(cast("bytes", path)), (cast("int", device), cast("int", inode))
-        found.append(Bind(place, bool(writable), bool(directory), file, None if owner is None else _owner(owner)))
+    for path, writable, directory, device, inode, owner, source in rows:
+        file, of = (cast("int", device), cast("int", inode)), None if owner is None else _owner(owner)
+        found.append(Bind(_path(path), bool(writable), bool(directory), file, of, _path(source)))
     return found
+
+
+def _path(raw: object) -> str:
+    return os.fsdecode(cast("bytes", raw))
 
 
 def _owner(pair: object) -> tuple[int, int]:

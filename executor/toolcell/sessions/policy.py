@@ -13,7 +13,7 @@ import toolcell_tools
 from toolcell_sandbox import http_rules
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.network import HostNetwork, Network, NoNetwork, ProxyNetwork, common
-from toolcell_sandbox.profile import UNCHECKED, Profile, is_below
+from toolcell_sandbox.profile import QUARANTINED, UNCHECKED, Profile, is_below
 from toolcell_tools.capability import KIND_GRANTS, Capability, SessionKind
 from toolcell_tools.result import SandboxSummary
 
@@ -78,6 +78,7 @@ def within(profile: Profile, parent: Profile) -> Profile:
         proc=profile.proc and parent.proc,
         protected=tuple(dict.fromkeys((*parent.protected, *profile.protected))),
         unchecked=max(parent.unchecked, profile.unchecked, key=UNCHECKED.index),
+        quarantined=max(parent.quarantined, profile.quarantined, key=QUARANTINED.index),
     )
 
 

@@ -22,10 +22,11 @@ from toolcell.backends.threads import FILES, SWEEPS, NoThread
 from toolcell.pool.run import Run
 from toolcell.workplaces.record import Record, moment_ns
 from toolcell_sandbox.audit import Finding, ProtectedTree, Settled
+from toolcell_sandbox.drafts import Drafts
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.profile import Profile, is_below
 from toolcell_sandbox.quarantine import Quarantine
-from toolcell_sandbox.seen import Look, Seen, as_before
+from toolcell_sandbox.seen import Look, Seen, as_before, tick_of
 from toolcell_sandbox.view import Bound
 from toolcell_sandbox.walker import Budget
 
@@ -44,6 +45,9 @@ class Watch:
     digest: str = ""
     run: Run | None = None
     findings: list[Finding] = field(default_factory=list[Finding])
+    session_id: str = ""
+    since_ns: int = 0
+    sole: bool = True  # no call of another session can have made what was found
     unknown: str = ""  # what the audit could not see
     stuck: str = ""  # what it could not move away
 
@@ -69,6 +73,12 @@ class _Window:
         return self.before.is_before(seen.changed_ns) and seen.changed_ns <= self.until_ns
 
 
+def _may_have_made(watch: Watch, finding: Finding, running: Sequence[Watch]) -> bool:
+    """Whether it came about since the call began, as far as change times tell, or before all that run."""
+    end_ns = finding.changed_ns + tick_of(finding.changed_ns)
+    return end_ns >= watch.since_ns or all(end_ns < each.since_ns for each in running)
+
+
 def _hold(windows: Sequence[_Window], path: str, seen: Seen) -> bool:
     return any(window.holds(path, seen) for window in windows)
 
@@ -79,26 +89,28 @@ class _Place:
     def __init__(self, root: str, quarantine: Quarantine, record: Record) -> None:
         self.root = root
         self._record = record
-        self._tree = ProtectedTree(root)
+        self._tree = ProtectedTree(root, drafts=Drafts(record.drafts))
         self._quarantine = quarantine
         self._lock = anyio.Lock(fast_acquire=True)
         self._watches: dict[Watch, int] = {}  # with the vocabulary that each protects
         self._kept: set[int] = set()  # vocabularies of the calls since a kept process could write here
         self._before: Look | None = None
+        self._kept_by: set[str] = set()  # sessions of such processes; "" for one that is not known
         self._stuck: frozenset[int] = frozenset()  # for whom the last audit was, if it left what it was to move
+        self._stuck_by: frozenset[str] = frozenset()  # sessions that can have made it
         self._windows: list[_Window] = []
         self._sweep_lock = anyio.Lock()
         self._sweep: Budget | None = None
 
     async def enter(
-        self, watch: Watch, names: tuple[str, ...], apart: Sequence[str], *, kept: bool
+        self, watch: Watch, names: tuple[str, ...], apart: Sequence[str], *, kept: bool, keeps: bool
     ) -> tuple[Bound, ...]:
         """Look, before a call; returns what its cell shall hold."""
         async with self._lock:
             vocabulary = self._tree.learn(names, apart)  # no look is under way
             if self._stuck:
-                await self._move_what_is_stuck(self._stuck)
-            held = self._before if self._watches or self._kept else None
+                await self._move_what_is_stuck(watch.session_id)
+            held = self._before if self._watches or self._kept or self._stuck else None
             look, bound = await FILES.run(partial(self._look, vocabulary, held))
             if self._before is None or held is None:
                 self._before = look
@@ -106,8 +118,10 @@ class _Place:
                 self._before.learn(look)
             if kept:
                 self._kept.add(vocabulary)
+                if keeps or not self._kept_by:
+                    self._kept_by.add(watch.session_id if keeps else "")
             elif not self._watches:
-                self._kept.clear()
+                self._forget_kept()
             self._watches[watch] = vocabulary
             return bound
 
@@ -133,7 +147,11 @@ class _Place:
             if self._kept:
                 await self._settle(watch)
                 if not still:
-                    self._kept.clear()
+                    self._forget_kept()
+
+    def _forget_kept(self) -> None:
+        self._kept.clear()
+        self._kept_by.clear()
 
     def forget(self, watch: Watch) -> None:
         """The call is not sent after all."""
@@ -173,6 +191,11 @@ class _Place:
             self._windows.pop()
         self._windows.append(new)
 
+    def close_drafts(self) -> None:
+        """Remove the copies of git's settings. No cell is left."""
+        if self._tree.drafts is not None:
+            self._tree.drafts.close()
+
     def stop_sweep(self) -> None:
         if self._sweep is not None:
             self._sweep.end()
@@ -182,16 +205,25 @@ class _Place:
         assert self._before is not None
         active = frozenset(self._watches.values()) | (frozenset[int]() if leaving is None else self._kept)
         try:
-            settled = await FILES.run(partial(self._tree.settle, self._before, self._quarantine, active))
+            others = len(self._watches) > 1 or bool(self._kept)
+            settled = await FILES.run(partial(self._tree.settle, self._before, self._quarantine, active, others))
         except NoThread as error:
             settled = Settled((), str(error))
+        running = [each for each in self._watches if each.run is not None and each.run.cell is not None]
+        sessions = {*(each.session_id for each in running), *self._kept_by}
         self._stuck = active if settled.stuck else frozenset()
+        self._stuck_by = frozenset(sessions) if settled.stuck else frozenset()
         if settled.unknown and not settled.replaced:
             self._add_window(_Window(self._before, time.time_ns(), active))
-        running = [each for each in self._watches if each.run is not None and each.run.cell is not None]
         for each in running:
             index = self._watches[each]
-            each.findings += [finding for finding in settled.findings if finding.names[index]]
+            mine = [
+                finding
+                for finding in settled.findings
+                if finding.names[index] and _may_have_made(each, finding, running)
+            ]
+            each.findings += mine
+            each.sole = each.sole and (not mine or sessions <= {each.session_id})
         told = [*running, leaving] if leaving is not None else running
         for each in told:
             each.unknown, each.stuck = each.unknown or settled.unknown, each.stuck or settled.stuck
@@ -199,12 +231,16 @@ class _Place:
             leaving.findings += settled.findings
         self._record.quarantine(self._quarantine.temporary)
 
-    async def _move_what_is_stuck(self, active: frozenset[int]) -> None:
+    async def _move_what_is_stuck(self, session_id: str) -> None:
+        """Try again. SandboxError where it stays and this session can have made it; others are told after a call."""
         assert self._before is not None
+        active = self._stuck
         settled = await FILES.run(partial(self._tree.settle, self._before, self._quarantine, active))
         for each in settled.findings:
             if each.place:
                 _log.warning("%a was %s by an earlier call, and is now at %a", each.path, each.what, each.place)
+        if (settled.stuck or settled.unknown) and session_id not in self._stuck_by:
+            return
         if settled.stuck or settled.unknown:
             raise SandboxError(
                 f"A protected name that an earlier call made is still there: {settled.stuck or settled.unknown}",
@@ -212,7 +248,7 @@ class _Place:
                 mechanism="protected_names",
                 cure="Inspect the file and remove it.",
             )
-        self._stuck = frozenset()
+        self._stuck, self._stuck_by = frozenset(), frozenset()
 
     @property
     def watches(self) -> list[Watch]:
@@ -241,18 +277,20 @@ class Guarded:
         self._recorded = tuple(roots), profile.protected
         self._running: set[Watch] = set()
 
-    async def enter(self, *, kept: bool) -> Watch:
-        """Look, before a call. `kept` says that a kept process may write there, or that the call's own will be kept.
+    async def enter(self, session_id: str, *, kept: bool, keeps: bool = False) -> Watch:
+        """Look, before a call. `kept` says that a kept process may write there, or, as `keeps`, that the call's own
+        will be kept.
 
         SandboxError where that cannot be, and where what an earlier call left cannot be moved away.
         """
-        watch, since_ns = Watch(), moment_ns()
+        since_ns = moment_ns()
+        watch = Watch(session_id=session_id, since_ns=since_ns)
         try:
             bound = tuple(
                 [
                     each
                     for place in self._places
-                    for each in await place.enter(watch, self._recorded[1], self._recorded[0], kept=kept)
+                    for each in await place.enter(watch, self._recorded[1], self._recorded[0], kept=kept, keeps=keeps)
                 ]
             )
         except BaseException:
@@ -262,7 +300,9 @@ class Guarded:
         if kept:
             self._protection.held.add(self)
         if bound != self._digest[0]:
-            text = "\0".join(f"{os.fsencode(each.path)!r} {each.pin} {each.inode} {each.born_ns}" for each in bound)
+            text = "\0".join(
+                f"{os.fsencode(each.path)!r} {each.pin} {each.inode} {each.born_ns} {each.source}" for each in bound
+            )
             self._digest = (bound, hashlib.blake2b(text.encode(), digest_size=16).hexdigest())
         watch.bound, watch.digest = self._digest
         if not self._running:
@@ -373,6 +413,7 @@ class Protection:
         left = [place.root for place in places if place.is_unchecked]
         for place in places:
             place.stop_sweep()
+            place.close_drafts()
         return left
 
 

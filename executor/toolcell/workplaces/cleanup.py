@@ -13,7 +13,7 @@ import stat
 import time
 from dataclasses import dataclass, field, replace
 
-from toolcell_sandbox.audit import Finding, ProtectedTrees, Settled
+from toolcell_sandbox.audit import Finding, ProtectedTrees, Settled, leading_of
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.kernel.syscalls import AT_FDCWD
 from toolcell_sandbox.mechanisms.cgroup_tree import remove_stale
@@ -22,14 +22,14 @@ from toolcell_sandbox.protected import matcher
 from toolcell_sandbox.quarantine import Quarantine
 from toolcell_sandbox.seen import Look, Seen
 
-from .record import MAX_BYTES, OUTPUTS, InFlight, Inode, Left, read
+from .record import DRAFTS, MAX_BYTES, OUTPUTS, QUARANTINE, InFlight, Inode, Left, read
 from .runtime import RuntimeDirectory, try_lock
 
 _log = logging.getLogger("toolcell")
 WITHIN_S = 10.0
 """The time for all that dead supervisors have left. What is not done by then is the next supervisor's."""
 PROCESSES_S = 2.0  # a supervisor's processes are gone within one second of its death
-_NAMES = {kind: re.compile(rf"toolcell-{kind}-[a-z0-9_]{{8}}") for kind in ("outputs", "quarantine")}  # mkdtemp's
+_NAMES = {kind: re.compile(rf"toolcell-{kind}-[a-z0-9_]{{8}}") for kind in (OUTPUTS, QUARANTINE, DRAFTS)}  # mkdtemp's
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -145,7 +145,7 @@ def audit_after(flight: InFlight, quarantine: Quarantine) -> Settled:
     """
     roots = tuple(dict.fromkeys(map(os.path.realpath, flight.writable)))
     trees = ProtectedTrees(roots, flight.names)
-    leading = matcher(flight.names).leading
+    matching = matcher(flight.names)
     changed: set[str] = set()
 
     def is_old(root: str, path: str, seen: Seen) -> bool:
@@ -155,7 +155,7 @@ def audit_after(flight: InFlight, quarantine: Quarantine) -> Settled:
             changed.add(f"{root.rstrip('/')}/{path}")
         if seen.changed_ns >= flight.since_ns and not (is_directory and was_there):
             return False
-        above = leading(path, directory=is_directory) if os.path.dirname(path) else ()
+        above = leading_of(matching, seen.name, path, seen) if os.path.dirname(path) else ()
         return not any(_is_newly_there(f"{root}/{each}", flight) for each in above)
 
     before: list[Look] = []
@@ -204,7 +204,7 @@ def _remove(kind: str, path: str, inode: Inode) -> None:
         try:
             os.rmdir(name, dir_fd=parent)
         except OSError as error:
-            if kind == OUTPUTS or error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            if kind != QUARANTINE or error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
     finally:
         os.close(parent)
@@ -214,7 +214,7 @@ def _remove(kind: str, path: str, inode: Inode) -> None:
 
 def _remove_entry(kind: str, parent: int, name: str) -> None:
     is_directory = stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
-    if kind == OUTPUTS:
+    if kind != QUARANTINE:
         if is_directory:
             shutil.rmtree(name, dir_fd=parent)
         else:

@@ -26,7 +26,7 @@ VERSION = 1
 REWRITE_BYTES = 256 * 1024
 """A record that is longer, and four times as long as when it was last written anew, is written anew."""
 MAX_BYTES = 64 * 1024 * 1024
-OUTPUTS, QUARANTINE = "outputs", "quarantine"
+OUTPUTS, QUARANTINE, DRAFTS = "outputs", "quarantine", "drafts"
 _CLOCK_REALTIME_COARSE = 5  # linux/time.h: what the kernel stamps files with
 
 Inode = tuple[int, int]
@@ -147,6 +147,10 @@ class Record:
         """Note the temporary quarantine, if there is one. Repeated calls have no effect."""
         if path and ("directory", path) not in self._lines:
             self.directory(QUARANTINE, path)
+
+    def drafts(self, path: str) -> None:
+        """Note a directory for copies of git's settings."""
+        self.directory(DRAFTS, path)
 
     def cgroup(self, paths: Iterable[str]) -> None:
         """A cgroup was made: one directory of each hierarchy."""
@@ -288,7 +292,7 @@ def read(raw: bytes) -> Left:
     since: dict[int, int] = {}
     for line in map(_items, lines[1:]):
         match line:
-            case ["directory", str(kind), str(path), int(device), int(inode)] if kind in (OUTPUTS, QUARANTINE):
+            case ["directory", str(kind), str(path), int(device), int(inode)] if kind in (OUTPUTS, QUARANTINE, DRAFTS):
                 directories.append((kind, _absolute(path), (device, inode)))
             case ["cgroup", str(path), int(device), int(inode)]:
                 cgroups.append((_absolute(path), (device, inode)))

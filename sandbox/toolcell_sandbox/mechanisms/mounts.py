@@ -94,7 +94,7 @@ def devices() -> list[str]:
 
 
 def _open_bind(bind: Bind, id_maps: Mapping[tuple[int, int], int], root: int) -> Tree:
-    fd = clone_tree(bind.path, root)
+    fd = clone_tree(bind.source or bind.path, root, link=bool(bind.source))
     try:
         _prepare(fd, bind, id_maps)
     except BaseException:
@@ -124,10 +124,10 @@ def _prepare(fd: int, bind: Bind, id_maps: Mapping[tuple[int, int], int]) -> Non
         )
 
 
-def clone_tree(path: str, root: int = AT_FDCWD, *, recursive: bool = True) -> int:
+def clone_tree(path: str, root: int = AT_FDCWD, *, recursive: bool = True, link: bool = False) -> int:
     """A detached copy of the mounts at an absolute path without symbolic links, as seen from `root`; or, not
-    `recursive`, of that one alone, without what is mounted below."""
-    at = open_beneath(root, path, in_root=root != AT_FDCWD)
+    `recursive`, of that one alone, without what is mounted below. With `link`, the path may itself be a link."""
+    at = open_beneath(root, path, in_root=root != AT_FDCWD, link=link)
     try:
         flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH | (AT_RECURSIVE if recursive else 0)
         return syscall(
@@ -137,10 +137,11 @@ def clone_tree(path: str, root: int = AT_FDCWD, *, recursive: bool = True) -> in
         os.close(at)
 
 
-def open_beneath(root: int, path: str, *, in_root: bool = True) -> int:
-    """An O_PATH descriptor of `path`, refusing every symbolic link on the way, so that nobody can plant one."""
+def open_beneath(root: int, path: str, *, in_root: bool = True, link: bool = False) -> int:
+    """An O_PATH descriptor of `path`, refusing every symbolic link on the way, so that nobody can plant one. With
+    `link`, the path may itself be one."""
     resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | (RESOLVE_IN_ROOT if in_root else 0)
-    how = _open_how(os.O_PATH | os.O_CLOEXEC, 0, resolve)
+    how = _open_how(os.O_PATH | os.O_CLOEXEC | (os.O_NOFOLLOW if link else 0), 0, resolve)
     return syscall("openat2", root, path, how, len(how), step=f"open {path}", mechanism="mount_namespace")
 
 

@@ -5,10 +5,10 @@ Source: F31; codex #7071
 
 import os
 
-from tests.escape.kit import NO_NAMESPACES, Ends, Scene, tried, write
+from tests.escape.kit import NO_NAMESPACES, Scene, Told, tried, write
 
-EXPECT = ["EROFS", "EROFS", "EBUSY", "EBUSY", "EBUSY", "EXDEV"]
-VARIES = {NO_NAMESPACES: Ends("permission_denied", ".git/")}
+EXPECT = ["EROFS", "ok", "EBUSY", "EBUSY", "EBUSY", "EXDEV"]
+VARIES = {NO_NAMESPACES: Told(".git/")}
 GRANTS = "read write"
 
 
@@ -16,7 +16,7 @@ def attack(scene: Scene) -> object:
     at = f"{scene.workspace}/repository/.git"
     return [
         tried(write, f"{at}/hooks/pre-commit"),
-        tried(write, f"{at}/config"),
+        tried(write, f"{at}/config"),  # a private copy of it
         tried(os.unlink, f"{at}/config"),
         tried(os.rename, f"{at}/hooks", f"{at}/old"),
         tried(os.rename, at, f"{at}.old"),

@@ -5,15 +5,15 @@ Source: F35
 
 import os
 
-from tests.escape.kit import Ends, Scene
+from tests.escape.kit import Scene, Told
 
-EXPECT = Ends("permission_denied", "'.envrc'")
+EXPECT = Told("'.envrc'")
 GRANTS = "read write"
 
 
 def attack(scene: Scene) -> object:
     os.symlink("run.sh", f"{scene.workspace}/.envrc")
     os.link(scene.notes, f"{scene.workspace}/.mcp.json")
-    os.mkfifo(f"{scene.workspace}/x.pth")
+    os.mkfifo(f"{scene.workspace}/.autoenv")
     os.mkdir(f"{scene.workspace}/.idea")
     return "planted"

@@ -3,13 +3,13 @@
 Source: F41; CVE-2014-9390
 """
 
-from tests.escape.kit import Ends, Scene, write
+from tests.escape.kit import Scene, Told, write
 
-EXPECT = Ends("permission_denied", "and 1 more")
+EXPECT = Told("and 1 more")
 GRANTS = "read write"
 
 
 def attack(scene: Scene) -> object:
-    for name in (".MCP.json", "ConfTest.py", "conftest.py.", ".env\u200crc", "\uff43onftest.py", ".npmrc "):
+    for name in (".MCP.json", ".VSCode", ".zed.", ".env\u200crc", "\uff0eclaude.json", ".gitCONFIG "):
         write(f"{scene.workspace}/{name}")
     return "planted"

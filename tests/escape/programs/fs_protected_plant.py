@@ -5,9 +5,9 @@ Source: F35; claude-code #25603
 
 import os
 
-from tests.escape.kit import Ends, Scene, write
+from tests.escape.kit import Scene, Told, write
 
-EXPECT = Ends("permission_denied", "protected names were made or changed")
+EXPECT = Told("and 3 more")
 GRANTS = "read write"
 
 
@@ -15,10 +15,12 @@ def attack(scene: Scene) -> object:
     for path in (
         ".mcp.json",
         ".vscode/tasks.json",
-        "sitecustomize.py",
-        "x.pth",
-        "dir/conftest.py",
-        ".github/workflows/ci.yml",
+        "dir/.envrc",
+        "dir/.git/hooks/post-checkout",
+        "dir/.git/config",
+        "dir/.vscode/tasks.json",
+        ".github/hooks/session.json",
+        ".bashrc",
     ):
         os.makedirs(os.path.dirname(f"{scene.workspace}/{path}"), exist_ok=True)
         write(f"{scene.workspace}/{path}")

@@ -5,9 +5,9 @@ Source: F31; srt #98
 
 import os
 
-from tests.escape.kit import Ends, Scene, write
+from tests.escape.kit import Scene, Told, write
 
-EXPECT = Ends("permission_denied", "repository/.git/hooks")
+EXPECT = Told("repository/.git/hooks")
 GRANTS = "read write"
 
 

@@ -18,7 +18,7 @@ def attack(scene: Scene) -> object:
         plain=tried(writer.write_text, ".mcp.json", "x"),
         case=tried(writer.write_text, ".VSCode/tasks.json", "x"),
         link=tried(writer.write_text, "link/hooks/pre-commit", "x"),
-        replace=tried(writer.replace, "notes.txt", "conftest.py"),
-        mkdir=tried(writer.mkdir, ".github/workflows"),
+        replace=tried(writer.replace, "notes.txt", ".envrc"),
+        mkdir=tried(writer.mkdir, ".github/hooks"),
         unlink=tried(writer.unlink, "repository/.git/config"),
     )

@@ -1,0 +1,220 @@
+"""Private copies of git's settings, for cells to edit: what they write is judged before the host's git reads it.
+
+Git replaces its settings by renaming `config.lock` over `config`, and follows a symbolic link there first. So a cell
+has a link mounted over the settings of a repository, which leads to a directory of ours with a copy of them. After the
+call, the copy takes the place of the settings if it changes nothing but what is harmless.
+"""
+
+import errno
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from . import walker
+from .gitconfig import MAX_BYTES, NotRead, change_objection, is_inside, parse
+from .seen import Seen, digest_of, facts_of
+from .walker import Root
+
+_TEMPORARY = "/var/tmp"  # on a disk, where /tmp may be memory
+_LOCKED = "git was at work on it, or has left its lock"
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(slots=True)
+class Draft:
+    """One copy: `place` is its directory, which cells write to, `link` what leads there."""
+
+    place: str
+    link: str
+    original: bytes
+    inode: tuple[int, int]  # of what it is a copy of
+    mode: int
+    owner: tuple[int, int]
+
+
+class Drafts:
+    """The copies of one tree, by the paths of the originals. `made` hears of the directory that they are in."""
+
+    def __init__(self, made: Callable[[str], None]) -> None:
+        self._made = made
+        self._directory = ""
+        self._of: dict[str, Draft] = {}
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The originals that have a copy."""
+        return tuple(self._of)
+
+    def offer(self, root: Root, path: str, seen: Seen) -> Draft | None:
+        """A copy of what was seen, made or brought up to date unless a cell has changed it; None where none can be."""
+        try:
+            raw = _settings(root, path, seen)
+            draft = self._of.get(path)
+            if raw is None or (draft is not None and draft.original != raw and self.changed(path) is not None):
+                return None if raw is None else draft
+            if draft is None:
+                draft = self._new(root, raw)
+                if draft is None:
+                    return None
+                self._of[path] = draft
+            if draft.original != raw or _content(draft.place) is None:
+                _write(draft.place, raw)
+            info = root.stat(path)
+            draft.original, draft.inode = raw, (seen.device, seen.inode)
+            draft.mode, draft.owner = stat.S_IMODE(info.st_mode), (info.st_uid, info.st_gid)
+        except OSError:
+            self._of.pop(path, None)
+            return None
+        return draft
+
+    def changed(self, path: str) -> tuple[bytes, int] | None:
+        """What a cell has made of a copy, and when; None where it is as it was, or is no file any more."""
+        draft = self._of[path]
+        found = _content(draft.place)
+        return None if found is None or found[0] == draft.original else found
+
+    def settle(self, root: Root, path: str, raw: bytes, was: Seen, *, in_place: bool) -> Seen | str:
+        """Let what a cell has written take the place of the original: what that is then, or why it may not.
+
+        A rename would take the mount off in cells that have one over it: where there may be such, it is `in_place`.
+        The copy is as the original again, whatever comes of it.
+        """
+        draft = self._of[path]
+        try:
+            inside = is_inside(os.path.join(root.path, os.path.dirname(path)), root.path)
+            why = change_objection(draft.original, raw, inside=inside)
+            now = why or _replace(root, path, draft, raw, was, in_place=in_place)
+            if not isinstance(now, str):
+                draft.original, draft.inode = raw, (now.device, now.inode)
+            _write(draft.place, draft.original)
+        except OSError as error:
+            del self._of[path]
+            return f"it could not be written: {error.strerror}"
+        return now
+
+    def close(self) -> None:
+        """Remove all copies. No cell is left."""
+        self._of.clear()
+        if self._directory:
+            shutil.rmtree(self._directory, ignore_errors=True)  # the next start removes what stays
+            self._directory = ""
+
+    def _new(self, root: Root, raw: bytes) -> Draft | None:
+        if not self._directory:
+            above = _TEMPORARY if os.access(_TEMPORARY, os.W_OK | os.X_OK) else None
+            self._directory = os.path.realpath(tempfile.mkdtemp(prefix="toolcell-drafts-", dir=above))
+            self._made(self._directory)
+        if self._directory.startswith(root.path.rstrip("/") + "/"):
+            return None  # the cell could change the link
+        own = tempfile.mkdtemp(prefix="", dir=self._directory)
+        place, link = f"{own}/settings", f"{own}/link"
+        os.mkdir(place)
+        os.chmod(place, 0o777)  # cells have users of their own; nobody else comes through the directory above
+        os.symlink(f"{place}/config", link)
+        _write(place, raw)
+        return Draft(place, link, raw, (0, 0), 0o644, (os.geteuid(), os.getegid()))
+
+
+def _settings(root: Root, path: str, seen: Seen) -> bytes | None:
+    """The settings that were seen; None for such as could not be compared with others."""
+    if not stat.S_ISREG(seen.mode) or seen.size > MAX_BYTES:
+        return None
+    held = root.open(path, walker.ENTRY)
+    try:
+        info = os.fstat(held)
+        same = facts_of(info) == (seen.device, seen.inode, seen.mode, seen.size, seen.changed_ns)
+        if not same or info.st_nlink != 1:
+            return None
+        raw = walker.content(held, MAX_BYTES + 1)
+        parse(raw)
+        return raw
+    except NotRead:
+        return None
+    finally:
+        os.close(held)
+
+
+def _content(place: str) -> tuple[bytes, int] | None:
+    """What is in the copy now, and when it was changed. Cells may do anything there."""
+    parent = os.open(place, walker.PATH)
+    try:
+        held = walker.entry("config", parent)
+    except OSError:
+        return None
+    finally:
+        os.close(parent)
+    try:
+        return walker.content(held, MAX_BYTES + 1), os.fstat(held).st_ctime_ns
+    except OSError:
+        return None
+    finally:
+        os.close(held)
+
+
+def _write(place: str, raw: bytes) -> None:
+    """Put this into the copy, and remove whatever else is there."""
+    parent = os.open(place, walker.PATH)
+    try:
+        new = f"{os.urandom(8).hex()}.new"
+        with os.fdopen(os.open(new, _NEW, 0o666, dir_fd=parent), "wb") as file:
+            file.write(raw)
+            os.fchmod(file.fileno(), 0o666)
+        fd = os.open(".", walker.LIST, dir_fd=parent)
+        try:
+            others = [name for name in os.listdir(fd) if name != new]
+        finally:
+            os.close(fd)
+        for name in others:
+            walker.remove(name, parent)
+        os.rename(new, "config", src_dir_fd=parent, dst_dir_fd=parent)
+    finally:
+        os.close(parent)
+
+
+def _replace(root: Root, path: str, draft: Draft, raw: bytes, was: Seen, *, in_place: bool) -> Seen | str:
+    """Rename a new file over the original, as git does it and under git's lock; or write into it, under that lock."""
+    parent, name = root.parent(path), os.path.basename(path)
+    lock = f"{name}.lock"
+    try:
+        try:
+            fd = os.open(lock, _NEW, 0o600, dir_fd=parent)
+        except FileExistsError:
+            return _LOCKED
+        try:
+            with os.fdopen(fd, "wb") as file:
+                file.write(raw)
+                if os.geteuid() == 0:
+                    os.fchown(file.fileno(), *draft.owner)
+                os.fchmod(file.fileno(), draft.mode)
+            info = os.stat(name, dir_fd=parent, follow_symlinks=False)
+            if (info.st_dev, info.st_ino) != draft.inode or info.st_ctime_ns != was.changed_ns:
+                os.unlink(lock, dir_fd=parent)
+                return "somebody else has changed it meanwhile"
+            if in_place:
+                _write_into(name, parent, draft.inode, raw)
+                os.unlink(lock, dir_fd=parent)
+            else:
+                os.rename(lock, name, src_dir_fd=parent, dst_dir_fd=parent)
+        except OSError:
+            walker.remove(lock, parent)
+            raise
+        info = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        return Seen(was.names, *facts_of(info), racy=True, digest=digest_of(name, parent, info))
+    finally:
+        os.close(parent)
+
+
+def _write_into(name: str, parent: int, inode: tuple[int, int], raw: bytes) -> None:
+    fd = os.open(name, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
+    try:
+        info = os.fstat(fd)
+        if (info.st_dev, info.st_ino) != inode or info.st_nlink != 1:
+            raise OSError(errno.ESTALE, "another file has taken its place")
+        if os.pwrite(fd, raw, 0) != len(raw):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.ftruncate(fd, len(raw))
+    finally:
+        os.close(fd)

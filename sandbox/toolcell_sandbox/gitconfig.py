@@ -1,0 +1,264 @@
+"""Git's configuration files: read by a strict grammar, and judged by a list of harmless keys.
+
+The grammar is a part of git-config(1)'s, chosen so that every version of git reads what it accepts as we do. It has no
+continuation lines, no comments after values, no control characters, no variables on the line of a section's header and
+no dots in a section's name. What it does not cover is refused, and so is each key that is not on the list: git runs
+programs by the value of too many, and each version adds some.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+MAX_BYTES = 256 * 1024
+KEY_CHARS = 64  # of a key that a program chose, for a model
+_BLANK = re.compile(r"[ \t]*(?:[#;].*)?")
+_SECTION = re.compile(r'[ \t]*\[([A-Za-z0-9-]+)(?: +"((?:[^"\\]|\\["\\])*)")?\][ \t]*')
+_VARIABLE = re.compile(r"[ \t]*([A-Za-z][A-Za-z0-9-]*)[ \t]*(?:=(.*))?")
+_PLAIN = re.compile(r"""(?:[^"\\#;\t]|\\["\\])*""")
+_QUOTED = re.compile(r"""[ \t]*"((?:[^"\\]|\\["\\])*)"[ \t]*""")
+_ESCAPE = re.compile(r"\\(.)")
+_SIZE = re.compile(r"-?[0-9]{1,9}[kKmMgG]?")
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:,=/+-]*")
+_REFSPEC = re.compile(r"(?!-)[^\s:]*(?::[^\s:]*)?")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_SCHEMES = frozenset(["https", "http", "ssh", "git", "git+ssh", "ssh+git", "file", "ftp", "ftps"])
+_BOOLEANS = frozenset(["true", "false", "yes", "no", "on", "off", "1", "0", ""])
+
+
+UNREADABLE = "it is not of the form that is known to be harmless"
+
+
+class NotRead(Exception):
+    """The grammar does not cover it. The message says where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One variable: its key as `git config --list` has it, and its value; None where there is no `=`."""
+
+    key: str
+    value: str | None
+
+
+def parse(raw: bytes) -> list[Entry]:
+    """The variables of a file, in their order. NotRead for what the grammar does not cover."""
+    if len(raw) > MAX_BYTES:
+        raise NotRead(f"it has more than {MAX_BYTES:,} bytes")
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        raise NotRead("it is not UTF-8") from None
+    entries: list[Entry] = []
+    section = ""
+    for number, line in enumerate(text.split("\n"), 1):
+        if any(letter != "\t" and (letter < " " or letter == "\x7f" or letter == "\ufeff") for letter in line):
+            raise NotRead(f"line {number} has a control character")
+        if _BLANK.fullmatch(line):
+            continue
+        if (header := _SECTION.fullmatch(line)) is not None:
+            name, sub = header[1].lower(), header[2]
+            section = name if sub is None else f"{name}.{_unescaped(sub)}"
+        elif section and (variable := _VARIABLE.fullmatch(line)) is not None:
+            value = None if variable[2] is None else _value(variable[2], number)
+            entries.append(Entry(f"{section}.{variable[1].lower()}", value))
+        else:
+            raise NotRead(f"line {number} is not of the plain form")
+    return entries
+
+
+def _value(text: str, number: int) -> str:
+    quoted = _QUOTED.fullmatch(text)
+    text = quoted[1] if quoted is not None else text.strip(" \t")
+    if quoted is None and not _PLAIN.fullmatch(text):
+        raise NotRead(f"the value in line {number} is not of the plain form")
+    return _unescaped(text)
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPE.sub(r"\1", text)
+
+
+def _shown(key: str) -> str:
+    return repr(key if len(key) <= KEY_CHARS else f"{key[:KEY_CHARS]}…")
+
+
+def objection(entries: Iterable[Entry], *, inside: Callable[[str], bool]) -> str:
+    """Why these variables are not all harmless: the first that is not. "" where all are.
+
+    `inside` says whether a path, as git takes it from the file, lies in the workspace.
+    """
+    for entry in entries:
+        rule = _rule_of(entry.key)
+        if rule is None:
+            return f"it sets {_shown(entry.key)}, which is not among the settings that are known to be harmless"
+        value = "true" if entry.value is None and rule is _boolean else entry.value
+        if value is None or not (inside(value) if rule is _path else rule(value)):
+            return f"the value of {_shown(entry.key)} is not among those that are known to be harmless"
+    return ""
+
+
+def change_objection(old: bytes, new: bytes, *, inside: Callable[[str], bool]) -> str:
+    """Why a changed file may not take the place of the old one; "" where it may.
+
+    What the old one sets besides harmless variables must be in the new one as it is, and nothing else of that kind.
+    """
+    try:
+        before, after = parse(old), parse(new)
+    except NotRead as problem:
+        return f"{UNREADABLE}: {problem}"
+    kept = [entry for entry in before if objection([entry], inside=inside)]
+    wrong = [entry for entry in after if objection([entry], inside=inside)]
+    if kept == wrong:
+        return ""
+    new_ones = [entry for entry in wrong if entry not in kept]
+    return objection(new_ones, inside=inside) if new_ones else "it changes settings that only a person may change"
+
+
+def _boolean(value: str) -> bool:
+    return value.lower() in _BOOLEANS
+
+
+def _negative(value: str) -> bool:
+    return value.lower() in ("false", "no", "off", "0")
+
+
+def _size(value: str) -> bool:
+    return _SIZE.fullmatch(value) is not None
+
+
+def _word(value: str) -> bool:
+    return _WORD.fullmatch(value) is not None and "::" not in value
+
+
+def _text(value: str) -> bool:
+    return value.isprintable() and not value.startswith("-")
+
+
+def _refspec(value: str) -> bool:
+    return value.isprintable() and _REFSPEC.fullmatch(value) is not None
+
+
+def _url(value: str) -> bool:
+    """No remote helper (`ext::…`, `any-scheme://`), nothing that ssh could take for an option."""
+    if not value.isprintable() or "::" in value or value.startswith("-") or "@-" in value or "://-" in value:
+        return False
+    scheme = _SCHEME.match(value)
+    return scheme is None or scheme[1].lower() in _SCHEMES
+
+
+def _path(value: str) -> bool:
+    raise AssertionError("a path is the caller's to judge")
+
+
+_Rule = Callable[[str], bool]
+
+
+def _either(value: str) -> bool:
+    return _boolean(value) or _word(value)
+
+
+def _tags(value: str) -> bool:
+    return value in ("--tags", "--no-tags")
+
+
+def _rules(rule: _Rule, keys: str) -> dict[str, _Rule]:
+    return dict.fromkeys(keys.split(), rule)
+
+
+_RULES: dict[str, _Rule] = {
+    **_rules(
+        _boolean,
+        """core.filemode core.bare core.sharedrepository core.ignorecase core.precomposeunicode core.symlinks
+        core.quotepath core.trustctime core.sparsecheckout core.sparsecheckoutcone core.commitgraph
+        core.multipackindex core.prefersymlinkrefs core.longpaths core.fscache core.preloadindex
+        core.splitindex extensions.worktreeconfig extensions.preciousobjects extensions.relativeworktrees
+        user.useconfigonly pull.ff-only push.followtags push.autosetupremote push.useforceifincludes
+        fetch.prune fetch.prunetags fetch.writecommitgraph fetch.showforcedupdates fetch.fsckobjects
+        merge.autostash rebase.autostash rebase.autosquash rebase.updaterefs rebase.stat rebase.forkpoint
+        rerere.enabled rerere.autoupdate status.short status.branch status.aheadbehind status.showstash
+        commit.verbose commit.status diff.mnemonicprefix diff.noprefix diff.suppressblankempty gc.autodetach
+        maintenance.auto feature.manyfiles feature.experimental index.sparse receive.denynonfastforwards
+        receive.denydeletes receive.fsckobjects receive.autogc receive.updateserverinfo
+        receive.advertisepushoptions uploadpack.allowfilter uploadpack.allowtipsha1inwant
+        uploadpack.allowreachablesha1inwant uploadpack.allowanysha1inwant transfer.fsckobjects
+        worktree.guessremote checkout.guess submodule.recurse submodule.propagatebranches log.abbrevcommit
+        log.follow log.mailmap tag.forcesignannotated advice.*""",
+    ),
+    **_rules(
+        _either,
+        """core.logallrefupdates core.autocrlf core.safecrlf core.abbrev core.untrackedcache core.eol
+        core.checkstat core.hidedotfiles core.notesref core.whitespace extensions.objectformat
+        extensions.compatobjectformat extensions.refstorage init.defaultbranch init.defaultobjectformat
+        pull.rebase pull.ff pull.octopus push.default push.recursesubmodules fetch.recursesubmodules
+        fetch.negotiationalgorithm merge.ff merge.conflictstyle merge.renames merge.log merge.stat
+        merge.directoryrenames diff.renames diff.algorithm diff.colormoved diff.colormovedws diff.submodule
+        diff.ignoresubmodules diff.indentheuristic diff.wserrorhighlight rebase.missingcommitscheck
+        status.showuntrackedfiles status.renames status.relativepaths status.submodulesummary commit.cleanup
+        column.ui column.branch column.status color.ui color.branch color.diff color.status color.interactive
+        log.date log.decorate receive.denycurrentbranch receive.denydeletecurrent branch.autosetupmerge
+        branch.autosetuprebase branch.sort tag.sort grep.linenumber grep.extendedregexp grep.patterntype
+        apply.whitespace apply.ignorewhitespace http.version""",
+    ),
+    **_rules(_negative, "commit.gpgsign tag.gpgsign push.gpgsign"),
+    **_rules(
+        _size,
+        """core.repositoryformatversion core.compression core.loosecompression core.bigfilethreshold
+        core.deltabasecachelimit core.packedgitlimit core.packedgitwindowsize gc.auto gc.autopacklimit index.version
+        index.threads pack.threads pack.window pack.depth pack.windowmemory pack.compression pack.packsizelimit
+        diff.renamelimit diff.context diff.interhunkcontext merge.renamelimit merge.verbosity fetch.parallel
+        submodule.fetchjobs checkout.workers http.postbuffer http.lowspeedlimit http.lowspeedtime""",
+    ),
+    **_rules(_text, "user.name user.email author.name author.email committer.name committer.email"),
+    **_rules(_path, "core.worktree"),
+    **_rules(_text, "submodule.active"),
+    **_rules(_size, "lfs.repositoryformatversion"),
+    # with a subsection of any name
+    **_rules(
+        _url,
+        """remote.pushdefault checkout.defaultremote extensions.partialclone remote.*.url remote.*.pushurl
+        submodule.*.url branch.*.remote branch.*.pushremote""",
+    ),
+    **_rules(_refspec, "remote.*.fetch remote.*.push branch.*.merge"),
+    **_rules(
+        _boolean,
+        """remote.*.mirror remote.*.prune remote.*.prunetags remote.*.skipdefaultupdate remote.*.skipfetchall
+        remote.*.promisor submodule.*.active submodule.*.shallow""",
+    ),
+    **_rules(
+        _either,
+        """remote.*.partialclonefilter remote.*.followremotehead branch.*.rebase submodule.*.branch
+        submodule.*.ignore submodule.*.fetchrecursesubmodules""",
+    ),
+    **_rules(_text, "branch.*.description"),
+    **_rules(_tags, "remote.*.tagopt"),
+    **_rules(_word, "remote.*.gh-resolved"),
+}
+
+
+def _rule_of(key: str) -> _Rule | None:
+    section, _, rest = key.partition(".")
+    sub, dot, name = rest.rpartition(".")
+    if not dot:
+        return _RULES.get(key) or _RULES.get(f"{section}.*" if section == "advice" else "")
+    if not sub.isprintable() or sub.startswith("-") or "::" in sub:
+        return None
+    return _RULES.get(f"{section}.*.{name}") if section != "advice" else None
+
+
+def is_inside(base: str, root: str) -> Callable[[str], bool]:
+    """Whether a path that git takes relative to the directory `base` lies in the directory `root`, both absolute, and
+    passes no symbolic link: one that is there now may lead elsewhere later."""
+
+    def inside(path: str) -> bool:
+        if not path or "\0" in path or path.startswith("~"):
+            return False
+        whole = os.path.normpath(os.path.join(base, path))
+        try:
+            real = os.path.realpath(whole)
+        except OSError:
+            return False
+        return real == whole and (whole == root or whole.startswith(root.rstrip("/") + "/"))
+
+    return inside

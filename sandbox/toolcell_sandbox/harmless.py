@@ -1,0 +1,135 @@
+"""Which protected paths may stay although a call made or changed them: git's, whose content runs nothing.
+
+Whatever git makes by itself is of this kind: settings of which each is known to be harmless, the samples of hooks that
+it ships, and pointers to repositories in the same tree, in which the same is looked for.
+"""
+
+import os
+import shutil
+import stat
+from collections.abc import Callable
+from functools import lru_cache
+
+from . import walker
+from .gitconfig import MAX_BYTES, UNREADABLE, NotRead, is_inside, objection, parse
+from .protected import GIT_PARTS, GIT_POINTER, folded, reason_of
+from .seen import Seen, facts_of
+from .walker import Root
+
+POINTER_BYTES = 4096
+SAMPLE_BYTES = 64 * 1024
+SETTINGS = (GIT_PARTS["config"], GIT_PARTS["config.worktree"])
+_TEMPLATES = ("/usr/share/git-core/templates", "/usr/local/share/git-core/templates")
+
+
+def objection_to(root: Root, path: str, seen: Seen, name: str) -> str:
+    """Why what was seen under a protected name may not stay, in a few words; "" where it may.
+
+    It is read once, and must still be what was seen. `name` is the protected name that holds for it, one of `JUDGED`.
+    """
+    if name == GIT_PARTS["hooks"] and stat.S_ISDIR(seen.mode) and _is_hooks(path):
+        return ""  # each hook in it is judged by itself
+    raw = _content(root, path, seen)
+    if raw is None:
+        return f"{reason_of(name)}, and it is no plain file"
+    return _JUDGES[name](root, path, raw)
+
+
+def settings_objection(root: Root, path: str, raw: bytes) -> str:
+    """Why these settings of git are not harmless."""
+    try:
+        return objection(parse(raw), inside=_inside(root, path))
+    except NotRead as problem:
+        return f"{UNREADABLE}: {problem}"
+
+
+def _pointer_objection(root: Root, path: str, raw: bytes) -> str:
+    """Git writes "gitdir: " and a path, which must lead to a place in the same tree."""
+    to = _path_in(raw.removeprefix(b"gitdir:")) if raw.startswith(b"gitdir:") else ""
+    if not to:
+        return reason_of(GIT_POINTER)
+    return "" if _inside(root, path)(to) else f"{reason_of(GIT_POINTER)}, which is outside of the workspace"
+
+
+def _common_objection(root: Root, path: str, raw: bytes) -> str:
+    """Only a work tree's part of a repository has one, which names that repository."""
+    worktrees, _, _name = os.path.dirname(path).rpartition("/")
+    common, _, kind = worktrees.rpartition("/")
+    to = os.path.normpath(os.path.join(root.path, os.path.dirname(path), _path_in(raw) or "."))
+    if kind == "worktrees" and to == os.path.normpath(os.path.join(root.path, common)):
+        return ""
+    return reason_of(GIT_PARTS["commondir"])
+
+
+def _path_in(raw: bytes) -> str:
+    """The path that a pointer of git's has in its one line; "" where that is not what it has."""
+    text = os.fsdecode(raw.strip())
+    return "" if any(letter < " " for letter in text) else text
+
+
+def _inside(root: Root, path: str) -> Callable[[str], bool]:
+    return is_inside(os.path.join(root.path, os.path.dirname(path)), root.path)
+
+
+def _sample_objection(root: Root, path: str, raw: bytes) -> str:
+    """A sample is as git ships it, for a person makes a hook of it by renaming it."""
+    above, _, name = path.rpartition("/")
+    if _is_hooks(above) and name.endswith(".sample") and raw in _shipped(name, root.path):
+        return ""
+    return reason_of(GIT_PARTS["hooks"])
+
+
+def _is_hooks(path: str) -> bool:
+    return folded(os.path.basename(path)) == "hooks"
+
+
+_JUDGES = {
+    GIT_POINTER: _pointer_objection,
+    GIT_PARTS["commondir"]: _common_objection,
+    GIT_PARTS["hooks"]: _sample_objection,
+    **dict.fromkeys(SETTINGS, settings_objection),
+}
+
+
+JUDGED = frozenset(_JUDGES)
+"""The names of which some content may stay."""
+
+
+def _content(root: Root, path: str, seen: Seen) -> bytes | None:
+    """The content of a small file that is still what was seen; None for anything else."""
+    if not stat.S_ISREG(seen.mode) or seen.size > MAX_BYTES:
+        return None
+    try:
+        held = root.open(path, walker.ENTRY)
+    except OSError:
+        return None
+    try:
+        info = os.fstat(held)
+        if facts_of(info) != (seen.device, seen.inode, seen.mode, seen.size, seen.changed_ns) or info.st_nlink != 1:
+            return None
+        return walker.content(held, MAX_BYTES + 1)
+    except OSError:
+        return None
+    finally:
+        os.close(held)
+
+
+@lru_cache(maxsize=64)
+def _shipped(name: str, outside: str) -> tuple[bytes, ...]:
+    """The samples of this name that git ships on this machine, but not what lies in the tree `outside` of which they
+    must be."""
+    program = shutil.which("git")
+    own = (
+        (f"{os.path.dirname(os.path.dirname(os.path.realpath(program)))}/share/git-core/templates",) if program else ()
+    )
+    samples: list[bytes] = []
+    for directory in dict.fromkeys((*_TEMPLATES, *own)):
+        path = os.path.realpath(f"{directory}/hooks/{name}")
+        if "/" in name or path.startswith(outside.rstrip("/") + "/"):
+            continue
+        try:
+            with open(path, "rb") as file:
+                samples.append(file.read(SAMPLE_BYTES))
+        except OSError:
+            continue  # this machine has none of that name there
+    return tuple(samples)

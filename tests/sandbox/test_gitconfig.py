@@ -1,0 +1,208 @@
+"""Git's settings: what our grammar accepts, git itself reads in the same way, and no dangerous key is harmless."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from toolcell_sandbox.gitconfig import Entry, NotRead, change_objection, is_inside, objection, parse
+
+USUAL = b"""[core]
+\trepositoryformatversion = 0
+\tfilemode = true
+\tbare = false
+\tlogallrefupdates = true
+\tworktree = ../../../sub
+# a comment
+[user]
+\tname = "Ada ; # L."
+\temail = ada@example.org
+[remote "origin"]
+\turl = git@example.org:a/b.git
+\tfetch = +refs/heads/*:refs/remotes/origin/*
+[branch "feature/x.y"]
+\tremote = origin
+\tmerge = refs/heads/feature/x.y
+[submodule "sub"]
+\turl = /w/origin
+\tactive
+"""
+
+
+def inside(path: str) -> bool:
+    return path in (".", "../../../sub")
+
+
+def read_by_git(tmp_path: Path, raw: bytes) -> list[Entry] | None:
+    file = tmp_path / "config"
+    file.write_bytes(raw)
+    done = subprocess.run(["git", "config", "--list", "-z", "-f", str(file)], capture_output=True, check=False)
+    if done.returncode != 0:
+        return None
+    entries: list[Entry] = []
+    for each in done.stdout.decode(errors="surrogateescape").split("\0")[:-1]:
+        key, newline, value = each.partition("\n")
+        entries.append(Entry(key, value if newline else None))
+    return entries
+
+
+def test_the_settings_of_everyday_repositories_are_harmless(tmp_path: Path) -> None:
+    entries = parse(USUAL)
+    assert objection(entries, inside=inside) == ""
+    assert entries == read_by_git(tmp_path, USUAL)
+
+
+NEVER = [
+    *("core.fsmonitor=true", "core.hooksPath=h", "core.sshCommand=x", "core.pager=x", "core.editor=x", "alias.st=!x"),
+    *("core.worktree=/etc", "core.worktree=~/x", "core.gitProxy=x", "core.askPass=x", "core.attributesFile=x"),
+    *("core.alternateRefsCommand=x", "filter.a.clean=x", "filter.a.process=x", "diff.a.command=x", "diff.a.textconv=x"),
+    *("diff.external=x", "diff.tool=x", "merge.a.driver=x", "merge.tool=x", "mergetool.a.cmd=x", "include.path=x"),
+    *("includeIf.onbranch:a.path=x", "credential.helper=!x", "credential.https://a.helper=x", "gpg.program=x"),
+    *("gpg.ssh.program=x", "url.a.insteadOf=b", "protocol.ext.allow=always", "protocol.allow=always"),
+    *("remote.a.uploadpack=x", "remote.a.receivepack=x", "remote.a.vcs=x", "remote.a.proxy=x", "http.proxy=x"),
+    *("submodule.a.update=!x", "sequence.editor=x", "pager.log=x", "trailer.a.command=x", "interactive.diffFilter=x"),
+    *(
+        "uploadpack.packObjectsHook=x",
+        "web.browser=x",
+        "browser.a.cmd=x",
+        "sendemail.smtpServer=/x",
+        "commit.gpgSign=1",
+    ),
+    *("remote.a.url=ext::sh -c x", "remote.a.url=-x", "remote.a.url=helper://x", "remote.a.pushurl=fd::3"),
+    *("remote.a.url=ssh://-oProxyCommand=x/y", "branch.a.remote=ext::x", "branch.a.pushRemote=a://b"),
+    *("remote.pushDefault=ext::x", "submodule.a.url=ext::x", "remote.-a.url=x", "http.sslVerify=false", "new.key=1"),
+]
+
+
+@pytest.mark.parametrize("setting", NEVER)
+def test_what_makes_git_run_a_program_is_never_harmless(tmp_path: Path, setting: str) -> None:
+    file = tmp_path / "config"
+    key, _, value = setting.partition("=")
+    subprocess.run(["git", "config", "-f", str(file), key, value], check=True)
+    said = objection(parse(file.read_bytes()), inside=inside)
+    assert key.lower() in said.lower() or "value" in said
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"[core]\n\tbare = fal\\\nse\n",  # a continuation
+        b"[core]\n\tbare = a#b\n",
+        b"[core] bare = true\n",
+        b"[a.b]\n\tc = d\n",
+        b"[core]\r\n\tbare = true\r\n",
+        b"\xef\xbb\xbf[core]\n",
+        b"[core]\n\tbare = \x00\n",
+        b"[core]\n\tbare = \xff\n",
+        b'[core]\n\tname = "a\n',
+        b'[core]\n\tname = "a" "b"\n',
+        b'[core]\n\tname = "a\\nb"\n',
+        b'[remote "a\\b"]\n\turl = x\n',
+        b"bare = true\n",
+        b"[core\n\tbare = true\n",
+        b"#" * (256 * 1024 + 1),
+    ],
+)
+def test_what_the_grammar_does_not_cover_is_refused(raw: bytes) -> None:
+    with pytest.raises(NotRead):
+        parse(raw)
+
+
+def test_a_key_is_told_escaped_and_bounded() -> None:
+    said = objection(parse(f'[x "a\u202e{"y" * 500}"]\n\tz = 1\n'.encode()), inside=inside)
+    assert said.isprintable() and "\\u202e" in said and len(said) < 200
+
+
+PIECES = st.sampled_from(
+    [
+        *(
+            "[core]",
+            "[Core]",
+            '[remote "a"]',
+            '[remote "a.B\\"c\\\\"]',
+            "[a.b]",
+            "[core] ",
+            "[",
+            "]",
+            '"',
+            "\\",
+            "#",
+            ";",
+        ),
+        *(
+            "\n",
+            "\n",
+            "\n\t",
+            " ",
+            "\t",
+            "=",
+            " = ",
+            "bare",
+            "fsmonitor",
+            "hooksPath",
+            "url",
+            "x",
+            "true",
+            "\\\n",
+            "\\n",
+        ),
+        *("\r\n", '"a b"', "include", "path", "alias", "é", "\u2028", "\x0b", "\x7f", "."),
+    ]
+)
+FILES = st.lists(PIECES, max_size=24).map("".join)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=FILES, head=st.sampled_from(["", "[core]\n\t", '[remote "a"]\n\turl = ']))
+def test_git_reads_what_is_accepted_in_the_same_way(tmp_path: Path, text: str, head: str) -> None:
+    raw = (head + text).encode()
+    try:
+        entries = parse(raw)
+    except NotRead:
+        return
+    assert entries == read_by_git(tmp_path, raw)
+
+
+VALUES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(value=VALUES, sub=st.text(st.characters(codec="utf-8", exclude_characters="\0\n"), min_size=1, max_size=8))
+def test_what_git_writes_is_read_in_the_same_way_or_refused(tmp_path: Path, value: str, sub: str) -> None:
+    file = tmp_path / "written"
+    file.unlink(missing_ok=True)
+    done = subprocess.run(["git", "config", "-f", str(file), f"remote.{sub}.url", value], check=False)
+    if done.returncode != 0:
+        return
+    try:
+        entries = parse(file.read_bytes())
+    except NotRead:
+        assert not (value.isprintable() and sub.isprintable()) or "\t" in value
+        return
+    assert entries == [Entry(f"remote.{sub}.url", value)]
+
+
+def test_a_change_keeps_what_a_person_has_set_and_adds_only_what_is_harmless() -> None:
+    old = USUAL + b'[alias]\n\tst = status\n[filter "lfs"]\n\tclean = git-lfs clean\n'
+    for new, why in [
+        (old + b'[remote "b"]\n\turl = https://example.org/b\n', ""),
+        (old + b"[core]\n\tfsmonitor = ./x\n", "fsmonitor"),
+        (old.replace(b"st = status", b"st = !x"), "alias.st"),
+        (old.replace(b"\tst = status\n", b""), "only a person"),
+        (old + b"\tx = \\\n", "plain form"),
+    ]:
+        said = change_objection(old, new, inside=inside)
+        assert said == "" if not why else why in said, new
+
+
+def test_a_path_is_inside_only_if_no_link_leads_there(tmp_path: Path) -> None:
+    root = tmp_path / "w"
+    (root / "a/.git").mkdir(parents=True)
+    (root / "link").symlink_to("a")
+    for path, is_in in {
+        "..": True, "../../b": True, "../..": True, "../../..": False, "../../../w2": False, "../../link": False,
+        "/etc": False, "~/x": False, "": False, str(root): True,
+    }.items():  # fmt: skip
+        assert is_inside(str(root / "a/.git"), str(root))(path) is is_in, path
