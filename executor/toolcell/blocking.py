@@ -27,6 +27,7 @@ from toolcell_tools.result import ToolResult
 from toolcell_tools.toolsets import Toolset
 from toolcell_tools.typed import TypedTool
 
+from . import misuse
 from . import session as _session
 from . import supervisor as _supervisor
 from .approvals import Approver
@@ -87,6 +88,8 @@ class Session:
     ) -> ToolResult:
         """As `toolcell.Session.call`. `repair` and `on_progress` are plain functions, called on the loop's thread."""
 
+        misuse.check_callable("repair", repair)
+
         async def mend(error: ValidationError) -> dict[str, Any]:
             assert repair is not None
             return repair(error)
@@ -101,7 +104,7 @@ class Session:
             idempotency_key=idempotency_key,
             on_progress=on_progress,
         )
-        return self._portal.call(call)
+        return self._running().call(call)
 
     def open_child(
         self,
@@ -131,15 +134,21 @@ class Session:
             config=config,
             profile=profile,
         )
-        return Session(self._portal.call(opened), self._portal)
+        return Session(self._running().call(opened), self._portal)
 
     def tools(self) -> list[ToolDeclaration]:
         """As `toolcell.Session.tools`."""
-        return self._portal.call(self._inner.tools)
+        return self._running().call(self._inner.tools)
 
     def close(self) -> None:
         """As `toolcell.Session.close`."""
-        self._portal.call(self._inner.close)
+        if not self._inner.closed:
+            self._running().call(self._inner.close)
+
+    def _running(self) -> BlockingPortal:
+        """The way to the event loop; UsageError where the supervisor does not run any more."""
+        self._inner.supervisor.require_running()
+        return self._portal
 
 
 class Supervisor:

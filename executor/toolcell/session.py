@@ -22,6 +22,7 @@ from toolcell_tools.provider import ProviderTool
 from toolcell_tools.result import SandboxSummary, ToolResult
 from toolcell_tools.session_info import SessionInfo
 
+from . import misuse
 from .approvals import Approver
 from .backends.egress import Gateway
 from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
@@ -166,16 +167,22 @@ class Session:
         """
         if self.closed:
             self.check_open()
-        if timeout is not None and not timeout > 0:
-            raise UsageError(f"timeout is not above 0: {timeout!r}. Pass seconds, or None for the tool's own.")
+        if timeout is not None:
+            misuse.seconds("timeout", timeout, ", or None for the tool's own")
         if call_id is None:
             self._last_call += 1
             call_id = f"{self.id}-{self._last_call}"
+        elif type(call_id) is not str:
+            misuse.check_texts(call_id=call_id)
+        if on_progress is not None:
+            misuse.check_callable("on_progress", on_progress)
         if type(name) is not str:
             name = name_of(name)
         arguments: Mapping[str, Any] = {} if args is None else args
         if repair is None and idempotency_key is None:
             return await attempt(self, call_id, name, arguments, 1, timeout, on_progress)
+        misuse.check_callable("repair", repair)
+        misuse.check_texts(idempotency_key=idempotency_key)
         run = partial(dispatch, self, call_id, name, arguments, timeout, repair, on_progress)
         if idempotency_key is None:
             return await run()
@@ -203,9 +210,10 @@ class Session:
         Raises UsageError for a child of a Worker, a Main child, a tree over 4 deep and a ninth child.
         """
         self.check_open()
-        tree.check_child(self, SessionKind(kind))
+        kind = misuse.session_kind(kind)
+        tree.check_child(self, kind)
         child = self.supervisor.new_session(
-            SessionKind(kind),
+            kind,
             workspace=self.workspace if workspace is None else workspace,
             agent_id=self.agent_id if agent_id is None else agent_id,
             session_id=session_id,

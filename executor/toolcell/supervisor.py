@@ -27,6 +27,7 @@ from toolcell_tools.toolsets import Toolset
 from toolcell_tools.toolsets.resolve import close_all
 from toolcell_tools.typed import TypedTool
 
+from . import misuse
 from .approvals import Approver
 from .backends.channel import LogChannel
 from .backends.egress import Gateway
@@ -108,8 +109,10 @@ class Supervisor:
         quarantine: str | Path | None = None,
         model_bytes: int | None = None,
     ) -> None:
+        given = misuse.profiles_of(profiles)
         if config is not None:
-            profiles = {**config.profiles, **(profiles or {})}
+            misuse.check_config(config)
+            given = {**config.profiles, **given}
             allow_missing = config.allow_missing if allow_missing is None else allow_missing
             max_cells = config.max_cells if max_cells is None else max_cells
             standby = config.standby if standby is None else standby
@@ -117,23 +120,24 @@ class Supervisor:
             model_bytes = config.model_bytes if model_bytes is None else model_bytes
             quarantine = config.quarantine if quarantine is None else quarantine
         approval_timeout_s = APPROVAL_TIMEOUT_S if approval_timeout_s is None else approval_timeout_s
-        if not 0 < approval_timeout_s < math.inf:
-            raise UsageError(f"approval_timeout_s is not above 0 and finite: {approval_timeout_s!r}. Pass seconds.")
+        if misuse.seconds("approval_timeout_s", approval_timeout_s) == math.inf:
+            raise UsageError("approval_timeout_s is not finite: inf. Pass a number of seconds.")
         model_bytes = FOR_MODEL_BYTES if model_bytes is None else model_bytes
-        if model_bytes < 1:
-            raise UsageError(f"model_bytes is not above 0: {model_bytes!r}. Leave it out for {FOR_MODEL_BYTES:,}.")
+        misuse.count("model_bytes", model_bytes, f"Leave it out for {FOR_MODEL_BYTES:,}.")
         standby = 1 if standby is None else standby
         if standby not in (0, 1):
             raise UsageError(
                 f"standby is not 0 or 1: {standby!r}. A cell runs one call at a time, so one waits at most."
             )
-        if max_cells is not None and max_cells < 1:
-            raise UsageError(f"max_cells is not above 0: {max_cells!r}. Leave it out for a default by the machine.")
+        if max_cells is not None:
+            misuse.count("max_cells", max_cells, "Leave it out for a default by the machine.")
+        misuse.check_parts(http=http, journal=journal)
+        misuse.check_callable("resolve", resolve)
         self.registry: dict[str, Tool[..., Any]] = {}
         self.provider_tools: dict[str, ProviderTool] = {}
-        for each in tools:
+        for each in misuse.items("tools", tools, "[my_tool]"):
             self._register(each if isinstance(each, ProviderTool) else as_tool(each))
-        self.toolsets = tuple(toolsets)
+        self.toolsets = misuse.items("toolsets", toolsets, "[my_toolset]")
         for toolset in self.toolsets:
             if not isinstance(toolset, Toolset):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise UsageError(
@@ -144,7 +148,7 @@ class Supervisor:
         self.approver = approver
         self.approval_timeout_s = approval_timeout_s
         self._profiles = {kind: Profile.for_kind(kind.value) for kind in SessionKind}
-        self._profiles.update({SessionKind(kind): profile for kind, profile in (profiles or {}).items()})
+        self._profiles.update(given)
         self._resolved = {  # where there are paths, each session resolves them anew, for links may change
             kind: resolved(preset)
             for kind, preset in self._profiles.items()
@@ -154,7 +158,7 @@ class Supervisor:
         self.metrics = Metrics()
         self._record = OwnRecord()  # of what the next supervisor removes if this one is killed
         self.overflow = Overflow(model_bytes, record=self._record)
-        self._allow_missing = frozenset(allow_missing or ())
+        self._allow_missing = misuse.mechanisms(allow_missing or ())
         self._max_cells = max_cells
         self._standby = bool(standby)
         self._sessions: dict[str, Session] = {}
@@ -163,7 +167,9 @@ class Supervisor:
         self._output_schemas: WeakKeyDictionary[Tool[..., Any], OutputSchema | None] = WeakKeyDictionary()
         self._http: HttpClient = _http_of(config) if http is None else http
         self.gateway = Gateway(self.in_background, resolve=resolve, most=default_max_connections())
-        self.protection = Protection(None if quarantine is None else os.path.abspath(quarantine), self._record)
+        self.protection = Protection(
+            None if quarantine is None else os.path.abspath(misuse.path("quarantine", quarantine)), self._record
+        )
         self._kept_gone: deque[Cell] = deque()  # with their processes, and not audited yet
         self._pool: Pool | None = None
         self._left = False
@@ -323,7 +329,7 @@ class Supervisor:
         `profile` replaces the kind's, for this session only.
         """
         return self.new_session(
-            SessionKind(kind),
+            misuse.session_kind(kind),
             workspace=workspace,
             agent_id=agent_id,
             session_id=session_id,
@@ -331,7 +337,7 @@ class Supervisor:
             memory=memory,
             web=web,
             http=http,
-            config=config or {},
+            config=config,
             profile=profile,
             parent=None,
         )
@@ -353,6 +359,11 @@ class Supervisor:
             raise UsageError(_NOT_RUNNING)
         return self._pool
 
+    def require_running(self) -> None:
+        """Raise UsageError before the supervisor is entered, and after it was left."""
+        if self._pool is None:
+            raise UsageError(_NOT_RUNNING)
+
     def new_session(
         self,
         kind: SessionKind,
@@ -364,12 +375,15 @@ class Supervisor:
         memory: MemoryStore | None,
         web: WebClient | None,
         http: HttpClient | None,
-        config: Mapping[str, Any],
+        config: Mapping[str, Any] | None,
         profile: Profile | None,
         parent: Session | None,
     ) -> Session:
         if self._pool is None:
             raise UsageError(_NOT_RUNNING)
+        misuse.check_parts(channel=channel, memory=memory, web=web, http=http)
+        misuse.check_texts(agent_id=agent_id, session_id=session_id)
+        misuse.check_profile("profile", profile)
         root = _workspace(workspace)
         if parent is not None:
             around = [str(parent.workspace)]
@@ -400,7 +414,7 @@ class Supervisor:
             memory=memory or self._default_memory(),
             web=web,
             http=http or self._http,
-            config=config,
+            config=misuse.settings_of(config),
         )
         self._sessions[id] = session
         data = {"event": "opened", "kind": str(kind), "parent": parent.id if parent else None}
@@ -473,6 +487,7 @@ def _http_of(config: Config | None) -> BrokeredHttp:
 
 
 def _workspace(path: str | Path) -> Path:
+    path = misuse.path("workspace", path)
     try:
         root = os.path.realpath(path)
     except FileNotFoundError:
