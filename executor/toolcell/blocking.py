@@ -8,12 +8,12 @@
 Methods may be called from any thread, many at a time.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypedDict, TypeVar, Unpack, overload
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
@@ -42,7 +42,17 @@ from .telemetry import Metrics
 
 __all__ = ["Session", "Supervisor"]
 
-T = TypeVar("T")
+R = TypeVar("R")
+
+
+class CallOptions(TypedDict, total=False):
+    """What `Session.call` takes by name."""
+
+    call_id: str | None
+    timeout: float | None
+    repair: Callable[[ValidationError], dict[str, Any]] | None
+    idempotency_key: str | None
+    on_progress: Callable[[str, float | None], None] | None
 
 
 class Session:
@@ -75,6 +85,28 @@ class Session:
     def parent(self) -> "Session | None":
         return None if self._inner.parent is None else Session(self._inner.parent, self._portal)
 
+    @overload
+    def call(
+        self,
+        name: Tool[..., ToolResult[R]] | Tool[..., Coroutine[Any, Any, ToolResult[R]]],
+        args: Mapping[str, Any] | None = None,
+        **options: Unpack[CallOptions],
+    ) -> ToolResult[R]: ...
+    @overload
+    def call(
+        self,
+        name: Tool[..., Coroutine[Any, Any, R]],
+        args: Mapping[str, Any] | None = None,
+        **options: Unpack[CallOptions],
+    ) -> ToolResult[R]: ...
+    @overload
+    def call(
+        self, name: Tool[..., R], args: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
+    ) -> ToolResult[R]: ...
+    @overload
+    def call(
+        self, name: str | Declared, args: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
+    ) -> ToolResult: ...
     def call(
         self,
         name: str | Declared,

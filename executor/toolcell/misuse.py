@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from toolcell_sandbox.profile import Profile
 from toolcell_sandbox.report import NAMES
@@ -25,14 +25,14 @@ _PARTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 
 def session_kind(kind: object) -> SessionKind:
     """The session kind of this name."""
-    if kind not in list(SessionKind):
+    if not isinstance(kind, str) or kind not in list(SessionKind):
         raise UsageError(f"There is no session kind {kind!r}. {_near(kind, SessionKind)}")
     return SessionKind(kind)
 
 
 def capability(name: object) -> Capability:
     """The capability of this name."""
-    if name not in list(Capability):
+    if not isinstance(name, str) or name not in list(Capability):
         raise UsageError(f"There is no capability {name!r}. {_near(name, Capability)}")
     return Capability(name)
 
@@ -92,7 +92,7 @@ def items(name: str, given: Iterable[T], example: str) -> tuple[T, ...]:
 
 def path(name: str, value: object) -> str:
     """`value` as text, if it is a path."""
-    found = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
+    found: object = os.fspath(cast("os.PathLike[str]", value)) if isinstance(value, (str, os.PathLike)) else None
     if not isinstance(found, str) or "\0" in found:
         raise UsageError(f"{name} is not a path: {value!r}. Pass the path of a directory.")
     return found

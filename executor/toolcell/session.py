@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
 
 import anyio
 
@@ -51,8 +51,19 @@ if TYPE_CHECKING:
     from .supervisor import Supervisor
 
 OnProgress = Callable[[str, float | None], Awaitable[None] | None]
+R = TypeVar("R")
 _log = logging.getLogger("toolcell.tool")
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+class CallOptions(TypedDict, total=False):
+    """What `Session.call` takes by name."""
+
+    call_id: str | None
+    timeout: float | None
+    repair: Repair | None
+    idempotency_key: str | None
+    on_progress: OnProgress | None
 
 
 @dataclass(slots=True, eq=False)
@@ -82,6 +93,27 @@ class Checks:
 
     arguments: Validator
     output: OutputSchema | None
+
+
+_PUBLIC = frozenset(
+    [
+        "agent_id",
+        "call",
+        "close",
+        "closed",
+        "config",
+        "grants",
+        "id",
+        "kind",
+        "open_child",
+        "parent",
+        "profile",
+        "tools",
+        "values",
+        "workspace",
+    ]
+)
+"""What completion offers of a session; the rest is for the dispatcher."""
 
 
 class Session:
@@ -138,12 +170,37 @@ class Session:
         self._host_turn: anyio.Lock | None = None
         self._idempotent: IdempotentCalls | None = None
 
+    def __dir__(self) -> list[str]:
+        return sorted(_PUBLIC)
+
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self._children)} children"
         return f"<Session {self.id} {self.kind.value} of {self.agent_id} · {state}>"
 
     # -- the public way ----------------------------------------------------------------------------------------------
 
+    @overload
+    async def call(
+        self,
+        name: Tool[..., ToolResult[R]] | Tool[..., Coroutine[Any, Any, ToolResult[R]]],
+        args: Mapping[str, Any] | None = None,
+        **options: Unpack[CallOptions],
+    ) -> ToolResult[R]: ...
+    @overload
+    async def call(
+        self,
+        name: Tool[..., Coroutine[Any, Any, R]],
+        args: Mapping[str, Any] | None = None,
+        **options: Unpack[CallOptions],
+    ) -> ToolResult[R]: ...
+    @overload
+    async def call(
+        self, name: Tool[..., R], args: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
+    ) -> ToolResult[R]: ...
+    @overload
+    async def call(
+        self, name: str | Declared, args: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
+    ) -> ToolResult: ...
     async def call(
         self,
         name: str | Declared,
@@ -157,8 +214,8 @@ class Session:
     ) -> ToolResult:
         """Call a tool and wait for its result.
 
-        `name` is that of the tool, or the tool itself, so that a checker finds what is misspelt; what runs is what this
-        session has under that name.
+        `name` is that of the tool, or the tool itself, so that a checker finds what is misspelt and knows the type of
+        the result; what runs is what this session has under that name.
         `timeout` in seconds is the call's whole time, waiting for a process included; without it the tool's own timeout
         or the profile's `wall_s` holds. `repair` is asked for better arguments after a validation error, twice at the
         most. Calls with one `idempotency_key` run once: the later ones get the first one's result, if it was no error;

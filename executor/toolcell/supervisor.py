@@ -65,6 +65,10 @@ MAX_HOST_THREADS = 40  # of synchronous host tools; what the supervisor does in 
 _NOT_RUNNING = "The supervisor is not running. Enter it first: async with Supervisor(…) as supervisor."
 
 
+_PUBLIC = frozenset({"aclose", "journal", "metrics", "open_session", "start", "status"})
+"""What completion offers of a supervisor; the rest is for its sessions."""
+
+
 class Supervisor:
     """An async context manager, on asyncio and on trio. Entering it starts the zygotes; leaving it ends every process.
 
@@ -177,6 +181,9 @@ class Supervisor:
         self._tasks: anyio.abc.TaskGroup | None = None
         self._memory: SQLiteMemory | None = None
         self.sandbox_summary = SandboxSummary()
+
+    def __dir__(self) -> list[str]:
+        return sorted(_PUBLIC.intersection(object.__dir__(self)))
 
     def __repr__(self) -> str:
         state = repr(self._pool) if self._pool is not None else "not entered"

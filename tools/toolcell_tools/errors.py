@@ -1,6 +1,6 @@
 """Errors as data: `ToolError`, a union tagged by `kind`, and the exception that `ToolResult.unwrap` raises."""
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
@@ -35,16 +35,19 @@ __all__ = [
 LimitedResource = Literal["memory", "cpu", "processes", "files", "file_size", "scratch", "output", "result"]
 
 
-class ErrorBase(BaseModel):
-    """What every error has: a message fit for a model, and whether calling again can help."""
+class ErrorBase(BaseModel, frozen=True):
+    """What every error has: its kind, a message fit for a model, and whether calling again can help."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(extra="forbid")
 
     message: str
     retryable: bool = False
 
+    if TYPE_CHECKING:
+        kind: str  # each error has one of its own, by which the union is told apart
 
-class ValidationError(ErrorBase):
+
+class ValidationError(ErrorBase, frozen=True):
     """The arguments do not fit the parameters schema; `field` is the path of the first that does not."""
 
     kind: Literal["validation"] = "validation"
@@ -53,14 +56,14 @@ class ValidationError(ErrorBase):
     parameters_schema: dict[str, Any] | None = None
 
 
-class ExecutionError(ErrorBase):
+class ExecutionError(ErrorBase, frozen=True):
     """The tool ran and failed; `data` is what the tool chose to say about it in JSON."""
 
     kind: Literal["execution"] = "execution"
     data: Any = None
 
 
-class PermissionDenied(ErrorBase):
+class PermissionDenied(ErrorBase, frozen=True):
     """The call was not allowed: by tier, a missing capability, a protected name, a rule for requests, a hook or by
     whoever approves.
     """
@@ -71,7 +74,7 @@ class PermissionDenied(ErrorBase):
     missing: tuple[Capability, ...] = ()
 
 
-class Timeout(ErrorBase):
+class Timeout(ErrorBase, frozen=True):
     """The call was ended at its deadline, after `elapsed` seconds."""
 
     kind: Literal["timeout"] = "timeout"
@@ -79,14 +82,14 @@ class Timeout(ErrorBase):
     elapsed: float
 
 
-class UnknownTool(ErrorBase):
+class UnknownTool(ErrorBase, frozen=True):
     """No tool of that name is offered in this session; `suggestions` are at most three that are near."""
 
     kind: Literal["unknown_tool"] = "unknown_tool"
     suggestions: tuple[str, ...] = Field(default=(), max_length=3)
 
 
-class Crashed(ErrorBase):
+class Crashed(ErrorBase, frozen=True):
     """The call's process ended without an answer: by signal number `signal`, or by itself with `exit_code`."""
 
     kind: Literal["crashed"] = "crashed"
@@ -94,7 +97,7 @@ class Crashed(ErrorBase):
     exit_code: int | None = None
 
 
-class LimitExceeded(ErrorBase):
+class LimitExceeded(ErrorBase, frozen=True):
     """The call went over one of its limits; `limit` is in the resource's own unit (bytes, seconds or a count)."""
 
     kind: Literal["limit_exceeded"] = "limit_exceeded"
@@ -102,19 +105,19 @@ class LimitExceeded(ErrorBase):
     limit: int | float | None = None
 
 
-class Cancelled(ErrorBase):
+class Cancelled(ErrorBase, frozen=True):
     """The caller took the call back before it was done."""
 
     kind: Literal["cancelled"] = "cancelled"
 
 
-class ProtocolViolation(ErrorBase):
+class ProtocolViolation(ErrorBase, frozen=True):
     """The cell sent something that the protocol does not allow; the cell was ended."""
 
     kind: Literal["protocol_violation"] = "protocol_violation"
 
 
-class Overloaded(ErrorBase):
+class Overloaded(ErrorBase, frozen=True):
     """There was no room for the call; it never ran. `retry_after_s`: when to retry, in seconds."""
 
     kind: Literal["overloaded"] = "overloaded"
@@ -122,7 +125,7 @@ class Overloaded(ErrorBase):
     retry_after_s: float | None = None
 
 
-class SandboxUnavailable(ErrorBase):
+class SandboxUnavailable(ErrorBase, frozen=True):
     """No sandbox could be made; the call never ran. This machine lacks `mechanism`, or something that `cure` names.
     Where it is `retryable`, `retry_after_s` says in how many seconds.
     """
