@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, cast, overload
 
 import anyio
 
@@ -45,6 +45,7 @@ from .sessions.policy import confine, summary_for
 from .sessions.protection import Guarded, overlap
 from .sessions.shipping import content_of
 from .sessions.toolbox import Toolbox
+from .sessions.used import NOTHING, Use
 from .wire.frames import Field
 
 if TYPE_CHECKING:
@@ -83,6 +84,8 @@ class Route:
     """The fields of its results before anything is said."""
     facts: dict[str, Any]
     """Those of its records, likewise."""
+    use: Use = NOTHING
+    """What its tool takes to a cell by value: where that has changed, it goes another way."""
     checks: "Checks | None" = None
     """Made for the first call: a tool that is only offered need not have its schemas compiled."""
 
@@ -234,6 +237,7 @@ class Session:
         if on_progress is not None:
             misuse.check_callable("on_progress", on_progress)
         if type(name) is not str:
+            self._require_same(name)
             name = name_of(name)
         arguments: Mapping[str, Any] = {} if args is None else args
         if repair is None and idempotency_key is None:
@@ -409,13 +413,13 @@ class Session:
         if not mutates:
             return self._other_route("unchanging", tool, lambda: self._new_route(tool, mutates))
         route = self._routes.get(tool.name)
-        if route is None or route.tool is not tool:
+        if route is None or route.tool is not tool or (route.use.bound and not route.use.is_current()):
             route = self._routes[tool.name] = self._new_route(tool, mutates)
         return route
 
     def _other_route(self, kind: str, tool: Tool[..., Any], new: Callable[[], Route]) -> Route:
         route = self._other_routes.get((kind, tool.name))
-        if route is None or route.tool is not tool:
+        if route is None or route.tool is not tool or not route.use.is_current():
             route = self._other_routes[kind, tool.name] = new()
         return route
 
@@ -437,7 +441,10 @@ class Session:
         self, tool: Tool[..., Any], grants: Grants, limits: Limits, mates: Sequence[Tool[..., Any]], kept: str = ""
     ) -> Route:
         shipments = tuple(self.supervisor.shipment(mate) for mate in mates)
-        return self._route_of(tool, grants, limits, shipments, kept, source_of(tool))
+        route = self._route_of(tool, grants, limits, shipments, kept, source_of(tool))
+        if tool.placement == "cell":
+            route.use = self.supervisor.use(tool)
+        return route
 
     def _route_of(
         self,
@@ -538,6 +545,21 @@ class Session:
         """A module has claimed the name of a tool that is not its own."""
         _log.warning("%s", printable(why))
         self.journal.write(Record("incident", self.id, data={"toolset": stranger, "what": why}))
+
+    def _require_same(self, tool: object) -> None:
+        """Raise UsageError for a tool that was defined again: what this session has under its name is the old one."""
+        if isinstance(tool, Tool):
+            given = cast("Tool[..., Any]", tool)
+            known = self.toolbox.found(given.name)
+            if (
+                known is not None
+                and known.fn is not given.fn
+                and known.origin.partition(" ")[0] == given.origin.partition(" ")[0]
+            ):
+                raise UsageError(
+                    f"The tool {given.name!r} was defined again after this supervisor got it, and the old one would "
+                    "run. Make another Supervisor with the new one."
+                )
 
     def check_open(self) -> None:
         if self.closed:

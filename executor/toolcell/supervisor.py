@@ -53,7 +53,8 @@ from .session import Session, new_session_id
 from .sessions.modules import Source
 from .sessions.policy import resolved, session_grants, within
 from .sessions.protection import Protection
-from .sessions.shipping import ship
+from .sessions.shipping import shipped
+from .sessions.used import Use
 from .telemetry import Metrics
 from .workplaces.cleanup import Audited, clean
 from .workplaces.record import Record as OwnRecord
@@ -167,7 +168,7 @@ class Supervisor:
         self._standby = bool(standby)
         self._sessions: dict[str, Session] = {}
         self._validators: WeakKeyDictionary[Tool[..., Any], Validator] = WeakKeyDictionary()
-        self._shipments: WeakKeyDictionary[Tool[..., Any], Mapping[str, object]] = WeakKeyDictionary()
+        self._shipments: WeakKeyDictionary[Tool[..., Any], tuple[Mapping[str, object], Use]] = WeakKeyDictionary()
         self._output_schemas: WeakKeyDictionary[Tool[..., Any], OutputSchema | None] = WeakKeyDictionary()
         self._http: HttpClient = _http_of(config) if http is None else http
         self.gateway = Gateway(self.in_background, resolve=resolve, most=default_max_connections())
@@ -452,11 +453,18 @@ class Supervisor:
         return self._output_schemas[tool]
 
     def shipment(self, tool: Tool[..., Any]) -> Mapping[str, object]:
-        """What a cell needs to load the tool, made once."""
-        shipment = self._shipments.get(tool)
-        if shipment is None:
-            shipment = self._shipments[tool] = ship(tool)
-        return shipment
+        """What a cell needs to load the tool, made once, and anew where a global name that it uses was bound anew."""
+        return self._shipped(tool)[0]
+
+    def use(self, tool: Tool[..., Any]) -> Use:
+        """What goes with the tool to a cell by value."""
+        return self._shipped(tool)[1]
+
+    def _shipped(self, tool: Tool[..., Any]) -> tuple[Mapping[str, object], Use]:
+        found = self._shipments.get(tool)
+        if found is None or not found[1].is_current():
+            found = self._shipments[tool] = shipped(tool)
+        return found
 
     def can_ship(self, tool: Tool[..., Any]) -> bool:
         """Whether a cell can load the tool; its own calls say what is wrong with it."""
