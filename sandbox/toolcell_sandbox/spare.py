@@ -22,6 +22,7 @@ from . import view
 from .enter import Order
 from .enter import rehearse as rehearse_entering
 from .identity import Identity
+from .kernel.passing import receive_fds
 from .mechanisms.fds import LOWEST_OWN, raised
 from .network import NoNetwork
 from .profile import Profile, is_below
@@ -197,7 +198,7 @@ class Spare:
 def _received(channel: socket.socket) -> tuple[bytes, list[int]]:
     """Wait for an order; what is told of it, and its descriptors."""
     with channel:
-        told, received, _flags, _address = socket.recv_fds(channel, _MAX_BYTES, _MAX_FDS, socket.MSG_CMSG_CLOEXEC)
+        told, received, _flags = receive_fds(channel, _MAX_BYTES, _MAX_FDS)
     if not told:
         os._exit(0)  # nobody needs it any more
     return told, [raised(fd) for fd in received]

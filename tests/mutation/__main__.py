@@ -24,9 +24,6 @@ RESULTS = ROOT / ".mutation" / "results.jsonl"
 COUNT = 200
 SEED = "toolcell"
 WANTED = 0.90
-PATIENCE = 4.0
-"""A mutant that takes so many times longer than the tests do without it hangs."""
-SLACK_S = 20.0
 NOTICED = {"killed", "timeout"}
 
 
@@ -69,6 +66,11 @@ class Book:
             return None
         return row
 
+    def noticed_by(self, mutant: Mutant) -> str:
+        """The test that noticed it when the module was another one, "" where none did."""
+        row = self._known.get(mutant.key, {})
+        return row["by"] if row.get("word") == "killed" and "::" in row["by"] else ""
+
     def write(self, mutant: Mutant, text: bytes, held: Held, word: str, outcome: Outcome) -> dict[str, Any]:
         row = {
             "key": mutant.key,
@@ -101,31 +103,15 @@ def tests_digest(held: Held) -> str:
     return digest(*((ROOT / name).read_bytes() for name in files_of(held)))
 
 
-class Clock:
-    """How long tests take without a mutant; each list of them is run once, and must pass."""
-
-    def __init__(self) -> None:
-        self._seconds: dict[tuple[str, ...], float] = {}
-        self._lock = threading.Lock()
-
-    def limit_s(self, worker: Worker, tests: tuple[str, ...]) -> float:
-        with self._lock:
-            if tests not in self._seconds:
-                for _ in range(3):
-                    outcome = worker.run(tests, 900)
-                    if outcome.word == "passed":
-                        break
-                else:
-                    sys.exit(f"Without any mutant, {' '.join(tests)}: {outcome.word}.\n{outcome.output}")
-                self._seconds[tests] = outcome.seconds
-            return self._seconds[tests] * PATIENCE + SLACK_S
-
-
-def judged(worker: Worker, clock: Clock, mutant: Mutant, text: bytes, held: Held) -> tuple[str, Outcome]:
-    """What the tests say: "killed", "timeout", "survived", or "broken" where pytest itself could not work."""
+def judged(worker: Worker, mutant: Mutant, text: bytes, held: Held, before: str) -> tuple[str, Outcome]:
+    """What the tests say: "killed", "timeout", "survived", or "broken" where pytest itself could not work, or a test
+    fails without the mutant too. `before`, which noticed the mutant in an earlier run, is asked first.
+    """
+    if before and (outcome := worker.tested(mutant, text, [before])).word == "failed":
+        return "killed", outcome
     for tests in (held.near, held.far):
         if tests:
-            outcome = worker.tested(mutant, text, tests, clock.limit_s(worker, tests))
+            outcome = worker.tested(mutant, text, tests)
             if outcome.word != "passed":
                 return ("killed" if outcome.word == "failed" else outcome.word), outcome
     return "survived", outcome
@@ -145,7 +131,7 @@ def main() -> int:
     book = Book(arguments.results)
     rows = [row for mutant in mutants if (row := book.known(mutant, texts[mutant.module], MODULES[mutant.module]))]
     waiting: queue.SimpleQueue[Mutant] = queue.SimpleQueue()
-    for mutant in mutants:
+    for mutant in sorted(mutants, key=lambda each: each.key in reasons()):  # what needs no test comes last
         if book.known(mutant, texts[mutant.module], MODULES[mutant.module]) is None:
             waiting.put(mutant)
     print(f"{len(mutants)} mutants; {len(rows)} are known from earlier runs", flush=True)
@@ -174,7 +160,7 @@ def tested(
 ) -> list[dict[str, Any]]:
     """Test all that wait, in `jobs` copies at once."""
     rows: list[dict[str, Any]] = []
-    clock, excuses, began = Clock(), reasons(), time.monotonic()
+    excuses, began = reasons(), time.monotonic()
     failures: list[BaseException] = []
     workers: list[Worker] = []
 
@@ -192,7 +178,7 @@ def tested(
             while not failures:
                 mutant = waiting.get_nowait()
                 text, held = texts[mutant.module], MODULES[mutant.module]
-                word, outcome = judged(worker, clock, mutant, text, held)
+                word, outcome = judged(worker, mutant, text, held, book.noticed_by(mutant))
                 if failures:
                     return  # what was stopped says nothing
                 row = book.write(mutant, text, held, word, outcome)

@@ -40,7 +40,9 @@ MODULES: dict[str, Held] = {
             "limits": held("sandbox/test_profile", "config/test_narrowing", "config/test_errors"),
             "network": held("network/test_policy", "network/test_rules", "sandbox/test_profile", "config/test_errors"),
             "view": held("sandbox/test_mounts", "sandbox/test_protected_cells", "sandbox/test_enter", far=ESCAPE),
-            "enter": held("sandbox/test_enter", "sandbox/test_spare", "sandbox/test_network", far=ESCAPE),
+            "enter": held(
+                "sandbox/test_enter", "sandbox/test_spare", "sandbox/test_network", "sandbox/test_spawn", far=ESCAPE
+            ),
             "http_rules": held("sandbox/test_http_rules", "config/test_http", "http/test_checks"),
             "mechanisms/bpf": held("sandbox/test_seccomp", "sandbox/test_explain", "sandbox/test_enter", far=ESCAPE),
             "mechanisms/capabilities": held("sandbox/test_enter", "sandbox/test_kernel", far=ESCAPE),
@@ -54,7 +56,7 @@ MODULES: dict[str, Held] = {
             "mechanisms/loopback": held("sandbox/test_network", "network/test_confinement", far=ESCAPE),
             "mechanisms/mounts": held("sandbox/test_mounts", "sandbox/test_enter", "sandbox/test_spare", far=ESCAPE),
             "mechanisms/namespaces": held("sandbox/test_spawn", "sandbox/test_enter", far=ESCAPE),
-            "mechanisms/rlimits": held("sandbox/test_enter", "sandbox/test_cgroups", far=ESCAPE),
+            "mechanisms/rlimits": held("sandbox/test_enter", "sandbox/test_cgroups", "sandbox/test_spawn", far=ESCAPE),
             "mechanisms/seccomp": held(
                 "sandbox/test_seccomp", "sandbox/test_enter", "sandbox/test_explain", far=ESCAPE
             ),
@@ -76,6 +78,7 @@ MODULES: dict[str, Held] = {
                     "tests/dispatch/test_host_tools.py",
                     "tests/dispatch/test_toolsets.py",
                     "tests/structure/test_protected.py",
+                    "tests/pool/test_endings.py",
                 ),
             ),
             "validate": held(
@@ -100,7 +103,11 @@ MODULES: dict[str, Held] = {
                 "config/test_narrowing",
                 far=("tests/hosts/test_interpreters.py",),
             ),
-            "protection": held("structure/test_protected", "structure/test_concurrency"),
+            "protection": held(
+                "structure/test_protected",
+                "structure/test_concurrency",
+                far=("tests/workplaces/test_untidy_end.py",),
+            ),
             "tree": held("structure/test_sessions"),
             "idempotency": held("structure/test_idempotency"),
         },

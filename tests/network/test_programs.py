@@ -102,8 +102,8 @@ async def test_pip_installs(host: str, session: Session, site: Site, workspace: 
     assert code == 0, said
     code, said = await shell(session, "cd here && python -c 'import greeting_cell; print(greeting_cell.text)'")
     assert (code, said) == (0, "hello from the wheel\n")
-    code, said = await shell(session, f"{pip} install --index-url https://pypi.org/simple --target there greeting-cell")
-    assert code != 0 and refused(session) == {("pypi.org", 443)}
+    code, said = await shell(session, f"{pip} install --index-url https://packages.test/ --target there greeting-cell")
+    assert code != 0 and refused(session) == {("packages.test", 443)}
 
 
 async def test_curl_fetches_uploads_and_is_told_why_not(session: Session, site: Site, workspace: Path) -> None:

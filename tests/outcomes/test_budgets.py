@@ -51,7 +51,7 @@ def test_a_hundred_hostile_calls_at_once_cannot_fill_the_supervisor(name: str) -
     assert found["growth"] <= HUNDRED_MIB
     ends = found["endings"]  # on few processors, some may have got no process within their time
     assert ends.get("timeout", 0) >= 50 and sum(ends.values()) == 100 and ends.keys() <= {"timeout", "overloaded"}
-    assert not found["wrong"] and found["late"] < 3 * SLACK_S and found["latest"] < 12.0
+    assert not found["wrong"] and found["late"] < 3 * SLACK_S and found["latest"] < 20.0
 
 
 # -- whoever means well is held up, and not stuck ---------------------------------------------------------------------
@@ -178,7 +178,7 @@ async def test_large_results_of_many_calls_at_once_all_come_in(workspace: Path) 
 
         async def one(number: int) -> None:
             session = await running.open_session("main", workspace=workspace / str(number))
-            lengths.append(len((await session.call("return_much", {"mib": 15})).unwrap()))
+            lengths.append(len((await session.call("return_much", {"mib": 15}, timeout=120.0)).unwrap()))
 
         async with anyio.create_task_group() as group:
             for number in range(16):

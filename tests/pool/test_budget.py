@@ -151,3 +151,13 @@ def test_the_memory_of_a_value_is_that_of_all_that_is_in_it(value: object) -> No
         return size + sum(all_of(each) for each in inside)
 
     assert memory_of(value) == all_of(value)
+
+
+def test_where_a_call_waits_for_a_share_the_others_have_room_for_their_reserve_and_no_byte_more() -> None:
+    asked, all = Asked(), budget(100, per_call=60, reserve=10)
+    for _ in range(2):
+        all.account().charge(60)
+    waits, fresh = all.account(), all.account()
+    waits.charge(10)
+    assert asked(waits, 20, "waits").charge is None and all.is_short
+    assert (waits.room, fresh.room) == (0, 10)

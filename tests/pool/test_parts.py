@@ -111,6 +111,17 @@ def test_an_outbox_sends_what_the_pipe_takes_and_the_rest_later() -> None:
     os.close(writer)
 
 
+def test_an_outbox_widens_a_pipe_that_is_full_and_then_waits_for_nobody() -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    wants: list[bool] = []
+    outbox = Outbox(writer, wants.append, pipe=True)
+    outbox.write([b"x" * 200_000])
+    assert not outbox and wants == []
+    os.close(reader)
+    os.close(writer)
+
+
 def test_an_outbox_says_when_what_was_written_has_left_and_not_when_it_is_queued() -> None:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from toolcell.pool.cell import Cell, CellState
-from toolcell.pool.plan import Action, Assign, Retire, Room, Spawn, outlived, plan
+from toolcell.pool.plan import Action, Assign, Retire, Room, Spawn, obstacle, outlived, plan
 from toolcell.pool.run import CellKey, CellSpec, Run
 from toolcell_sandbox import Limits, Profile
 
@@ -20,6 +20,8 @@ def spec(session: str = "s", grants: str = "read", kept: str = "") -> CellSpec:
 class FakeRun:
     spec: CellSpec
     exclusive: str = ""
+    started_at: float = 0.0
+    deadline_at: float = 1000.0
 
 
 @dataclass(eq=False)
@@ -177,3 +179,18 @@ def test_doomed_and_dead_cells_do_not_count() -> None:
 def test_idle_cells_outlive_their_time_and_busy_ones_do_not() -> None:
     idle, busy = FakeCell(spec(), idle_since=1.0), FakeCell(spec(), CellState.BUSY, idle_since=1.0)
     assert outlived([cast(Any, idle), cast(Any, busy)], now=62.0, idle_s=60.0) == [Retire(cast(Cell, idle))]
+
+
+def told(
+    run: FakeRun, cells: list[FakeCell], room: Room = ROOM, taken: str = "", now: float = 100.0
+) -> tuple[str, float]:
+    return obstacle(cast(Run, run), cast("list[Cell]", cells), room, set(taken.split()), now)
+
+
+def test_a_waiting_call_is_told_what_is_full_and_when_the_first_of_it_is_likely_over() -> None:
+    own = [FakeCell(spec(), CellState.BUSY, run=FakeRun(spec(), started_at=100.0 - n)) for n in (4.0, 2.0, 3.0)]
+    other = FakeCell(spec("other"), CellState.BUSY, run=FakeRun(spec("other"), started_at=99.0))
+    assert told(FakeRun(spec()), [*own, other]) == ("all 3 cells that the session may have are busy", 2.0)
+    assert told(FakeRun(spec()), [*own[:2], other]) == ("all 4 cells that max_cells allows are busy", 1.0)
+    soon = FakeCell(spec(), CellState.BUSY, run=FakeRun(spec(), started_at=0.0, deadline_at=101.5))
+    assert told(FakeRun(spec()), [*own[:1], soon, soon]) == ("all 3 cells that the session may have are busy", 1.5)

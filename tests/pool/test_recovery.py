@@ -14,7 +14,7 @@ import pytest
 
 from toolcell import Crashed, Overloaded, Profile, SandboxUnavailable, Session, Supervisor, Timeout, ToolResult
 from toolcell.pool import pool as pool_module
-from toolcell.pool.recovery import FIRST_PAUSE_S, HEALTHY_S, MOST_PAUSE_S, RESTARTS, Recovery
+from toolcell.pool.recovery import FIRST_PAUSE_S, HEALTHY_S, MOST_PAUSE_S, RESTARTS, Recovery, SupervisorStatus
 from toolcell.testing.misbehaving import echo
 
 
@@ -37,6 +37,16 @@ def test_a_healthy_time_after_the_pause_makes_up_for_what_was() -> None:
     assert recovery.problem_now(at + HEALTHY_S - 0.1)
     assert recovery.problem_now(at + HEALTHY_S) == ""
     assert recovery.on_death(at + HEALTHY_S) == at + HEALTHY_S
+
+
+def test_a_status_ends_with_the_last_problem_where_there_is_one() -> None:
+    recovery = Recovery()
+    assert recovery.problem_now(100.0) == ""
+    well = str(SupervisorStatus((), "root", zygotes=1, problem=recovery.problem_now(100.0)))
+    assert well.endswith("zygotes: 1 alive, 0 died")
+    recovery.on_death(100.0)
+    ill = str(SupervisorStatus((), "root", zygotes=1, problem=recovery.problem_now(100.0)))
+    assert ill == f"{well}\nA zygote, the process that makes cells, has ended."
 
 
 def zygotes() -> list[psutil.Process]:

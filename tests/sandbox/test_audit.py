@@ -4,6 +4,7 @@ import os
 import stat
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ from toolcell_sandbox import Profile, audit, look, seen
 from toolcell_sandbox.audit import Finding, ProtectedTree, ProtectedTrees
 from toolcell_sandbox.protected import DEFAULT_PROTECTED
 from toolcell_sandbox.quarantine import Quarantine
-from toolcell_sandbox.seen import RACY_NS, Look
-from toolcell_sandbox.walker import Budget
+from toolcell_sandbox.seen import RACY_NS, Look, Seen, as_before
+from toolcell_sandbox.walker import Budget, Copies, Root
 
 
 @pytest.fixture
@@ -404,3 +405,68 @@ def test_what_the_kernel_can_hold_is_bound_nearest_first_with_pins(root: Path, m
 def test_a_root_that_is_gone_or_a_file_has_no_names(root: Path) -> None:
     assert names(tree_at(root / "not there").look()) == {} == names(tree_at(put(root, ".mcp.json")).look())
     assert ProtectedTrees([str(root)], Profile(protected=()).protected).look() == ()
+
+
+def test_what_took_the_place_of_what_was_seen_stays_there(root: Path, quarantine: Quarantine) -> None:
+    file = put(root, "conftest.py", "another")
+    info = file.stat()
+    with Root(str(root)) as held:
+        assert quarantine.take(held, "conftest.py", (info.st_dev, info.st_ino + 1), Copies()) == ""
+    assert file.read_text() == "another" and listing(root) == ["conftest.py"]
+    assert os.listdir(quarantine.made) == [], "no shelf is left"
+
+
+def test_a_copy_takes_away_what_was_copied_and_no_more(root: Path, tmp_path: Path) -> None:
+    put(root, "d/copied")
+    changed = put(root, "d/changed")
+    (tmp_path / "to").mkdir()
+    grow_old()
+    parent, target = (os.open(path, os.O_PATH) for path in (root, tmp_path / "to"))
+    copied = Copies().copy("d", parent, "d", target)
+    assert copied is not None
+    changed.write_text("since")
+    put(root, "d/new")
+    copied.remove(parent)
+    assert listing(root) == ["d", "d/changed", "d/new"] and listing(tmp_path / "to") == ["d", "d/changed", "d/copied"]
+    os.close(parent)
+    os.close(target)
+
+
+@pytest.mark.root
+def test_a_directory_that_root_makes_in_its_own_tree_keeps_roots_group(root: Path) -> None:
+    os.chown(root, 0, 1234)
+    with Root(str(root)) as held:
+        os.close(held.parent("a/b", make=True, owned=True))
+    assert ((root / "a").stat().st_uid, (root / "a").stat().st_gid) == (0, os.getegid())
+    os.chown(root, 1234, 1234)
+    with Root(str(root)) as held:
+        os.close(held.parent("c/d", make=True, owned=True))
+    assert ((root / "c").stat().st_uid, (root / "c").stat().st_gid) == (1234, 1234)
+
+
+def test_a_file_that_was_as_fresh_as_the_clock_is_told_apart_by_its_content() -> None:
+    was = Seen(("x",), 1, 2, stat.S_IFREG | 0o644, 5, 7, racy=True, digest=b"a")
+    assert as_before(was, was) and as_before(replace(was, digest=b""), was) and as_before(was, replace(was, digest=b""))
+    assert not as_before(replace(was, digest=b"b"), was)
+    assert as_before(replace(was, digest=b"b"), replace(was, racy=False))
+
+
+def test_a_link_that_a_call_led_elsewhere_takes_nothing_with_it(root: Path, quarantine: Quarantine) -> None:
+    put(root, "old.txt")
+    mine = put(root, "mine.txt")
+    link = root / ".envrc"
+    link.symlink_to("old.txt")
+    tree = tree_at(root)
+    before = tree.look()
+    assert names(before).keys() == {".envrc", "old.txt"}
+    link.unlink()
+    link.symlink_to("mine.txt")
+    assert told(root, settled(tree, before, quarantine)) == {".envrc": "changed"}
+    assert mine.exists() and not link.is_symlink()
+
+
+def test_what_a_link_leads_to_is_told_apart_by_its_content_while_it_is_fresh(root: Path) -> None:
+    put(root, "target.txt", "text")
+    (root / ".envrc").symlink_to("target.txt")
+    look = tree_at(root).look()
+    assert look.found["target.txt"].racy and len(look.found["target.txt"].digest) == 16 and not look.doubt

@@ -3,13 +3,14 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from toolcell_sandbox import Cgroup, CgroupTree, Limits, Profile, SandboxError
-from toolcell_sandbox.mechanisms.cgroup_tree import group_prefix
+from toolcell_sandbox.mechanisms.cgroup_tree import group_prefix, remove_stale
 from toolcell_sandbox.mechanisms.cgroups import join
 
 
@@ -171,3 +172,48 @@ def test_the_unified_layout_is_read_from_its_files(tmp_path: Path) -> None:
     assert (group.oom_kills(), group.pids_refused(), group.memory_peak(), group.cpu_s()) == (2, 5, 4096, 1.5)
     assert group.processes() == [3, 12]
     assert CgroupTree({"unified": str(tmp_path)}).controllers == {"memory", "pids", "cpuacct"}
+
+
+def test_what_a_group_does_not_count_is_told_apart_from_nothing(tmp_path: Path) -> None:
+    bare = Cgroup({"devices": str(tmp_path)})
+    assert (bare.memory_peak(), bare.cpu_s(), bare.reset_peak()) == (None, None, False)
+    assert (bare.oom_kills(), bare.pids_refused(), bare.tasks()) == (0, 0, 0)
+
+
+def _pid_of_a_dead_process() -> int:
+    with subprocess.Popen(["true"]) as process:
+        return process.pid
+
+
+def test_a_group_of_a_dead_supervisor_that_is_in_use_is_left_to_the_next_sweep(tree: Any) -> None:
+    mine = tree.create("mine", Limits())
+    stale = [f"{os.path.dirname(path)}/{group_prefix(_pid_of_a_dead_process())}busy" for path in mine.paths]
+    for path in stale:
+        os.mkdir(path)
+    with subprocess.Popen(["sleep", "60"]) as process:
+        for path in stale:
+            Path(path, "cgroup.procs").write_text(str(process.pid))
+        assert not {*stale} & {*tree.sweep_stale()} and all(os.path.isdir(path) for path in stale)
+        process.kill()
+    mine.remove()
+    deadline = time.monotonic() + 10
+    while any(os.path.exists(path) for path in stale) and time.monotonic() < deadline:
+        tree.sweep_stale()
+    assert not any(os.path.exists(path) for path in stale)
+
+
+def test_a_sweep_that_fails_for_another_reason_than_use_says_so(tmp_path: Path) -> None:
+    (tmp_path / f"{group_prefix(_pid_of_a_dead_process())}file").touch()
+    with pytest.raises(NotADirectoryError):
+        CgroupTree({"unified": str(tmp_path)}).sweep_stale()
+
+
+def test_a_group_of_the_same_name_that_was_made_since_is_let_be(tree: Any) -> None:
+    mine = tree.create("mine", Limits())
+    path = f"{os.path.dirname(mine.paths[0])}/{group_prefix(_pid_of_a_dead_process())}old"
+    os.mkdir(path)
+    info, pid = os.stat(path), int(os.path.basename(path).split("-")[1])
+    assert not remove_stale(path, (info.st_dev, info.st_ino + 1), pid) and os.path.isdir(path)
+    assert remove_stale(path, (info.st_dev, info.st_ino), pid) and not os.path.exists(path)
+    assert not remove_stale(path, (info.st_dev, info.st_ino), pid), "it is gone"
+    mine.remove()

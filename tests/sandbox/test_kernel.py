@@ -118,3 +118,49 @@ def test_what_a_landlock_abi_does_not_know_is_not_handled() -> None:
     assert landlock.handled(5) == (0xFFFF, 3, 0)
     assert landlock.handled(6) == landlock.handled(7) == landlock.handled(99) == (0xFFFF, 3, 3)
     assert landlock.WRITE & (landlock.MAKE_CHAR | landlock.MAKE_BLOCK | landlock.EXECUTE | landlock.IOCTL_DEV) == 0
+
+
+TOO_MANY_LAYERS = """
+from toolcell_sandbox import SandboxError
+from toolcell_sandbox.mechanisms import capabilities, landlock
+capabilities.no_new_privileges()
+version, made = landlock.abi(), 0
+try:
+    while made < 20:
+        landlock.restrict((), version)
+        made += 1
+except SandboxError as error:
+    print(made, error.step, error.mechanism, error.errno, error.cure, sep="|")
+"""
+
+
+def test_one_layer_too_many_names_landlock_and_the_cure() -> None:
+    command = [sys.executable, "-I", "-c", TOO_MANY_LAYERS]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    made, step, mechanism, error, cure = done.stdout.strip().split("|")
+    assert (step, mechanism, int(error)) == ("restrict with Landlock", "landlock", errno.E2BIG)
+    assert int(made) <= 16 and "16 Landlock layers" in cure
+
+
+KEEPS_A_GROUP = """
+import os
+from toolcell_sandbox import Identity, SandboxError
+from toolcell_sandbox.kernel.numbers import NUMBERS
+from toolcell_sandbox.mechanisms import capabilities, seccomp
+from toolcell_sandbox.mechanisms.bpf import ALLOW, NUMBER, Jump, Label, Load, Return, assemble, refuse
+capabilities.no_new_privileges()
+jump = Jump("==", NUMBERS["setresgid"], no="other")
+pretends = [Load(NUMBER), jump, Return(refuse(0)), Label("other"), Return(ALLOW)]
+seccomp.load(assemble(pretends))
+try:
+    capabilities.drop(Identity("root", 70000, 70000))
+except SandboxError as error:
+    print(error.step, error.what, sep="|")
+"""
+
+
+@pytest.mark.root
+def test_a_group_that_stays_though_the_kernel_said_it_was_left_is_found() -> None:
+    command = [sys.executable, "-I", "-c", KEEPS_A_GROUP]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.startswith("drop capabilities|Privileges are left")

@@ -1,14 +1,17 @@
 """What is bound, where, with which owner, and that the rest of the disk is out of reach."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.ordinary import USER
 
-from toolcell_sandbox import Identity, Limits, Profile
-from toolcell_sandbox.view import plan, resolve
+from toolcell_sandbox import HostNetwork, Identity, Limits, Profile, SandboxError
+from toolcell_sandbox.mechanisms import mounts
+from toolcell_sandbox.view import Bind, find_system, plan, resolve
 
 PRINT = "import json, os, errno\ndef answer(value): print(json.dumps(value))\n"
 WRITABLE = (
@@ -247,3 +250,68 @@ def test_resolve_reports_every_link_on_the_way(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(Exception, match="too many symbolic links"):
         resolve(f"{top}/loop")
+
+
+def test_what_is_known_of_the_system_holds_until_one_missing_path_is_there(tmp_path: Path) -> None:
+    missing = (tmp_path / "a", tmp_path / "b")
+    profile = Profile(system=tuple(map(str, missing)))
+    found = find_system(profile, ROOT)
+    assert found.missing == profile.system and found.holds()
+    missing[0].touch()
+    assert not found.holds()
+
+
+def test_a_system_path_that_is_not_open_to_all_is_mapped_to_its_owner(tmp_path: Path) -> None:
+    expected: dict[str, object] = {}
+    for name, mode in (("open", 0o755), ("listed only", 0o754), ("closed", 0o700)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name).chmod(mode)
+        info = (tmp_path / name).stat()
+        expected[str(tmp_path / name)] = None if mode == 0o755 else (info.st_uid, info.st_gid)
+    binds = find_system(Profile(system=tuple(expected)), ROOT).binds
+    assert {bind.path: bind.owner for bind in binds} == expected
+
+
+def test_with_the_hosts_network_a_cell_sees_what_the_c_library_resolves_names_by() -> None:
+    read = {f"/etc/{name}" for name in ("resolv.conf", "hosts", "host.conf", "nsswitch.conf", "gai.conf", "services")}
+    profile = Profile(system=(), grants=frozenset({"net"}), network=HostNetwork())
+    found = find_system(profile, ROOT)
+    missing = {path for path in read if not os.path.exists(path)}
+    assert {bind.path for bind in found.binds} == {os.path.realpath(path) for path in read - missing}
+    assert {*found.missing} == missing
+
+
+PRIVATE = """
+import os, sys
+from toolcell_sandbox.kernel.syscalls import syscall
+from toolcell_sandbox.mechanisms import mounts, namespaces
+namespaces.unshare(("mount_namespace",))
+place, MS_SHARED = sys.argv[1], 1 << 20
+mounts.make_private()
+syscall("mount", "tmpfs", place, "tmpfs", 0, None, step="mount")
+syscall("mount", "none", place, None, MS_SHARED, None, step="share")
+def shared():
+    lines = [line.split(" - ")[0].split() for line in open("/proc/self/mountinfo")]
+    return [line[4] for line in lines if any(field.startswith("shared:") for field in line[6:])]
+print(shared() == [place])
+mounts.make_private()
+print(shared())
+"""
+
+
+@pytest.mark.root
+def test_no_mount_below_the_root_spreads_either(tmp_path: Path) -> None:
+    command = [sys.executable, "-I", "-c", PRIVATE, os.path.realpath(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == ["True", "[]"]
+
+
+@pytest.mark.root
+def test_a_bind_that_was_replaced_leaves_no_descriptor(tmp_path: Path) -> None:
+    bind = Bind(os.path.realpath(tmp_path), False, True, (0, 0), None)
+    root = os.open("/", os.O_PATH | os.O_DIRECTORY)
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(SandboxError, match="was replaced"):
+        mounts.open_trees([bind], {}, root)
+    assert os.listdir("/proc/self/fd") == before
+    os.close(root)

@@ -1,17 +1,31 @@
 """A network policy in the kernel's hands: two layers hold each of them, and a cell in which one is off never starts."""
 
 import errno
+import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from toolcell_sandbox import HostNetwork, Identity, Mechanism, Profile, ProxyNetwork, SandboxError, SandboxReport
+from toolcell_sandbox import (
+    HostNetwork,
+    Identity,
+    Mechanism,
+    NoNetwork,
+    Profile,
+    ProxyNetwork,
+    SandboxError,
+    SandboxReport,
+)
 from toolcell_sandbox.kernel.numbers import AUDIT_ARCH, TABLES
+from toolcell_sandbox.mechanisms import loopback
 from toolcell_sandbox.mechanisms.bpf import ALLOW, evaluate, refuse
 from toolcell_sandbox.mechanisms.seccomp import CHECKS, REFUSED, program
+from toolcell_sandbox.network import PROXY_PORT
 from toolcell_sandbox.spawn import prepare
 
 PROXIED = Profile.for_kind("main").replace(network=ProxyNetwork(allow=["good.test"]))
@@ -180,3 +194,39 @@ def test_the_error_for_a_missing_namespace_names_its_cure() -> None:
             report=SandboxReport((lost,), "root"),
             allow_missing=frozenset({"net_namespace"}),
         )
+
+
+def test_a_message_comes_with_the_descriptor_that_was_sent_and_else_with_none() -> None:
+    ours, theirs = loopback.pair()
+    read, write = os.pipe()
+    loopback.send(theirs, b"with", read)
+    message, received = loopback.receive(ours, 100)
+    assert message == b"with" and os.fstat(received).st_ino == os.fstat(read).st_ino and received != read
+    assert not os.get_inheritable(received)
+    os.write(theirs, b"without")
+    assert loopback.receive(ours, 100) == (b"without", -1)
+    for fd in (ours, theirs, read, write, received):
+        os.close(fd)
+
+
+LISTENS = """
+import os, socket
+from toolcell_sandbox.mechanisms import loopback, namespaces
+namespaces.unshare(("net_namespace",))
+fd = loopback.listen("127.0.0.1", 8123)
+with socket.socket(fileno=fd) as listener, socket.create_connection(("127.0.0.1", 8123), 5):
+    print(*listener.getsockname(), os.get_blocking(fd), os.get_inheritable(fd))
+"""
+
+
+@pytest.mark.root
+def test_the_socket_of_a_fresh_namespace_listens_where_it_was_asked_to_and_nowhere_else() -> None:
+    command = [sys.executable, "-I", "-c", LISTENS]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == ["127.0.0.1", "8123", "False", "False"]
+
+
+def test_landlock_lets_through_no_port_that_of_the_proxy_or_all() -> None:
+    ports = sys.modules["toolcell_sandbox.enter"]._ports
+    policies = NoNetwork(), ProxyNetwork(allow=["good.test"]), HostNetwork()
+    assert [ports(policy) for policy in policies] == [(), (PROXY_PORT,), None]

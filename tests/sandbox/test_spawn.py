@@ -301,3 +301,97 @@ alive = os.waitpid(child.pid, os.WNOHANG)[0] == 0
 say([alive, terminate(child)])
 """
     assert _run(code)[1] == -signal.SIGKILL
+
+
+@pytest.mark.root
+def test_a_maker_that_is_kept_from_coming_back_kills_what_it_forked() -> None:
+    code = """
+from toolcell_sandbox.kernel.numbers import NUMBERS
+from toolcell_sandbox.mechanisms import capabilities, namespaces, seccomp
+from toolcell_sandbox.mechanisms.bpf import ALLOW, NUMBER, Jump, Label, Load, Return, assemble, refuse
+refused = [Load(NUMBER), Jump("==", NUMBERS["setns"], no="other"), Return(refuse(1)), Label("other"), Return(ALLOW)]
+capabilities.no_new_privileges()
+seccomp.load(assemble(refused))
+try:
+    if namespaces.fork_first("fork it") == 0:
+        time.sleep(5)
+        os._exit(0)
+except SandboxError as error:
+    told = [error.step, error.errno]
+try:
+    os.waitpid(-1, os.WNOHANG); told.append("a child is left")
+except ChildProcessError:
+    told.append("none is left")
+say(told)
+"""
+    assert _run(code) == ["come back from the pid namespace", 1, "none is left"]
+
+
+def test_a_descriptor_that_cannot_be_moved_is_closed_and_told_with_the_limit_to_raise() -> None:
+    code = """
+import errno, resource
+from toolcell_sandbox.mechanisms import fds
+fd = os.open("/dev/null", os.O_RDONLY)
+_soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (fds.LOWEST_OWN, hard))
+try:
+    fds.raised(fd)
+except SandboxError as error:
+    say([error.step, error.errno == errno.EINVAL, "ulimit -n" in error.cure, fd in fds.open_fds(fds.LOWEST_OWN)])
+"""
+    assert _run(code) == ["move a descriptor", True, True, False]
+
+
+def test_a_call_gets_its_cpu_time_in_whole_seconds_rounded_up_and_one_more() -> None:
+    code = """
+import resource
+from toolcell_sandbox.mechanisms import rlimits
+def limits_of(*steps):
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        for step in steps:
+            step()
+        os.write(write, json.dumps(resource.getrlimit(resource.RLIMIT_CPU)).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    return json.loads(os.read(read, 100))
+lower = lambda: resource.setrlimit(resource.RLIMIT_CPU, (40, 40))
+again = lambda: rlimits.limit_cpu_again(100, 0)
+say([
+    limits_of(rlimits.call_cpu_limit(5)), limits_of(rlimits.call_cpu_limit(0.2)),
+    limits_of(lower, lambda: rlimits.call_cpu_limit(100)()), limits_of(lower, again),
+])
+"""
+    assert _run(code) == [[6, 7], [1, 2], [39, 40], [39, 40]]
+
+
+def test_whether_a_process_limit_binds_is_tried_and_told() -> None:
+    code = """
+from toolcell_sandbox.mechanisms import rlimits
+outside = [line.split() for line in open("/proc/self/uid_map")][0][1]
+say([rlimits.bind_processes(), os.geteuid() != 0 or outside != "0"])
+"""
+    found, expected = _run(code)
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("missing", "has_proc"), [(("mount_namespace",), False), (("mount_namespace", "landlock"), True)]
+)
+def test_without_a_root_of_its_own_an_init_sets_scores_where_nothing_keeps_it_from_proc(
+    missing: tuple[str, ...], has_proc: bool
+) -> None:
+    code = f"""
+from dataclasses import replace
+parts = [each for each in report.mechanisms if each.name.startswith({missing!r}) or each.name == "mount_setattr"]
+report = report.changed(*(replace(each, state="missing") for each in parts))
+read, write = os.pipe()
+def tell(entered):
+    os.write(write, str(entered.score_fd >= 0).encode())
+    sleep(entered)
+child = make(tell, allow_missing=frozenset(each.name for each in parts), keep_fds=(write,))
+say(os.read(read, 100).decode())
+terminate(child)
+"""
+    assert _run(code) == str(has_proc)

@@ -35,7 +35,7 @@ async def test_those_that_come_while_one_runs_wait_and_have_its_result() -> None
         for _ in range(5):
             tasks.start_soon(one)
         await anyio.wait_all_tasks_blocked()
-        with pytest.raises(UsageError, match="'k' is another call's"):
+        with anyio.fail_after(5), pytest.raises(UsageError, match="'k' is another call's"):
             await calls.once("k", ("count", '{"n": 1}'), work.run)
         work.go.set()
     await one()

@@ -20,6 +20,7 @@ from toolcell import (
     base_tools,
     tool,
 )
+from toolcell.dispatch.audit import MAX_TOLD
 from toolcell_sandbox import audit, seen
 from toolcell_sandbox.audit import ProtectedTree
 from toolcell_sandbox.protected import DEFAULT_PROTECTED
@@ -408,6 +409,15 @@ async def test_the_journal_has_the_first_of_many_findings_and_their_number(
     assert isinstance(journal, RecentJournal)
     data = journal.of(kind="quarantined")[-1].data
     assert (data["found"], len(data["findings"])) == (3, 2)
+
+
+async def test_of_many_findings_the_model_is_told_the_first_and_how_many_more(session: Session) -> None:
+    few = await session.call("shell", {"command": f"touch {' '.join(f'{n}.pth' for n in range(MAX_TOLD))}"})
+    many = await session.call("shell", {"command": f"touch {' '.join(f'{n}.pth' for n in range(MAX_TOLD + 2))}"})
+    assert few.error is not None and few.error.message.count(".pth was made") == MAX_TOLD
+    assert " more. Such files" not in few.error.message
+    assert many.error is not None and many.error.message.count(".pth was made") == MAX_TOLD
+    assert "; and 2 more. Such files" in many.error.message
 
 
 async def test_a_session_that_only_reads_pays_nothing_and_one_without_names_neither(

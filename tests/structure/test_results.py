@@ -296,6 +296,13 @@ async def test_an_output_that_is_not_too_long_is_not_written(main: Session, work
     assert os.listdir(workspace) == []
 
 
+async def test_each_long_output_is_in_the_workspace_not_the_first_alone(main: Session, workspace: Path) -> None:
+    for _ in range(2):
+        (artifact,) = (await main.call("lines", {"count": LINES})).artifacts
+        assert artifact.kind == "output" and (workspace / artifact.path).is_file()
+    assert len(list((workspace / ".toolcell/outputs").iterdir())) == 2
+
+
 async def test_a_session_that_writes_nothing_has_it_kept_by_the_supervisor(main: Session, workspace: Path) -> None:
     worker = await main.open_child("worker")
     result = await worker.call("lines", {"count": LINES})

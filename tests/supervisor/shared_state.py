@@ -88,7 +88,7 @@ def locked(fd: int) -> Any:
     stays.
     """
     ends = time.monotonic() + 3.0
-    while (found := locked_now(fd)) == ["EAGAIN", False] and time.monotonic() < ends:
+    while (found := locked_now(fd)) in (["EAGAIN", False], ["EAGAIN", True]) and time.monotonic() < ends:
         time.sleep(0.05)
     return found
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from toolcell import Supervisor, ToolContext, tool
+from toolcell import Profile, ProxyNetwork, Supervisor, ToolContext, tool
 from toolcell.supervisor import default_max_cells, default_max_connections
 
 SHARED = (0, 1, 2, 4, 5)
@@ -84,3 +84,25 @@ def test_by_default_cells_and_connections_leave_each_other_descriptors(soft: int
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
     assert cells >= min(32 * (os.cpu_count() or 1), (soft - 128) // 15)
     assert connections >= 16 and 15 * cells + 2 * connections < soft - 64
+
+
+def inheritable() -> dict[int, str]:
+    """The descriptors that a program would have which this process executes."""
+    found: dict[int, str] = {}
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        try:
+            if os.get_inheritable(fd):
+                found[fd] = os.readlink(f"/proc/self/fd/{fd}")
+        except OSError:
+            continue  # the list's own
+    return found
+
+
+@pytest.mark.anyio
+async def test_no_descriptor_of_a_cell_is_handed_on_to_a_program_of_the_host(workspace: Path) -> None:
+    before = inheritable()
+    async with Supervisor([look]) as supervisor:
+        profile = Profile.for_kind("main").replace(network=ProxyNetwork(allow=["good.test"]))
+        session = await supervisor.open_session("main", workspace=workspace, profile=profile)
+        assert (await session.call("look")).error is None
+        assert inheritable() == before

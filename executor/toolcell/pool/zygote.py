@@ -24,6 +24,7 @@ from toolcell.errors import SandboxUnavailableError
 from toolcell.wire.code import running_code
 from toolcell.wire.frames import Unpackable
 from toolcell.wire.messages import Failed
+from toolcell_sandbox.kernel.passing import receive_fds
 from toolcell_sandbox.view import Bind
 
 from .reactor import Reactor
@@ -223,7 +224,7 @@ class Zygote:
             return
         while True:
             try:
-                data, fds, flags, _address = socket.recv_fds(self._socket, MESSAGE_BYTES, 4, socket.MSG_CMSG_CLOEXEC)
+                data, fds, flags = receive_fds(self._socket, MESSAGE_BYTES, 4)
             except BlockingIOError:
                 return
             except ConnectionResetError:

@@ -34,6 +34,7 @@ from .scratch import Scratch
 # What `signal.pthread_sigmask` calls: itself, it makes members of an enum of what was blocked.
 _set_mask: Callable[[int, tuple[int, ...]], object] = import_module("_signal").pthread_sigmask
 _CELL_SCORE, _CALL_SCORE = b"%d" % rlimits.CELL_OOM_SCORE, b"%d" % rlimits.CALL_OOM_SCORE
+_FOR_NODE = '--require="{}"'.format(f"{os.path.dirname(__file__)}/processors.cjs".translate({34: '\\"', 92: "\\\\"}))
 _ROUNDS = 16  # generations of a call's processes that a spare is spared for
 
 
@@ -49,6 +50,8 @@ def main(entered: Entered) -> NoReturn:
         options = replace(options, scratch="")  # the host's own /tmp is not ours to empty
     os.environ.clear()
     os.environ.update(options.environ)
+    if "exec" in entered.profile.grants:
+        os.environ.setdefault("NODE_OPTIONS", _FOR_NODE)
     try:
         serve.enter_workspace(options.cwd)
     except SandboxError as error:

@@ -20,6 +20,7 @@ from toolcell.wire.frames import WireLimits, encode
 from toolcell.wire.messages import Failed, to_fields
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.identity import Identity
+from toolcell_sandbox.kernel.passing import receive_fds
 from toolcell_sandbox.kernel.probe import start_probe
 from toolcell_sandbox.late import Door
 from toolcell_sandbox.mechanisms import lifetime
@@ -188,7 +189,7 @@ class Zygote:
 
     def on_request(self) -> int | None:
         """Carry out one request; return the pidfd of a new cell, if one was made."""
-        data, received, _flags, _address = socket.recv_fds(self.connection, REQUEST_BYTES, 8, socket.MSG_CMSG_CLOEXEC)
+        data, received, _flags = receive_fds(self.connection, REQUEST_BYTES, 8)
         if not data:
             self.exit()
         request = cast("dict[str, object]", msgpack.unpackb(data, strict_map_key=True))

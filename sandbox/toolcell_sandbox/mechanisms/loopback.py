@@ -9,6 +9,7 @@ import socket
 import struct
 
 from toolcell_sandbox.errors import SandboxError
+from toolcell_sandbox.kernel.passing import receive_fds
 
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 _IFREQ = struct.Struct("16sH22x")
@@ -47,7 +48,7 @@ def send(channel: int, message: bytes, listener: int) -> None:
 def receive(channel: int, size: int) -> tuple[bytes, int]:
     """The message and the descriptor that `send` sent, -1 where none came."""
     with socket.socket(fileno=channel) as end:
-        message, received, _flags, _address = socket.recv_fds(end, size, 1, socket.MSG_CMSG_CLOEXEC)
+        message, received, _flags = receive_fds(end, size, 1)
         end.detach()
     return message, received[0] if received else -1
 
