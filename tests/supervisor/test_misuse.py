@@ -4,7 +4,7 @@ import functools
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -71,7 +71,7 @@ MADE = [
 ]
 OTHERS: list[tuple[Make, str]] = [
     (functools.partial(tool, 3), "3 is not a function"),
-    (functools.partial(module_toolset, 3), "3 is not the dotted name of a module"),
+    (functools.partial(cast("Make", module_toolset), 3), "3 is not the dotted name of a module"),
     (functools.partial(module_toolset, "json", allow={"reed"}), "no capability 'reed'. Did you mean 'read'?"),
     (Credential, "has one of value, value_env and value_file. Pass one of them."),
     (functools.partial(BrokeredHttp, timeout_s=0), "timeout_s must be above zero"),
