@@ -32,9 +32,11 @@ from . import session as _session
 from . import supervisor as _supervisor
 from .approvals import Approver
 from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
+from .backends.threads import in_thread
 from .backends.web import Resolver, resolve_with_system
 from .config import Config
 from .dispatch.policy import Policy
+from .dispatch.streams import StreamName
 from .errors import UsageError
 from .journal import Journal
 from .pool.recovery import SupervisorStatus
@@ -53,6 +55,7 @@ class CallOptions(TypedDict, total=False):
     repair: Callable[[ValidationError], dict[str, Any]] | None
     idempotency_key: str | None
     on_progress: Callable[[str, float | None], None] | None
+    on_output: Callable[[StreamName, str], None] | None
 
 
 class Session:
@@ -117,14 +120,21 @@ class Session:
         repair: Callable[[ValidationError], dict[str, Any]] | None = None,
         idempotency_key: str | None = None,
         on_progress: Callable[[str, float | None], None] | None = None,
+        on_output: Callable[[StreamName, str], None] | None = None,
     ) -> ToolResult:
-        """As `toolcell.Session.call`. `repair` and `on_progress` are plain functions, called on the loop's thread."""
+        """As `toolcell.Session.call`. `repair` and `on_progress` are plain functions, called on the loop's thread.
+        `on_output` is called in another one, so that it may be slow.
+        """
 
         misuse.check_callable("repair", repair)
 
         async def mend(error: ValidationError) -> dict[str, Any]:
             assert repair is not None
             return repair(error)
+
+        async def hear(stream: StreamName, text: str) -> None:
+            assert on_output is not None
+            await in_thread(partial(on_output, stream, text))
 
         call = partial(
             self._inner.call,
@@ -135,6 +145,7 @@ class Session:
             repair=None if repair is None else mend,
             idempotency_key=idempotency_key,
             on_progress=on_progress,
+            on_output=None if on_output is None else hear,
         )
         return self._running().call(call)
 

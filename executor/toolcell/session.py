@@ -30,6 +30,7 @@ from .backends.web import PublicWeb
 from .dispatch.output import OutputSchema
 from .dispatch.pipeline import Repair, attempt, dispatch, facts_of
 from .dispatch.result import blank
+from .dispatch.streams import OnOutput
 from .dispatch.validate import Validator
 from .errors import UsageError
 from .journal import Journal, Record
@@ -65,6 +66,7 @@ class CallOptions(TypedDict, total=False):
     repair: Repair | None
     idempotency_key: str | None
     on_progress: OnProgress | None
+    on_output: OnOutput | None
 
 
 @dataclass(slots=True, eq=False)
@@ -214,6 +216,7 @@ class Session:
         repair: Repair | None = None,
         idempotency_key: str | None = None,
         on_progress: OnProgress | None = None,
+        on_output: OnOutput | None = None,
     ) -> ToolResult:
         """Call a tool and wait for its result.
 
@@ -223,7 +226,10 @@ class Session:
         or the profile's `wall_s` holds. `repair` is asked for better arguments after a validation error, twice at the
         most. Calls with one `idempotency_key` run once: the later ones get the first one's result, if it was no error;
         a key that stands for another tool or other arguments is a UsageError.
-        `on_progress(message, fraction)` hears the tool's progress.
+        `on_progress(message, fraction)` hears the tool's progress. `on_output(stream, text)` hears live what the call
+        and its commands print, `stream` is "stdout" or "stderr": one piece at a time, in order, and all of it before
+        there is a result. Async or not, it may be slow: what comes too fast for it is left out with a count, and the
+        result waits for it for a second.
         """
         if self.closed:
             self.check_open()
@@ -236,15 +242,17 @@ class Session:
             misuse.check_texts(call_id=call_id)
         if on_progress is not None:
             misuse.check_callable("on_progress", on_progress)
+        if on_output is not None:
+            misuse.check_callable("on_output", on_output)
         if type(name) is not str:
             self._require_same(name)
             name = name_of(name)
         arguments: Mapping[str, Any] = {} if args is None else args
         if repair is None and idempotency_key is None:
-            return await attempt(self, call_id, name, arguments, 1, timeout, on_progress)
+            return await attempt(self, call_id, name, arguments, 1, timeout, on_progress, on_output)
         misuse.check_callable("repair", repair)
         misuse.check_texts(idempotency_key=idempotency_key)
-        run = partial(dispatch, self, call_id, name, arguments, timeout, repair, on_progress)
+        run = partial(dispatch, self, call_id, name, arguments, timeout, repair, on_progress, on_output)
         if idempotency_key is None:
             return await run()
         asked = (name, json.dumps(arguments, sort_keys=True, default=repr))

@@ -109,7 +109,7 @@ def test_every_setting_is_named_and_those_of_the_example_are_right(
 def test_every_option_of_a_call_has_an_example_and_a_row() -> None:
     section = README.partition("\n## Calling\n")[2].partition("\n## ")[0]
     options = [each for each in inspect.signature(Session.call).parameters.values() if each.kind is each.KEYWORD_ONLY]
-    assert len(options) == 5
+    assert options
     for option in options:
         assert f"| `{option.name}` |" in section
         assert re.search(rf"session\.call\(.*{option.name}=", section)

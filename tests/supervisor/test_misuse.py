@@ -48,6 +48,7 @@ CALLED = [
     ({"idempotency_key": []}, "idempotency_key is not a text"),
     ({"repair": 3}, "repair is not a function: 3"),
     ({"on_progress": 3}, "on_progress is not a function: 3"),
+    ({"on_output": 3}, "on_output is not a function: 3"),
     ({"name": None}, "None is neither a tool nor the name of one"),
 ]
 MADE = [

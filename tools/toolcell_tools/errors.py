@@ -10,8 +10,10 @@ from .failures import MissingCapability, ProtectedName, RequestDenied, ToolDefin
 __all__ = [
     "Cancelled",
     "Crashed",
+    "CutShort",
     "ErrorBase",
     "ExecutionError",
+    "LastProgress",
     "LimitExceeded",
     "LimitedResource",
     "MissingCapability",
@@ -47,6 +49,24 @@ class ErrorBase(BaseModel, frozen=True):
         kind: str  # each error has one of its own, by which the union is told apart
 
 
+class LastProgress(BaseModel):
+    """The last that a call said of how far it was; `fraction` is from 0 to 1."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    message: str
+    fraction: float | None = None
+
+
+class CutShort(ErrorBase, frozen=True):
+    """What the errors of calls have that were ended before they were done: how far they were, where the tool said so.
+
+    What such a call had printed is in `ToolResult.stdout` and `stderr`, and `for_model()` shows it.
+    """
+
+    progress: LastProgress | None = None
+
+
 class ValidationError(ErrorBase, frozen=True):
     """The arguments do not fit the parameters schema; `field` is the path of the first that does not."""
 
@@ -74,7 +94,7 @@ class PermissionDenied(ErrorBase, frozen=True):
     missing: tuple[Capability, ...] = ()
 
 
-class Timeout(ErrorBase, frozen=True):
+class Timeout(CutShort, frozen=True):
     """The call was ended at its deadline, after `elapsed` seconds."""
 
     kind: Literal["timeout"] = "timeout"
@@ -89,7 +109,7 @@ class UnknownTool(ErrorBase, frozen=True):
     suggestions: tuple[str, ...] = Field(default=(), max_length=3)
 
 
-class Crashed(ErrorBase, frozen=True):
+class Crashed(CutShort, frozen=True):
     """The call's process ended without an answer: by signal number `signal`, or by itself with `exit_code`."""
 
     kind: Literal["crashed"] = "crashed"
@@ -97,7 +117,7 @@ class Crashed(ErrorBase, frozen=True):
     exit_code: int | None = None
 
 
-class LimitExceeded(ErrorBase, frozen=True):
+class LimitExceeded(CutShort, frozen=True):
     """The call went over one of its limits; `limit` is in the resource's own unit (bytes, seconds or a count)."""
 
     kind: Literal["limit_exceeded"] = "limit_exceeded"
@@ -105,13 +125,13 @@ class LimitExceeded(ErrorBase, frozen=True):
     limit: int | float | None = None
 
 
-class Cancelled(ErrorBase, frozen=True):
+class Cancelled(CutShort, frozen=True):
     """The caller took the call back before it was done."""
 
     kind: Literal["cancelled"] = "cancelled"
 
 
-class ProtocolViolation(ErrorBase, frozen=True):
+class ProtocolViolation(CutShort, frozen=True):
     """The cell sent something that the protocol does not allow; the cell was ended."""
 
     kind: Literal["protocol_violation"] = "protocol_violation"

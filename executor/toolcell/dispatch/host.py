@@ -20,7 +20,7 @@ from toolcell.backends.threads import NO_THREAD_RETRY_S, NoThread, in_thread
 from toolcell.call import ToolCall
 from toolcell.pool.run import NOTHING_USED, Outcome, Used
 from toolcell.wire.frames import Field, encoded_bytes
-from toolcell.wire.messages import VALUES_BYTES
+from toolcell.wire.messages import VALUES_BYTES, Progress
 from toolcell.wire.protocol import result_fits
 from toolcell_tools.context import HostContext
 from toolcell_tools.definition import Tool
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from toolcell.session import OnProgress, Session
 
 MESSAGE_CHARS = 4_000
+PROGRESS_CHARS = 1_000
 _log = logging.getLogger("toolcell.tool")
 
 
@@ -65,6 +66,7 @@ async def run(
         reporter.ended = True
     if not result_fits(dict(outcome.payload), result_bytes):
         outcome = Outcome(ending="error", reason="result")
+    outcome.progress = reporter.last
     used = NOTHING_USED.copy()
     used["wall_s"] = time.monotonic() - started
     return outcome, used
@@ -134,9 +136,11 @@ class _Reporter:
         self._on_progress = on_progress
         self._deadline = deadline
         self.ended = False
+        self.last: Progress | None = None
 
     def progress(self, message: str, fraction: float | None) -> None:
         if not self.ended:
+            self.last = Progress(0, str(message)[:PROGRESS_CHARS], fraction)
             self._session.tell_progress(self._on_progress, self._call.id, message, fraction)
 
     def log(self, message: str, level: str, fields: Mapping[str, Any]) -> None:

@@ -19,7 +19,6 @@ from toolcell.sessions.protection import Watch
 from toolcell.wire.frames import encoded_bytes
 from toolcell.wire.messages import VALUES_BYTES
 from toolcell_sandbox.errors import SandboxError
-from toolcell_tools.capability import Capability
 from toolcell_tools.definition import Tool
 from toolcell_tools.errors import (
     ExecutionError,
@@ -40,13 +39,13 @@ from .permission import mutates, of_provider, permit
 from .pool import SessionRun
 from .present import NOTHING, fitting, left_by_hooks
 from .result import Draft, state_lost
+from .streams import READ_ON
 
 if TYPE_CHECKING:
     from toolcell.session import Checks, Session
 
 Repair = Callable[[ValidationError], Awaitable[dict[str, Any]]]
 TRACEBACK_CHARS = 20_000
-_READ_ON = frozenset({Capability.READ, Capability.WRITE})  # what a session needs whose outputs its workspace may have
 _UNROUTABLE = (UsageError, ToolDefinitionError)
 MAX_ATTEMPTS = 3  # ADR-0004: at most two retries of a call whose arguments do not validate
 _PUT_BACK = "Put the directory back, or open a session on another one."
@@ -66,11 +65,12 @@ async def dispatch(
     timeout: float | None,
     repair: Repair | None,
     on_progress: Any,
+    on_output: Any,
 ) -> ToolResult:
     """Run the call, letting `repair` mend its arguments up to twice; the last result stands."""
     number = 1
     while True:
-        result = await attempt(session, call_id, name, arguments, number, timeout, on_progress)
+        result = await attempt(session, call_id, name, arguments, number, timeout, on_progress, on_output)
         error = result.error
         if repair is None or number >= MAX_ATTEMPTS or not isinstance(error, ValidationError) or not error.retryable:
             return result
@@ -85,6 +85,7 @@ async def attempt(
     number: int,
     timeout: float | None,
     on_progress: Any,
+    on_output: Any = None,
 ) -> ToolResult:
     """One attempt at a call, the first has `number` 1, step by step."""
     supervisor = session.supervisor
@@ -173,6 +174,7 @@ async def attempt(
             except NoThread as error:
                 return _refused(session, call, tool, _no_thread(error))
         run = SessionRun(session, route, call, wall_s, on_progress, watch)
+        run.on_heard, run.has_result = on_output, True
         waiter, used = session.pool.submit(run), run.used
         draft, facts = Draft(route, call, used), route.facts.copy()  # while its process is at work
         try:
@@ -210,8 +212,10 @@ async def attempt(
         result = left_by_hooks(result, tool, route.limits, schema)  # always: one may have changed it in place
         received = 0
     if not supervisor.overflow.fits(received) and result.error is None:
-        own = session.workspace if session.grants >= _READ_ON else None
+        own = session.workspace if session.grants >= READ_ON else None
         result = await supervisor.overflow.spilled(result, own)
+    if run is not None and run.streams is not None:
+        result = await run.streams.told(result)
     facts["attempt"] = number
     facts.update(used)
     _record(session, call, facts, result.error, outcome)

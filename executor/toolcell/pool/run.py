@@ -10,13 +10,13 @@ import anyio
 
 from toolcell.call import ToolCall
 from toolcell.wire.frames import Field
-from toolcell.wire.messages import Failed, Log, Progress, Request
+from toolcell.wire.messages import Failed, Log, Output, Progress, Request
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.profile import Profile
 from toolcell_sandbox.view import Bound
 
 from .budget import Account
-from .capture import EMPTY, Captured
+from .capture import EMPTY, Capture, Captured
 from .deadlines import Deadline
 from .reactor import Waiter
 
@@ -129,6 +129,7 @@ class Outcome:
     retry_after_s: float | None = None  # where calling again helps: seconds until that is likely
     stdout: Captured = field(default=EMPTY, init=False)
     stderr: Captured = field(default=EMPTY, init=False)
+    progress: Progress | None = None  # the last that the call has reported
 
 
 SOON_S = 0.1
@@ -176,6 +177,7 @@ class Run(ABC):
         self.gone: anyio.Event | None = None
         self.pending: Account | None = None  # of its requests, from the first on; where it is full, none is read
         self.state_lost = ""  # how the process ended whose state this call of a kept one would have had
+        self.last_progress: Progress | None = None
         self.preview = False  # whether the tool is to say what the call would do, and no more
 
     @property
@@ -220,6 +222,10 @@ class Run(ABC):
 
     @abstractmethod
     def on_log(self, log: Log) -> None: ...
+
+    @abstractmethod
+    def on_output(self, output: Output, before: Capture) -> None:
+        """The call, or a command of it, has printed this after what was captured `before`."""
 
     @abstractmethod
     def on_request(self, request: Request) -> None: ...

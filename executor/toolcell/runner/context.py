@@ -15,6 +15,7 @@ from toolcell_tools.workspace import DeniedWorkspace, Protects, WorkspaceReader,
 
 from . import handles
 from .link import Link
+from .relay import Relay
 
 LOG_CHARS = 16_000
 
@@ -51,11 +52,12 @@ class Contexts:
     are of; what the kernel lets through was settled at lockdown.
 
     `protects` is the policy of protected names, for the write handle to refuse with a sentence. Only that handle is one
-    call's own, for it notes what was written. The first context is made at once, in the init: of a call process that is
+    call's own, for it notes what was written. What a command prints is the supervisor's while it runs, up to
+    `stream_bytes` of each stream whole. The first context is made at once, in the init: of a call process that is
     forked from it, it is the only one.
     """
 
-    def __init__(self, session: Mapping[str, Field], protects: Protects, link: Link) -> None:
+    def __init__(self, session: Mapping[str, Field], protects: Protects, link: Link, stream_bytes: int = 0) -> None:
         given = cast("dict[str, Any]", session)
         grants = frozenset[Capability](map(Capability, given["grants"]))
         root = Path(given["workspace_root"])
@@ -68,7 +70,7 @@ class Contexts:
             "session_kind": SessionKind(given["session_kind"]),
             "workspace_root": root,
             "workspace": (WorkspaceReader if Capability.READ in grants else DeniedWorkspace)(root),
-            "shell": Shell(root) if Capability.EXEC in grants else None,
+            "shell": Shell(root, relay=Relay(link, stream_bytes)) if Capability.EXEC in grants else None,
             **{name: handle(link) for name, (capability, handle) in _BROKERED.items() if capability in grants},
         }
         self.ready: tuple[ToolContext, LinkReporter] | None = self._made()

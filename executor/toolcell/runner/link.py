@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from toolcell.wire.frames import Buffer, Field, TooLarge, Violation, WireLimits
-from toolcell.wire.messages import Call, Cancel, Error, Log, Progress, Reply, Request, Result
+from toolcell.wire.messages import Call, Cancel, Error, Log, Output, Progress, Reply, Request, Result
 from toolcell.wire.pipes import PIPE_BYTES, widen
 from toolcell.wire.protocol import CALLED, DONE, IDLE, CellLink
 from toolcell_tools.capability import Capability
@@ -78,7 +78,7 @@ class Link:
             pass  # a reply or a cancellation that crossed with the answer
         os._exit(0)
 
-    def send(self, message: Result | Error | Progress | Log | Request, *, locked: bool = False) -> None:
+    def send(self, message: Result | Error | Progress | Log | Request | Output, *, locked: bool = False) -> None:
         """Send a message. Raises Unpackable for what cannot cross, with nothing sent. `locked` says that replies are
         the caller's to read."""
         buffers = self.protocol.send(message)
@@ -126,6 +126,17 @@ class Link:
                     self.send(message, locked=True)
                 except TooLarge as error:
                     raise ToolFailure(f"The report is too large: {error}. Report less at a time.") from error
+
+    def told(self, message: Output, wait_s: float) -> bool:
+        """The same, unless another thread waits for a reply for longer than that. Says whether it is done."""
+        if not self._lock.acquire(timeout=wait_s):
+            return False
+        try:
+            if self.protocol.state is CALLED:
+                self.send(message, locked=True)
+            return True
+        finally:
+            self._lock.release()
 
     @property
     def seq(self) -> int:
