@@ -127,6 +127,7 @@ class Session:
         """
 
         misuse.check_callable("repair", repair)
+        misuse.check_callable("on_output", on_output)
 
         async def mend(error: ValidationError) -> dict[str, Any]:
             assert repair is not None

@@ -66,7 +66,7 @@ def test_a_handle_that_is_required_and_not_granted_is_permission_denied(kind: st
 def test_every_error_has_its_kind_by_the_base_too() -> None:
     error: ErrorBase = parse_error({"kind": "timeout", "message": "late", "elapsed": 1})
     assert error.kind == "timeout"
-    assert list(error.model_dump()) == ["message", "retryable", "kind", "elapsed"]
+    assert error.model_dump()["kind"] == "timeout"
 
 
 def test_a_tool_that_is_defined_wrongly_is_wrong_use() -> None:
