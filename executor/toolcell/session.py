@@ -3,10 +3,12 @@
 import inspect
 import json
 import logging
+import math
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, cast, overload
 
@@ -37,7 +39,7 @@ from .journal import Journal, Record
 from .pool.budget import Charge
 from .pool.pool import Pool
 from .pool.run import CellKey, CellSpec
-from .sessions import broker, tree
+from .sessions import broker, ending, tree
 from .sessions.grants import Grants, grants_for
 from .sessions.idempotency import IdempotentCalls
 from .sessions.modules import DESCRIBER_SHIPMENT, Source, describer, source_of
@@ -162,8 +164,11 @@ class Session:
         self._info: SessionInfo | None = None
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.closed = False
+        self.ending: anyio.Event | None = None  # set when a session that is closed has ended
+        self.works: set[ending.Work] = set()
         self.supervisor = supervisor
         self.pool: Pool = supervisor.pool
+        self._is_here = supervisor.reactor.is_here
         self._children: dict[str, Session] = {}
         named = supervisor.registry, supervisor.provider_tools
         self.toolbox = Toolbox(*named, supervisor.toolsets, self)
@@ -231,7 +236,7 @@ class Session:
         there is a result. Async or not, it may be slow: what comes too fast for it is left out with a count, and the
         result waits for it for a second.
         """
-        if self.closed:
+        if self.closed or not self._is_here():
             self.check_open()
         if timeout is not None:
             misuse.seconds("timeout", timeout, ", or None for the tool's own")
@@ -309,18 +314,19 @@ class Session:
         declared = [route.tool.declaration for route in routes if not route.grants.missing]
         return declared + [tool.declaration for tool in self.supervisor.provider_tools.values()]
 
-    async def close(self) -> None:
-        """End the session, its children and their calls. Idempotent."""
-        if self.closed:
-            return
-        self.closed = True
-        for child in list(self._children.values()):
-            await child.close()
-        if self.parent is not None:
-            self.parent._children.pop(self.id, None)
-        self.pool.end_session(self.id)
-        self.supervisor.forget(self)
-        self.journal.write(Record("session", self.id, data={"event": "closed"}))
+    async def close(self, *, grace_s: float | None = None) -> None:
+        """End the session, its children and their calls, those of host tools and questions to approvers among them, and
+        wait for that. Idempotent.
+
+        A call that waits is Cancelled at once. A tool that looks at `ctx.cancelled` sees True, and has the profile's
+        `grace_s` to end tidily, in a child of the session 30 s; what it returns by then is its result. Any other call
+        is ended 50 ms later. `grace_s` is the most that is given here to any call: 0 ends all at once.
+        """
+        if not self.closed and not self._is_here():
+            self.supervisor.check_running()
+        if grace_s is not None and not grace_s >= 0:
+            raise UsageError(f"grace_s is below 0: {grace_s!r}. Pass seconds, or None for what the profile gives.")
+        await ending.close([self], math.inf if grace_s is None else grace_s)
 
     @property
     def info(self) -> SessionInfo:
@@ -362,6 +368,20 @@ class Session:
         return len(self._children)
 
     @property
+    def children(self) -> list["Session"]:
+        return list(self._children.values())
+
+    def end_now(self) -> None:
+        """The last step of `close`: what is left of its calls is killed."""
+        if self.parent is not None:
+            self.parent._children.pop(self.id, None)
+        self.pool.end_session(self.id)
+        self.supervisor.forget(self)
+        if self.ending is not None:
+            self.ending.set()
+        self.journal.write(Record("session", self.id, data={"event": "closed"}))
+
+    @property
     def journal(self) -> Journal:
         return self.supervisor.journal
 
@@ -383,13 +403,26 @@ class Session:
 
     @property
     def approver(self) -> Approver | None:
-        """Who approves this session's calls: the supervisor's approver, or the nearest session's own channel."""
+        """Who approves this session's calls: the supervisor's approver, or the nearest channel that can, of a session
+        at or above this one that owns it."""
         if self.supervisor.approver is not None:
             return self.supervisor.approver
+        return next((channel for channel in self._owned_channels() if isinstance(channel, Approver)), None)
+
+    @property
+    def onlookers(self) -> list[Channel]:
+        """The channels that are nearer than the approver's and can only send: they show what is asked of it."""
+        if self.supervisor.approver is not None:
+            return []
+        return list(takewhile(lambda channel: not isinstance(channel, Approver), self._owned_channels()))
+
+    def _owned_channels(self) -> Iterator[Channel]:
+        """Its own and those above, the nearest first."""
         session: Session | None = self
-        while session is not None and not session.owns_channel:
+        while session is not None:
+            if session.owns_channel:
+                yield session.channel
             session = session.parent
-        return session.channel if session is not None and isinstance(session.channel, Approver) else None
 
     def of_provider(self, name: str) -> ProviderTool | None:
         """The tool of this name that its provider runs, if there is one."""
@@ -424,6 +457,11 @@ class Session:
         if route is None or route.tool is not tool or (route.use.bound and not route.use.is_current()):
             route = self._routes[tool.name] = self._new_route(tool, mutates)
         return route
+
+    def has_moved(self, route: Route) -> bool:
+        """Whether another directory is the workspace now than when this route was worked out."""
+        spec = route.spec
+        return spec.cwd == self._workspace_path and self._place.now(self._workspace_path).identity != spec.key.workspace
 
     def _other_route(self, kind: str, tool: Tool[..., Any], new: Callable[[], Route]) -> Route:
         route = self._other_routes.get((kind, tool.name))
@@ -475,7 +513,7 @@ class Session:
             tool,
             tool.declaration,
             grants,
-            CellSpec(key, profile, shipments, profile.cwd, session=self._told(grants)),
+            CellSpec(key, profile, shipments, profile.cwd, session=self._told(grants, limits)),
             broker.table_for(grants.given),
             limits,
             exclusive=self.id if alone else "",
@@ -484,7 +522,7 @@ class Session:
             facts=facts_of(tool.name, tool.version),
         )
 
-    def _told(self, grants: Grants) -> Mapping[str, Field]:
+    def _told(self, grants: Grants, limits: Limits) -> Mapping[str, Field]:
         """What a cell hears of this session before its first call."""
         return {
             "session_id": self.id,
@@ -492,6 +530,7 @@ class Session:
             "session_kind": self.kind.value,
             "workspace_root": self._workspace_path,
             "grants": [capability.value for capability in grants.given],
+            "grace_s": limits.grace_s,
         }
 
     def _shares(self, tool: Tool[..., Any], group: tuple[frozenset[Capability], Limits]) -> bool:
@@ -570,6 +609,8 @@ class Session:
                 )
 
     def check_open(self) -> None:
+        """Raise UsageError where the session is closed, or its supervisor does not run here."""
+        self.supervisor.check_running()
         if self.closed:
             raise UsageError(f"The session {self.id} is closed. Open another one.")
 

@@ -14,6 +14,7 @@ from toolcell.wire.messages import (
     Exited,
     Failed,
     Finish,
+    Heeds,
     Hello,
     Load,
     Log,
@@ -41,6 +42,7 @@ MESSAGES: list[Message] = [
     Log(1, "info", "hello", {"n": 1}),
     Request(1, 1, "memory.search", {"query": "q"}),
     Output(1, 2, 0, b"printed"),
+    Heeds(1),
     Hello(1, {"pid": 1}),
     Failed("seccomp", "no", "seccomp", "Boot another kernel."),
     Ready(1, True),
@@ -113,6 +115,7 @@ def test_kinds_tell_the_direction() -> None:
         Log,
         Request,
         Output,
+        Heeds,
     }
 
 

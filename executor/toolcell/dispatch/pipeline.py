@@ -5,6 +5,7 @@ checked is what runs.
 """
 
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from toolcell.wire.messages import VALUES_BYTES
 from toolcell_sandbox.errors import SandboxError
 from toolcell_tools.definition import Tool
 from toolcell_tools.errors import (
+    Cancelled,
     ExecutionError,
     Overloaded,
     PermissionDenied,
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 Repair = Callable[[ValidationError], Awaitable[dict[str, Any]]]
 TRACEBACK_CHARS = 20_000
 _UNROUTABLE = (UsageError, ToolDefinitionError)
+MOST_WAYS = 10  # that a call takes to a workspace which is replaced while it waits
 MAX_ATTEMPTS = 3  # ADR-0004: at most two retries of a call whose arguments do not validate
 _PUT_BACK = "Put the directory back, or open a session on another one."
 _MISPLACED = SandboxUnavailable(
@@ -133,7 +136,7 @@ async def attempt(
     if verdict:
         call = call._replace(packed=None)  # what runs is what is shown now
         approved = await approval.ask(session, tool, call, verdict)
-        if isinstance(approved, PermissionDenied):
+        if isinstance(approved, (PermissionDenied, Cancelled)):
             return _refused(session, call, tool, approved)
         if approved is not call.arguments:
             replaced = _replaced(checks, call, approved, "the approver")
@@ -149,11 +152,13 @@ async def attempt(
         changes = mutates(call, tool)
         if isinstance(changes, PermissionDenied):
             return _refused(session, call, tool, changes)
-        if not changes:
-            route = session.route(tool, mutates=False)
+    else:
+        changes = True
     # run
-    if session.closed:  # while a hook or an approver had its time
-        session.check_open()
+    if session.closed:  # while a toolset, a hook or an approver had its time
+        return _refused(session, call, tool, approval.closed(call.tool))
+    if not changes:
+        route = session.route(tool, mutates=False)
     wall_s = timeout if timeout is not None else tool.timeout or route.limits.wall_s
     run: SessionRun | None = None
     watch: Watch | None = None
@@ -162,28 +167,43 @@ async def attempt(
         outcome, used = await host.run(session, tool, call, wall_s=wall_s, result_bytes=limit, on_progress=on_progress)
         draft, facts = Draft(route, call, used), route.facts.copy()
     else:
-        if session.is_misplaced and route.spec.cwd == str(session.workspace):
-            return _refused(session, call, tool, _MISPLACED)
-        if route.guarded is not None:
+        ways = 1
+        while True:
+            if session.is_misplaced and route.spec.cwd == str(session.workspace):
+                return _refused(session, call, tool, _MISPLACED)
+            if route.guarded is not None:
+                try:
+                    watch = await route.guarded.enter(
+                        kept=session.has_kept_writers(route) or bool(route.spec.key.kept_tool)
+                    )
+                except (SandboxError, OSError) as error:
+                    return _refused(session, call, tool, _unseen(error))
+                except NoThread as error:
+                    return _refused(session, call, tool, _no_thread(error))
+            before, run = run, SessionRun(session, route, call, wall_s, on_progress, watch)
+            run.on_heard, run.has_result = on_output, True
+            if before is not None:  # its time goes on
+                run.queued_at, run.deadline_at = before.queued_at, before.deadline_at
+            late: Outcome | None = None
+            if watch is not None and (session.closed or session.has_moved(route)):  # while it looked, in a thread
+                late = Outcome("cancelled" if session.closed else "moved")
+                run.end(late, time.monotonic())
+            waiter, used = session.pool.submit(run) if late is None else late, run.used
+            draft, facts = Draft(route, call, used), route.facts.copy()  # while its process is at work
             try:
-                watch = await route.guarded.enter(
-                    kept=session.has_kept_writers(route) or bool(route.spec.key.kept_tool)
-                )
-            except (SandboxError, OSError) as error:
-                return _refused(session, call, tool, _unseen(error))
-            except NoThread as error:
-                return _refused(session, call, tool, _no_thread(error))
-        run = SessionRun(session, route, call, wall_s, on_progress, watch)
-        run.on_heard, run.has_result = on_output, True
-        waiter, used = session.pool.submit(run), run.used
-        draft, facts = Draft(route, call, used), route.facts.copy()  # while its process is at work
-        try:
-            outcome = await waiter
-            if watch is not None:
-                await run.audited(watch)
-        except BaseException:
-            run.abandon(watch)
-            raise
+                outcome = waiter if isinstance(waiter, Outcome) else await waiter
+                if watch is not None:
+                    await run.audited(watch)
+            except BaseException:
+                run.abandon(watch)
+                raise
+            if outcome.ending != "moved" or ways >= MOST_WAYS:
+                break
+            ways += 1  # another directory is the workspace by now
+            try:
+                route = session.route(tool, mutates=changes)
+            except _UNROUTABLE as error:
+                return _refused(session, call, tool, _unusable(error))
     # render
     result = draft.of(outcome)
     if run is not None and run.state_lost:

@@ -12,6 +12,7 @@ from toolcell.backends.egress import Egress
 from toolcell.backends.http import Requester, Trail
 from toolcell.call import ToolCall
 from toolcell.journal import Record
+from toolcell.lifetime import WITHIN
 from toolcell.pool.budget import REQUEST_COST, Account, Charge
 from toolcell.pool.capture import Capture
 from toolcell.pool.reactor import Task
@@ -78,6 +79,9 @@ class SessionRun(Run):
         self._replies: Account | None = None  # made when it is asked for something, or connects
         self._egress: Egress | None = None  # made when the call connects to its proxy for the first time
 
+    def has_moved(self) -> bool:
+        return self._session.has_moved(self._route)
+
     async def audited(self, watch: Watch) -> None:
         """Wait until it is known what the call did to protected names, and that is on record."""
         assert self._route.guarded is not None  # as of every call that is watched
@@ -124,6 +128,7 @@ class SessionRun(Run):
 
     async def _serve(self, request: Request, scope: anyio.CancelScope, charge: Charge) -> None:
         held: Charge | None = None
+        WITHIN.set(True)
         try:
             if self.outcome is None:
                 with scope:

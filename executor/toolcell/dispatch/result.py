@@ -192,6 +192,9 @@ def _error_of(outcome: Outcome, declaration: ToolDeclaration, limits: Limits, el
             return Overloaded(message=outcome.message, retry_after_s=outcome.retry_after_s)
         case "cancelled":
             return Cancelled(message=f"The call of {name!r} was cancelled.")
+        case "moved":
+            again = "The directory of the workspace was replaced each time that the call was about to be sent to it."
+            return Overloaded(message=f"{again} Try again when that is over.", retry_after_s=outcome.retry_after_s)
         case "result":
             raise AssertionError("a result is no error")
 

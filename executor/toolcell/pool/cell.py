@@ -29,6 +29,7 @@ from toolcell.wire.messages import (
     Exited,
     Failed,
     Finish,
+    Heeds,
     Hello,
     Load,
     Log,
@@ -70,7 +71,7 @@ JUST_NOW_S = 0.0002  # ago, an idle cell's descriptors were all looked at
 ACCEPT_AGAIN_S = 0.1
 STALE_CONNECTIONS = 256  # above the listening socket's backlog
 TEARDOWN_S = 2.0  # for what a tool of a session's lifetime does at its end, such as saying goodbye to a server
-CANCEL_GRACE_S = 0.05  # how long a cancelled tool may still look at ctx.cancelled
+CANCEL_GRACE_S = 0.05  # how long a tool that is to end, and has not looked at ctx.cancelled yet, may still do so
 COUNTED_AHEAD_BYTES = 1024 * 1024  # a group's memory is counted by 64 pages for each processor (MEMCG_CHARGE_BATCH)
 MOMENT_BYTES = 8 * 1024  # that must have room before more frames are read; some small ones
 STALL_S = 5.0  # without a byte of the large frame that it has begun, while others wait for room
@@ -413,16 +414,30 @@ class Cell:
             self._link.written(request)
         held.release()
 
-    def cancel(self, run: Run) -> None:
-        """The caller is gone: tell the tool, and end the call a moment later."""
+    def tell_end(self, run: Run, reason: str, grace_s: float) -> None:
+        """Tell the tool that its call is to end, and end it: after the grace where the tool looks at `ctx.cancelled`, a
+        moment later where it does not. The deadline of the call holds all the same."""
         if self.run is not run or self.state is not CellState.BUSY:
             return
-        self._to_call.write(self._link.send(Cancel(self._link.seq, "the caller has gone")))
+        now = time.monotonic()
+        if run.ends_at == math.inf:
+            self._to_call.write(self._link.send(Cancel(self._link.seq, reason)))
+        run.ends_at = min(run.ends_at, now + grace_s)
+        self._end_at(run, run.ends_at if run.heeds else min(run.ends_at, now + CANCEL_GRACE_S))
+
+    def _end_at(self, run: Run, when: float) -> None:
+        """End the running call as cancelled then, or at its deadline if that comes first."""
         if run.deadline is not None:
             self._deadlines.cancel(run.deadline)
-        run.deadline = self._deadlines.at(
-            time.monotonic() + CANCEL_GRACE_S, lambda: self.end(Outcome(ending="cancelled"))
-        )
+        if when < run.deadline_at:
+            run.deadline = self._deadlines.at(when, lambda: self.end(Outcome(ending="cancelled")))
+        else:
+            run.deadline = self._deadlines.at(run.deadline_at, self._on_deadline)
+
+    def _on_heeds(self, run: Run) -> None:
+        run.heeds = True
+        if run.ends_at < math.inf:
+            self._end_at(run, run.ends_at)
 
     def condemn(self, run: Run, what: str) -> None:
         """What the call `run` answered turned out to be a lie: put it on record, and never use this cell again."""
@@ -720,6 +735,8 @@ class Cell:
             self._on_output(run, event)
         elif isinstance(event, Request) and not self._draining:  # else its process is gone
             run.on_request(event)
+        elif isinstance(event, Heeds):
+            self._on_heeds(run)
 
     def _on_output(self, run: Run, output: Output) -> None:
         capture = self._stdout if output.stream == 1 else self._stderr

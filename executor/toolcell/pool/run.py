@@ -1,5 +1,6 @@
 """A call on its way through the pool, and how it ended."""
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -84,6 +85,7 @@ Ending = Literal[
     "unavailable",  # no cell could be made: `message`, `mechanism`, `cure`
     "overloaded",  # it waited too long, or too many wait
     "cancelled",
+    "moved",  # it waited, and another directory has become its workspace: nothing was sent
 ]
 
 
@@ -157,6 +159,13 @@ class Run(ABC):
     Its `on_…` hear what the call says while it runs. They are called on the loop, must not block and must not raise.
     """
 
+    heeds = False
+    """Whether the tool has looked at `ctx.cancelled`."""
+    ends_at = math.inf
+    """When the call is ended that was told to end."""
+    over: anyio.Event | None = None
+    """Set at the end, where a session that closes waits for it."""
+
     def __init__(self, call: ToolCall, spec: CellSpec, wall_s: float, exclusive: str) -> None:
         """`wall_s` is all the time that it has, from now on. Runs with the same non-empty word in `exclusive` do not
         overlap.
@@ -213,9 +222,15 @@ class Run(ABC):
         self.outcome = outcome
         if self.waiter is not None:
             self.waiter.set(outcome, later=later)
+        if self.over is not None:
+            self.over.set()
         if self.cell is None and self.gone is not None:
             self.gone.set()
         return True
+
+    def has_moved(self) -> bool:
+        """Whether another directory is the workspace now than when the run was made."""
+        return False
 
     @abstractmethod
     def on_progress(self, progress: Progress) -> None: ...

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from toolcell.wire.frames import Field
 from toolcell.wire.messages import Log, Progress
+from toolcell_sandbox.limits import GRACE_SHARE
 from toolcell_tools.capability import Capability, SessionKind
 from toolcell_tools.context import ToolContext
 from toolcell_tools.encode import encode_json
@@ -24,6 +25,7 @@ class LinkReporter:
     """The context's reporting, over the pipe."""
 
     deadline = 0.0
+    tidy_at = 0.0
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -40,7 +42,7 @@ class LinkReporter:
 
     def cancelled(self) -> bool:
         self._link.poll()
-        return self._link.cancelled
+        return self._link.cancelled or time.monotonic() >= self.tidy_at
 
 
 def _text(value: object) -> str:
@@ -64,6 +66,7 @@ class Contexts:
         self.link = link
         self._root = root
         self._protects = protects if Capability.WRITE in grants else None
+        self._grace_s: float = given["grace_s"]
         self._same: dict[str, Any] = {
             "session_id": given["session_id"],
             "agent_id": given["agent_id"],
@@ -80,7 +83,10 @@ class Contexts:
         ctx, reporter = self.ready or self._made()
         self.ready = None
         ctx.call_id = call_id
-        ctx.deadline = reporter.deadline = time.monotonic() + given["remaining_s"]
+        remaining_s = given["remaining_s"]
+        ctx.deadline = reporter.deadline = deadline = time.monotonic() + remaining_s
+        grace_s = remaining_s * GRACE_SHARE
+        reporter.tidy_at = deadline - (grace_s if grace_s < self._grace_s else self._grace_s)
         if len(given) > 1:
             ctx.config = given.get("config", ctx.config)
             ctx.values = given.get("values", ctx.values)

@@ -32,7 +32,8 @@ class Call(NamedTuple):
 
 
 class Cancel(NamedTuple):
-    """The caller has gone; the tool may look at `ctx.cancelled` before it is killed."""
+    """The call is to end: its caller has gone, or its session closes. The tool may look at `ctx.cancelled` before it is
+    killed."""
 
     seq: int
     reason: str
@@ -97,6 +98,12 @@ class Output(NamedTuple):
     stream: int
     skipped: int
     data: bytes
+
+
+class Heeds(NamedTuple):
+    """The tool has looked at `ctx.cancelled`, for the first time in this call: it is given time to end tidily."""
+
+    seq: int
 
 
 class Hello(NamedTuple):
@@ -174,6 +181,7 @@ Message = (
     | Log
     | Request
     | Output  # on a call process's pipes
+    | Heeds  # on a call process's pipes
     | Hello
     | Failed
     | Ready
@@ -237,6 +245,7 @@ SHAPES: Final[Mapping[int, _Shape]] = {
     19: (Log, (_int, _str, _str, _map)),
     REQUEST: (Request, (_int, _int, _str, _map)),
     OUTPUT: (Output, (_int, _int, _int, _bytes)),
+    22: (Heeds, (_int,)),
     32: (Hello, (_int, _map)),
     33: (Failed, (_str, _str, _str, _str)),
     34: (Ready, (_int, _bool)),

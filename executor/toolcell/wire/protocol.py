@@ -45,6 +45,7 @@ from .messages import (
     Exited,
     Failed,
     Finish,
+    Heeds,
     Hello,
     Load,
     Log,
@@ -86,6 +87,7 @@ _FROM_CELL: Final[Mapping[State, Mapping[type[Message], State]]] = {
         Log: State.CALLED,
         Request: State.CALLED,
         Output: State.CALLED,
+        Heeds: State.CALLED,
         Result: State.DONE,
         Error: State.DONE,
     },
@@ -240,7 +242,7 @@ class SupervisorLink:
         name = type(message).__name__
         seq = getattr(message, "seq", None)
         if self._kept and isinstance(seq, int) and 0 < seq <= self._ended:
-            if not isinstance(message, (Progress, Log, Request, Output)):
+            if not isinstance(message, (Progress, Log, Request, Output, Heeds)):
                 return Violation("second result", f"{name} of call {seq} after its end")
             self.stale += 1
             if self.stale > self._call_limits.frames:
@@ -305,7 +307,7 @@ class CellLink:
         """Where the rest of a large frame may be read into; see `FrameDecoder.rest`."""
         return self._decoder.rest
 
-    def send(self, message: Result | Error | Progress | Log | Request | Output) -> list[Buffer]:
+    def send(self, message: Result | Error | Progress | Log | Request | Output | Heeds) -> list[Buffer]:
         """Return the buffers that carry `message`. Raises Unpackable for what msgpack cannot carry or is too large."""
         following = _FROM_CELL[self.state].get(type(message))
         if following is None:
