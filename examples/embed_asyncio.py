@@ -3,7 +3,7 @@
 import asyncio
 import tempfile
 
-from toolcell import Capability, SessionKind, Supervisor, ToolContext, base_tools, require, tool
+from toolcell import Capability, SessionKind, Supervisor, ToolContext, base_tools, tool
 
 
 @tool(needs={Capability.WRITE})
@@ -14,7 +14,7 @@ def save(ctx: ToolContext, path: str, text: str) -> str:
         path: Where, below the workspace.
         text: What to write.
     """
-    require(ctx.writer, Capability.WRITE).write_text(path, text)  # `require` is for type checkers: WRITE is a need
+    ctx.require.writer.write_text(path, text)
     return f"saved {len(text)} characters"
 
 

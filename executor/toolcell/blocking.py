@@ -11,12 +11,12 @@ Methods may be called from any thread, many at a time. `start` and `close` are w
 import atexit
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypedDict, TypeVar, Unpack, overload
 
 import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
@@ -31,6 +31,7 @@ from toolcell_tools.result import ToolResult
 from toolcell_tools.toolsets import Toolset
 from toolcell_tools.typed import TypedTool
 
+from . import misuse
 from . import session as _session
 from . import supervisor as _supervisor
 from .approvals import Approver
@@ -47,7 +48,18 @@ from .telemetry import Metrics
 
 __all__ = ["Session", "Supervisor"]
 
-T = TypeVar("T")
+R = TypeVar("R")
+
+
+class CallOptions(TypedDict, total=False):
+    """What `Session.call` takes by name."""
+
+    call_id: str | None
+    timeout: float | None
+    repair: Callable[[ValidationError], dict[str, Any]] | None
+    idempotency_key: str | None
+    on_progress: Callable[[str, float | None], None] | None
+    on_output: Callable[[StreamName, str], None] | None
 
 
 class Session:
@@ -80,6 +92,28 @@ class Session:
     def parent(self) -> "Session | None":
         return None if self._inner.parent is None else Session(self._inner.parent, self._portal)
 
+    @overload
+    def call(
+        self,
+        name: Tool[..., ToolResult[R]] | Tool[..., Coroutine[Any, Any, ToolResult[R]]],
+        args: Mapping[str, Any] | None = None,
+        **options: Unpack[CallOptions],
+    ) -> ToolResult[R]: ...
+    @overload
+    def call(
+        self,
+        name: Tool[..., Coroutine[Any, Any, R]],
+        args: Mapping[str, Any] | None = None,
+        **options: Unpack[CallOptions],
+    ) -> ToolResult[R]: ...
+    @overload
+    def call(
+        self, name: Tool[..., R], args: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
+    ) -> ToolResult[R]: ...
+    @overload
+    def call(
+        self, name: str | Declared, args: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
+    ) -> ToolResult: ...
     def call(
         self,
         name: str | Declared,
@@ -95,6 +129,9 @@ class Session:
         """As `toolcell.Session.call`. `repair` and `on_progress` are plain functions, called on the loop's thread.
         `on_output` is called in another one, so that it may be slow.
         """
+
+        misuse.check_callable("repair", repair)
+        misuse.check_callable("on_output", on_output)
 
         async def mend(error: ValidationError) -> dict[str, Any]:
             assert repair is not None
@@ -115,7 +152,7 @@ class Session:
             on_progress=on_progress,
             on_output=None if on_output is None else hear,
         )
-        return self._portal.call(call)
+        return self._running().call(call)
 
     def open_child(
         self,
@@ -145,15 +182,21 @@ class Session:
             config=config,
             profile=profile,
         )
-        return Session(self._portal.call(opened), self._portal)
+        return Session(self._running().call(opened), self._portal)
 
     def tools(self) -> list[ToolDeclaration]:
         """As `toolcell.Session.tools`."""
-        return self._portal.call(self._inner.tools)
+        return self._running().call(self._inner.tools)
 
     def close(self, *, grace_s: float | None = None) -> None:
         """As `toolcell.Session.close`."""
-        self._portal.call(partial(self._inner.close, grace_s=grace_s))
+        if not self._inner.closed:
+            self._running().call(partial(self._inner.close, grace_s=grace_s))
+
+    def _running(self) -> BlockingPortal:
+        """The way to the event loop; UsageError where the supervisor does not run any more."""
+        self._inner.supervisor.require_running()
+        return self._portal
 
 
 class Supervisor:

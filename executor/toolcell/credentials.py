@@ -12,6 +12,8 @@ from typing import Literal, NoReturn, SupportsIndex
 
 from toolcell_sandbox.http_rules import HttpRule
 
+from .errors import ArgumentError
+
 __all__ = ["SHORTEST", "Credential", "Origin", "base64", "parse_origin"]
 
 Origin = tuple[str, str, int]
@@ -44,15 +46,15 @@ class Credential:
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.header) or self.header.lower() in _REFUSED:
-            raise ValueError(
+            raise ArgumentError(
                 f"Credential.header is no header for a secret: {self.header!r}. Use a name like 'Authorization'."
             )
         if sum(each is not None for each in (self.value, self.value_env, self.value_file)) != 1:
-            raise ValueError("A Credential has one of value, value_env and value_file. Pass one of them.")
+            raise ArgumentError("A Credential has one of value, value_env and value_file. Pass one of them.")
         if not re.fullmatch(r"[\x20-\x7e]{0,128}", self.prefix):
-            raise ValueError("Credential.prefix is not short printable ASCII. Write it like 'Bearer '.")
+            raise ArgumentError("Credential.prefix is not short printable ASCII. Write it like 'Bearer '.")
         if self.scheme not in ("plain", "basic"):
-            raise ValueError(f"Credential.scheme is not known: {self.scheme!r}. Use 'plain' or 'basic'.")
+            raise ArgumentError(f"Credential.scheme is not known: {self.scheme!r}. Use 'plain' or 'basic'.")
         if self.value is not None:
             _check(self.value, "Credential.value")
 
@@ -73,16 +75,16 @@ class Credential:
         if self.value_env is not None:
             secret = os.environ.get(self.value_env)
             if secret is None:
-                raise ValueError(f"{self.source} is not set. Set it, or leave the credential out.")
+                raise ArgumentError(f"{self.source} is not set. Set it, or leave the credential out.")
         else:
             assert self.value_file is not None
             try:
                 with open(self.value_file, encoding="utf-8") as file:
                     secret = file.read(LONGEST + 2)
             except OSError as error:
-                raise ValueError(f"{self.source} cannot be read: {error.strerror}. Mend that.") from None
+                raise ArgumentError(f"{self.source} cannot be read: {error.strerror}. Mend that.") from None
             except UnicodeDecodeError:
-                raise ValueError(f"{self.source} is not text. Put the secret alone into it.") from None
+                raise ArgumentError(f"{self.source} is not text. Put the secret alone into it.") from None
         secret = secret.strip()
         _check(secret, self.source)
         return secret
@@ -94,7 +96,7 @@ class Credential:
 
 def _check(secret: str, where: str) -> None:
     if not re.fullmatch(rf"[\x20-\x7e]{{{SHORTEST},{LONGEST}}}", secret):
-        raise ValueError(f"{where} is not {SHORTEST} to {LONGEST:,} characters of printable ASCII. Mend the secret.")
+        raise ArgumentError(f"{where} is not {SHORTEST} to {LONGEST:,} characters of printable ASCII. Mend the secret.")
 
 
 def parse_origin(place: str) -> Origin:
@@ -106,7 +108,7 @@ def parse_origin(place: str) -> Origin:
     except ValueError:
         rule = None
     if rule is None or rule.path or rule.host.subdomains or rule.host.port is None:
-        raise ValueError(
+        raise ArgumentError(
             f"{place!r} is not one host for a credential. Write it like 'api.example.com', 'api.example.com:8443' or "
             "'http://127.0.0.1:8080'."
         )

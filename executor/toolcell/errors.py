@@ -5,13 +5,13 @@ value.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from toolcell_tools.failures import ToolcellError, UsageError
 
-class ToolcellError(Exception):
-    """The root of everything that toolcell raises."""
+__all__ = ["ArgumentError", "ConfigError", "ConfigProblem", "SandboxUnavailableError", "ToolcellError", "UsageError"]
 
 
-class UsageError(ToolcellError):
-    """The call is wrong in the program, not in the world: a closed session, a child of a Worker, a duplicate tool."""
+class ArgumentError(UsageError, ValueError):
+    """An object of the API cannot be made of these arguments."""
 
 
 class SandboxUnavailableError(ToolcellError):

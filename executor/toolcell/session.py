@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, cast, overload
 
 import anyio
 
@@ -24,6 +24,7 @@ from toolcell_tools.provider import ProviderTool
 from toolcell_tools.result import SandboxSummary, ToolResult
 from toolcell_tools.session_info import SessionInfo
 
+from . import misuse
 from .approvals import Approver
 from .backends.egress import Gateway
 from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
@@ -49,14 +50,27 @@ from .sessions.protection import Guarded, overlap
 from .sessions.reach import as_offered, out_of_reach
 from .sessions.shipping import content_of
 from .sessions.toolbox import Toolbox
+from .sessions.used import NOTHING, Use
 from .wire.frames import Field
 
 if TYPE_CHECKING:
     from .supervisor import Supervisor
 
 OnProgress = Callable[[str, float | None], Awaitable[None] | None]
+R = TypeVar("R")
 _log = logging.getLogger("toolcell.tool")
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+class CallOptions(TypedDict, total=False):
+    """What `Session.call` takes by name."""
+
+    call_id: str | None
+    timeout: float | None
+    repair: Repair | None
+    idempotency_key: str | None
+    on_progress: OnProgress | None
+    on_output: OnOutput | None
 
 
 @dataclass(slots=True, eq=False)
@@ -76,6 +90,8 @@ class Route:
     """The fields of its results before anything is said."""
     facts: dict[str, Any]
     """Those of its records, likewise."""
+    use: Use = NOTHING
+    """What its tool takes to a cell by value: where that has changed, it goes another way."""
     checks: "Checks | None" = None
     """Made for the first call: a tool that is only offered need not have its schemas compiled."""
 
@@ -86,6 +102,27 @@ class Checks:
 
     arguments: Validator
     output: OutputSchema | None
+
+
+_PUBLIC = frozenset(
+    [
+        "agent_id",
+        "call",
+        "close",
+        "closed",
+        "config",
+        "grants",
+        "id",
+        "kind",
+        "open_child",
+        "parent",
+        "profile",
+        "tools",
+        "values",
+        "workspace",
+    ]
+)
+"""What completion offers of a session; the rest is for the dispatcher."""
 
 
 class Session:
@@ -145,12 +182,37 @@ class Session:
         self._host_turn: anyio.Lock | None = None
         self._idempotent: IdempotentCalls | None = None
 
+    def __dir__(self) -> list[str]:
+        return sorted(_PUBLIC)
+
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self._children)} children"
         return f"<Session {self.id} {self.kind.value} of {self.agent_id} · {state}>"
 
     # -- the public way ----------------------------------------------------------------------------------------------
 
+    @overload
+    async def call(
+        self,
+        name: Tool[..., ToolResult[R]] | Tool[..., Coroutine[Any, Any, ToolResult[R]]],
+        args: Mapping[str, Any] | None = None,
+        **options: Unpack[CallOptions],
+    ) -> ToolResult[R]: ...
+    @overload
+    async def call(
+        self,
+        name: Tool[..., Coroutine[Any, Any, R]],
+        args: Mapping[str, Any] | None = None,
+        **options: Unpack[CallOptions],
+    ) -> ToolResult[R]: ...
+    @overload
+    async def call(
+        self, name: Tool[..., R], args: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
+    ) -> ToolResult[R]: ...
+    @overload
+    async def call(
+        self, name: str | Declared, args: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
+    ) -> ToolResult: ...
     async def call(
         self,
         name: str | Declared,
@@ -165,8 +227,8 @@ class Session:
     ) -> ToolResult:
         """Call a tool and wait for its result.
 
-        `name` is that of the tool, or the tool itself, so that a checker finds what is misspelt; what runs is what this
-        session has under that name.
+        `name` is that of the tool, or the tool itself, so that a checker finds what is misspelt and knows the type of
+        the result; what runs is what this session has under that name.
         `timeout` in seconds is the call's whole time, waiting for a process included; without it the tool's own timeout
         or the profile's `wall_s` holds. `repair` is asked for better arguments after a validation error, twice at the
         most. Calls with one `idempotency_key` run once: the later ones get the first one's result, if it was no error;
@@ -178,16 +240,25 @@ class Session:
         """
         if self.closed or not self._is_here():
             self.check_open()
-        if timeout is not None and not timeout > 0:
-            raise UsageError(f"timeout is not above 0: {timeout!r}. Pass seconds, or None for the tool's own.")
+        if timeout is not None:
+            misuse.seconds("timeout", timeout, ", or None for the tool's own")
         if call_id is None:
             self._last_call += 1
             call_id = f"{self.id}-{self._last_call}"
+        elif type(call_id) is not str:
+            misuse.check_texts(call_id=call_id)
+        if on_progress is not None:
+            misuse.check_callable("on_progress", on_progress)
+        if on_output is not None:
+            misuse.check_callable("on_output", on_output)
         if type(name) is not str:
+            self._require_same(name)
             name = name_of(name)
         arguments: Mapping[str, Any] = {} if args is None else args
         if repair is None and idempotency_key is None:
             return await attempt(self, call_id, name, arguments, 1, timeout, on_progress, on_output)
+        misuse.check_callable("repair", repair)
+        misuse.check_texts(idempotency_key=idempotency_key)
         run = partial(dispatch, self, call_id, name, arguments, timeout, repair, on_progress, on_output)
         if idempotency_key is None:
             return await run()
@@ -215,9 +286,10 @@ class Session:
         Raises UsageError for a child of a Worker, a Main child, a tree over 4 deep and a ninth child.
         """
         self.check_open()
-        tree.check_child(self, SessionKind(kind))
+        kind = misuse.session_kind(kind)
+        tree.check_child(self, kind)
         child = self.supervisor.new_session(
-            SessionKind(kind),
+            kind,
             workspace=self.workspace if workspace is None else workspace,
             agent_id=self.agent_id if agent_id is None else agent_id,
             session_id=session_id,
@@ -392,7 +464,7 @@ class Session:
         if not mutates:
             return self._other_route("unchanging", tool, lambda: self._new_route(tool, mutates))
         route = self._routes.get(tool.name)
-        if route is None or route.tool is not tool:
+        if route is None or route.tool is not tool or (route.use.bound and not route.use.is_current()):
             route = self._routes[tool.name] = self._new_route(tool, mutates)
         return route
 
@@ -403,7 +475,7 @@ class Session:
 
     def _other_route(self, kind: str, tool: Tool[..., Any], new: Callable[[], Route]) -> Route:
         route = self._other_routes.get((kind, tool.name))
-        if route is None or route.tool is not tool:
+        if route is None or route.tool is not tool or not route.use.is_current():
             route = self._other_routes[kind, tool.name] = new()
         return route
 
@@ -431,7 +503,10 @@ class Session:
         self, tool: Tool[..., Any], grants: Grants, limits: Limits, mates: Sequence[Tool[..., Any]], kept: str = ""
     ) -> Route:
         shipments = tuple(self.supervisor.shipment(mate) for mate in mates)
-        return self._route_of(tool, grants, limits, shipments, kept, source_of(tool))
+        route = self._route_of(tool, grants, limits, shipments, kept, source_of(tool))
+        if tool.placement == "cell":
+            route.use = self.supervisor.use(tool)
+        return route
 
     def _route_of(
         self,
@@ -537,6 +612,21 @@ class Session:
     def on_offered(self, names: Iterable[str]) -> None:
         """Toolsets have said which tools there are."""
         self.supervisor.rules.met(names, self.id, self.journal)
+
+    def _require_same(self, tool: object) -> None:
+        """Raise UsageError for a tool that was defined again: what this session has under its name is the old one."""
+        if isinstance(tool, Tool):
+            given = cast("Tool[..., Any]", tool)
+            known = self.toolbox.found(given.name)
+            if (
+                known is not None
+                and known.fn is not given.fn
+                and known.origin.partition(" ")[0] == given.origin.partition(" ")[0]
+            ):
+                raise UsageError(
+                    f"The tool {given.name!r} was defined again after this supervisor got it, and the old one would "
+                    "run. Make another Supervisor with the new one."
+                )
 
     def check_open(self) -> None:
         """Raise UsageError where the session is closed, or its supervisor does not run here."""

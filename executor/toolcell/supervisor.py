@@ -27,6 +27,7 @@ from toolcell_tools.toolsets import Toolset
 from toolcell_tools.toolsets.resolve import close_all
 from toolcell_tools.typed import TypedTool
 
+from . import misuse
 from .approvals import Approver
 from .backends.channel import LogChannel
 from .backends.egress import Gateway
@@ -55,7 +56,8 @@ from .sessions import ending as ending_of
 from .sessions.modules import Source
 from .sessions.policy import resolved, session_grants, within
 from .sessions.protection import Protection
-from .sessions.shipping import ship
+from .sessions.shipping import shipped
+from .sessions.used import Use
 from .telemetry import Metrics
 from .workplaces.cleanup import Audited, clean
 from .workplaces.record import Record as OwnRecord
@@ -64,6 +66,10 @@ from .workplaces.runtime import RuntimeDirectory
 _log = logging.getLogger("toolcell")
 APPROVAL_TIMEOUT_S = 300.0
 MAX_HOST_THREADS = 40  # of synchronous host tools; what the supervisor does in threads itself does not wait for theirs
+
+
+_PUBLIC = frozenset({"aclose", "journal", "metrics", "open_session", "start", "status"})
+"""What completion offers of a supervisor; the rest is for its sessions."""
 
 
 class Supervisor:
@@ -115,8 +121,10 @@ class Supervisor:
         model_bytes: int | None = None,
     ) -> None:
         self._life = Lifetime(self._start_pool, self._stay)
+        given = misuse.profiles_of(profiles)
         if config is not None:
-            profiles = {**config.profiles, **(profiles or {})}
+            misuse.check_config(config)
+            given = {**config.profiles, **given}
             allow_missing = config.allow_missing if allow_missing is None else allow_missing
             max_cells = config.max_cells if max_cells is None else max_cells
             standby = config.standby if standby is None else standby
@@ -124,23 +132,24 @@ class Supervisor:
             model_bytes = config.model_bytes if model_bytes is None else model_bytes
             quarantine = config.quarantine if quarantine is None else quarantine
         approval_timeout_s = APPROVAL_TIMEOUT_S if approval_timeout_s is None else approval_timeout_s
-        if not 0 < approval_timeout_s < math.inf:
-            raise UsageError(f"approval_timeout_s is not above 0 and finite: {approval_timeout_s!r}. Pass seconds.")
+        if misuse.seconds("approval_timeout_s", approval_timeout_s) == math.inf:
+            raise UsageError("approval_timeout_s is not finite: inf. Pass a number of seconds.")
         model_bytes = FOR_MODEL_BYTES if model_bytes is None else model_bytes
-        if model_bytes < 1:
-            raise UsageError(f"model_bytes is not above 0: {model_bytes!r}. Leave it out for {FOR_MODEL_BYTES:,}.")
+        misuse.count("model_bytes", model_bytes, f"Leave it out for {FOR_MODEL_BYTES:,}.")
         standby = 1 if standby is None else standby
         if standby not in (0, 1):
             raise UsageError(
                 f"standby is not 0 or 1: {standby!r}. A cell runs one call at a time, so one waits at most."
             )
-        if max_cells is not None and max_cells < 1:
-            raise UsageError(f"max_cells is not above 0: {max_cells!r}. Leave it out for a default by the machine.")
+        if max_cells is not None:
+            misuse.count("max_cells", max_cells, "Leave it out for a default by the machine.")
+        misuse.check_parts(http=http, journal=journal)
+        misuse.check_callable("resolve", resolve)
         self.registry: dict[str, Tool[..., Any]] = {}
         self.provider_tools: dict[str, ProviderTool] = {}
-        for each in tools:
+        for each in misuse.items("tools", tools, "[my_tool]"):
             self._register(each if isinstance(each, ProviderTool) else as_tool(each))
-        self.toolsets = tuple(toolsets)
+        self.toolsets = misuse.items("toolsets", toolsets, "[my_toolset]")
         for toolset in self.toolsets:
             if not isinstance(toolset, Toolset):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise UsageError(
@@ -153,7 +162,7 @@ class Supervisor:
         self.approver = approver
         self.approval_timeout_s = approval_timeout_s
         self._profiles = {kind: Profile.for_kind(kind.value) for kind in SessionKind}
-        self._profiles.update({SessionKind(kind): profile for kind, profile in (profiles or {}).items()})
+        self._profiles.update(given)
         self._resolved = {  # where there are paths, each session resolves them anew, for links may change
             kind: resolved(preset)
             for kind, preset in self._profiles.items()
@@ -163,22 +172,27 @@ class Supervisor:
         self.metrics = Metrics()
         self._record = OwnRecord()  # of what the next supervisor removes if this one is killed
         self.overflow = Overflow(model_bytes, record=self._record)
-        self._allow_missing = frozenset(allow_missing or ())
+        self._allow_missing = misuse.mechanisms(allow_missing or ())
         self._max_cells = max_cells
         self._standby = bool(standby)
         self._sessions: dict[str, Session] = {}
         self._validators: WeakKeyDictionary[Tool[..., Any], Validator] = WeakKeyDictionary()
-        self._shipments: WeakKeyDictionary[Tool[..., Any], Mapping[str, object]] = WeakKeyDictionary()
+        self._shipments: WeakKeyDictionary[Tool[..., Any], tuple[Mapping[str, object], Use]] = WeakKeyDictionary()
         self._output_schemas: WeakKeyDictionary[Tool[..., Any], OutputSchema | None] = WeakKeyDictionary()
         self._http: HttpClient = _http_of(config) if http is None else http
         self.gateway = Gateway(self.in_background, resolve=resolve, most=default_max_connections())
-        self.protection = Protection(None if quarantine is None else os.path.abspath(quarantine), self._record)
+        self.protection = Protection(
+            None if quarantine is None else os.path.abspath(misuse.path("quarantine", quarantine)), self._record
+        )
         self._kept_gone: deque[Cell] = deque()  # with their processes, and not audited yet
         self._pool: Pool | None = None
         self._is_entered = False
         self._pid = 0
         self._memory: SQLiteMemory | None = None
         self.sandbox_summary = SandboxSummary()
+
+    def __dir__(self) -> list[str]:
+        return sorted(_PUBLIC.intersection(object.__dir__(self)))
 
     def __repr__(self) -> str:
         state = repr(self._pool) if self._pool is not None else "not running"
@@ -377,7 +391,7 @@ class Supervisor:
         `profile` replaces the kind's, for this session only.
         """
         return self.new_session(
-            SessionKind(kind),
+            misuse.session_kind(kind),
             workspace=workspace,
             agent_id=agent_id,
             session_id=session_id,
@@ -385,7 +399,7 @@ class Supervisor:
             memory=memory,
             web=web,
             http=http,
-            config=config or {},
+            config=config,
             profile=profile,
             parent=None,
         )
@@ -410,6 +424,11 @@ class Supervisor:
         """Raise UsageError where it does not run, or runs on another event loop than the caller."""
         self._life.check()
 
+    def require_running(self) -> None:
+        """Raise UsageError where it does not run, on whichever event loop the caller is."""
+        if self._pool is None:
+            raise self._life.why_not()
+
     def new_session(
         self,
         kind: SessionKind,
@@ -421,11 +440,14 @@ class Supervisor:
         memory: MemoryStore | None,
         web: WebClient | None,
         http: HttpClient | None,
-        config: Mapping[str, Any],
+        config: Mapping[str, Any] | None,
         profile: Profile | None,
         parent: Session | None,
     ) -> Session:
         self.check_running()
+        misuse.check_parts(channel=channel, memory=memory, web=web, http=http)
+        misuse.check_texts(agent_id=agent_id, session_id=session_id)
+        misuse.check_profile("profile", profile)
         root = _workspace(workspace)
         if parent is not None:
             around = [str(parent.workspace)]
@@ -456,7 +478,7 @@ class Supervisor:
             memory=memory or self._default_memory(),
             web=web,
             http=http or self._http,
-            config=config,
+            config=misuse.settings_of(config),
         )
         self._sessions[id] = session
         data = {"event": "opened", "kind": str(kind), "parent": parent.id if parent else None}
@@ -487,11 +509,18 @@ class Supervisor:
         return self._output_schemas[tool]
 
     def shipment(self, tool: Tool[..., Any]) -> Mapping[str, object]:
-        """What a cell needs to load the tool, made once."""
-        shipment = self._shipments.get(tool)
-        if shipment is None:
-            shipment = self._shipments[tool] = ship(tool)
-        return shipment
+        """What a cell needs to load the tool, made once, and anew where a global name that it uses was bound anew."""
+        return self._shipped(tool)[0]
+
+    def use(self, tool: Tool[..., Any]) -> Use:
+        """What goes with the tool to a cell by value."""
+        return self._shipped(tool)[1]
+
+    def _shipped(self, tool: Tool[..., Any]) -> tuple[Mapping[str, object], Use]:
+        found = self._shipments.get(tool)
+        if found is None or not found[1].is_current():
+            found = self._shipments[tool] = shipped(tool)
+        return found
 
     def can_ship(self, tool: Tool[..., Any]) -> bool:
         """Whether a cell can load the tool; its own calls say what is wrong with it."""
@@ -528,6 +557,7 @@ def _http_of(config: Config | None) -> BrokeredHttp:
 
 
 def _workspace(path: str | Path) -> Path:
+    path = misuse.path("workspace", path)
     try:
         root = os.path.realpath(path)
     except FileNotFoundError:

@@ -1,6 +1,7 @@
 """The documents cannot rot: README code and examples run, and what there is to know by name is named."""
 
 import dataclasses
+import inspect
 import os
 import re
 import subprocess
@@ -11,7 +12,7 @@ from typing import get_args
 import pytest
 from pydantic import BaseModel
 
-from toolcell import Limits, ToolError, load_config
+from toolcell import Limits, Session, ToolError, load_config
 from toolcell.cli.app import toolcell
 from toolcell.config.schema import PROFILE, SUPERVISOR
 
@@ -103,6 +104,15 @@ def test_every_setting_is_named_and_those_of_the_example_are_right(
     for text in settings:
         (tmp_path / "toolcell.toml").write_text(text)
         assert load_config(file=tmp_path / "toolcell.toml").files
+
+
+def test_every_option_of_a_call_has_an_example_and_a_row() -> None:
+    section = README.partition("\n## Calling\n")[2].partition("\n## ")[0]
+    options = [each for each in inspect.signature(Session.call).parameters.values() if each.kind is each.KEYWORD_ONLY]
+    assert options
+    for option in options:
+        assert f"| `{option.name}` |" in section
+        assert re.search(rf"session\.call\(.*{option.name}=", section)
 
 
 @pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md"])

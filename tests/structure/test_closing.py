@@ -407,8 +407,8 @@ async def test_a_call_goes_to_the_directory_that_took_the_workspaces_place_while
 
     entered, olds = Guarded.enter, list[Path]()
 
-    async def enter(self: Guarded, *, kept: bool) -> Any:
-        watch = await entered(self, kept=kept)
+    async def enter(self: Guarded, session_id: str, *, kept: bool, keeps: bool) -> Any:
+        watch = await entered(self, session_id, kept=kept, keeps=keeps)
         if not olds and armed:
             olds.append(replace_workspace(workspace))
         return watch

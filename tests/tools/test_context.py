@@ -48,3 +48,21 @@ def test_a_context_has_no_room_for_more(ctx: ToolContext) -> None:
     with pytest.raises(AttributeError):
         ctx.secret = 1  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
     assert repr(ctx) == "<ToolContext 'c1' of main session 's1'>"
+
+
+def test_what_is_required_is_the_handle_or_names_what_is_missing(make_context: Any, ctx: ToolContext) -> None:
+    assert ctx.require.writer is ctx.writer
+    assert ctx.require.workspace is ctx.workspace
+    required = [
+        ("writer", "write"),
+        ("shell", "exec"),
+        ("channel", "channel"),
+        ("memory", "memory.read"),
+        ("memory_writer", "memory.write"),
+        ("web", "web"),
+        ("http", "http"),
+    ]
+    bare: ToolContext = make_context(**{name: None for name, _ in required})
+    for name, capability in required:
+        with pytest.raises(MissingCapability, match=f"was not granted '{capability}'"):
+            getattr(bare.require, name)

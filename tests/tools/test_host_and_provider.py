@@ -2,10 +2,11 @@
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from toolcell import Session
 from toolcell_tools import (
     Capability,
     HostContext,
@@ -32,7 +33,12 @@ async def ask_agent(ctx: HostContext, request: str) -> str:
 
 def context() -> HostContext:
     return HostContext(
-        call_id="c1", session_id="s1", agent_id="a1", session=None, reporter=Recorder(), deadline=math.inf
+        call_id="c1",
+        session_id="s1",
+        agent_id="a1",
+        session=cast("Session", None),
+        reporter=Recorder(),
+        deadline=math.inf,
     )
 
 

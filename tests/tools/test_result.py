@@ -78,7 +78,7 @@ def test_every_member_of_the_union_is_tested_and_frozen() -> None:
     members = set(get_args(get_args(ToolError)[0]))
     assert members == {type(error) for error, _, _ in ERRORS}
     with pytest.raises(pydantic.ValidationError, match="frozen"):
-        ERRORS[0][0].message = "other"
+        ERRORS[0][0].message = "other"  # type: ignore[misc]
 
 
 Millis = Annotated[
@@ -213,7 +213,7 @@ ARTIFACTS = st.one_of(
     st.builds(Artifact, st.text(), st.text(), st.none(), st.none() | st.integers(0, 2**40)),
     st.builds(Artifact.from_bytes, st.text(), st.binary(max_size=40), st.just("text/plain")),
 )
-RESULTS = st.builds(
+RESULTS: st.SearchStrategy[ToolResult] = st.builds(
     ToolResult,
     output=JSON_VALUES,
     display=st.text(),

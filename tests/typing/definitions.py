@@ -31,6 +31,7 @@ def plain(a: int, b: str = "") -> float:
 @tool(needs={Capability.WRITE}, timeout=5)
 def save(ctx: ToolContext, path: str) -> int:
     ctx.writer.write_text(path, "")  # type: ignore[union-attr]  # pyright: ignore[reportOptionalMemberAccess]
+    assert_type(ctx.require.writer, WorkspaceWriter)
     assert_type(require(ctx.writer, Capability.WRITE), WorkspaceWriter)
     if ctx.channel is not None:
         ctx.channel.send("saved")
@@ -109,4 +110,4 @@ async def a_call_gives_a_result(session: Session) -> None:
     assert_type(await session.call("save", {"path": "a"}), ToolResult)
     assert_type((await session.call(save, {"path": "a"})).decoded(int), int)
     await session.call(WeatherTool(), {"city": "Rome"})
-    await session.call(3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await session.call(3)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]

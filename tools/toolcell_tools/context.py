@@ -11,6 +11,8 @@ from .capability import Capability, SessionKind
 from .failures import MissingCapability
 
 if TYPE_CHECKING:
+    from toolcell.session import Session
+
     from .handles import ChannelHandle, HttpHandle, MemoryReader, MemoryWriter, WebHandle
     from .shell import Shell
     from .workspace import WorkspaceReader, WorkspaceWriter
@@ -65,7 +67,7 @@ class ToolContext(_Reporting):
 
     `deadline` is on the monotonic clock, in seconds. `config` is the agent's, read only by custom; what a tool puts
     into `values` is copied back to the session after the call. `workspace` is always there, and raises
-    MissingCapability when READ was not granted.
+    MissingCapability when READ was not granted; so does each handle of `require`.
     """
 
     __slots__ = (
@@ -129,8 +131,54 @@ class ToolContext(_Reporting):
         self.http = http
         self._reporter = reporter
 
+    @property
+    def require(self) -> Required:
+        """The handles that this call cannot do without, never None: `ctx.require.writer.write_text(…)`."""
+        return Required(self)
+
     def __repr__(self) -> str:
         return f"<ToolContext {self.call_id!r} of {self.session_kind.value} session {self.session_id!r}>"
+
+
+class Required:
+    """The handles of a context. One that was not granted raises MissingCapability, which becomes PermissionDenied."""
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: ToolContext) -> None:
+        self._context = context
+
+    @property
+    def workspace(self) -> WorkspaceReader:
+        return self._context.workspace
+
+    @property
+    def writer(self) -> WorkspaceWriter:
+        return require(self._context.writer, Capability.WRITE)
+
+    @property
+    def shell(self) -> Shell:
+        return require(self._context.shell, Capability.EXEC)
+
+    @property
+    def channel(self) -> ChannelHandle:
+        return require(self._context.channel, Capability.CHANNEL)
+
+    @property
+    def memory(self) -> MemoryReader:
+        return require(self._context.memory, Capability.MEMORY_READ)
+
+    @property
+    def memory_writer(self) -> MemoryWriter:
+        return require(self._context.memory_writer, Capability.MEMORY_WRITE)
+
+    @property
+    def web(self) -> WebHandle:
+        return require(self._context.web, Capability.WEB)
+
+    @property
+    def http(self) -> HttpHandle:
+        return require(self._context.http, Capability.HTTP)
 
 
 class HostContext(_Reporting):
@@ -148,7 +196,7 @@ class HostContext(_Reporting):
         call_id: str,
         session_id: str,
         agent_id: str,
-        session: Any,
+        session: Session,
         reporter: Reporter,
         deadline: float,
         config: dict[str, Any] | None = None,
@@ -168,7 +216,7 @@ class HostContext(_Reporting):
 
 
 def require(handle: H | None, capability: Capability) -> H:
-    """`handle`, or MissingCapability: `require(ctx.writer, Capability.WRITE).write_text(…)`."""
+    """`handle`, or MissingCapability. A tool writes `ctx.require.writer`, which does this."""
     if handle is None:
         raise MissingCapability(capability)
     return handle

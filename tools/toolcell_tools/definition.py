@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["Tool"]
 
 P = ParamSpec("P")
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 
 class _Derived(NamedTuple):
@@ -50,7 +50,7 @@ class _Derived(NamedTuple):
     failure_schema: dict[str, Any] | None
 
 
-class Tool(Generic[P, R]):
+class Tool(Generic[P, R_co]):
     """A function that models may call. Called from Python, it is that function.
 
     Made with `derive=True`, everything wrong with the declaration is a ToolDefinitionError at once; with False (in a
@@ -62,12 +62,12 @@ class Tool(Generic[P, R]):
     placement: ClassVar[Placement] = "cell"
     context_type: ClassVar[type] = ToolContext
 
-    fn: Callable[P, R]
+    fn: Callable[P, R_co]
     __name__: str  # with the rest of what functools.update_wrapper sets
 
     def __init__(
         self,
-        fn: Callable[P, R],
+        fn: Callable[P, R_co],
         *,
         derive: bool = True,
         localns: Mapping[str, object] | None = None,
@@ -85,7 +85,7 @@ class Tool(Generic[P, R]):
         self.validate = True
         self.context_parameter = self._context_of(fn)
         self.takes_context = self.context_parameter is not None  # for a call, or for what comes before the first
-        self._original: Tool[P, R] | None = None
+        self._original: Tool[P, R_co] | None = None
         self._parameters: tuple[Parameter, ...] | None = None
         self._binder: Binder | None = None
         self._previewer: Previewer | None = None
@@ -96,7 +96,7 @@ class Tool(Generic[P, R]):
         if derive:
             self._derive(localns)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         return self.fn(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -135,7 +135,7 @@ class Tool(Generic[P, R]):
         return ""
 
     @property
-    def original(self) -> "Tool[P, R]":
+    def original(self) -> "Tool[P, R_co]":
         """The tool that this one is a variant of, or itself. A cell that has it runs any of its variants."""
         return self._original or self
 

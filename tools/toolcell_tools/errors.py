@@ -1,6 +1,6 @@
 """Errors as data: `ToolError`, a union tagged by `kind`, and the exception that `ToolResult.unwrap` raises."""
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
@@ -37,13 +37,16 @@ __all__ = [
 LimitedResource = Literal["memory", "cpu", "processes", "files", "file_size", "scratch", "output", "result"]
 
 
-class ErrorBase(BaseModel):
-    """What every error has: a message fit for a model, and whether calling again can help."""
+class ErrorBase(BaseModel, frozen=True):
+    """What every error has: its kind, a message fit for a model, and whether calling again can help."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(extra="forbid")
 
     message: str
     retryable: bool = False
+
+    if TYPE_CHECKING:
+        kind: str  # each error has one of its own, by which the union is told apart
 
 
 class LastProgress(BaseModel):
@@ -55,7 +58,7 @@ class LastProgress(BaseModel):
     fraction: float | None = None
 
 
-class CutShort(ErrorBase):
+class CutShort(ErrorBase, frozen=True):
     """What the errors of calls have that were ended before they were done: how far they were, where the tool said so.
 
     What such a call had printed is in `ToolResult.stdout` and `stderr`, and `for_model()` shows it.
@@ -64,7 +67,7 @@ class CutShort(ErrorBase):
     progress: LastProgress | None = None
 
 
-class ValidationError(ErrorBase):
+class ValidationError(ErrorBase, frozen=True):
     """The arguments do not fit the parameters schema; `field` is the path of the first that does not."""
 
     kind: Literal["validation"] = "validation"
@@ -73,14 +76,14 @@ class ValidationError(ErrorBase):
     parameters_schema: dict[str, Any] | None = None
 
 
-class ExecutionError(ErrorBase):
+class ExecutionError(ErrorBase, frozen=True):
     """The tool ran and failed; `data` is what the tool chose to say about it in JSON."""
 
     kind: Literal["execution"] = "execution"
     data: Any = None
 
 
-class PermissionDenied(ErrorBase):
+class PermissionDenied(ErrorBase, frozen=True):
     """The call was not allowed: by tier, a missing capability, a protected name, a rule for requests, a hook or by
     whoever approves.
     """
@@ -91,7 +94,7 @@ class PermissionDenied(ErrorBase):
     missing: tuple[Capability, ...] = ()
 
 
-class Timeout(CutShort):
+class Timeout(CutShort, frozen=True):
     """The call was ended at its deadline, after `elapsed` seconds."""
 
     kind: Literal["timeout"] = "timeout"
@@ -99,14 +102,14 @@ class Timeout(CutShort):
     elapsed: float
 
 
-class UnknownTool(ErrorBase):
+class UnknownTool(ErrorBase, frozen=True):
     """No tool of that name is offered in this session; `suggestions` are at most three that are near."""
 
     kind: Literal["unknown_tool"] = "unknown_tool"
     suggestions: tuple[str, ...] = Field(default=(), max_length=3)
 
 
-class Crashed(CutShort):
+class Crashed(CutShort, frozen=True):
     """The call's process ended without an answer: by signal number `signal`, or by itself with `exit_code`."""
 
     kind: Literal["crashed"] = "crashed"
@@ -114,7 +117,7 @@ class Crashed(CutShort):
     exit_code: int | None = None
 
 
-class LimitExceeded(CutShort):
+class LimitExceeded(CutShort, frozen=True):
     """The call went over one of its limits; `limit` is in the resource's own unit (bytes, seconds or a count)."""
 
     kind: Literal["limit_exceeded"] = "limit_exceeded"
@@ -122,19 +125,19 @@ class LimitExceeded(CutShort):
     limit: int | float | None = None
 
 
-class Cancelled(CutShort):
+class Cancelled(CutShort, frozen=True):
     """The caller took the call back before it was done."""
 
     kind: Literal["cancelled"] = "cancelled"
 
 
-class ProtocolViolation(CutShort):
+class ProtocolViolation(CutShort, frozen=True):
     """The cell sent something that the protocol does not allow; the cell was ended."""
 
     kind: Literal["protocol_violation"] = "protocol_violation"
 
 
-class Overloaded(ErrorBase):
+class Overloaded(ErrorBase, frozen=True):
     """There was no room for the call; it never ran. `retry_after_s`: when to retry, in seconds."""
 
     kind: Literal["overloaded"] = "overloaded"
@@ -142,7 +145,7 @@ class Overloaded(ErrorBase):
     retry_after_s: float | None = None
 
 
-class SandboxUnavailable(ErrorBase):
+class SandboxUnavailable(ErrorBase, frozen=True):
     """No sandbox could be made; the call never ran. This machine lacks `mechanism`, or something that `cure` names.
     Where it is `retryable`, `retry_after_s` says in how many seconds.
     """

@@ -1,8 +1,25 @@
-"""The exceptions of the vocabulary: what a tool raises, what a handle raises, what a bad definition raises."""
+"""The exceptions of the vocabulary: what a tool raises, what a handle raises, what a mistake of the program raises."""
 
 from .capability import Capability
 
-__all__ = ["MissingCapability", "ProtectedName", "RequestDenied", "ToolDefinitionError", "ToolFailure", "Unencodable"]
+__all__ = [
+    "MissingCapability",
+    "ProtectedName",
+    "RequestDenied",
+    "ToolDefinitionError",
+    "ToolFailure",
+    "ToolcellError",
+    "Unencodable",
+    "UsageError",
+]
+
+
+class ToolcellError(Exception):
+    """The root of everything that toolcell raises."""
+
+
+class UsageError(ToolcellError):
+    """The program is wrong, not the world: a closed session, a child of a Worker, an argument that nobody can mean."""
 
 
 class ToolFailure(Exception):
@@ -59,7 +76,7 @@ class RequestDenied(Exception):
     """
 
 
-class ToolDefinitionError(ValueError):
+class ToolDefinitionError(UsageError, ValueError):
     """A tool cannot be made as written; the message names the tool, the part that is wrong and how to mend it."""
 
 

@@ -37,7 +37,8 @@ def adapter(kind: Any) -> TypeAdapter[Any]:
 def written(kind: TypeAdapter[Any], value: object) -> object:
     """`value`, which must be of this type, as the type writes it in JSON; of a ToolResult, its output."""
     if isinstance(value, ToolResult):
-        return value.model_copy(update={"output": written(kind, value.output)})
+        result: ToolResult = value  # pyright: ignore[reportUnknownVariableType] - isinstance tells it of no R
+        return result.model_copy(update={"output": written(kind, result.output)})
     try:
         return kind.dump_python(kind.validate_python(value), mode="json", by_alias=True)
     except ValidationError as failure:

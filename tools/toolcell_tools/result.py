@@ -2,15 +2,18 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from enum import Enum
 from functools import cache
-from typing import Annotated, Any, Literal, Self, TypeVar, cast
+from typing import Annotated, Any, Generic, Literal, Self, cast, overload
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field, TypeAdapter
 from pydantic_core import from_json, to_json
+from typing_extensions import TypeVar
 
 from .artifact import Artifact
 from .content import AudioBlock, Content, ImageBlock, TextBlock
 from .errors import CutShort, ToolError, ToolFailed
+from .json_types import Json
 from .pending import Pending
 from .preview import printable
 
@@ -27,6 +30,8 @@ class _Frozen(BaseModel):
 
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
+J = TypeVar("J", bound=Json)
+R_co = TypeVar("R_co", covariant=True, default=Any)
 
 
 @cache
@@ -103,10 +108,11 @@ _PENDING = {field.name for field in fields(Pending)}
 _NO_USAGE, _NO_CAPTURE, _NO_SANDBOX = Usage(), CapturedOutput(), SandboxSummary()
 
 
-class ToolResult(_Frozen):
+class ToolResult(_Frozen, Generic[R_co]):
     """The outcome of a call. A tool may return one itself, with `output`, `display`, `artifacts` and `content` only.
 
     `output` is JSON for the model, `display` a sentence for people. Errors are data: `error` is set, nothing is raised.
+    `ToolResult[R]` is that of a tool whose function returns R, for type checkers; alone it is `ToolResult[Any]`.
     To store or send one: `model_dump(mode="json")` or `model_dump_json()`, and `ToolResult.parse` to read it back;
     `schema_version` says by which rules it was written.
 
@@ -255,8 +261,17 @@ class ToolResult(_Frozen):
     def _whole_output(self) -> Artifact | None:
         return next((one for one in self.artifacts if one.kind in _WHERE and one.uri is not None), None)
 
+    @overload
+    def unwrap(self: "ToolResult[Enum]") -> Any: ...  # a StrEnum is a text too, and what arrives is one
+    @overload
+    def unwrap(self: "ToolResult[J]") -> J: ...
+    @overload
+    def unwrap(self) -> Any: ...
     def unwrap(self) -> Any:
-        """The output; raises ToolFailed, with the error in it, if there is one."""
+        """The output; raises ToolFailed, with the error in it, if there is one.
+
+        It has the type that the tool's function returns where that is JSON; `decoded` makes any other from it.
+        """
         if self.error is not None:
             raise ToolFailed(self.error)
         return self.output

@@ -50,7 +50,7 @@ class MemoryStore(Protocol):
 class WebClient(Protocol):
     """The public web, read-only: GET and nothing else, and never an address of the machine's own networks.
 
-    One with an attribute `can_search` that is False has no search engine, which the description of tools that need one says.
+    One with an attribute `can_search` that is False has no search engine, as tools that need one then say.
     """
 
     async def search(self, query: str, *, limit: int) -> list[SearchHit]:

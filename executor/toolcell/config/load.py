@@ -59,6 +59,9 @@ def load_config(
     project and may only narrow what is below it, unless it is named as `file` too. Tables are merged key by key; lists
     and single values replace what is below. Raises ConfigError, with every mistake, its file and its line.
     """
+    for name, path in (("directory", directory), ("file", file)):
+        if path is not None and not isinstance(path, (str, os.PathLike)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError([ConfigProblem(ARGUMENTS, None, name, f"is not a path: {path!r}. Pass the path of one.")])
     given = Source(ARGUMENTS, _without_none(profiles=profiles, supervisor=supervisor), os.getcwd())
     files = list(_files(directory, file))
     current = Config({kind: Profile.for_kind(kind.value) for kind in SessionKind}, files=tuple(map(_path, files)))

@@ -83,7 +83,8 @@ async def after(hooks: Sequence[object], call: ToolCall, result: ToolResult) -> 
                 if not (answer is None or isinstance(answer, ToolResult)):
                     raise TypeError(f"{name} returned {answer!r}; it returns a ToolResult or None")
                 if answer is not None:  # again, since model_copy validates nothing
-                    answer = ToolResult.model_validate({key: getattr(answer, key) for key in answer.model_fields_set})
+                    given: ToolResult = answer  # pyright: ignore[reportUnknownVariableType] - isinstance tells it of no R
+                    answer = ToolResult.model_validate({key: getattr(given, key) for key in given.model_fields_set})
             except Exception:
                 _log.exception("hook %r failed after call %s of %s", hook, call.id, call.tool)
                 message = f"The call has run, but its result is withheld, because the hook {_name(hook)} failed."

@@ -17,6 +17,7 @@ import pydantic
 
 from toolcell.backends.threads import in_thread
 from toolcell.errors import UsageError
+from toolcell.misuse import capability, items
 from toolcell.sources import source_digest, source_files
 from toolcell_tools.annotations import Annotations
 from toolcell_tools.capability import Capability, PermissionTier
@@ -211,14 +212,16 @@ def module_toolset(
     directory. Every Tool and TypedTool at the module's top level is taken. `allow` are the capabilities that its tools
     may need or use at most. Raises UsageError where there is no such module.
     """
-    parts = module.split(".")
+    parts = module.split(".") if isinstance(module, str) else [""]  # pyright: ignore[reportUnnecessaryIsInstance]
     if not all(part.isidentifier() for part in parts):
         raise UsageError(f"{module!r} is not the dotted name of a module. Write 'package.module'.")
     directories = [os.fspath(path)] if path is not None else [entry or os.getcwd() for entry in sys.path]
     for directory in map(os.path.realpath, directories):
         files = partial(source_files, os.path.join(directory, *parts))
         if files():
-            return ModuleToolset(Source(module, directory), files, frozenset(map(Capability, allow)))
+            return ModuleToolset(
+                Source(module, directory), files, frozenset(map(capability, items("allow", allow, "{'read'}")))
+            )
     where = f"in {os.fspath(path)}" if path is not None else "on sys.path"
     raise UsageError(f"There is no module {module!r} {where}. Name its directory: module_toolset(…, path='…').")
 

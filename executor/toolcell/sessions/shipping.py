@@ -6,14 +6,17 @@ Nothing that comes out of a cell is ever unpickled.
 
 import dataclasses
 import hashlib
+import importlib.util
 import io
+import pickle
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, cast
 
 import cloudpickle
+from cloudpickle.cloudpickle import dynamic_subimport
 
 from toolcell.errors import UsageError
 from toolcell_sandbox.profile import is_below, python_paths
@@ -22,34 +25,44 @@ from toolcell_tools.definition import Tool
 from .modules import ModuleTool
 from .policy import code_roots
 from .preloading import libraries_of
+from .used import FILE, NOTHING, Use, plain, resource, use_of
 
 MAX_PICKLE_BYTES = 8 * 1024 * 1024
+_OF_A_CLASS = 6  # parts of what a class that is made anew is reduced to, its state and what sets that among them
 
 
 def ship(tool: Tool[..., Any]) -> Mapping[str, object]:
     """What the cell needs to load the tool: `{"name", "how": "import" | "pickle", "where": path | bytes}`; and, as
     "preload", what its zygote may have loaded before (without it, all that a zygote ever loads)."""
+    return shipped(tool)[0]
+
+
+def shipped(tool: Tool[..., Any]) -> tuple[Mapping[str, object], Use]:
+    """The same, with what the tool uses by value: where that is not current any more, the tool is shipped anew."""
     if isinstance(tool, ModuleTool):
-        return tool.shipment
+        return tool.shipment, NOTHING
     path = _import_path(tool)
     if path is not None:
         preload = libraries_of(tool, pickled=False)
-        return {"name": tool.name, "how": "import", "where": path, "preload": preload}
-    try:
-        with _by_value(_unreachable_modules()):
-            pickled = _pickled(tool)
-    except Exception as error:  # pickling runs the reducers of whatever the function refers to
-        raise UsageError(
-            f"The tool {tool.name!r} cannot be sent to a cell by value: {error}. It refers to something that cannot be "
-            "pickled (a lock, a socket, a client): create that inside the function, or put the tool into an installed "
-            "module, which the cell imports."
-        ) from error
+        return {"name": tool.name, "how": "import", "where": path, "preload": preload}, NOTHING
+    use = use_of(tool, goes_along)
+    _check_held(tool, use)
+    _check_imports(tool, use)
+    with _by_value(_unreachable_modules()):
+        try:
+            pickled = _dump(tool, use)
+        except Exception as error:  # pickling runs the reducers of whatever the function refers to
+            raise UsageError(
+                f"The tool {tool.name!r} cannot be sent to a cell by value: {_culprit(use)}{error}. It refers to "
+                "something that cannot be pickled (a lock, a socket, a client): create that inside the function, or "
+                "put the tool into an installed module, which the cell imports."
+            ) from error
     if len(pickled) > MAX_PICKLE_BYTES:
         raise UsageError(
             f"The tool {tool.name!r} has {len(pickled):,} bytes with all it refers to; at most {MAX_PICKLE_BYTES:,} "
             "can be sent by value. Put its data into a file of the workspace, or the tool into an installed module."
         )
-    return {"name": tool.name, "how": "pickle", "where": pickled, "preload": libraries_of(tool, pickled=True)}
+    return {"name": tool.name, "how": "pickle", "where": pickled, "preload": libraries_of(tool, pickled=True)}, use
 
 
 def content_of(shipments: Iterable[Mapping[str, object]]) -> str:
@@ -62,16 +75,98 @@ def content_of(shipments: Iterable[Mapping[str, object]]) -> str:
     return digest.hexdigest()
 
 
+def goes_along(module: str) -> bool:
+    """Whether functions of this module are sent with those that use them: a cell cannot import it."""
+    found = sys.modules.get(module.partition(".")[0])
+    return module == "__main__" or (found is not None and not _reachable(found))
+
+
+def _check_held(tool: Tool[..., Any], use: Use) -> None:
+    """Refuse what is of this process alone, by the name under which the tool uses it."""
+    for name, value in use.held:
+        what = resource(value)
+        if what:
+            raise UsageError(
+                f"The tool {tool.name!r} uses {name!r}, which is {what} of this process, and no cell can have it. Make "
+                "it inside the function, or pass what the tool needs of it as an argument."
+            )
+
+
+def _check_imports(tool: Tool[..., Any], use: Use) -> None:
+    """Refuse an import inside a function that would fail in a cell alone."""
+    for module, function in use.imported.items():
+        top = module.partition(".")[0]
+        spec = getattr(sys.modules.get(top), "__spec__", None) if top in sys.modules else _spec_of(top)
+        places = (
+            [spec.origin] if spec and spec.has_location else list(spec.submodule_search_locations or ()) if spec else []
+        )
+        if places and not _lie_reachable(places):
+            raise UsageError(
+                f"The tool {tool.name!r} imports {module!r} inside {function}, and a cell cannot: {places[0]!r} is not "
+                f"installed. Write `import {module}` at the top of the file, and it goes with the tool, or install it."
+            )
+
+
+def _spec_of(module: str) -> Any:
+    try:
+        return importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        return None
+
+
+def _culprit(use: Use) -> str:
+    """The name of what cannot be pickled, as the beginning of a sentence."""
+    for name, value in use.held:
+        try:
+            _dump(value, use)
+        except Exception:
+            return f"{name!r}: "
+    return ""
+
+
 class _Pickler(cloudpickle.Pickler):
-    """Dataclasses compare with `MISSING` by identity, so it must arrive as what it is, not as a copy."""
+    """Sends what the tool uses, and no more.
+
+    Dataclasses compare with `MISSING` by identity, so it must arrive as what it is, not as a copy. A file's content is
+    not sent in its place. Of modules and classes that go along, what no name in the tool's code stands for is left
+    behind if it is of this process; so are the locals around a pydantic model, which it keeps for forward references.
+    """
+
+    def __init__(self, file: io.BytesIO, names: set[str]) -> None:
+        super().__init__(file)
+        self._names = names
 
     def reducer_override(self, obj: Any) -> Any:
-        return "MISSING" if obj is dataclasses.MISSING else super().reducer_override(obj)
+        if obj is dataclasses.MISSING:
+            return "MISSING"
+        if resource(obj) == FILE:
+            raise pickle.PicklingError(f"{getattr(obj, 'name', obj)!r} is {FILE} of this process")
+        if isinstance(obj, ModuleType) and goes_along(obj.__name__):
+            state = self._needed({name: value for name, value in vars(obj).items() if name != "__builtins__"})
+            return dynamic_subimport, (obj.__name__, state)
+        reduced = super().reducer_override(obj)
+        if not isinstance(obj, type) or reduced is NotImplemented or len(reduced) != _OF_A_CLASS:
+            return reduced
+        make, arguments, (members, slots), *rest = reduced
+        kept = self._needed(members)
+        if kept.get("__pydantic_complete__"):
+            kept["__pydantic_parent_namespace__"] = None
+        return make, arguments, (kept, slots), *rest
+
+    def _needed(self, members: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in members.items() if name in self._names or not _needs_this_process(value)}
 
 
-def _pickled(tool: Tool[..., Any]) -> bytes:
+def _needs_this_process(value: object) -> bool:
+    """Whether this is, or is code that uses, what no cell can have."""
+    if isinstance(value, (FunctionType, staticmethod, classmethod, property, type)):
+        return any(resource(held) for _name, held in use_of(plain(cast("object", value)), goes_along).held)
+    return bool(resource(value))
+
+
+def _dump(value: object, use: Use) -> bytes:
     with io.BytesIO() as file:
-        _Pickler(file).dump(tool)
+        _Pickler(file, use.names).dump(value)
         return file.getvalue()
 
 
@@ -99,6 +194,10 @@ def _reachable(module: ModuleType) -> bool:
     where = [path] if (path := getattr(module, "__file__", None)) else list(getattr(module, "__path__", ()))
     if not where:  # built in or frozen, or made up at run time
         return module.__name__ in sys.builtin_module_names or getattr(module, "__spec__", None) is not None
+    return _lie_reachable(where)
+
+
+def _lie_reachable(where: Iterable[str]) -> bool:
     roots = (*python_paths(), *code_roots(), "/usr/lib", "/usr/local/lib")
     return all(is_below(path, roots) for path in where)
 

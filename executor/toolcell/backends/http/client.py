@@ -17,6 +17,7 @@ from toolcell.backends.protocols import HttpReply, HttpRequest
 from toolcell.backends.threads import Threads
 from toolcell.backends.web import Resolver, resolve_with_system
 from toolcell.credentials import Credential, Origin, parse_origin
+from toolcell.errors import ArgumentError
 
 __all__ = ["BrokeredHttp"]
 
@@ -44,20 +45,20 @@ class BrokeredHttp:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         if not timeout_s > 0:
-            raise ValueError("timeout_s must be above zero.")
+            raise ArgumentError("timeout_s must be above zero.")
         if not (user_agent.isascii() and user_agent.isprintable()):
-            raise ValueError("user_agent goes into a header as it is: use printable ASCII only.")
+            raise ArgumentError("user_agent goes into a header as it is: use printable ASCII only.")
         self._credentials: dict[Origin, tuple[Credential, ...]] = {}
         for place, given in (credentials or {}).items():
             listed = (given,) if isinstance(given, Credential) else tuple(given)
             names = [credential.header.lower() for credential in listed]
             if len(set(names)) != len(names):
-                raise ValueError(f"Two credentials for {place!r} are in one header. A header is sent once.")
+                raise ArgumentError(f"Two credentials for {place!r} are in one header. A header is sent once.")
             for credential in listed:
                 try:
                     credential.read()
                 except ValueError as error:
-                    raise ValueError(f"The credential for {place!r} is not there: {error}") from None
+                    raise ArgumentError(f"The credential for {place!r} is not there: {error}") from None
             self._credentials[parse_origin(place)] = listed
         self._timeout_s = timeout_s
         self._headers = {"user-agent": user_agent, "accept": "*/*"}

@@ -1,0 +1,135 @@
+"""What a program can get wrong in an argument: each check raises UsageError with the remedy, before anything begins."""
+
+import os
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any, TypeVar, cast
+
+from toolcell_sandbox.profile import Profile
+from toolcell_sandbox.report import NAMES
+from toolcell_tools.capability import Capability, SessionKind
+
+from .config import Config
+from .errors import UsageError
+
+T = TypeVar("T")
+_PARTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "channel": ("Channel", ("send",)),
+    "http": ("HttpClient", ("send",)),
+    "journal": ("Journal", ("write",)),
+    "memory": ("MemoryStore", ("search", "store")),
+    "web": ("WebClient", ("search", "fetch")),
+}
+"""Of each argument that is an object of the user's, the protocol and the methods that the object must have."""
+
+
+def session_kind(kind: object) -> SessionKind:
+    """The session kind of this name."""
+    if not isinstance(kind, str) or kind not in list(SessionKind):
+        raise UsageError(f"There is no session kind {kind!r}. {_near(kind, SessionKind)}")
+    return SessionKind(kind)
+
+
+def capability(name: object) -> Capability:
+    """The capability of this name."""
+    if not isinstance(name, str) or name not in list(Capability):
+        raise UsageError(f"There is no capability {name!r}. {_near(name, Capability)}")
+    return Capability(name)
+
+
+def mechanisms(names: Iterable[str]) -> frozenset[str]:
+    """The mechanisms of the sandbox that are named."""
+    given = items("allow_missing", names, "{'landlock_scope'}")
+    for name in given:
+        if name not in NAMES:
+            raise UsageError(f"allow_missing names no mechanism: {name!r}. {_near(name, NAMES)}")
+    return frozenset(given)
+
+
+def profiles_of(given: Mapping[SessionKind, Profile] | None) -> dict[SessionKind, Profile]:
+    """The profile of each session kind that `given` has one for."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(f"profiles is not a mapping: {given!r}. Pass {{SessionKind.MAIN: profile}}.")
+    for kind, profile in given.items():
+        check_profile(f"profiles[{str(kind)!r}]", profile)
+    return {session_kind(kind): profile for kind, profile in given.items()}
+
+
+def check_profile(name: str, value: object) -> None:
+    """Refuse what is neither a Profile nor None."""
+    if value is not None and not isinstance(value, Profile):
+        raise UsageError(f"{name} is not a Profile: {value!r}. Pass Profile.for_kind('main').replace(…).")
+
+
+def check_config(value: object) -> None:
+    """Refuse settings that `load_config` did not make."""
+    if not isinstance(value, Config):
+        raise UsageError(f"config is not a Config: {value!r}. Pass load_config(…).")
+
+
+def seconds(name: str, value: object, otherwise: str = "") -> float:
+    """`value`, a number above 0; `otherwise` says what else may be passed."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
+        return value
+    raise UsageError(f"{name} is not above 0: {value!r}. Pass a number of seconds{otherwise}.")
+
+
+def count(name: str, value: object, otherwise: str) -> int:
+    """`value`, a whole number above 0; `otherwise` says what to do without one."""
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    raise UsageError(f"{name} is not a whole number above 0: {value!r}. {otherwise}")
+
+
+def items(name: str, given: Iterable[T], example: str) -> tuple[T, ...]:
+    """What `given` holds; one object in the place of several is refused, and so is a text."""
+    if isinstance(given, Iterable) and not isinstance(given, (str, bytes)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return tuple(given)
+    raise UsageError(f"{name} is not a list: {given!r}. Write {name}={example}.")
+
+
+def path(name: str, value: object) -> str:
+    """`value` as text, if it is a path."""
+    found: object = os.fspath(cast("os.PathLike[str]", value)) if isinstance(value, (str, os.PathLike)) else None
+    if not isinstance(found, str) or "\0" in found:
+        raise UsageError(f"{name} is not a path: {value!r}. Pass the path of a directory.")
+    return found
+
+
+def check_parts(**given: object) -> None:
+    """Refuse an object that lacks a method of the protocol that its argument asks for."""
+    for argument, value in given.items():
+        protocol, methods = _PARTS[argument]
+        if value is not None and not all(callable(getattr(value, method, None)) for method in methods):
+            wanted = " and ".join(f"{method}()" for method in methods)
+            raise UsageError(f"{argument} is not a {protocol}: {value!r}. Pass an object with {wanted}.")
+
+
+def check_texts(**given: object) -> None:
+    """Refuse a name or a key that is neither a text nor None."""
+    for argument, value in given.items():
+        if value is not None and not isinstance(value, str):
+            raise UsageError(f"{argument} is not a text: {value!r}. Pass a str, or leave it out.")
+
+
+def check_callable(name: str, value: object) -> None:
+    """Refuse what is neither a function nor None."""
+    if value is not None and not callable(value):
+        raise UsageError(f"{name} is not a function: {value!r}. Pass a function, or leave it out.")
+
+
+def settings_of(config: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """The settings of a session by their names."""
+    if config is None:
+        return {}
+    if not isinstance(config, Mapping) or not all(isinstance(key, str) for key in config):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(f"config is not a mapping of names: {config!r}. Pass {{'name': value}}.")
+    return config
+
+
+def _near(given: object, known: Iterable[str]) -> str:
+    names = [str(name) for name in known]
+    near = get_close_matches(str(given), names, n=1)
+    return f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(map(repr, names))}."

@@ -1,0 +1,172 @@
+"""What the code of a tool uses, as far as its names say: what goes with it when it is sent to a cell by value."""
+
+import dis
+import importlib.util
+import io
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache, partial
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any, TypeGuard, TypeVar, cast
+
+from toolcell_tools.definition import Tool
+
+T = TypeVar("T")
+ByValue = Callable[[str], bool]
+"""Whether the module of this name goes with a tool, since a cell cannot import it."""
+FILE = "an open file"
+_ABSENT = object()
+_GLOBAL_OPS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL"})
+_LOCKS: tuple[type, ...] = (
+    type(threading.Lock()),
+    type(threading.RLock()),
+    threading.Condition,
+    threading.Event,
+    threading.Semaphore,
+    threading.Barrier,
+)
+
+
+def resource(value: object) -> str:
+    """What `value` is, if that is a file, a lock, a socket or a thread of this process, which no other can have."""
+    if _is(value, io.IOBase) and not issubclass(type(value), (io.StringIO, io.BytesIO)):
+        return "" if value is sys.stdout or value is sys.stderr else FILE
+    if _is(value, socket.socket):
+        return "a socket"
+    if issubclass(type(value), _LOCKS):
+        return "a lock"
+    return "a thread" if _is(value, threading.Thread) else ""
+
+
+def _is(value: object, kind: type[T]) -> TypeGuard[T]:
+    """`isinstance` by the type alone: a proxy may do anything when it is asked."""
+    return issubclass(type(value), kind)
+
+
+@dataclass(slots=True, eq=False)
+class Use:
+    """One tool's. `bound` are its global names: namespace, name, and what that stood for; `held` what its names and
+    closures hold; `names` all names in its code, attributes too; `imported` the modules that it imports when it is
+    called, each with the name of the function."""
+
+    bound: list[tuple[dict[str, Any], str, object]] = field(default_factory=list[tuple[dict[str, Any], str, object]])
+    held: list[tuple[str, object]] = field(default_factory=list[tuple[str, object]])
+    names: set[str] = field(default_factory=set[str])
+    imported: dict[str, str] = field(default_factory=dict[str, str])
+
+    def is_current(self) -> bool:
+        """Whether every global name still stands for what it stood for."""
+        return all(namespace.get(name, _ABSENT) is value for namespace, name, value in self.bound)
+
+
+NOTHING = Use()
+
+
+def use_of(one: object, by_value: ByValue) -> Use:
+    """What a tool, a function or a class uses, and what of the program's own code that leads to."""
+    use = Use()
+    seen: set[int] = set()
+    pending = [one]
+    while pending:
+        one = pending.pop()
+        if id(one) not in seen:
+            seen.add(id(one))
+            pending += _reached(one, use, by_value)
+    return use
+
+
+def _reached(one: object, use: Use, by_value: ByValue) -> Iterator[object]:
+    if _is(one, FunctionType):
+        if by_value(one.__module__ or "") or "<" in one.__qualname__:
+            yield from _of_function(one, use, by_value)
+    elif _is(one, MethodType):
+        yield from (one.__func__, one.__self__)
+    elif _is(one, partial):
+        yield from (one.func, *one.args, *one.keywords.values())
+    elif _is(one, Tool):
+        yield cast("Any", one).fn
+    elif _is(one, type):
+        if by_value(one.__module__) or "<" in one.__qualname__:
+            yield from one.__bases__
+            yield from map(plain, vars(one).values())
+    elif not _is(one, ModuleType):
+        yield type(one)
+
+
+def plain(attribute: object) -> object:
+    """The function of a method as it stands in its class."""
+    if isinstance(attribute, (staticmethod, classmethod)):
+        return cast("staticmethod[..., object]", attribute).__func__
+    if isinstance(attribute, cached_property):
+        return cast("cached_property[object]", attribute).func
+    return attribute.fget if isinstance(attribute, property) else attribute
+
+
+def _of_function(function: FunctionType, use: Use, by_value: ByValue) -> Iterator[object]:
+    namespace = function.__globals__
+    read = _read(function.__code__)
+    use.names |= read.names
+    for level, name in read.imports:
+        use.imported.setdefault(_absolute(level, name, namespace), function.__qualname__)
+    for name in read.globals:
+        value = namespace.get(name, _ABSENT)
+        use.bound.append((namespace, name, value))
+        if value is not _ABSENT:
+            use.held.append((name, value))
+            yield value
+            if _is(value, ModuleType) and by_value(value.__name__):
+                for attribute in read.names & vars(value).keys():
+                    found = vars(value)[attribute]
+                    use.bound.append((vars(value), attribute, found))
+                    use.held.append((f"{name}.{attribute}", found))
+                    yield found
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+        try:
+            value = cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+        use.held.append((name, value))
+        yield value
+    yield from function.__defaults__ or ()
+    yield from (function.__kwdefaults__ or {}).values()
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    globals: set[str]
+    names: set[str]
+    imports: list[tuple[int, str]]
+
+
+@lru_cache(maxsize=4096)
+def _read(code: CodeType) -> _Read:
+    """The names in a function's code and in the functions inside it."""
+    found = _Read(set(), set(code.co_names), [])
+    constants: list[object] = [0, None]  # the last two: of an import, its level and its names
+    for step in dis.get_instructions(code):
+        if step.opname in _GLOBAL_OPS:
+            found.globals.add(step.argval)
+        elif step.opname == "IMPORT_NAME":
+            found.imports.append((cast("int", constants[-2]), step.argval))
+        elif step.opname.startswith("LOAD_"):
+            constants.append(step.argval)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            inner = _read(constant)
+            found.globals.update(inner.globals)
+            found.names.update(inner.names)
+            found.imports.extend(inner.imports)
+    return found
+
+
+def _absolute(level: int, name: str, namespace: Mapping[str, Any]) -> str:
+    """The dotted name of a module that is imported in code with these globals."""
+    if not level:
+        return name
+    try:
+        return importlib.util.resolve_name("." * level + name, str(namespace.get("__package__") or ""))
+    except ImportError:
+        return name  # it fails here as it does in a cell

@@ -1,0 +1,187 @@
+"""Tools that travel by value: what goes with them, what is left behind, what is refused by name, what is made anew."""
+
+import sys
+import textwrap
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from toolcell import UsageError, tool
+from toolcell.blocking import Supervisor
+
+BESIDE = """
+    import threading
+
+    LIMIT = 5
+    LOCK = threading.Lock()
+    LOG = open(__file__)
+
+    class Holder:
+        lock = threading.Lock()
+        size = 7
+
+    def clamp(value):
+        return min(value, LIMIT)
+
+    def locked():
+        with LOCK:
+            return 1
+"""
+PROGRAM = """
+    import beside
+    from toolcell import tool
+
+    FACTOR = 2
+
+    def scale(value):
+        return value * FACTOR
+
+    @tool
+    def rate(value: int) -> int:
+        return scale(beside.clamp(value)) + beside.Holder.size
+
+    @tool
+    def log() -> str:
+        return beside.LOG.read()
+
+    @tool
+    def lock() -> int:
+        return beside.locked()
+
+    @tool
+    def late() -> int:
+        import later
+        return later.LIMIT
+
+    @tool
+    def relative() -> int:
+        def inner() -> int:
+            from later import LIMIT
+            return LIMIT
+        return inner()
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A module that no cell can import, with one beside it, and another that it imports late."""
+    for name, text in (("beside", BESIDE), ("later", BESIDE), ("program_by_value", PROGRAM)):
+        (tmp_path / f"{name}.py").write_text(textwrap.dedent(text))
+    monkeypatch.syspath_prepend(tmp_path)
+    import program_by_value  # type: ignore[import-not-found]
+
+    found: ModuleType = program_by_value
+    yield found
+    found.beside.LOG.close()
+    for name in ("beside", "later", "program_by_value"):
+        sys.modules.pop(name, None)
+
+
+def _refused(tools: list[Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says), Supervisor(tools, standby=0):
+        pass
+
+
+def test_modules_beside_the_program_travel_without_the_locks_and_files_that_nobody_uses(
+    program: Any, workspace: Path
+) -> None:
+    with Supervisor([program.rate], standby=0) as supervisor:
+        session = supervisor.open_session("main", workspace=workspace)
+        assert session.call(program.rate, {"value": 9}).unwrap() == 17
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("log", "'log' uses 'beside.LOG', which is an open file of this process.* Make it inside the function"),
+        ("lock", "'lock' uses 'LOCK', which is a lock of this process"),
+        ("late", "'late' imports 'later' inside late.*Write `import later` at the top of the file"),
+        ("relative", "'relative' imports 'later' inside relative"),
+    ],
+)
+def test_what_a_tool_uses_and_a_cell_cannot_have_is_refused_by_name(program: Any, name: str, says: str) -> None:
+    _refused([getattr(program, name)], says)
+
+
+def test_a_closure_is_refused_for_what_it_uses_only(workspace: Path, tmp_path: Path) -> None:
+    held = threading.Lock()
+    (tmp_path / "secret").write_text("content")
+    with (tmp_path / "secret").open() as file:
+
+        class Box(BaseModel):
+            size: int
+
+        def boxed(box: Box) -> int:
+            """Its model was made beside a lock and a file."""
+            return box.size
+
+        def read() -> str:
+            return file.read()
+
+        def wait() -> bool:
+            return held.acquire()
+
+        _refused([read], "'read' uses 'file', which is an open file")
+        _refused([wait], "'wait' uses 'held', which is a lock")
+        with Supervisor([boxed], standby=0) as supervisor:
+            session = supervisor.open_session("main", workspace=workspace)
+            assert session.call("boxed", {"box": {"size": 3}}).unwrap() == 3
+
+
+def test_what_holds_a_file_inside_is_refused_with_the_name_of_the_whole(tmp_path: Path) -> None:
+    class Log:
+        def __init__(self) -> None:
+            self.file = (tmp_path / "log").open("w+")
+
+    log = Log()
+
+    def write() -> str:
+        return str(log.file)
+
+    _refused([write], "'write' cannot be sent to a cell by value: 'log': .*log' is an open file")
+    log.file.close()
+
+
+def test_a_function_or_a_global_that_is_bound_anew_is_the_one_that_runs(program: Any, workspace: Path) -> None:
+    def double(value: int) -> int:
+        return 2 * value
+
+    with Supervisor([program.rate], standby=0) as supervisor:
+        session = supervisor.open_session("main", workspace=workspace)
+
+        def rated() -> object:
+            return session.call("rate", {"value": 3}).unwrap()
+
+        assert rated() == 13
+        program.FACTOR = 10
+        assert rated() == 37
+        program.beside.LIMIT = 2
+        assert rated() == 27
+        program.scale = double
+        assert rated() == 11
+        program.FACTOR = threading.Lock()
+        assert rated() == 11, "nobody uses it any more"
+        program.scale = threading.Lock()
+        error = session.call("rate", {"value": 3}).error
+        assert error is not None
+        assert "uses 'scale', which is a lock" in error.message
+
+
+def test_a_tool_that_was_defined_again_does_not_run_as_it_was(workspace: Path) -> None:
+    def make(number: int) -> Callable[[], int]:
+        def answer() -> int:
+            return number
+
+        return answer
+
+    old, new = tool(make(1)), tool(make(2))
+    with Supervisor([old], standby=0) as supervisor:
+        session = supervisor.open_session("main", workspace=workspace)
+        assert session.call(old).unwrap() == 1
+        with pytest.raises(UsageError, match=r"'answer' was defined again .* Make another Supervisor"):
+            session.call(new)
