@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from toolcell_tools.errors import (
         Cancelled,
         Crashed,
+        CutShort,
         ErrorBase,
         ExecutionError,
+        LastProgress,
         LimitedResource,
         LimitExceeded,
         Overloaded,
@@ -137,7 +139,7 @@ _HOMES = {
     "toolcell_tools.dynamic": "DynamicHostTool DynamicTool dynamic_host_tool dynamic_tool is_dynamic",
     "toolcell_tools.encode": "encode_json encode_return",
     "toolcell_tools.errors": (
-        "Cancelled Crashed ErrorBase ExecutionError LimitExceeded LimitedResource Overloaded "
+        "Cancelled Crashed CutShort ErrorBase ExecutionError LastProgress LimitExceeded LimitedResource Overloaded "
         "PermissionDenied ProtocolViolation SandboxUnavailable Timeout ToolError ToolFailed UnknownTool "
         "ValidationError parse_error"
     ),
@@ -215,6 +217,7 @@ __all__ = [
     "Content",
     "Crashed",
     "Credential",
+    "CutShort",
     "Declared",
     "Denied",
     "DeniedWorkspace",
@@ -242,6 +245,7 @@ __all__ = [
     "ImageBlock",
     "Journal",
     "Kind",
+    "LastProgress",
     "Lifetime",
     "LimitExceeded",
     "LimitedResource",

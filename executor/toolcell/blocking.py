@@ -31,9 +31,11 @@ from . import session as _session
 from . import supervisor as _supervisor
 from .approvals import Approver
 from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
+from .backends.threads import in_thread
 from .backends.web import Resolver, resolve_with_system
 from .config import Config
 from .dispatch.policy import Policy
+from .dispatch.streams import StreamName
 from .errors import UsageError
 from .journal import Journal
 from .pool.recovery import SupervisorStatus
@@ -84,12 +86,19 @@ class Session:
         repair: Callable[[ValidationError], dict[str, Any]] | None = None,
         idempotency_key: str | None = None,
         on_progress: Callable[[str, float | None], None] | None = None,
+        on_output: Callable[[StreamName, str], None] | None = None,
     ) -> ToolResult:
-        """As `toolcell.Session.call`. `repair` and `on_progress` are plain functions, called on the loop's thread."""
+        """As `toolcell.Session.call`. `repair` and `on_progress` are plain functions, called on the loop's thread.
+        `on_output` is called in another one, so that it may be slow.
+        """
 
         async def mend(error: ValidationError) -> dict[str, Any]:
             assert repair is not None
             return repair(error)
+
+        async def hear(stream: StreamName, text: str) -> None:
+            assert on_output is not None
+            await in_thread(partial(on_output, stream, text))
 
         call = partial(
             self._inner.call,
@@ -100,6 +109,7 @@ class Session:
             repair=None if repair is None else mend,
             idempotency_key=idempotency_key,
             on_progress=on_progress,
+            on_output=None if on_output is None else hear,
         )
         return self._portal.call(call)
 
@@ -137,9 +147,9 @@ class Session:
         """As `toolcell.Session.tools`."""
         return self._portal.call(self._inner.tools)
 
-    def close(self) -> None:
+    def close(self, *, grace_s: float | None = None) -> None:
         """As `toolcell.Session.close`."""
-        self._portal.call(self._inner.close)
+        self._portal.call(partial(self._inner.close, grace_s=grace_s))
 
 
 class Supervisor:

@@ -3,10 +3,12 @@
 import inspect
 import json
 import logging
+import math
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,13 +31,14 @@ from .backends.web import PublicWeb
 from .dispatch.output import OutputSchema
 from .dispatch.pipeline import Repair, attempt, dispatch, facts_of
 from .dispatch.result import blank
+from .dispatch.streams import OnOutput
 from .dispatch.validate import Validator
 from .errors import UsageError
 from .journal import Journal, Record
 from .pool.budget import Charge
 from .pool.pool import Pool
 from .pool.run import CellKey, CellSpec
-from .sessions import broker, tree
+from .sessions import broker, ending, tree
 from .sessions.grants import Grants, grants_for
 from .sessions.idempotency import IdempotentCalls
 from .sessions.modules import DESCRIBER_SHIPMENT, Source, describer, source_of
@@ -124,6 +127,8 @@ class Session:
         self._info: SessionInfo | None = None
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.closed = False
+        self.ending: anyio.Event | None = None  # set when a session that is closed has ended
+        self.works: set[ending.Work] = set()
         self.supervisor = supervisor
         self.pool: Pool = supervisor.pool
         self._children: dict[str, Session] = {}
@@ -153,6 +158,7 @@ class Session:
         repair: Repair | None = None,
         idempotency_key: str | None = None,
         on_progress: OnProgress | None = None,
+        on_output: OnOutput | None = None,
     ) -> ToolResult:
         """Call a tool and wait for its result.
 
@@ -162,7 +168,10 @@ class Session:
         or the profile's `wall_s` holds. `repair` is asked for better arguments after a validation error, twice at the
         most. Calls with one `idempotency_key` run once: the later ones get the first one's result, if it was no error;
         a key that stands for another tool or other arguments is a UsageError.
-        `on_progress(message, fraction)` hears the tool's progress.
+        `on_progress(message, fraction)` hears the tool's progress. `on_output(stream, text)` hears live what the call
+        and its commands print, `stream` is "stdout" or "stderr": one piece at a time, in order, and all of it before
+        there is a result. Async or not, it may be slow: what comes too fast for it is left out with a count, and the
+        result waits for it for a second.
         """
         if self.closed:
             self.check_open()
@@ -175,8 +184,8 @@ class Session:
             name = name_of(name)
         arguments: Mapping[str, Any] = {} if args is None else args
         if repair is None and idempotency_key is None:
-            return await attempt(self, call_id, name, arguments, 1, timeout, on_progress)
-        run = partial(dispatch, self, call_id, name, arguments, timeout, repair, on_progress)
+            return await attempt(self, call_id, name, arguments, 1, timeout, on_progress, on_output)
+        run = partial(dispatch, self, call_id, name, arguments, timeout, repair, on_progress, on_output)
         if idempotency_key is None:
             return await run()
         asked = (name, json.dumps(arguments, sort_keys=True, default=repr))
@@ -232,18 +241,17 @@ class Session:
         declared = [route.tool.declaration for route in routes if not route.grants.missing]
         return declared + [tool.declaration for tool in self.supervisor.provider_tools.values()]
 
-    async def close(self) -> None:
-        """End the session, its children and their calls. Idempotent."""
-        if self.closed:
-            return
-        self.closed = True
-        for child in list(self._children.values()):
-            await child.close()
-        if self.parent is not None:
-            self.parent._children.pop(self.id, None)
-        self.pool.end_session(self.id)
-        self.supervisor.forget(self)
-        self.journal.write(Record("session", self.id, data={"event": "closed"}))
+    async def close(self, *, grace_s: float | None = None) -> None:
+        """End the session, its children and their calls, those of host tools and questions to approvers among them, and
+        wait for that. Idempotent.
+
+        A call that waits is Cancelled at once. A tool that looks at `ctx.cancelled` sees True, and has the profile's
+        `grace_s` to end tidily, in a child of the session 30 s; what it returns by then is its result. Any other call
+        is ended 50 ms later. `grace_s` is the most that is given here to any call: 0 ends all at once.
+        """
+        if grace_s is not None and not grace_s >= 0:
+            raise UsageError(f"grace_s is below 0: {grace_s!r}. Pass seconds, or None for what the profile gives.")
+        await ending.close([self], math.inf if grace_s is None else grace_s)
 
     @property
     def info(self) -> SessionInfo:
@@ -285,6 +293,20 @@ class Session:
         return len(self._children)
 
     @property
+    def children(self) -> list["Session"]:
+        return list(self._children.values())
+
+    def end_now(self) -> None:
+        """The last step of `close`: what is left of its calls is killed."""
+        if self.parent is not None:
+            self.parent._children.pop(self.id, None)
+        self.pool.end_session(self.id)
+        self.supervisor.forget(self)
+        if self.ending is not None:
+            self.ending.set()
+        self.journal.write(Record("session", self.id, data={"event": "closed"}))
+
+    @property
     def journal(self) -> Journal:
         return self.supervisor.journal
 
@@ -306,13 +328,26 @@ class Session:
 
     @property
     def approver(self) -> Approver | None:
-        """Who approves this session's calls: the supervisor's approver, or the nearest session's own channel."""
+        """Who approves this session's calls: the supervisor's approver, or the nearest channel that can, of a session
+        at or above this one that owns it."""
         if self.supervisor.approver is not None:
             return self.supervisor.approver
+        return next((channel for channel in self._owned_channels() if isinstance(channel, Approver)), None)
+
+    @property
+    def onlookers(self) -> list[Channel]:
+        """The channels that are nearer than the approver's and can only send: they show what is asked of it."""
+        if self.supervisor.approver is not None:
+            return []
+        return list(takewhile(lambda channel: not isinstance(channel, Approver), self._owned_channels()))
+
+    def _owned_channels(self) -> Iterator[Channel]:
+        """Its own and those above, the nearest first."""
         session: Session | None = self
-        while session is not None and not session.owns_channel:
+        while session is not None:
+            if session.owns_channel:
+                yield session.channel
             session = session.parent
-        return session.channel if session is not None and isinstance(session.channel, Approver) else None
 
     def of_provider(self, name: str) -> ProviderTool | None:
         """The tool of this name that its provider runs, if there is one."""
@@ -347,6 +382,11 @@ class Session:
         if route is None or route.tool is not tool:
             route = self._routes[tool.name] = self._new_route(tool, mutates)
         return route
+
+    def has_moved(self, route: Route) -> bool:
+        """Whether another directory is the workspace now than when this route was worked out."""
+        spec = route.spec
+        return spec.cwd == self._workspace_path and self._place.now(self._workspace_path).identity != spec.key.workspace
 
     def _other_route(self, kind: str, tool: Tool[..., Any], new: Callable[[], Route]) -> Route:
         route = self._other_routes.get((kind, tool.name))
@@ -395,7 +435,7 @@ class Session:
             tool,
             tool.declaration,
             grants,
-            CellSpec(key, profile, shipments, profile.cwd, session=self._told(grants)),
+            CellSpec(key, profile, shipments, profile.cwd, session=self._told(grants, limits)),
             broker.table_for(grants.given),
             limits,
             exclusive=self.id if alone else "",
@@ -404,7 +444,7 @@ class Session:
             facts=facts_of(tool.name, tool.version),
         )
 
-    def _told(self, grants: Grants) -> Mapping[str, Field]:
+    def _told(self, grants: Grants, limits: Limits) -> Mapping[str, Field]:
         """What a cell hears of this session before its first call."""
         return {
             "session_id": self.id,
@@ -412,6 +452,7 @@ class Session:
             "session_kind": self.kind.value,
             "workspace_root": self._workspace_path,
             "grants": [capability.value for capability in grants.given],
+            "grace_s": limits.grace_s,
         }
 
     def _shares(self, tool: Tool[..., Any], group: tuple[frozenset[Capability], Limits]) -> bool:

@@ -49,6 +49,7 @@ from .pool.pool import Pool
 from .pool.reactor import Reactor, current_reactor
 from .pool.recovery import SupervisorStatus
 from .session import Session, new_session_id
+from .sessions import ending as ending_of
 from .sessions.modules import Source
 from .sessions.policy import resolved, session_grants, within
 from .sessions.protection import Protection
@@ -240,8 +241,7 @@ class Supervisor:
                         ending.callback(self._memory.close)
                     ending.push_async_callback(self._audit_rest)
                     ending.push_async_callback(self._pool.close)
-                    for session in list(self._sessions.values()):
-                        await session.close()
+                    await ending_of.close([each for each in self._sessions.values() if each.parent is None])
 
     async def _audit_rest(self) -> None:
         """Audit what calls have left that nobody has waited for."""

@@ -38,6 +38,7 @@ _LIMITS = {
     "output_bytes": "standard output, and standard error",
     "result_bytes": "size of a result",
     "start_s": "time for a cell to start",
+    "grace_s": "time to end tidily",
 }
 _WIDTH = 100
 _LABEL = 13

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, fields
 from dataclasses import replace as _replace
 
 MIB = 1024 * 1024
+GRACE_SHARE = 0.2  # of a call's whole time, at the most: a short call does not hear at its beginning that it is to end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,9 @@ class Limits:
     """The encoded result."""
     start_s: float = 20.0
     """Wall time for a cell to start, the tools' imports included."""
+    grace_s: float = 2.0
+    """Time to end tidily, for a tool that looks at `ctx.cancelled`: before its deadline, at most a fifth of the call's
+    time, and from the close of its session on. (The SDKs of MCP wait 2 s between SIGTERM and SIGKILL.)"""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():

@@ -236,9 +236,61 @@ async def test_what_was_approved_does_not_run_after_its_session_was_closed(super
             tasks.start_soon(wait)
             await until(lambda: len(queue) == 1)
             await session.close()
-            (pending,) = queue
-            queue.decide(pending.id, Approved())
-    assert isinstance(results[0].error, (PermissionDenied, Cancelled)) and not (workspace / "a.txt").exists()
+            assert len(queue) == 0
+        (record,) = supervisor.journal.of(kind="approval")
+    assert isinstance(results[0].error, Cancelled) and not (workspace / "a.txt").exists()
+    assert "withdrawn" in record.data["answer"]
+
+
+async def test_a_call_whose_approver_closes_the_session_is_cancelled(supervise: Any, workspace: Path) -> None:
+    class Closer(Person):
+        async def approve(self, request: ApprovalRequest) -> Any:
+            await session.close()
+            return Approved()
+
+    async with supervise(TOOLS, approver=Closer()) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        assert isinstance((await session.call("destroy", {"what": "it"})).error, Cancelled)
+
+
+class Board:
+    """A channel that can only send."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.sent: list[tuple[str, str]] = []
+        self.error = error
+
+    async def send(self, text: str, *, sender: str) -> None:
+        self.sent.append((text, sender))
+        if self.error is not None:
+            raise self.error
+
+
+async def test_a_channel_that_can_only_send_shows_the_question_and_one_above_it_answers(
+    supervise: Any, workspace: Path
+) -> None:
+    desk, board, broken = Person(), Board(), Board(OSError("no paper"))
+    async with supervise(TOOLS, approval_timeout_s=5) as supervisor:
+        main = await supervisor.open_session("main", workspace=workspace, channel=desk)
+        branch = await main.open_child("branch", channel=board)
+        deeper = await branch.open_child("branch", channel=broken)
+        assert (await branch.call("destroy", {"what": "it\u202e"})).output == "destroyed it\u202e"
+        assert (await deeper.call("destroy", {"what": "more"})).output == "destroyed more"
+        await until(lambda: len(board.sent) == 2 and len(broken.sent) == 1)
+    assert [request.session_id for request in desk.asked] == [branch.id, deeper.id]
+    (text, sender), (_again, other) = board.sent
+    assert text.isprintable() and "destroy" in text and "not given here" in text
+    assert (sender, other) == (f"agent/{branch.id}", f"agent/{deeper.id}")
+
+
+async def test_a_question_that_nobody_can_answer_is_shown_with_its_denial(supervise: Any, workspace: Path) -> None:
+    board = Board()
+    async with supervise(TOOLS) as supervisor:
+        main = await supervisor.open_session("main", workspace=workspace, channel=board)
+        error = (await main.call("destroy", {"what": "it"})).error
+        await until(lambda: len(board.sent) == 1)
+    assert isinstance(error, PermissionDenied) and "nobody can be asked" in error.message
+    assert "destroy" in board.sent[0][0] and "denied" in board.sent[0][0]
 
 
 async def test_an_approved_call_goes_to_the_directory_that_took_the_workspaces_place_meanwhile(

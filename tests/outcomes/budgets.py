@@ -33,6 +33,7 @@ TOOLS: dict[str, tuple[Any, dict[str, Any]]] = {
     "progress": (m.flood_with_progress, {}),
     "logs": (m.flood_with_logs, {}),
     "output": (m.flood_the_output, {}),
+    "commands": (m.flood_with_output, {}),
     "half": (m.send_all_but_the_end_of_a_result, {"size": 15 * MIB}),
 }
 
@@ -92,7 +93,7 @@ class Peak:
         return self.most - self.before
 
 
-async def slowly(message: str, fraction: float | None) -> None:
+async def slowly(*_: object) -> None:
     await anyio.sleep_forever()
 
 
@@ -121,7 +122,7 @@ async def main(name: str, calls: int) -> dict[str, object]:
             over = anyio.Event()
 
             async def attack(each: Session) -> None:
-                result = await each.call("hostile", arguments, timeout=HOSTILE_S, on_progress=slowly)
+                result = await each.call("hostile", arguments, timeout=HOSTILE_S, on_progress=slowly, on_output=slowly)
                 found["endings"].append(result.error.kind if result.error else "none")
                 if len(found["endings"]) == calls:
                     over.set()

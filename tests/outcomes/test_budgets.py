@@ -37,7 +37,9 @@ def measured(name: str, calls: int) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("name", ["memory", "requests", "text", "objects", "progress", "logs", "output", "half"])
+@pytest.mark.parametrize(
+    "name", ["memory", "requests", "text", "objects", "progress", "logs", "output", "commands", "half"]
+)
 def test_one_hostile_call_cannot_fill_the_supervisor(name: str) -> None:
     found = measured(name, 1)
     assert found["growth"] <= ONE_MIB + RESULT_MIB.get(name, 0.0)

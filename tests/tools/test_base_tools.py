@@ -261,7 +261,7 @@ def test_edit_keeps_windows_line_ends(ctx: ToolContext, tmp_path: Path) -> None:
 def test_shell_gives_exit_code_and_output_and_a_failing_command_is_no_error(ctx: ToolContext) -> None:
     result = call(ctx, "shell", command="echo hi; echo no >&2; exit 2")
     assert result.output == {"exit_code": 2, "stdout": "hi\n", "stderr": "no\n", "timed_out": False}
-    assert (result.is_error, result.display) == (False, "$ echo hi; echo no >&2; exit 2\nexit code 2")
+    assert (result.is_error, result.display) == (False, "$ echo hi; echo no >&2; exit 2\nhi\nno\nexit code 2")
 
 
 def test_shell_stops_at_the_timeout_it_was_given(ctx: ToolContext) -> None:

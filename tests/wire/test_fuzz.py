@@ -19,6 +19,7 @@ from toolcell.wire.messages import (
     Error,
     Exited,
     Failed,
+    Heeds,
     Hello,
     Log,
     Message,
@@ -75,6 +76,7 @@ OUT_OF_A_CELL: list[Message] = [
     Request(1, 1, "memory.search", {"query": "q", "limit": 5}),
     Progress(1, "half", 0.5),
     Request(1, 2, "web.fetch", {"url": "https://example.org"}),
+    Heeds(1),
     Result(1, {"output": {"rows": [[1, 2.5], ["a", None]]}, "display": "é"}),
 ]
 INTO_A_CELL: list[Message] = [CALL, Reply(1, 1, True, {"hits": []}), Reply(1, 2, False, "no"), Cancel(1, "gone")]

@@ -14,10 +14,12 @@ from toolcell.wire.messages import (
     Exited,
     Failed,
     Finish,
+    Heeds,
     Hello,
     Load,
     Log,
     Message,
+    Output,
     Progress,
     Ready,
     Recycle,
@@ -39,6 +41,8 @@ MESSAGES: list[Message] = [
     Progress(1, "half", 0.5),
     Log(1, "info", "hello", {"n": 1}),
     Request(1, 1, "memory.search", {"query": "q"}),
+    Output(1, 2, 0, b"printed"),
+    Heeds(1),
     Hello(1, {"pid": 1}),
     Failed("seccomp", "no", "seccomp", "Boot another kernel."),
     Ready(1, True),
@@ -104,7 +108,15 @@ def test_the_table_names_every_message_once() -> None:
 def test_kinds_tell_the_direction() -> None:
     directions = {cls: min(kind // 16, 2) for cls, kind in KIND_OF.items()}
     assert {cls for cls, direction in directions.items() if direction == 0} == {Call, Cancel, Reply}
-    assert {cls for cls, direction in directions.items() if direction == 1} == {Result, Error, Progress, Log, Request}
+    assert {cls for cls, direction in directions.items() if direction == 1} == {
+        Result,
+        Error,
+        Progress,
+        Log,
+        Request,
+        Output,
+        Heeds,
+    }
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)

@@ -28,6 +28,7 @@ from toolcell.wire.messages import (
     Error,
     Exited,
     Failed,
+    Heeds,
     Hello,
     Load,
     Log,
@@ -57,7 +58,7 @@ pytestmark = pytest.mark.usefixtures("nothing_is_left_of_the_module")
 
 LIMITS = WireLimits()
 Receive = Callable[[bytes], list[Event]]
-Spoken = Result | Error | Progress | Log | Request
+Spoken = Result | Error | Progress | Log | Request | Heeds
 
 
 def stream(*messages: Message) -> bytes:
@@ -180,7 +181,7 @@ CONVERSATIONS = {
         )
     ),
     "a result without the reply": Conversation((call(), request(), result())),
-    "a cancellation": Conversation((call(), Cancel(1, "the caller has gone"), error())),
+    "a cancellation": Conversation((call(), Heeds(1), Cancel(1, "the caller has gone"), error())),
     "two processes": Conversation((call(), request(), result(), NEXT, call(2), request(1, 2), result(2))),
     "one kept process": Conversation(
         (call(), request(), result(), NEXT_KEPT, call(2), request(1, 2), Reply(2, 1, True, b"\x00"), result(2)),
@@ -218,7 +219,7 @@ class LinkPair:
                 assert self.carry(send(self.supervisor, step), self.cell.receive) == [step]
                 if isinstance(step, Reply):
                     self.supervisor.written(step.request)
-            elif isinstance(step, (Result, Error, Progress, Log, Request)):
+            elif isinstance(step, (Result, Error, Progress, Log, Request, Heeds)):
                 assert self.carry(self.cell.send(step), self.supervisor.receive) == [step]
                 assert not self.supervisor.partial
             assert self.supervisor.broken is None
@@ -387,7 +388,7 @@ def test_what_is_not_a_call_process_to_say_is_a_violation(message: Message, kept
         assert refuses(link, message).reason in {"frame out of place", "second result"}
 
 
-@pytest.mark.parametrize("late", [progress(), log(), request()], ids=name_of)
+@pytest.mark.parametrize("late", [progress(), log(), request(), Heeds(1)], ids=name_of)
 def test_the_late_frames_of_a_kept_process_are_dropped_and_counted(late: Spoken) -> None:
     link = ended(kept=True)
     assert link.receive(stream(late)) == []  # its call has ended
@@ -432,7 +433,7 @@ def test_a_second_result_is_a_violation(first: Spoken, second: Spoken) -> None:
     assert refuses(called(), first, second).reason == "second result"
 
 
-@pytest.mark.parametrize("late", [progress(), log(), request()], ids=name_of)
+@pytest.mark.parametrize("late", [progress(), log(), request(), Heeds(1)], ids=name_of)
 def test_a_frame_after_the_end_is_a_violation(late: Spoken) -> None:
     assert refuses(called(), result(), late).reason == "frame out of place"
 

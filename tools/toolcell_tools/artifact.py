@@ -21,7 +21,8 @@ class Artifact:
     """One thing a call made or changed.
 
     `path` is relative to the workspace for files and the record's id for kind "memory"; `kind` is "created",
-    "modified", "deleted", "memory", "output" (the whole of an output too long for a model) or the tool's own word;
+    "modified", "deleted", "memory", "output" (the whole of an output too long for a model), "stdout" or "stderr" (the
+    whole of a stream of which the result keeps the ends) or the tool's own word;
     `digest` is "sha256:<hex>" and `size` bytes, if known; `media_type` is as in MIME. `data` is the content itself in
     base64, for what is in no file. `uri` says where the supervisor put it ("file:…"); a tool cannot set it.
     ValueError for `data` that is not base64 or not what `digest` and `size` say.

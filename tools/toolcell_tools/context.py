@@ -52,7 +52,11 @@ class _Reporting:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the caller has taken the call back; a long tool may stop early and tidily."""
+        """Whether the call is to end: its deadline is near, its session closes, or its caller has gone.
+
+        A long tool looks now and then, tidies up and returns. Before a deadline it has the `grace_s` of its limits, at
+        most a fifth of the call's time; at a close, only a tool that looks has it.
+        """
         return self._reporter.cancelled()
 
 

@@ -10,8 +10,10 @@ from .failures import MissingCapability, ProtectedName, RequestDenied, ToolDefin
 __all__ = [
     "Cancelled",
     "Crashed",
+    "CutShort",
     "ErrorBase",
     "ExecutionError",
+    "LastProgress",
     "LimitExceeded",
     "LimitedResource",
     "MissingCapability",
@@ -44,6 +46,24 @@ class ErrorBase(BaseModel):
     retryable: bool = False
 
 
+class LastProgress(BaseModel):
+    """The last that a call said of how far it was; `fraction` is from 0 to 1."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    message: str
+    fraction: float | None = None
+
+
+class CutShort(ErrorBase):
+    """What the errors of calls have that were ended before they were done: how far they were, where the tool said so.
+
+    What such a call had printed is in `ToolResult.stdout` and `stderr`, and `for_model()` shows it.
+    """
+
+    progress: LastProgress | None = None
+
+
 class ValidationError(ErrorBase):
     """The arguments do not fit the parameters schema; `field` is the path of the first that does not."""
 
@@ -71,7 +91,7 @@ class PermissionDenied(ErrorBase):
     missing: tuple[Capability, ...] = ()
 
 
-class Timeout(ErrorBase):
+class Timeout(CutShort):
     """The call was ended at its deadline, after `elapsed` seconds."""
 
     kind: Literal["timeout"] = "timeout"
@@ -86,7 +106,7 @@ class UnknownTool(ErrorBase):
     suggestions: tuple[str, ...] = Field(default=(), max_length=3)
 
 
-class Crashed(ErrorBase):
+class Crashed(CutShort):
     """The call's process ended without an answer: by signal number `signal`, or by itself with `exit_code`."""
 
     kind: Literal["crashed"] = "crashed"
@@ -94,7 +114,7 @@ class Crashed(ErrorBase):
     exit_code: int | None = None
 
 
-class LimitExceeded(ErrorBase):
+class LimitExceeded(CutShort):
     """The call went over one of its limits; `limit` is in the resource's own unit (bytes, seconds or a count)."""
 
     kind: Literal["limit_exceeded"] = "limit_exceeded"
@@ -102,13 +122,13 @@ class LimitExceeded(ErrorBase):
     limit: int | float | None = None
 
 
-class Cancelled(ErrorBase):
+class Cancelled(CutShort):
     """The caller took the call back before it was done."""
 
     kind: Literal["cancelled"] = "cancelled"
 
 
-class ProtocolViolation(ErrorBase):
+class ProtocolViolation(CutShort):
     """The cell sent something that the protocol does not allow; the cell was ended."""
 
     kind: Literal["protocol_violation"] = "protocol_violation"

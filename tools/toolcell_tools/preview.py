@@ -9,10 +9,11 @@ from typing import Any
 from .failures import ToolDefinitionError
 from .signature import is_async, is_generator
 
-__all__ = ["DETAILS_CHARS", "Preview", "Previewer", "printable", "shortened"]
+__all__ = ["DETAILS_CHARS", "Preview", "Previewer", "ends_of", "printable", "shortened", "transcript"]
 
 SUMMARY_CHARS = 200
 DETAILS_CHARS = 20_000
+STREAM_CHARS = 8_000
 _NOTE_CHARS = 100  # for what is said around a text that was shortened already
 
 
@@ -53,6 +54,20 @@ class Preview:
 def shortened(text: str, limit: int = SUMMARY_CHARS) -> str:
     """`text`, or as much of it as fits and an exact count of the rest."""
     return text if len(text) <= limit else f"{text[:limit]} [… {len(text) - limit:,} more characters …]"
+
+
+def ends_of(text: str, limit: int = STREAM_CHARS) -> str:
+    """`text`, or the first and the last half of `limit` characters of it and an exact count of the rest."""
+    if len(text) <= limit:
+        return text
+    head, tail = text[: limit - limit // 2], text[len(text) - limit // 2 :]
+    return f"{head}\n[… {len(text) - limit:,} of {len(text):,} characters left out …]\n{tail}"
+
+
+def transcript(heading: str, stdout: str, stderr: str, ending: str) -> str:
+    """What ran, what it printed and how it ended, for people: bounded, and with escapes for what does not print."""
+    parts = [heading, *(printable(ends_of(text.rstrip("\n")), keep="\n\t") for text in (stdout, stderr)), ending]
+    return "\n".join(part for part in parts if part)
 
 
 def printable(text: str, keep: str = "") -> str:

@@ -10,13 +10,14 @@ from pydantic_core import from_json, to_json
 
 from .artifact import Artifact
 from .content import AudioBlock, Content, ImageBlock, TextBlock
-from .errors import ToolError, ToolFailed
+from .errors import CutShort, ToolError, ToolFailed
 from .pending import Pending
+from .preview import printable
 
 __all__ = ["CapturedOutput", "Notice", "NoticeKind", "SandboxSummary", "ToolResult", "Usage"]
 
 SCHEMA_VERSION: Literal[1] = 1
-NoticeKind = Literal["protected_name", "state_lost", "unchecked"]
+NoticeKind = Literal["protected_name", "state_lost", "unchecked", "output_cut"]
 FOR_MODEL_BYTES = 100_000  # about 25,000 tokens, the most that coding agents let one tool answer take
 
 
@@ -74,7 +75,9 @@ class Usage(_Frozen):
 
 
 class CapturedOutput(_Frozen):
-    """What a call wrote to one of its streams: the `text` kept, how much there was and how much is left out."""
+    """What a call and its commands wrote to one of its streams: the `text` kept, how much there was and how much is
+    left out. `text` is the first 20,000 and the last 10,000 bytes, with a line between them that counts the rest.
+    """
 
     text: str = ""
     total_bytes: int = 0
@@ -106,6 +109,13 @@ class ToolResult(_Frozen):
     `output` is JSON for the model, `display` a sentence for people. Errors are data: `error` is set, nothing is raised.
     To store or send one: `model_dump(mode="json")` or `model_dump_json()`, and `ToolResult.parse` to read it back;
     `schema_version` says by which rules it was written.
+
+    `stdout` and `stderr` are what the call printed, with the commands that it ran through `ctx.shell`, however it
+    ended. Of a call that was cut short (`CutShort`: at its deadline, by a limit, a crash or a cancellation), the model
+    sees them, and the last progress: `for_model()` is then `{"error": {…, "progress": {"message", "fraction"}},
+    "stdout": text, "stderr": text, "stdout_omitted_bytes": n, "stderr_omitted_bytes": n}` without what is empty. A
+    stream of more than 30,000 bytes is whole in an artifact of kind "stdout" or "stderr", and a notice of kind
+    "output_cut" names it.
     """
 
     # As null a NaN would read as "no value", and JSON has none: it is a string, as in `for_model`.
@@ -226,9 +236,21 @@ class ToolResult(_Frozen):
     def encoded(self) -> bytes:
         """What `for_model` gives before the notices where nothing has to be left out, as UTF-8."""
         if self.error is not None:
-            return _json({"error": self.error.model_dump(mode="json", exclude_none=True)})
+            return _json(self.told_error())
         told = [_told(block).encode() for block in self.content]
         return b"\n".join(told if told and self.output is None else [_json(self.output), *told])
+
+    def told_error(self) -> dict[str, Any]:
+        """The error as data for the model, and what the call had printed if it was cut short; {} where there is no
+        error."""
+        if self.error is None:
+            return {}
+        told: dict[str, Any] = {"error": self.error.model_dump(mode="json", exclude_none=True)}
+        if isinstance(self.error, CutShort):
+            streams = {"stdout": self.stdout, "stderr": self.stderr}
+            told |= {name: printable(one.text, keep="\n\t") for name, one in streams.items() if one.text}
+            told |= {f"{name}_omitted_bytes": one.omitted_bytes for name, one in streams.items() if one.omitted_bytes}
+        return told
 
     def _whole_output(self) -> Artifact | None:
         return next((one for one in self.artifacts if one.kind in _WHERE and one.uri is not None), None)

@@ -6,7 +6,7 @@ import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Protocol
 
 from .capture import HeadTail
 from .failures import ToolFailure
@@ -34,12 +34,47 @@ class Completed:
     elapsed_s: float
 
 
+class Relay(Protocol):
+    """Hears what commands print while they run. The cell's runner has one."""
+
+    def feed(self, stream: int, data: bytes) -> None:
+        """A command has printed this to `stream`, 1 or 2."""
+        ...
+
+    def due_s(self) -> float | None:
+        """In how many seconds `flush` is to be called, None for not at all."""
+        ...
+
+    def flush(self, *, last: bool = False) -> None:
+        """Pass on what waits; `last` where the command has ended."""
+        ...
+
+
+class _Relayed(HeadTail):
+    """A stream that somebody hears."""
+
+    __slots__ = ("_number", "_relay")
+
+    def __init__(self, limit: int, number: int, relay: Relay) -> None:
+        super().__init__(limit)
+        self._number = number
+        self._relay = relay
+
+    def feed(self, data: bytes) -> None:
+        super().feed(data)
+        if data:
+            self._relay.feed(self._number, data)
+
+
 class Shell:
     """Runs commands with /bin/sh below `root`; needs a cell that may exec."""
 
-    def __init__(self, root: str | os.PathLike[str], output_bytes: int = OUTPUT_BYTES) -> None:
+    def __init__(
+        self, root: str | os.PathLike[str], output_bytes: int = OUTPUT_BYTES, *, relay: Relay | None = None
+    ) -> None:
         self.root = Path(os.path.realpath(root))
         self._output_bytes = output_bytes
+        self._relay = relay
 
     def run(self, command: str, cwd: str | os.PathLike[str] | None = None, timeout_s: float | None = None) -> Completed:
         """Run `command` with no input, in `cwd` below the workspace, and wait for it; ToolFailure if it cannot start.
@@ -79,12 +114,14 @@ class Shell:
             raise ToolFailure(f"cwd {os.fspath(cwd or '.')!r} is not a directory in the workspace")
         started = time.monotonic()
         process = _started(command, directory)
-        captured = HeadTail(self._output_bytes), HeadTail(self._output_bytes)
+        captured = self._capture(1), self._capture(2)
         deadline = None if timeout_s is None else started + timeout_s
         try:
-            ended = _pump(process, captured, deadline, stop)
+            ended = _pump(process, captured, deadline, stop, self._relay)
         finally:
             exit_code = _swept(process)
+            if self._relay is not None:
+                self._relay.flush(last=True)
         out, err = captured
         return Completed(
             stdout=out.text(),
@@ -95,6 +132,10 @@ class Shell:
             stderr_omitted_bytes=err.omitted,
             elapsed_s=time.monotonic() - started,
         )
+
+    def _capture(self, number: int) -> HeadTail:
+        relay = self._relay
+        return HeadTail(self._output_bytes) if relay is None else _Relayed(self._output_bytes, number, relay)
 
 
 def _started(command: str, directory: Path) -> "subprocess.Popen[bytes]":
@@ -115,7 +156,11 @@ def _started(command: str, directory: Path) -> "subprocess.Popen[bytes]":
 
 
 def _pump(
-    process: "subprocess.Popen[bytes]", captured: tuple[HeadTail, HeadTail], deadline: float | None, stop: int | None
+    process: "subprocess.Popen[bytes]",
+    captured: tuple[HeadTail, HeadTail],
+    deadline: float | None,
+    stop: int | None,
+    relay: Relay | None,
 ) -> bool:
     """Read until the command has ended, True, or until the deadline or `stop`, False."""
     poll = select.poll()
@@ -134,11 +179,15 @@ def _pump(
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 return False
-            ready = {descriptor for descriptor, _ in poll.poll(None if left is None else left * 1000 + 1)}
+            due = None if relay is None else relay.due_s()
+            wait = min((each for each in (left, due) if each is not None), default=None)
+            ready = {descriptor for descriptor, _ in poll.poll(None if wait is None else wait * 1000 + 1)}
             for descriptor in ready & sinks.keys():
                 if not _drain_once(descriptor, sinks[descriptor]):
                     poll.unregister(descriptor)
                     del sinks[descriptor]
+            if due is not None and relay is not None:
+                relay.flush()
             if stop in ready:
                 return False
             if exited in ready:

@@ -8,7 +8,7 @@ from anyio.lowlevel import RunVar
 
 from .errors import Unreachable
 
-__all__ = ["FILES", "NO_THREAD_RETRY_S", "SWEEPS", "NoThread", "Threads", "in_thread"]
+__all__ = ["FILES", "NO_THREAD_RETRY_S", "STREAMS", "SWEEPS", "NoThread", "Threads", "in_thread"]
 
 T = TypeVar("T")
 NO_THREAD_RETRY_S: Final = 1.0
@@ -66,5 +66,7 @@ class Threads:
 
 FILES: Final = Threads(16)
 """For work in workspaces: a file system that hangs takes no thread of the embedding program's."""
+STREAMS: Final = Threads(4)
+"""For what calls print: a flood of it takes no thread of anything else."""
 SWEEPS: Final = Threads(2)
 """For background sweeps of workspaces, which may take minutes: no call waits for their threads."""

@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from toolcell.approvals import ApprovalRequest, Approved, Approver, Denied
+from toolcell.backends.protocols import Channel
 from toolcell.call import ToolCall
 from toolcell.journal import Record
+from toolcell.sessions import ending
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.definition import Tool
-from toolcell_tools.errors import PermissionDenied
+from toolcell_tools.errors import Cancelled, PermissionDenied
+from toolcell_tools.preview import Preview, printable
 
 from .preview import is_previewed, preview_of
 
@@ -29,8 +32,8 @@ _log = logging.getLogger("toolcell.approval")
 
 async def ask(
     session: "Session", tool: Tool[..., Any], call: ToolCall, reason: str
-) -> Mapping[str, Any] | PermissionDenied:
-    """The arguments that were approved, or why the call may not run."""
+) -> Mapping[str, Any] | PermissionDenied | Cancelled:
+    """The arguments that were approved, or why the call may not run: Cancelled where the session closes meanwhile."""
     declaration = tool.declaration
     approver = session.approver
     if approver is None:
@@ -38,6 +41,8 @@ async def ask(
             f"The tool {tool.name!r} runs only when somebody approves, and nobody can be asked in this session. "
             "Do without it."
         )
+        summary = Preview.of_call(tool.name, call.arguments).for_people().summary
+        _show(session, f"The call was denied, because nobody can be asked who could approve it: {summary} ({reason})")
         return _denied(declaration, message, "no approver, and no session above owns a channel that can approve")
     request = ApprovalRequest(
         tool=tool.name,
@@ -54,14 +59,46 @@ async def ask(
         session_kind=session.kind,
         expires_at=time.time() + session.approval_timeout_s,
     )
-    answer, why = await _answer(approver, request, session.approval_timeout_s)
+    if session.closed:  # while the preview was made
+        return closed(tool.name)
+    _show(session, f"Approval is asked, and is not given here: {request.preview.summary} ({reason})")
+    answer, why = await _until_closed(session, approver, request)
     data = {"tool": tool.name, "request": request.id, "digest": request.digest, "reason": reason, "answer": why}
     session.journal.write(Record("approval", session.id, call.id, data))
     if session.closed:
-        return _denied(declaration, "The session was closed before the call was approved.", "session closed")
+        return closed(tool.name)
     if isinstance(answer, Approved):
         return call.arguments if answer.arguments is None else answer.arguments
     return _denied(declaration, answer.message or f"The call of {tool.name!r} was not approved.", why)
+
+
+def closed(tool: str) -> Cancelled:
+    """What a call is told whose session was closed before it ran."""
+    return Cancelled(message=f"The call of {printable(tool)!r} was cancelled: its session was closed.")
+
+
+def _show(session: "Session", text: str) -> None:
+    """Let those see the question who cannot answer it."""
+    sender = f"{session.agent_id}/{session.id}"
+    for channel in session.onlookers:
+        session.in_background(_sent, channel, printable(text), sender, session.approval_timeout_s)
+
+
+async def _sent(channel: Channel, text: str, sender: str, timeout_s: float) -> None:
+    with anyio.move_on_after(timeout_s):
+        try:
+            await channel.send(text, sender=sender)
+        except Exception:  # it is only told: whoever answers has been asked elsewhere
+            _log.exception("%r could not show that approval is asked for %s", channel, sender)
+
+
+async def _until_closed(
+    session: "Session", approver: Approver, request: ApprovalRequest
+) -> tuple[Approved | Denied, str]:
+    """The answer. The close of the session takes the question back."""
+    with ending.doing(session, f"{approver!r}, which was asked for approval,") as work, work.scope:
+        return await _answer(approver, request, session.approval_timeout_s)
+    return Denied(), "withdrawn, for the session was closed"
 
 
 async def _answer(approver: Approver, request: ApprovalRequest, timeout_s: float) -> tuple[Approved | Denied, str]:

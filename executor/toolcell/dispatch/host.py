@@ -1,15 +1,16 @@
 """Running a host tool: in the supervisor's own process, outside any sandbox, within its deadline.
 
 It is the user's own code, and its declaration says where it runs. What it raises is an error result all the same. A
-synchronous one runs in a thread, which nobody can end: after the deadline its result is dropped. What it returns is
-held to what a cell's result is held to: depth, elements, encoded size.
+synchronous one runs in a thread, which nobody can end: at the deadline and at the close of its session its caller has
+the error at once, and the log says when the thread has ended. What it returns is held to what a cell's result is held
+to: depth, elements, encoded size.
 """
 
 import inspect
 import logging
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,9 +20,11 @@ import pydantic
 from toolcell.backends.threads import NO_THREAD_RETRY_S, NoThread, in_thread
 from toolcell.call import ToolCall
 from toolcell.pool.run import NOTHING_USED, Outcome, Used
+from toolcell.sessions import ending
 from toolcell.wire.frames import Field, encoded_bytes
-from toolcell.wire.messages import VALUES_BYTES
+from toolcell.wire.messages import VALUES_BYTES, Progress
 from toolcell.wire.protocol import result_fits
+from toolcell_sandbox.limits import GRACE_SHARE
 from toolcell_tools.context import HostContext
 from toolcell_tools.definition import Tool
 from toolcell_tools.encode import encode_json, encode_return
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from toolcell.session import OnProgress, Session
 
 MESSAGE_CHARS = 4_000
+PROGRESS_CHARS = 1_000
 _log = logging.getLogger("toolcell.tool")
 
 
@@ -44,8 +48,22 @@ async def run(
     on_progress: "OnProgress | None",
 ) -> tuple[Outcome, Used]:
     """How the call ended, and what it has used; raises only what cancels the caller's own task."""
+    with ending.doing(session, f"the host tool {tool.name!r}") as work:
+        return await _run(session, tool, call, work, wall_s, result_bytes, on_progress)
+
+
+async def _run(
+    session: "Session",
+    tool: Tool[..., Any],
+    call: ToolCall,
+    work: ending.Work,
+    wall_s: float,
+    result_bytes: int,
+    on_progress: "OnProgress | None",
+) -> tuple[Outcome, Used]:
     started = time.monotonic()
-    reporter = _Reporter(session, call, on_progress, started + wall_s)
+    grace_s = min(wall_s * GRACE_SHARE, session.profile.limits.grace_s)
+    reporter = _Reporter(session, call, on_progress, started + wall_s, started + wall_s - grace_s, work)
     context = HostContext(
         call_id=call.id,
         session_id=session.id,
@@ -58,21 +76,22 @@ async def run(
     )
     outcome = Outcome(ending="timeout")
     try:
-        with anyio.move_on_after(wall_s):
+        with anyio.move_on_after(wall_s), work.scope:
             async with session.host_turn if tool.declaration.annotations.sequential else nullcontext():
-                outcome = await _attempt(tool, call, context, session.host_threads)
+                outcome = await _attempt(session, tool, call, context)
     finally:
         reporter.ended = True
+    if work.scope.cancelled_caught:
+        outcome = Outcome(ending="cancelled")
     if not result_fits(dict(outcome.payload), result_bytes):
         outcome = Outcome(ending="error", reason="result")
+    outcome.progress = reporter.last
     used = NOTHING_USED.copy()
     used["wall_s"] = time.monotonic() - started
     return outcome, used
 
 
-async def _attempt(
-    tool: Tool[..., Any], call: ToolCall, context: HostContext, threads: anyio.CapacityLimiter
-) -> Outcome:
+async def _attempt(session: "Session", tool: Tool[..., Any], call: ToolCall, context: HostContext) -> Outcome:
     try:
         arguments = tool.bind(call.arguments, context)
     except pydantic.ValidationError as error:
@@ -80,18 +99,25 @@ async def _attempt(
         field = ".".join(str(part) for part in first["loc"])
         payload: dict[str, Field] = {"field": field}
         return Outcome(ending="error", reason="arguments", message=f"{field}: {first['msg']}", payload=payload)
-    began = False
+    began = ended = False
 
     def run_it() -> tuple[Any]:  # in a tuple, for trio takes no bare coroutine from a thread
-        nonlocal began
+        nonlocal began, ended
         began = True
-        return (tool.fn(**arguments),)
+        try:
+            return (tool.fn(**arguments),)
+        finally:
+            ended = True
 
     try:
         if tool.is_async:
             value = await tool.fn(**arguments)
         else:
-            (value,) = await in_thread(run_it, abandon=True, limiter=threads)
+            try:
+                (value,) = await in_thread(run_it, abandon=True, limiter=session.host_threads)
+            finally:
+                if began and not ended:
+                    session.in_background(_outlived, call, lambda: ended)
             if inspect.isawaitable(value):  # a lambda that calls a client's async method
                 value = await value
         encoded = encode_return(tool.encoded(value), ())
@@ -113,6 +139,16 @@ async def _attempt(
         return _failed("exception", f"{name}: {said}" if said else name, error, None)
 
 
+async def _outlived(call: ToolCall, has_ended: Callable[[], bool]) -> None:
+    """Say that the thread of a call goes on without it, and when it has ended: nobody can end a thread."""
+    started, pause_s = time.monotonic(), 0.05
+    _log.warning("the thread of call %s of the host tool %s goes on after the call was ended", call.id, call.tool)
+    while not has_ended():
+        await anyio.sleep(pause_s)
+        pause_s = min(1.0, pause_s * 2)
+    _log.info("the thread of call %s of %s has ended %.1f s later", call.id, call.tool, time.monotonic() - started)
+
+
 def _data_of(failure: ToolFailure) -> Any:
     try:
         return encode_json(failure.data)
@@ -128,15 +164,27 @@ def _failed(reason: str, message: str, error: BaseException, data: Any) -> Outco
 class _Reporter:
     """The context's reporting, straight to the session. After the end of the call it says nothing more."""
 
-    def __init__(self, session: "Session", call: ToolCall, on_progress: "OnProgress | None", deadline: float) -> None:
+    def __init__(
+        self,
+        session: "Session",
+        call: ToolCall,
+        on_progress: "OnProgress | None",
+        deadline: float,
+        tidy_at: float,
+        work: ending.Work,
+    ) -> None:
         self._session = session
         self._call = call
         self._on_progress = on_progress
         self._deadline = deadline
+        self._tidy_at = tidy_at
+        self._work = work
         self.ended = False
+        self.last: Progress | None = None
 
     def progress(self, message: str, fraction: float | None) -> None:
         if not self.ended:
+            self.last = Progress(0, str(message)[:PROGRESS_CHARS], fraction)
             self._session.tell_progress(self._on_progress, self._call.id, message, fraction)
 
     def log(self, message: str, level: str, fields: Mapping[str, Any]) -> None:
@@ -147,4 +195,4 @@ class _Reporter:
         return self._deadline - time.monotonic()
 
     def cancelled(self) -> bool:
-        return self.ended
+        return self._work.looked_at() or self.ended or time.monotonic() >= self._tidy_at

@@ -5,12 +5,14 @@ on with the `read` tool: text as it is, anything else as JSON in lines. Any othe
 supervisor's own store, a directory that is removed when the supervisor ends; `artifact.read()` reads both.
 """
 
+import errno
 import logging
 import os
 import tempfile
 import threading
 from collections import deque
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 
 from pydantic_core import to_json
@@ -27,6 +29,10 @@ FOLDER = ".toolcell"
 MOST_JSON = 8
 """A byte of msgpack is no more bytes of JSON: a control character is six, a short number with its comma five."""
 KEEP_BYTES = 512 * 1024 * 1024  # 32 results of the largest size that the limits allow by default
+
+
+class NoRoom(OSError):
+    """The files of calls that run take all that may be kept."""
 
 
 class Overflow:
@@ -58,6 +64,31 @@ class Overflow:
             _log.exception("the output of call %s could not be written to a file", result.call_id)
             return result
         return result.model_copy(update={"artifacts": [*result.artifacts, artifact]})
+
+    def new_file(self, workspace: Path | None) -> "NewFile":
+        """A file that grows while its call runs, where a long output goes as well. In a thread; OSError."""
+        name = os.urandom(8).hex() + ".txt"
+        with self._lock:
+            path, root = f"{FOLDER}/outputs/{name}", workspace
+            if workspace is None or not _is_written(workspace, path, b""):
+                path, root = name, self._own_store()
+                _write_new(root, path, b"")
+        assert root is not None
+        with Root(str(root)) as held:
+            return NewFile(self, root, path, root == workspace, held.open(path, os.O_WRONLY | os.O_APPEND))
+
+    def reserve(self, size: int) -> None:
+        """Make room for so much more of a file that grows. NoRoom where nothing is left to make room."""
+        with self._lock:
+            self._make_room(size)
+            if self._room < 0:
+                self._room += size
+                raise NoRoom(errno.ENOSPC, "no room is left for the streams of calls")
+
+    def keep(self, root: Path, path: str, size: int) -> None:
+        """A file that has grown is to make room when its turn comes."""
+        with self._lock:
+            self._kept.append((root, path, size))
 
     def close(self) -> None:
         """Remove the store."""
@@ -95,6 +126,35 @@ class Overflow:
             self._store = Path(os.path.realpath(tempfile.mkdtemp(prefix="toolcell-outputs-")))
             self._record.directory(OUTPUTS, str(self._store))
         return self._store
+
+
+class NewFile:
+    """What is written as it comes, in threads, one at a time. Raises OSError."""
+
+    def __init__(self, overflow: Overflow, root: Path, path: str, in_workspace: bool, fd: int) -> None:
+        self.path = path
+        self.in_workspace = in_workspace
+        self.size = 0
+        self._overflow = overflow
+        self._root = root
+        self._file = os.fdopen(fd, "ab", buffering=0)
+        self._digest = sha256()
+
+    def write(self, data: bytes) -> None:
+        self._overflow.reserve(len(data))
+        rest = memoryview(data)
+        while rest:
+            written = self._file.write(rest)
+            self._digest.update(rest[:written])
+            self.size += written
+            rest = rest[written:]
+
+    def closed(self, kind: str) -> Artifact:
+        """The artifact that it is, once nothing more comes."""
+        self._file.close()
+        self._overflow.keep(self._root, self.path, self.size)
+        uri = (self._root / self.path).as_uri()
+        return Artifact(self.path, kind, f"sha256:{self._digest.hexdigest()}", self.size, "text/plain", uri=uri)
 
 
 def _is_longer(result: ToolResult, model_bytes: int) -> bool:

@@ -5,6 +5,7 @@ checked is what runs.
 """
 
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
@@ -19,9 +20,9 @@ from toolcell.sessions.protection import Watch
 from toolcell.wire.frames import encoded_bytes
 from toolcell.wire.messages import VALUES_BYTES
 from toolcell_sandbox.errors import SandboxError
-from toolcell_tools.capability import Capability
 from toolcell_tools.definition import Tool
 from toolcell_tools.errors import (
+    Cancelled,
     ExecutionError,
     Overloaded,
     PermissionDenied,
@@ -40,14 +41,15 @@ from .permission import mutates, of_provider, permit
 from .pool import SessionRun
 from .present import NOTHING, fitting, left_by_hooks
 from .result import Draft, state_lost
+from .streams import READ_ON
 
 if TYPE_CHECKING:
     from toolcell.session import Checks, Session
 
 Repair = Callable[[ValidationError], Awaitable[dict[str, Any]]]
 TRACEBACK_CHARS = 20_000
-_READ_ON = frozenset({Capability.READ, Capability.WRITE})  # what a session needs whose outputs its workspace may have
 _UNROUTABLE = (UsageError, ToolDefinitionError)
+MOST_WAYS = 10  # that a call takes to a workspace which is replaced while it waits
 MAX_ATTEMPTS = 3  # ADR-0004: at most two retries of a call whose arguments do not validate
 _PUT_BACK = "Put the directory back, or open a session on another one."
 _MISPLACED = SandboxUnavailable(
@@ -66,11 +68,12 @@ async def dispatch(
     timeout: float | None,
     repair: Repair | None,
     on_progress: Any,
+    on_output: Any,
 ) -> ToolResult:
     """Run the call, letting `repair` mend its arguments up to twice; the last result stands."""
     number = 1
     while True:
-        result = await attempt(session, call_id, name, arguments, number, timeout, on_progress)
+        result = await attempt(session, call_id, name, arguments, number, timeout, on_progress, on_output)
         error = result.error
         if repair is None or number >= MAX_ATTEMPTS or not isinstance(error, ValidationError) or not error.retryable:
             return result
@@ -85,6 +88,7 @@ async def attempt(
     number: int,
     timeout: float | None,
     on_progress: Any,
+    on_output: Any = None,
 ) -> ToolResult:
     """One attempt at a call, the first has `number` 1, step by step."""
     supervisor = session.supervisor
@@ -132,7 +136,7 @@ async def attempt(
     if verdict:
         call = call._replace(packed=None)  # what runs is what is shown now
         approved = await approval.ask(session, tool, call, verdict)
-        if isinstance(approved, PermissionDenied):
+        if isinstance(approved, (PermissionDenied, Cancelled)):
             return _refused(session, call, tool, approved)
         if approved is not call.arguments:
             replaced = _replaced(checks, call, approved, "the approver")
@@ -148,11 +152,13 @@ async def attempt(
         changes = mutates(call, tool)
         if isinstance(changes, PermissionDenied):
             return _refused(session, call, tool, changes)
-        if not changes:
-            route = session.route(tool, mutates=False)
+    else:
+        changes = True
     # run
-    if session.closed:  # while a hook or an approver had its time
-        session.check_open()
+    if session.closed:  # while a toolset, a hook or an approver had its time
+        return _refused(session, call, tool, approval.closed(call.tool))
+    if not changes:
+        route = session.route(tool, mutates=False)
     wall_s = timeout if timeout is not None else tool.timeout or route.limits.wall_s
     run: SessionRun | None = None
     watch: Watch | None = None
@@ -161,27 +167,43 @@ async def attempt(
         outcome, used = await host.run(session, tool, call, wall_s=wall_s, result_bytes=limit, on_progress=on_progress)
         draft, facts = Draft(route, call, used), route.facts.copy()
     else:
-        if session.is_misplaced and route.spec.cwd == str(session.workspace):
-            return _refused(session, call, tool, _MISPLACED)
-        if route.guarded is not None:
+        ways = 1
+        while True:
+            if session.is_misplaced and route.spec.cwd == str(session.workspace):
+                return _refused(session, call, tool, _MISPLACED)
+            if route.guarded is not None:
+                try:
+                    watch = await route.guarded.enter(
+                        kept=session.has_kept_writers(route) or bool(route.spec.key.kept_tool)
+                    )
+                except (SandboxError, OSError) as error:
+                    return _refused(session, call, tool, _unseen(error))
+                except NoThread as error:
+                    return _refused(session, call, tool, _no_thread(error))
+            before, run = run, SessionRun(session, route, call, wall_s, on_progress, watch)
+            run.on_heard, run.has_result = on_output, True
+            if before is not None:  # its time goes on
+                run.queued_at, run.deadline_at = before.queued_at, before.deadline_at
+            late: Outcome | None = None
+            if watch is not None and (session.closed or session.has_moved(route)):  # while it looked, in a thread
+                late = Outcome("cancelled" if session.closed else "moved")
+                run.end(late, time.monotonic())
+            waiter, used = session.pool.submit(run) if late is None else late, run.used
+            draft, facts = Draft(route, call, used), route.facts.copy()  # while its process is at work
             try:
-                watch = await route.guarded.enter(
-                    kept=session.has_kept_writers(route) or bool(route.spec.key.kept_tool)
-                )
-            except (SandboxError, OSError) as error:
-                return _refused(session, call, tool, _unseen(error))
-            except NoThread as error:
-                return _refused(session, call, tool, _no_thread(error))
-        run = SessionRun(session, route, call, wall_s, on_progress, watch)
-        waiter, used = session.pool.submit(run), run.used
-        draft, facts = Draft(route, call, used), route.facts.copy()  # while its process is at work
-        try:
-            outcome = await waiter
-            if watch is not None:
-                await run.audited(watch)
-        except BaseException:
-            run.abandon(watch)
-            raise
+                outcome = waiter if isinstance(waiter, Outcome) else await waiter
+                if watch is not None:
+                    await run.audited(watch)
+            except BaseException:
+                run.abandon(watch)
+                raise
+            if outcome.ending != "moved" or ways >= MOST_WAYS:
+                break
+            ways += 1  # another directory is the workspace by now
+            try:
+                route = session.route(tool, mutates=changes)
+            except _UNROUTABLE as error:
+                return _refused(session, call, tool, _unusable(error))
     # render
     result = draft.of(outcome)
     if run is not None and run.state_lost:
@@ -210,8 +232,10 @@ async def attempt(
         result = left_by_hooks(result, tool, route.limits, schema)  # always: one may have changed it in place
         received = 0
     if not supervisor.overflow.fits(received) and result.error is None:
-        own = session.workspace if session.grants >= _READ_ON else None
+        own = session.workspace if session.grants >= READ_ON else None
         result = await supervisor.overflow.spilled(result, own)
+    if run is not None and run.streams is not None:
+        result = await run.streams.told(result)
     facts["attempt"] = number
     facts.update(used)
     _record(session, call, facts, result.error, outcome)

@@ -13,17 +13,20 @@ from toolcell.backends.http import Requester, Trail
 from toolcell.call import ToolCall
 from toolcell.journal import Record
 from toolcell.pool.budget import REQUEST_COST, Account, Charge
+from toolcell.pool.capture import Capture
 from toolcell.pool.reactor import Task
 from toolcell.pool.run import CellSpec, Outcome, Run
 from toolcell.sessions import broker
 from toolcell.sessions.protection import Watch
 from toolcell.sizes import memory_of
 from toolcell.wire.frames import Field, TooLarge, Unpackable
-from toolcell.wire.messages import Log, Progress, Request
+from toolcell.wire.messages import Log, Output, Progress, Request
 from toolcell_sandbox.network import ProxyNetwork
 from toolcell_tools.capability import Capability
+from toolcell_tools.preview import ends_of, shortened
 
 from .audit import audit
+from .streams import OnOutput, Streams
 
 if TYPE_CHECKING:
     from toolcell.session import OnProgress, Route, Session
@@ -46,6 +49,13 @@ class SessionRun(Run):
     _principal: broker.Principal | None = None
     """Made when the call asks for something for the first time, and `_trail` with it."""
     _trail: Trail | None = None
+    streams: Streams | None = None
+    """Made when somebody hears what the call prints, or that is long."""
+    on_heard: OnOutput | None = None
+    """Who hears what the call prints."""
+    has_result = False
+    """Whether what it prints is part of a result, which has files of long streams."""
+    _given_up = False
 
     def __init__(
         self,
@@ -68,6 +78,9 @@ class SessionRun(Run):
         self._replies: Account | None = None  # made when it is asked for something, or connects
         self._egress: Egress | None = None  # made when the call connects to its proxy for the first time
 
+    def has_moved(self) -> bool:
+        return self._session.has_moved(self._route)
+
     async def audited(self, watch: Watch) -> None:
         """Wait until it is known what the call did to protected names, and that is on record."""
         assert self._route.guarded is not None  # as of every call that is watched
@@ -76,6 +89,9 @@ class SessionRun(Run):
     def abandon(self, watch: Watch | None = None) -> None:
         """The caller has gone: the call is ended and audited behind it, and nothing is left running."""
         self._session.pool.cancel(self)
+        self._given_up = self.has_result
+        if self.outcome is not None:
+            self._leave()
         if watch is not None:
             self._session.in_background(self.audited, watch)
 
@@ -85,6 +101,15 @@ class SessionRun(Run):
 
     def on_log(self, log: Log) -> None:
         self._session.tell_log(self.call_id, self.tool, log.level, log.message, log.fields)
+
+    def on_output(self, output: Output, before: Capture) -> None:
+        if self.streams is None:
+            is_long = before.total + output.skipped + len(output.data) > before.keep_bytes
+            if not self.has_result or (self.on_heard is None and not is_long):
+                return
+            most = self.limits.file_bytes
+            self.streams = Streams(self._session, self.call_id, most, self._charged, self.on_heard)
+        self.streams.take(output, before)
 
     def on_request(self, request: Request) -> None:
         if self._operations is None:
@@ -192,6 +217,8 @@ class SessionRun(Run):
         self._session.journal.write(Record(kind, self._session.id, self.call_id, {"tool": self.tool, **data}))
 
     def on_ended(self) -> bool:
+        if self._given_up:
+            self._session.supervisor.reactor.soon(self._leave)  # when there is an outcome
         if self._operations is None and self._egress is None:
             return False
         under_way = list(self._operations.values()) if self._operations else []
@@ -203,6 +230,23 @@ class SessionRun(Run):
         if self._trail is not None:
             self._trail.close()
         return bool(under_way) or self._egress is not None or self._trail is not None
+
+    def _leave(self) -> None:
+        """Nobody waits for the result: what the call had printed and reported is in the journal."""
+        outcome = self.outcome
+        if not self._given_up or outcome is None or self.cell is None:
+            return
+        self._given_up = False
+        if self.streams is not None:
+            self._session.in_background(self.streams.given_up)
+        facts = {**self._route.facts, **self.used, "attempt": self.call.attempt, "error": "cancelled"}
+        del facts["attempts"]
+        for name, captured in (("stdout", outcome.stdout), ("stderr", outcome.stderr)):
+            if captured.text:
+                facts[name] = ends_of(captured.text)
+        if outcome.progress is not None:
+            facts["progress"] = shortened(outcome.progress.message)
+        self._session.journal.write(Record("call", self._session.id, self.call_id, facts))
 
     def on_incident(self, what: str) -> None:
         _log.warning("call %s of %s: %s", self.call_id, self.tool, what)

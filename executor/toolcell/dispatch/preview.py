@@ -32,10 +32,13 @@ def is_previewed(tool: Tool[..., Any]) -> bool:
 async def _said(session: "Session", tool: Tool[..., Any], call: ToolCall) -> Preview:
     if not is_previewed(tool):
         return Preview.of_call(tool.name, call.arguments)
-    route = session.preview_route(tool)
-    run = SessionRun(session, route, call, WALL_S)
-    run.preview = True
-    outcome = await in_pool(session, run)
+    while True:
+        run = SessionRun(session, session.preview_route(tool), call, WALL_S)
+        run.preview = True
+        outcome = await in_pool(session, run)
+        if outcome.ending != "moved":
+            break
+        session.route(tool)  # another directory is the workspace by now
     if outcome.ending != "result":
         return Preview(f"(no preview: {error_of(outcome, tool.declaration, run.limits, run.elapsed_s).message})")
     try:

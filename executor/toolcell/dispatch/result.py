@@ -1,5 +1,6 @@
 """From how a call ended to the `ToolResult` that the caller gets. Pure: facts in, value out."""
 
+import reprlib
 import signal
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
@@ -19,7 +20,9 @@ from toolcell_tools.encode import MAX_ITEMS
 from toolcell_tools.errors import (
     Cancelled,
     Crashed,
+    CutShort,
     ExecutionError,
+    LastProgress,
     LimitedResource,
     LimitExceeded,
     Overloaded,
@@ -30,6 +33,7 @@ from toolcell_tools.errors import (
     ToolError,
     ValidationError,
 )
+from toolcell_tools.preview import printable, shortened, transcript
 from toolcell_tools.result import CapturedOutput, Notice, SandboxSummary, ToolResult, Usage, constructor
 
 from .failure import returned_failure
@@ -49,6 +53,8 @@ _LIMIT_OF: Mapping[str, str] = {
     "output": "output_bytes",
     "result": "result_bytes",
 }
+_REPR = reprlib.Repr()  # of arguments, which may be large
+_REPR.maxstring = _REPR.maxother = 160
 _usage: Callable[[Any], Usage] = constructor(Usage)
 _result: Callable[[dict[str, Any]], ToolResult] = constructor(ToolResult)
 
@@ -100,7 +106,17 @@ class Draft:
         else:
             used = self._result.usage
             parts["error"] = error_of(outcome, route.declaration, route.limits, used.wall_s + used.queue_s)
+        if parts["error"] is not None:
+            parts["display"] = _display_of_error(self._result)
         return self._result
+
+
+def _display_of_error(result: ToolResult) -> str:
+    """For people: what ran, what it had printed, and what is wrong."""
+    assert result.error is not None
+    given = ", ".join(f"{name}={_REPR.repr(value)}" for name, value in (result.arguments or {}).items())
+    heading = printable(shortened(f"{result.tool}({given})"))
+    return transcript(heading, result.stdout.text, result.stderr.text, printable(result.error.message, keep="\n\t"))
 
 
 def _say(parts: dict[str, Any], payload: Mapping[str, Any]) -> None:
@@ -137,6 +153,15 @@ def _captured(captured: Captured) -> CapturedOutput:
 
 def error_of(outcome: Outcome, declaration: ToolDeclaration, limits: Limits, elapsed_s: float) -> ToolError:
     """The typed error that an outcome is. The kinds are ours to choose; a cell only ever names a reason."""
+    error = _error_of(outcome, declaration, limits, elapsed_s)
+    if outcome.progress is not None and isinstance(error, CutShort):
+        _seq, message, fraction = outcome.progress
+        last = LastProgress(message=printable(message), fraction=fraction)
+        return error.model_copy(update={"progress": last})
+    return error
+
+
+def _error_of(outcome: Outcome, declaration: ToolDeclaration, limits: Limits, elapsed_s: float) -> ToolError:
     name = declaration.name
     match outcome.ending:
         case "error":
@@ -167,6 +192,9 @@ def error_of(outcome: Outcome, declaration: ToolDeclaration, limits: Limits, ela
             return Overloaded(message=outcome.message, retry_after_s=outcome.retry_after_s)
         case "cancelled":
             return Cancelled(message=f"The call of {name!r} was cancelled.")
+        case "moved":
+            again = "The directory of the workspace was replaced each time that the call was about to be sent to it."
+            return Overloaded(message=f"{again} Try again when that is over.", retry_after_s=outcome.retry_after_s)
         case "result":
             raise AssertionError("a result is no error")
 

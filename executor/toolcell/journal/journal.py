@@ -21,7 +21,8 @@ class _Fields(NamedTuple):
 
 
 class Record(_Fields):
-    """One event. `kind` is "call" (a call ended), "denied" (the broker or the dispatcher refused), "quarantined" (what
+    """One event. `kind` is "call" (a call ended; where its caller had gone, `stdout`, `stderr` and `progress` are what
+    it had printed and reported), "denied" (the broker or the dispatcher refused), "quarantined" (what
     a call made of protected names, and where that is now), "incident" (a cell broke the protocol, or a module claimed
     the name of another tool), "egress" (a call's connection through its proxy has ended, or was refused: host, port,
     allowed, reason, bytes_in, bytes_out), "http" (a request of `ctx.http`, or a redirect that it followed, is over, or

@@ -17,7 +17,7 @@ import signal
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from enum import Enum
 from typing import Protocol, cast
@@ -29,10 +29,12 @@ from toolcell.wire.messages import (
     Exited,
     Failed,
     Finish,
+    Heeds,
     Hello,
     Load,
     Log,
     Message,
+    Output,
     Progress,
     Ready,
     Reply,
@@ -59,7 +61,9 @@ LEAST_READ_BYTES = 4096
 MANY_FRAMES = 256  # in one read; a call that sends so many is read in small pieces from then on
 READ_BYTES = 64 * 1024  # what a pipe holds; more than malloc keeps for later is more than a page fault each time
 DRAIN_READS = 4096  # more than any pipe has room for packets; a process that goes on writing is not swept
-KEEP_OUTPUT_BYTES = 64 * 1024
+KEEP_OUTPUT_BYTES = 30_000  # of each stream; as much as `shell` gives the model
+CATCH_UP_READS = 4  # of what a pipe holds, which waits there when a call is ended
+PROGRESS_CHARS = 1_000  # of the last progress that a call has reported
 NEAR_S = 0.2  # a deadline that is further off is for `inspect`, which comes more often than this
 AHEAD_AFTER_S = 0.003  # into a call: most are over by then, and those that are not have time for another one's fork
 RECYCLE_S = 5.0  # a sweep takes a millisecond or two; one that takes this long never ends
@@ -67,7 +71,7 @@ JUST_NOW_S = 0.0002  # ago, an idle cell's descriptors were all looked at
 ACCEPT_AGAIN_S = 0.1
 STALE_CONNECTIONS = 256  # above the listening socket's backlog
 TEARDOWN_S = 2.0  # for what a tool of a session's lifetime does at its end, such as saying goodbye to a server
-CANCEL_GRACE_S = 0.05  # how long a cancelled tool may still look at ctx.cancelled
+CANCEL_GRACE_S = 0.05  # how long a tool that is to end, and has not looked at ctx.cancelled yet, may still do so
 COUNTED_AHEAD_BYTES = 1024 * 1024  # a group's memory is counted by 64 pages for each processor (MEMCG_CHARGE_BATCH)
 MOMENT_BYTES = 8 * 1024  # that must have room before more frames are read; some small ones
 STALL_S = 5.0  # without a byte of the large frame that it has begun, while others wait for room
@@ -243,6 +247,7 @@ class Cell:
             "unfinished": self.spec.unfinished,
             "cpu_s": profile.limits.cpu_s,
             "result_bytes": profile.limits.result_bytes,
+            "file_bytes": profile.limits.file_bytes,
             **_of_session(self.spec),
         }
         tools = [dict(tool) for tool in self.spec.tools]
@@ -409,16 +414,30 @@ class Cell:
             self._link.written(request)
         held.release()
 
-    def cancel(self, run: Run) -> None:
-        """The caller is gone: tell the tool, and end the call a moment later."""
+    def tell_end(self, run: Run, reason: str, grace_s: float) -> None:
+        """Tell the tool that its call is to end, and end it: after the grace where the tool looks at `ctx.cancelled`, a
+        moment later where it does not. The deadline of the call holds all the same."""
         if self.run is not run or self.state is not CellState.BUSY:
             return
-        self._to_call.write(self._link.send(Cancel(self._link.seq, "the caller has gone")))
+        now = time.monotonic()
+        if run.ends_at == math.inf:
+            self._to_call.write(self._link.send(Cancel(self._link.seq, reason)))
+        run.ends_at = min(run.ends_at, now + grace_s)
+        self._end_at(run, run.ends_at if run.heeds else min(run.ends_at, now + CANCEL_GRACE_S))
+
+    def _end_at(self, run: Run, when: float) -> None:
+        """End the running call as cancelled then, or at its deadline if that comes first."""
         if run.deadline is not None:
             self._deadlines.cancel(run.deadline)
-        run.deadline = self._deadlines.at(
-            time.monotonic() + CANCEL_GRACE_S, lambda: self.end(Outcome(ending="cancelled"))
-        )
+        if when < run.deadline_at:
+            run.deadline = self._deadlines.at(when, lambda: self.end(Outcome(ending="cancelled")))
+        else:
+            run.deadline = self._deadlines.at(run.deadline_at, self._on_deadline)
+
+    def _on_heeds(self, run: Run) -> None:
+        run.heeds = True
+        if run.ends_at < math.inf:
+            self._end_at(run, run.ends_at)
 
     def condemn(self, run: Run, what: str) -> None:
         """What the call `run` answered turned out to be a lie: put it on record, and never use this cell again."""
@@ -428,6 +447,7 @@ class Cell:
 
     def end(self, outcome: Outcome) -> None:
         """End the running call with this outcome, now; its processes are swept behind it."""
+        self._catch_up()
         if self.run is None:
             return
         self._measure()
@@ -495,6 +515,7 @@ class Cell:
         if self._kept and (outcome.ending != "result" or now - run.started_at > SHORT_CALL_S):  # else at the sweep
             self._settle()
         run.used["sent_bytes"], run.used["received_bytes"] = self._sent, self._received
+        outcome.progress = run.last_progress
         if self._stdout.total:
             outcome.stdout = self._stdout.take()
         if self._stderr.total:
@@ -623,7 +644,12 @@ class Cell:
     def _stop_reading(self) -> None:
         if not self._stopped and self._frames_fd in self._handlers:
             self._stopped = True
-            self._epoll.unregister(self._frames_fd)
+            for fd in self._read_fds():
+                self._epoll.unregister(fd)
+
+    def _read_fds(self) -> Iterator[int]:
+        """What the call says and prints comes from these, as far as they are open at their other end."""
+        return filter(self._handlers.__contains__, (self._frames_fd, self._out_fd, self._err_fd))
 
     def _read_on(self) -> None:
         """There is room, or what is read is dropped."""
@@ -638,7 +664,8 @@ class Cell:
         if self._stopped and (self._draining or self._frame is None or self._frame.charge is not None):
             self._stopped = False
             self._moved = time.monotonic()
-            self._epoll.register(self._frames_fd, select.EPOLLIN)
+            for fd in self._read_fds():
+                self._epoll.register(fd, select.EPOLLIN)
 
     def _on_backlog(self) -> None:
         """There is room for more of what was read."""
@@ -661,6 +688,23 @@ class Cell:
         self._paused = self._frame = None
         self._backlog.clear()
 
+    def _catch_up(self) -> None:
+        """Take in what the running call has in its pipes at this moment: its outcome, or what it has printed so far."""
+        self._on_ready()
+        run = self.run
+        for _ in range(CATCH_UP_READS):
+            if run is None or self.run is not run or self._frame is not None or self._read_bytes < READ_BYTES:
+                return
+            self._draining = True  # whatever it asks for, there is no time to serve it
+            try:
+                while self._backlog:
+                    self._take_in((self._backlog.popleft(),))
+                more = self._on_frames()
+            finally:
+                self._draining = False
+            if not more:
+                return
+
     def _drain_frames(self) -> None:
         for _ in range(DRAIN_READS):
             if not self._on_frames() or self._epoll.closed:
@@ -671,19 +715,33 @@ class Cell:
         run = self.run
         if isinstance(event, Violation):
             self._on_violation(event)
-        elif run is None or self._verdict is not None:
+        elif run is None:
             pass
+        elif self._verdict is not None:
+            if isinstance(event, Output):  # what it had printed before its end was decided
+                self._on_output(run, event)
         elif isinstance(event, Result):
             self._on_terminal(Outcome("result", event.payload))
         elif isinstance(event, Error):
             outcome = Outcome(ending="error", reason=event.reason, message=event.message, payload=event.data)
             self._on_terminal(outcome)
         elif isinstance(event, Progress):
+            message = event.message
+            run.last_progress = event._replace(message=message[:PROGRESS_CHARS]) if message[PROGRESS_CHARS:] else event
             run.on_progress(event)
         elif isinstance(event, Log):
             run.on_log(event)
+        elif isinstance(event, Output):
+            self._on_output(run, event)
         elif isinstance(event, Request) and not self._draining:  # else its process is gone
             run.on_request(event)
+        elif isinstance(event, Heeds):
+            self._on_heeds(run)
+
+    def _on_output(self, run: Run, output: Output) -> None:
+        capture = self._stdout if output.stream == 1 else self._stderr
+        run.on_output(output, capture)
+        capture.relay(output.data, output.skipped)
 
     def _on_terminal(self, outcome: Outcome) -> None:
         self._measure()
@@ -959,6 +1017,7 @@ class Cell:
         self._capture(self._err_fd, self._stderr)
 
     def _capture(self, fd: int, capture: Capture, reads: int = 16) -> None:
+        run, stream = self.run, 1 if capture is self._stdout else 2
         for _ in range(reads):  # a flood must not hold the loop
             data = read_available(fd, READ_BYTES)
             if data is None:
@@ -966,16 +1025,20 @@ class Cell:
             if not data:
                 self._unwatch(fd)
                 break
+            if run is not None:
+                run.on_output(Output(0, stream, 0, data), capture)
             capture.feed(data)
+            if run is not None and run.pending is not None and self._pause_for(run.pending):
+                break
         else:
             if reads == DRAIN_READS:
                 self._on_endless_pipe()
-        if self.run is not None and capture.total > self.run.limits.output_bytes:
+        if run is not None and capture.total - capture.relayed > run.limits.output_bytes:
             self.end_after_sweep(Outcome(ending="limit", resource="output"))
 
     def _on_deadline(self) -> None:
         run = self.run
-        self._on_ready()  # a result that is in the pipe came in time
+        self._catch_up()  # a result that is in the pipe came in time
         if self.run is None or self.run is not run or self._verdict is not None:
             return
         self._measure()
@@ -1155,7 +1218,8 @@ class Cell:
 
     def _unwatch(self, fd: int) -> None:
         """Stop looking at a descriptor whose other end is closed."""
-        if self._handlers.pop(fd, None) is not None:
+        watched = fd in self._handlers and not (self._stopped and fd in self._read_fds())
+        if self._handlers.pop(fd, None) is not None and watched:
             self._epoll.unregister(fd)
 
 

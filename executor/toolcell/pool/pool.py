@@ -228,12 +228,22 @@ class Pool:
         if run in self.waiting:
             self._end_waiting(run, Outcome(ending="cancelled"))
         elif run.cell is not None:
-            run.cell.cancel(run)
+            run.cell.tell_end(run, "the caller has gone", run.limits.grace_s)
+
+    def tell_end(self, session_id: str, reason: str, least_s: float, most_s: float) -> list[Run]:
+        """End the session's calls that wait, and tell those that run to end. Returns these: each is over at the end of
+        its grace, of `least_s` to `most_s` seconds."""
+        self._end_all_waiting(session_id)
+        running = [cell.run for cell in self.cells.values() if cell.spec.key.session_id == session_id]
+        told = [run for run in running if run is not None and run.cell is not None]
+        for run in told:
+            assert run.cell is not None
+            run.cell.tell_end(run, reason, min(most_s, max(least_s, run.limits.grace_s)))
+        return told
 
     def end_session(self, session_id: str) -> None:
         """End the session's calls and cells."""
-        for run in [run for run in self.waiting if run.spec.key.session_id == session_id]:
-            self._end_waiting(run, Outcome(ending="cancelled"))
+        self._end_all_waiting(session_id)
         for cell in [cell for cell in self.cells.values() if cell.spec.key.session_id == session_id]:
             cell.end(Outcome(ending="cancelled"))
             self._retire(cell)
@@ -277,11 +287,25 @@ class Pool:
             run.state_lost = of_session[key.kept_tool] or "has ended"
         of_session[key.kept_tool] = ""
 
-    def _assign_waiting(self, run: Run, cell: Cell) -> None:
+    def _assign_waiting(self, run: Run, cell: Cell) -> bool:
+        """Give a cell that is free a call that has waited. Not one whose workspace is another directory by now: that
+        comes again, by another way, and the cell may be another's. Says whether the cell has it."""
+        if run.has_moved():
+            self._end_waiting(run, Outcome(ending="moved"))
+            self._reactor.soon(self._pump)
+            return False
+        idle = self._idle.get(cell.spec.key)
+        if idle is not None and cell in idle:
+            idle.remove(cell)
         del self.waiting[run]
         self._assign(run, cell, _now())
         if not self.waiting:
             self._stock_up_soon()
+        return True
+
+    def _end_all_waiting(self, session_id: str) -> None:
+        for run in [run for run in self.waiting if run.spec.key.session_id == session_id]:
+            self._end_waiting(run, Outcome(ending="cancelled"))
 
     def _end_waiting(self, run: Run, outcome: Outcome) -> None:
         del self.waiting[run]
@@ -336,7 +360,6 @@ class Pool:
             if not isinstance(action, Assign) and len(self._next_zygote().asked) >= MOST_ASKED:
                 continue  # until one of those cells is there
             if isinstance(action, Assign):
-                self._idle[action.cell.spec.key].remove(action.cell)
                 self._assign_waiting(action.run, action.cell)
             elif isinstance(action, Spawn):
                 try:
@@ -589,9 +612,8 @@ class Pool:
         if self.waiting and not cell.doomed:
             oldest = next(iter(self.waiting))
             same = oldest.spec is cell.spec or oldest.spec.key == cell.spec.key
-            if same and oldest.exclusive not in self._exclusive:
-                self._assign_waiting(oldest, cell)  # so would the plan decide, whatever else there is
-                return
+            if same and oldest.exclusive not in self._exclusive and self._assign_waiting(oldest, cell):
+                return  # so would the plan decide, whatever else there is
         self._idle.setdefault(cell.spec.key, []).append(cell)
         if self.waiting:
             self._pump()

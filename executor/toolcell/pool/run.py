@@ -1,5 +1,6 @@
 """A call on its way through the pool, and how it ended."""
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -10,13 +11,13 @@ import anyio
 
 from toolcell.call import ToolCall
 from toolcell.wire.frames import Field
-from toolcell.wire.messages import Failed, Log, Progress, Request
+from toolcell.wire.messages import Failed, Log, Output, Progress, Request
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.profile import Profile
 from toolcell_sandbox.view import Bound
 
 from .budget import Account
-from .capture import EMPTY, Captured
+from .capture import EMPTY, Capture, Captured
 from .deadlines import Deadline
 from .reactor import Waiter
 
@@ -84,6 +85,7 @@ Ending = Literal[
     "unavailable",  # no cell could be made: `message`, `mechanism`, `cure`
     "overloaded",  # it waited too long, or too many wait
     "cancelled",
+    "moved",  # it waited, and another directory has become its workspace: nothing was sent
 ]
 
 
@@ -129,6 +131,7 @@ class Outcome:
     retry_after_s: float | None = None  # where calling again helps: seconds until that is likely
     stdout: Captured = field(default=EMPTY, init=False)
     stderr: Captured = field(default=EMPTY, init=False)
+    progress: Progress | None = None  # the last that the call has reported
 
 
 SOON_S = 0.1
@@ -156,6 +159,13 @@ class Run(ABC):
     Its `on_…` hear what the call says while it runs. They are called on the loop, must not block and must not raise.
     """
 
+    heeds = False
+    """Whether the tool has looked at `ctx.cancelled`."""
+    ends_at = math.inf
+    """When the call is ended that was told to end."""
+    over: anyio.Event | None = None
+    """Set at the end, where a session that closes waits for it."""
+
     def __init__(self, call: ToolCall, spec: CellSpec, wall_s: float, exclusive: str) -> None:
         """`wall_s` is all the time that it has, from now on. Runs with the same non-empty word in `exclusive` do not
         overlap.
@@ -176,6 +186,7 @@ class Run(ABC):
         self.gone: anyio.Event | None = None
         self.pending: Account | None = None  # of its requests, from the first on; where it is full, none is read
         self.state_lost = ""  # how the process ended whose state this call of a kept one would have had
+        self.last_progress: Progress | None = None
         self.preview = False  # whether the tool is to say what the call would do, and no more
 
     @property
@@ -211,15 +222,25 @@ class Run(ABC):
         self.outcome = outcome
         if self.waiter is not None:
             self.waiter.set(outcome, later=later)
+        if self.over is not None:
+            self.over.set()
         if self.cell is None and self.gone is not None:
             self.gone.set()
         return True
+
+    def has_moved(self) -> bool:
+        """Whether another directory is the workspace now than when the run was made."""
+        return False
 
     @abstractmethod
     def on_progress(self, progress: Progress) -> None: ...
 
     @abstractmethod
     def on_log(self, log: Log) -> None: ...
+
+    @abstractmethod
+    def on_output(self, output: Output, before: Capture) -> None:
+        """The call, or a command of it, has printed this after what was captured `before`."""
 
     @abstractmethod
     def on_request(self, request: Request) -> None: ...

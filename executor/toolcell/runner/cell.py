@@ -71,7 +71,8 @@ def main(entered: Entered) -> NoReturn:
         os._exit(1)
     if options.unfinished and any(isinstance(tool, loading.LoadError) for tool in loaded.values()):
         _refuse_to_be_ahead(control, "a tool could not be loaded")  # it may need paths that are not there yet
-    contexts = Contexts(options.session, options.protects, Link(WireLimits.for_results(options.result_bytes)))
+    link = Link(WireLimits.for_results(options.result_bytes))
+    contexts = Contexts(options.session, options.protects, link, options.file_bytes)
     lock = Lock(entered.profile, entered.view) if options.unfinished else None
     prepared = serve.prepare(loaded, options, contexts, lock)
     sys.stdout.flush()

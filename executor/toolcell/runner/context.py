@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from toolcell.wire.frames import Field
 from toolcell.wire.messages import Log, Progress
+from toolcell_sandbox.limits import GRACE_SHARE
 from toolcell_tools.capability import Capability, SessionKind
 from toolcell_tools.context import ToolContext
 from toolcell_tools.encode import encode_json
@@ -15,6 +16,7 @@ from toolcell_tools.workspace import DeniedWorkspace, Protects, WorkspaceReader,
 
 from . import handles
 from .link import Link
+from .relay import Relay
 
 LOG_CHARS = 16_000
 
@@ -23,6 +25,7 @@ class LinkReporter:
     """The context's reporting, over the pipe."""
 
     deadline = 0.0
+    tidy_at = 0.0
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -39,7 +42,7 @@ class LinkReporter:
 
     def cancelled(self) -> bool:
         self._link.poll()
-        return self._link.cancelled
+        return self._link.cancelled or time.monotonic() >= self.tidy_at
 
 
 def _text(value: object) -> str:
@@ -51,24 +54,26 @@ class Contexts:
     are of; what the kernel lets through was settled at lockdown.
 
     `protects` is the policy of protected names, for the write handle to refuse with a sentence. Only that handle is one
-    call's own, for it notes what was written. The first context is made at once, in the init: of a call process that is
+    call's own, for it notes what was written. What a command prints is the supervisor's while it runs, up to
+    `stream_bytes` of each stream whole. The first context is made at once, in the init: of a call process that is
     forked from it, it is the only one.
     """
 
-    def __init__(self, session: Mapping[str, Field], protects: Protects, link: Link) -> None:
+    def __init__(self, session: Mapping[str, Field], protects: Protects, link: Link, stream_bytes: int = 0) -> None:
         given = cast("dict[str, Any]", session)
         grants = frozenset[Capability](map(Capability, given["grants"]))
         root = Path(given["workspace_root"])
         self.link = link
         self._root = root
         self._protects = protects if Capability.WRITE in grants else None
+        self._grace_s: float = given["grace_s"]
         self._same: dict[str, Any] = {
             "session_id": given["session_id"],
             "agent_id": given["agent_id"],
             "session_kind": SessionKind(given["session_kind"]),
             "workspace_root": root,
             "workspace": (WorkspaceReader if Capability.READ in grants else DeniedWorkspace)(root),
-            "shell": Shell(root) if Capability.EXEC in grants else None,
+            "shell": Shell(root, relay=Relay(link, stream_bytes)) if Capability.EXEC in grants else None,
             **{name: handle(link) for name, (capability, handle) in _BROKERED.items() if capability in grants},
         }
         self.ready: tuple[ToolContext, LinkReporter] | None = self._made()
@@ -78,7 +83,10 @@ class Contexts:
         ctx, reporter = self.ready or self._made()
         self.ready = None
         ctx.call_id = call_id
-        ctx.deadline = reporter.deadline = time.monotonic() + given["remaining_s"]
+        remaining_s = given["remaining_s"]
+        ctx.deadline = reporter.deadline = deadline = time.monotonic() + remaining_s
+        grace_s = remaining_s * GRACE_SHARE
+        reporter.tidy_at = deadline - (grace_s if grace_s < self._grace_s else self._grace_s)
         if len(given) > 1:
             ctx.config = given.get("config", ctx.config)
             ctx.values = given.get("values", ctx.values)

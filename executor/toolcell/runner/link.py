@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from toolcell.wire.frames import Buffer, Field, TooLarge, Violation, WireLimits
-from toolcell.wire.messages import Call, Cancel, Error, Log, Progress, Reply, Request, Result
+from toolcell.wire.messages import Call, Cancel, Error, Heeds, Log, Output, Progress, Reply, Request, Result
 from toolcell.wire.pipes import PIPE_BYTES, widen
 from toolcell.wire.protocol import CALLED, DONE, IDLE, CellLink
 from toolcell_tools.capability import Capability
@@ -44,6 +44,7 @@ class Link:
         self._readable = select.poll()
         self._readable.register(incoming, select.POLLIN)
         self.cancelled = False
+        self._heeded = 0  # the number of the last call whose tool has looked whether it is to end
 
     def start_over(self) -> None:
         """Forget the calls so far, which have been answered: the next one is the first."""
@@ -78,7 +79,7 @@ class Link:
             pass  # a reply or a cancellation that crossed with the answer
         os._exit(0)
 
-    def send(self, message: Result | Error | Progress | Log | Request, *, locked: bool = False) -> None:
+    def send(self, message: Result | Error | Progress | Log | Request | Output | Heeds, *, locked: bool = False) -> None:
         """Send a message. Raises Unpackable for what cannot cross, with nothing sent. `locked` says that replies are
         the caller's to read."""
         buffers = self.protocol.send(message)
@@ -126,6 +127,17 @@ class Link:
                     self.send(message, locked=True)
                 except TooLarge as error:
                     raise ToolFailure(f"The report is too large: {error}. Report less at a time.") from error
+
+    def told(self, message: Output, wait_s: float) -> bool:
+        """The same, unless another thread waits for a reply for longer than that. Says whether it is done."""
+        if not self._lock.acquire(timeout=wait_s):
+            return False
+        try:
+            if self.protocol.state is CALLED:
+                self.send(message, locked=True)
+            return True
+        finally:
+            self._lock.release()
 
     @property
     def seq(self) -> int:
@@ -181,9 +193,13 @@ class Link:
         self._futures.clear()
 
     def poll(self) -> None:
-        """Read what has come, without waiting: a cancellation, perhaps."""
+        """Read what has come, without waiting: a cancellation, perhaps. The first time in a call, tell the supervisor
+        that the tool looks for one."""
         if self._lock.acquire(blocking=False):
             try:
+                if self._heeded != self.protocol.seq and self.protocol.state is CALLED:
+                    self._heeded = self.protocol.seq
+                    self.send(Heeds(self._heeded), locked=True)
                 while self._readable.poll(0):
                     self.take(self._read())
             finally:

@@ -22,6 +22,7 @@ class Options:
     unfinished: bool  # whose it is comes later, and the paths that go with that: `Finish`
     cpu_s: float
     result_bytes: int
+    file_bytes: int
     writable: tuple[str, ...]
     protected: tuple[str, ...]  # names that may not be made or changed below those
     session: dict[str, Field]  # what is the same in the contexts of all its calls

@@ -119,7 +119,7 @@ def finish(unfinished: Unfinished, link: Link, told: bytes) -> tuple[Options, Co
     enter_workspace(options.cwd)
     unfinished.lock.close()
     unfinished.lock.verify(binds)
-    return options, Contexts(options.session, options.protects, link), binds
+    return options, Contexts(options.session, options.protects, link, options.file_bytes), binds
 
 
 def serve(prepared: Prepared, gate: int = -1, opener: int = -1) -> NoReturn:

@@ -36,6 +36,7 @@ SESSION: dict[str, Field] = {
     "session_kind": "main",
     "workspace_root": "/tmp",
     "grants": ["read", "write"],
+    "grace_s": 1.0,
 }
 _TOOL.prepare()
 _TOOLS: Loaded = {"warm_up": _TOOL}

@@ -770,6 +770,30 @@ def flood_with_progress() -> NoReturn:
     os._exit(1)
 
 
+def flood_with_output() -> NoReturn:
+    """The output of commands, of which there are none, as much as goes over, in small pieces and in large ones."""
+    number = call_number()
+    small = frame_of(21, number, 1, 1, b"x") * 2_000
+    large = frame_of(21, number, 2, 0, b"x" * 32_000) * 10
+    for _ in range(40):
+        write_frames(small + large)
+    time.sleep(10_000)
+    os._exit(1)
+
+
+def send_bad_output(stream: int, skipped: int, size: int) -> NoReturn:
+    """Output as no command has it, then sleep.
+
+    Args:
+        stream: Its number.
+        skipped: The bytes before it.
+        size: Its own bytes.
+    """
+    write_frames(frame_of(21, call_number(), stream, skipped, b"x" * size))
+    time.sleep(10_000)
+    os._exit(1)
+
+
 def flood_with_logs() -> NoReturn:
     """As much as a call may log, of many small objects, then sleep."""
     fields: dict[str, Any] = {"a": [[[] for _ in range(900)], [""] * 9_000]}

@@ -26,9 +26,12 @@ REPLY_BYTES = 8 * 1024 * 1024 + _AROUND_BYTES
 """What a reply's frame may have: an answer, a page, or what a search has found."""
 _LARGE = 1024 * 1024  # above this, header and body travel as two buffers (writev) instead of being joined by a copy
 
-REQUEST = 20  # the kind of message that may hold bytes, which JSON does not have: what a tool sends to the web
-_REPORTS = frozenset((18, 19, REQUEST, *range(0xCC, 0xD4)))
-"""Second bytes of the bodies of progress, logs and requests; also those of longer spellings of small numbers."""
+REQUEST = 20  # a kind of message that may hold bytes, which JSON does not have: what a tool sends to the web
+OUTPUT = 21  # the other one: what a command of the call has printed
+_WITH_BYTES = frozenset((REQUEST, OUTPUT))
+_REPORTS = frozenset((18, 19, *_WITH_BYTES, *range(0xCC, 0xD4)))
+"""Second bytes of the bodies of progress, logs, requests and output; also those of longer spellings of small numbers.
+"""
 _NO_BYTES = -2  # what msgpack holds the length of bytes against: 0 would let b"" pass, and -1 is its word for no limit
 
 _IN_PIECES = 64 * 1024  # frames that are longer have a place of their own once so much of them has come
@@ -149,7 +152,7 @@ def encode(
 
 
 def encode_report(fields: Sequence[object], limits: WireLimits) -> list[Buffer]:
-    """The same for a request, progress or a log, which is held to lower limits."""
+    """The same for a request, progress, a log or output, which is held to lower limits."""
     buffers = encode(fields, limits)
     size = sum(map(len, buffers)) - _HEADER_BYTES
     if size > limits.request_bytes:
@@ -257,7 +260,7 @@ def decode(body: Buffer, limits: WireLimits) -> list[Field] | Violation:
     if len(body) > elements and more_elements_than(elements, body):  # an element has a byte at least
         return Violation("too many elements", f"over {elements:,} in one frame")
     census = _Census(containers)
-    may_hold_bytes = kind == REQUEST
+    may_hold_bytes = kind in _WITH_BYTES
     try:  # by itself, msgpack takes no text that is not UTF-8, no number as key, and no more elements than bytes
         fields = _unpack(
             body,
@@ -313,7 +316,7 @@ class FrameDecoder:
         self._buffer = bytearray()
         self._large: _Large | None = None
         self.begun = 0  # the bytes of a large frame that has begun to come, 0 where there is none
-        self.of_report = False  # whether that is a request, progress or a log
+        self.of_report = False  # whether that is a request, progress, a log or output
         self.broken: Violation | None = None
         self.sizes: list[int] = []  # the bytes of each frame that the last `feed` returned
 

@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 
 from toolcell_tools.encode import DISPLAY_TEXT_CHARS
 
-from .frames import REQUEST, Field, Violation
+from .frames import OUTPUT, REQUEST, Field, Violation
 
-VERSION: Final = 2
+VERSION: Final = 3
 """The protocol's version, in every `Hello`. A cell of another version is refused."""
 
 
@@ -32,7 +32,8 @@ class Call(NamedTuple):
 
 
 class Cancel(NamedTuple):
-    """The caller has gone; the tool may look at `ctx.cancelled` before it is killed."""
+    """The call is to end: its caller has gone, or its session closes. The tool may look at `ctx.cancelled` before it is
+    killed."""
 
     seq: int
     reason: str
@@ -87,6 +88,22 @@ class Request(NamedTuple):
     request: int
     operation: str
     arguments: dict[str, Field]
+
+
+class Output(NamedTuple):
+    """What a command of the call has printed to `stream`, 1 or 2 as descriptors are numbered, after `skipped` bytes
+    that are not sent."""
+
+    seq: int
+    stream: int
+    skipped: int
+    data: bytes
+
+
+class Heeds(NamedTuple):
+    """The tool has looked at `ctx.cancelled`, for the first time in this call: it is given time to end tidily."""
+
+    seq: int
 
 
 class Hello(NamedTuple):
@@ -162,7 +179,9 @@ Message = (
     | Error
     | Progress
     | Log
-    | Request  # on a call process's pipes
+    | Request
+    | Output  # on a call process's pipes
+    | Heeds  # on a call process's pipes
     | Hello
     | Failed
     | Ready
@@ -182,6 +201,9 @@ def display_of(output: Field) -> Field:
 
 VALUES_BYTES: Final = 64 * 1024
 """Of the values that a `Result` carries back to its session, encoded. Both ends hold to it."""
+
+OUTPUT_BYTES: Final = 32 * 1024
+"""Of the data of an `Output`, half of what a pipe holds. Both ends hold to it."""
 
 REASONS: Final = frozenset(
     {
@@ -205,6 +227,7 @@ REASONS: Final = frozenset(
 _Types = frozenset[type]
 _int: _Types = frozenset({int})
 _str: _Types = frozenset({str})
+_bytes: _Types = frozenset({bytes})
 _map: _Types = frozenset({dict})
 _list: _Types = frozenset({list})
 _bool: _Types = frozenset({bool})
@@ -221,6 +244,8 @@ SHAPES: Final[Mapping[int, _Shape]] = {
     18: (Progress, (_int, _str, _number | {type(None)})),
     19: (Log, (_int, _str, _str, _map)),
     REQUEST: (Request, (_int, _int, _str, _map)),
+    OUTPUT: (Output, (_int, _int, _int, _bytes)),
+    22: (Heeds, (_int,)),
     32: (Hello, (_int, _map)),
     33: (Failed, (_str, _str, _str, _str)),
     34: (Ready, (_int, _bool)),

@@ -36,6 +36,7 @@ from .frames import (
 )
 from .messages import (
     KIND_OF,
+    OUTPUT_BYTES,
     REASONS,
     VERSION,
     Call,
@@ -44,10 +45,12 @@ from .messages import (
     Exited,
     Failed,
     Finish,
+    Heeds,
     Hello,
     Load,
     Log,
     Message,
+    Output,
     Progress,
     Ready,
     Recycle,
@@ -83,18 +86,22 @@ _FROM_CELL: Final[Mapping[State, Mapping[type[Message], State]]] = {
         Progress: State.CALLED,
         Log: State.CALLED,
         Request: State.CALLED,
+        Output: State.CALLED,
+        Heeds: State.CALLED,
         Result: State.DONE,
         Error: State.DONE,
     },
     State.DONE: {},
 }
 _CALL_KIND: Final = KIND_OF[Call]
+_STREAMS: Final = (1, 2)
+_SKIPPED: Final = 2**40  # bytes before an Output: no command prints so many between two of them
 
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
-    """How much one call may say: frames in all (progress, logs, requests), requests waiting for an answer, and bytes of
-    progress and logs."""
+    """How much one call may say: frames in all (progress, logs, requests, output), requests waiting for an answer, and
+    bytes of progress and logs."""
 
     frames: int = 100_000
     in_flight: int = 256
@@ -221,6 +228,10 @@ class SupervisorLink:
             self._report_bytes += size
             if self._report_bytes > self._call_limits.report_bytes:
                 return Violation("too many bytes", f"over {self._call_limits.report_bytes:,} of progress and logs")
+        elif isinstance(message, Output):
+            bounded = 0 <= message.skipped <= _SKIPPED and len(message.data) <= OUTPUT_BYTES
+            if message.stream not in _STREAMS or not bounded:
+                return Violation("malformed message", "an Output is of stream 1 or 2, and bounded")
         elif isinstance(message, Error) and message.reason not in REASONS:
             return Violation("malformed message", f"Error.reason is {message.reason[:40]!r}")
         self.state = following
@@ -231,7 +242,7 @@ class SupervisorLink:
         name = type(message).__name__
         seq = getattr(message, "seq", None)
         if self._kept and isinstance(seq, int) and 0 < seq <= self._ended:
-            if not isinstance(message, (Progress, Log, Request)):
+            if not isinstance(message, (Progress, Log, Request, Output, Heeds)):
                 return Violation("second result", f"{name} of call {seq} after its end")
             self.stale += 1
             if self.stale > self._call_limits.frames:
@@ -296,7 +307,7 @@ class CellLink:
         """Where the rest of a large frame may be read into; see `FrameDecoder.rest`."""
         return self._decoder.rest
 
-    def send(self, message: Result | Error | Progress | Log | Request) -> list[Buffer]:
+    def send(self, message: Result | Error | Progress | Log | Request | Output | Heeds) -> list[Buffer]:
         """Return the buffers that carry `message`. Raises Unpackable for what msgpack cannot carry or is too large."""
         following = _FROM_CELL[self.state].get(type(message))
         if following is None:

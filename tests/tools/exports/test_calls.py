@@ -9,11 +9,13 @@ from pydantic import Field
 
 from toolcell_tools import (
     AudioBlock,
+    CapturedOutput,
     ExecutionError,
     ImageBlock,
     Notice,
     ResourceBlock,
     TextBlock,
+    Timeout,
     ToolResult,
     ValidationError,
     base_tools,
@@ -263,3 +265,13 @@ def test_every_dialect_tells_the_notices_with_an_output_an_error_and_content_alo
     for result in (MIXED, FAILED, ToolResult(output=3), ToolResult(content=[TextBlock(text="see")])):
         told = exports.result_for(dialect, CALL, result.model_copy(update={"notices": notices}))
         assert json.dumps(told).count("[notice: All variables are gone.]") == 1
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_every_dialect_tells_what_a_call_printed_that_was_cut_short(dialect: DialectName) -> None:
+    printed = CapturedOutput(text="first\u202e and last", total_bytes=40_000, omitted_bytes=10_000)
+    result = ToolResult(error=Timeout(message="too late", elapsed=1.0), stdout=printed)
+    told = json.dumps(exports.result_for(dialect, CALL, result))
+    assert "first" in told and "u202e and last" in told and "stdout_omitted_bytes" in told and "10000" in told
+    failed = FAILED.model_copy(update={"stdout": printed})
+    assert "and last" not in json.dumps(exports.result_for(dialect, CALL, failed)), "what it says is its message"

@@ -7,7 +7,7 @@ from toolcell_tools.capability import Capability
 from toolcell_tools.context import ToolContext, require
 from toolcell_tools.function import tool
 from toolcell_tools.lazy import Answer, LazyField
-from toolcell_tools.preview import DETAILS_CHARS, Preview, shortened
+from toolcell_tools.preview import DETAILS_CHARS, Preview, printable, shortened, transcript
 
 __all__ = ["shell"]
 
@@ -48,5 +48,5 @@ def shell(
     if done.stderr_omitted_bytes:
         output["stderr_omitted_bytes"] = done.stderr_omitted_bytes
     how = f"timed out after {done.elapsed_s:.1f} s" if done.timed_out else f"exit code {done.exit_code}"
-    brief = command if len(command) <= 200 else command[:199] + "…"
-    return Answer(output=output, display=f"$ {brief}\n{how}")
+    heading = printable(shortened(f"$ {command}"), keep="\n\t")
+    return Answer(output=output, display=transcript(heading, done.stdout, done.stderr, how))

@@ -144,8 +144,7 @@ def _render(call: Call, result: ToolResult, wrapped: bool) -> dict[str, Any]:
         response["id"] = call.call_id
     if result.error is not None:
         notices = result.told_notices()
-        error = {"error": result.error.model_dump(mode="json", exclude_none=True)}
-        response["response"] = error | ({"notices": notices} if notices else {})
+        response["response"] = result.told_error() | ({"notices": notices} if notices else {})
         return {"functionResponse": response}
     text = output_text(result)
     said = [in_text(block) for block in result.content if not _shown(block)]

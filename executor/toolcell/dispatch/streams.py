@@ -1,0 +1,249 @@
+"""What a call prints, beside the ends that the pool captures: heard live, and whole in a file where it is long."""
+
+import codecs
+import inspect
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+import anyio
+
+from toolcell.backends.threads import STREAMS, NoThread
+from toolcell.pool.budget import Charge
+from toolcell.pool.capture import Capture
+from toolcell.wire.messages import Output
+from toolcell_tools.artifact import Artifact
+from toolcell_tools.capability import Capability
+from toolcell_tools.errors import CutShort
+from toolcell_tools.result import CapturedOutput, Notice, ToolResult
+
+from .overflow import NewFile, Overflow
+
+if TYPE_CHECKING:
+    from toolcell.session import Session
+
+_log = logging.getLogger("toolcell.tool")
+StreamName = Literal["stdout", "stderr"]
+OnOutput = Callable[[StreamName, str], Awaitable[None] | None]
+"""Hears what a call prints: `on_output("stdout", "line\\n")`."""
+NAMES: Final[dict[int, StreamName]] = {1: "stdout", 2: "stderr"}
+READ_ON: Final = frozenset({Capability.READ, Capability.WRITE})
+"""What a session needs whose outputs its workspace may have."""
+WAITING_BYTES = 256 * 1024  # for a listener that is slower than the call
+HEARD_WITHIN_S = 1.0  # after the end of a call, its result waits so long for its listener
+PIECE_BYTES = 256  # what a piece takes beside its text
+_Charged = Callable[[int], Charge]
+
+
+class Streams:
+    """Of one call that runs in a cell. `take` is called on the loop, must not block and does not raise."""
+
+    def __init__(
+        self, session: "Session", call_id: str, file_bytes: int, charged: _Charged, on_output: OnOutput | None
+    ):
+        """`charged` counts what waits to be written. A file has at most `file_bytes` of its stream."""
+        self._session = session
+        self._file_bytes = file_bytes
+        self._charged = charged
+        self._files: dict[int, StreamFile] = {}
+        self._of_commands: set[int] = set()  # the streams that commands have printed to: a model may have seen them
+        self._listener = None if on_output is None else Listener(session, call_id, on_output)
+
+    def take(self, output: Output, before: Capture) -> None:
+        """The call has printed this, after what was captured before it."""
+        _seq, stream, skipped, data = output
+        if output.seq:
+            self._of_commands.add(stream)
+        if self._listener is not None:
+            self._listener.hear(stream, data, skipped)
+        file = self._files.get(stream)
+        if file is None and before.total + skipped + len(data) > before.keep_bytes:
+            # A model reads on in what a command has printed. What a tool prints is for people.
+            shown = stream in self._of_commands and self._session.grants >= READ_ON
+            workspace = self._session.workspace if shown else None
+            overflow = self._session.supervisor.overflow
+            file = self._files[stream] = StreamFile(self._session, overflow, workspace, self._file_bytes, self._charged)
+            file.feed(before.kept(), 0)
+        if file is not None:
+            file.feed(data, skipped)
+
+    async def told(self, result: ToolResult) -> ToolResult:
+        """The result with the files of its streams, once they are written and its listener has heard what there was."""
+        if self._listener is not None:
+            await self._listener.heard()
+        artifacts, notices = list(result.artifacts), list(result.notices)
+        for number, file in self._files.items():
+            name, captured = NAMES[number], result.stdout if number == 1 else result.stderr
+            artifact = await file.closed(name)
+            if artifact is not None:
+                artifacts.append(artifact)
+            if number in self._of_commands or isinstance(result.error, CutShort):
+                notices.append(_cut(name, captured, artifact, file.in_workspace))
+        return result.model_copy(update={"artifacts": artifacts, "notices": tuple(notices)})
+
+    async def given_up(self) -> None:
+        """Nobody waits for the result."""
+        for number, file in self._files.items():
+            await file.closed(NAMES[number])
+
+
+def _cut(name: StreamName, captured: CapturedOutput, artifact: Artifact | None, in_workspace: bool) -> Notice:
+    """What is said of a stream of which the result has the ends."""
+    total, size = captured.total_bytes, 0 if artifact is None else artifact.size or 0
+    said = f"{name} has {total:,} bytes; the result shows the beginning and the end."
+    if artifact is None:
+        said += " The rest could not be saved."
+    else:
+        much = "All of it is" if size == total else f"The first {size:,} bytes are"
+        where = f"in {artifact.path!r} in the workspace; read on there"
+        said += f" {much} {where if in_workspace else 'with the program that runs this session; print less'}."
+    return Notice(kind="output_cut", message=said)
+
+
+class StreamFile:
+    """One stream in a file, from its first byte on, without a gap. It is written in threads, batch by batch."""
+
+    def __init__(
+        self, session: "Session", overflow: Overflow, workspace: Path | None, most_bytes: int, charged: _Charged
+    ) -> None:
+        self._session = session
+        self._overflow = overflow
+        self._workspace = workspace
+        self._room = most_bytes
+        self._charged = charged
+        self._waiting: list[tuple[bytes, Charge]] = []
+        self._file: NewFile | None = None
+        self._at_rest = anyio.Event()
+        self._at_rest.set()
+
+    @property
+    def in_workspace(self) -> bool:
+        return self._file is not None and self._file.in_workspace
+
+    def feed(self, data: bytes, skipped: int) -> None:
+        if skipped:
+            self._room = 0
+        data = data[: self._room]
+        if not data:
+            return
+        self._room -= len(data)
+        self._waiting.append((data, self._charged(len(data) + PIECE_BYTES)))
+        if self._at_rest.is_set():
+            self._at_rest = anyio.Event()
+            self._session.in_background(self._write_all)
+
+    async def _write_all(self) -> None:
+        try:
+            while self._waiting:
+                batch, self._waiting = self._waiting, []
+                try:
+                    await STREAMS.run(partial(self._write, [data for data, _charge in batch]))
+                finally:
+                    for _data, charge in batch:
+                        charge.release()
+        except (OSError, NoThread) as error:
+            _log.warning("what a call printed could not be written to a file: %s", error)
+            self._room = 0
+        finally:
+            for _data, charge in self._waiting:
+                charge.release()
+            self._waiting.clear()
+            self._at_rest.set()
+
+    def _write(self, batch: list[bytes]) -> None:
+        if self._file is None:
+            self._file = self._overflow.new_file(self._workspace)
+        for data in batch:
+            self._file.write(data)
+
+    async def closed(self, kind: str) -> Artifact | None:
+        """The artifact that it is, None where nothing could be written."""
+        self._room = 0
+        await self._at_rest.wait()
+        return None if self._file is None else self._file.closed(kind)
+
+
+class _Piece(NamedTuple):
+    stream: int
+    skipped: int  # bytes before it that nobody hears
+    size: int  # in bytes
+    text: str
+
+
+class Listener:
+    """Whoever hears a call's output: one piece at a time, in order, one in a turn of the loop. What it raises is its
+    own affair. Where it is too slow, the oldest of what waits for it is left out and counted."""
+
+    def __init__(self, session: "Session", call_id: str, on_output: OnOutput) -> None:
+        self._session = session
+        self._call_id = call_id
+        self._on_output = on_output
+        self._decoders = {number: codecs.getincrementaldecoder("utf-8")("replace") for number in NAMES}
+        self._waiting: deque[_Piece] = deque()
+        self._size = 0
+        self._left_out = dict.fromkeys(NAMES, 0)  # bytes of a stream that came before all of it that waits
+        self._at_rest = anyio.Event()
+        self._at_rest.set()
+
+    def hear(self, stream: int, data: bytes, skipped: int) -> None:
+        """`data` was printed to `stream` after `skipped` bytes that are not here."""
+        self._add(_Piece(stream, skipped, len(data), self._decoders[stream].decode(data)))
+
+    def _add(self, piece: _Piece) -> None:
+        self._waiting.append(piece)
+        self._size += piece.size + PIECE_BYTES
+        while self._size > WAITING_BYTES:
+            oldest = self._waiting.popleft()
+            self._size -= oldest.size + PIECE_BYTES
+            self._left_out[oldest.stream] += oldest.skipped + oldest.size
+        if self._at_rest.is_set():
+            self._at_rest = anyio.Event()
+            self._session.supervisor.reactor.soon(self._next)
+
+    def _next(self) -> None:
+        if not self._waiting:
+            self._at_rest.set()
+            return
+        stream, text = self._taken()
+        answer: Awaitable[None] | None = None
+        try:
+            answer = self._on_output(NAMES[stream], text) if text else None
+        except Exception:
+            _log.exception("on_output of call %s raised", self._call_id)
+        if inspect.isawaitable(answer):
+            self._session.in_background(self._await, answer)
+        else:
+            self._session.supervisor.reactor.soon(self._next)
+
+    def _taken(self) -> tuple[int, str]:
+        """All that waits of the stream whose turn it is, up to the next piece of the other one."""
+        stream, texts = self._waiting[0].stream, list[str]()
+        left_out, self._left_out[stream] = self._left_out[stream], 0
+        while self._waiting and self._waiting[0].stream == stream:
+            piece = self._waiting.popleft()
+            self._size -= piece.size + PIECE_BYTES
+            left_out += piece.skipped
+            if left_out:
+                texts.append(f"\n[… {left_out:,} bytes left out …]\n")
+            texts.append(piece.text)
+            left_out = 0
+        return stream, "".join(texts)
+
+    async def _await(self, answer: Awaitable[None]) -> None:
+        try:
+            await answer
+        except Exception:
+            _log.exception("on_output of call %s raised", self._call_id)
+        self._next()
+
+    async def heard(self) -> None:
+        """Wait until it has heard all that there was, but no longer than a moment: it may be slow."""
+        for number, decoder in self._decoders.items():
+            rest = decoder.decode(b"", True)
+            if rest or self._left_out[number]:
+                self._add(_Piece(number, 0, 0, rest))
+        with anyio.move_on_after(HEARD_WITHIN_S):
+            await self._at_rest.wait()
