@@ -127,7 +127,7 @@ def test_a_wrong_outcome_is_shown_counted_and_ends_with_status_1(tmp_path: Path)
     ],
 )
 def test_a_limit_is_told_with_its_unit(resource: LimitedResource, limit: float, said: str) -> None:
-    error = LimitExceeded(message="", resource=resource, limit=limit, elapsed=1.0)
+    error = LimitExceeded(message="", resource=resource, limit=limit)
     assert happened(ToolResult.build(error=error)) == f"LimitExceeded: {resource}, over {said}"
 
 

@@ -1,6 +1,7 @@
 """`toolcell doctor`, on this machine and in a place where nearly everything is refused: one of our own cells."""
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -178,7 +179,7 @@ def test_it_says_which_requests_are_made_and_where_their_credentials_are_and_sho
     )
     short = cli("doctor", "--config", str(settings)).stdout.splitlines()
     assert short[0].startswith("Requests to other.example.com would carry X-Key, from the environment variable ")
-    assert short[0].endswith(" is not set")
+    assert " is not set. Set it" in short[0]
     assert "  requests to api.example.com carry Authorization" in short
     said = cli("doctor", "--verbose", "--config", str(settings)).stdout
     assert "requests     GET POST https://api.example.com/v1 and below\n" in said
@@ -233,7 +234,9 @@ def _in_a_cell(workspace: Path, command: str) -> ToolResult:
     async def run() -> ToolResult:
         async with Supervisor(base_tools(), allow_missing=ALLOWED) as supervisor:
             session = await supervisor.open_session(SessionKind.MAIN, workspace=workspace)
-            return await session.call("shell", {"command": f"{sys.executable} -I -m toolcell.cli {command}"})
+            return await session.call(
+                "shell", {"command": f"{shlex.quote(sys.executable)} -I -m toolcell.cli {command}"}
+            )
 
     return anyio.run(run)
 
