@@ -64,7 +64,7 @@ def _of_error(error: ToolError) -> str:
             return f"{kind}: signal {number}, {signal.Signals(number).name}"
         case Crashed(exit_code=int(code)):
             return f"{kind}: exit code {code}"
-        case LimitExceeded(resource=resource, limit=limit):
+        case LimitExceeded(resource=resource, limit=int() | float() as limit):
             return f"{kind}: {resource}, over {amount(_FIELDS.get(resource, resource), limit)}"
         case PermissionDenied(missing=missing) if missing:
             return f"{kind}: no {' and no '.join(sorted(missing))}"
