@@ -5,16 +5,20 @@
         session = supervisor.open_session("main", workspace=".")
         session.call("read", {"path": "README.md"})
 
-Methods may be called from any thread, many at a time.
+Methods may be called from any thread, many at a time. `start` and `close` are what `with` does.
 """
 
+import atexit
+import os
+import threading
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from toolcell_sandbox.profile import Profile
@@ -153,7 +157,9 @@ class Session:
 
 
 class Supervisor:
-    """A supervisor, blocking: a context manager with the constructor of `toolcell.Supervisor`."""
+    """A supervisor, blocking: a context manager with the constructor of `toolcell.Supervisor`. One that runs when the
+    program exits is closed then.
+    """
 
     def __init__(
         self,
@@ -193,8 +199,10 @@ class Supervisor:
             quarantine=quarantine,
             model_bytes=model_bytes,
         )
+        self._turn = threading.Lock()  # of those who start and close it
         self._stack = ExitStack()
         self._portal: BlockingPortal | None = None
+        self._loop_thread = self._pid = 0
 
     def __repr__(self) -> str:
         return f"<blocking {self._inner!r}>"
@@ -207,19 +215,61 @@ class Supervisor:
     def metrics(self) -> Metrics:
         return self._inner.metrics
 
+    def start(self) -> None:
+        """As `toolcell.Supervisor.start`, from any thread: start an event loop in a thread, and it on that."""
+        with self._turn:
+            if self._portal is not None:
+                return
+            with ExitStack() as stack:
+                stack.callback(self._hear_why)
+                portal = stack.enter_context(start_blocking_portal(name="toolcell"))
+                portal.call(self._inner.start)
+                stack.callback(self._end, portal)
+                self._loop_thread = portal.call(threading.get_ident)
+                self._stack = stack.pop_all()
+            self._portal, self._pid = portal, os.getpid()
+            atexit.register(self._close_at_exit)
+
+    def close(self) -> None:
+        """As `toolcell.Supervisor.aclose`, from any thread but the loop's: end the supervisor, then its event loop."""
+        if threading.get_ident() == self._loop_thread:
+            raise UsageError(
+                "The supervisor cannot be closed by a callback of its own, which it would wait for. Close it in "
+                "another thread."
+            )
+        with self._turn:
+            self._portal, self._loop_thread = None, 0
+            atexit.unregister(self._close_at_exit)
+            self._stack.close()
+
+    aclose = close  # its name in `toolcell.Supervisor`
+
+    def _end(self, portal: BlockingPortal) -> None:
+        try:
+            portal.call(self._inner.aclose)
+        except RuntimeError:  # the loop ends already, by a backend's SystemExit, say
+            if not self._inner.is_left_open:
+                raise
+
+    def _hear_why(self) -> None:
+        """Raise why the supervisor has ended, where its loop ended first."""
+        if self._inner.is_left_open:
+            anyio.run(self._inner.aclose)
+
+    def _close_at_exit(self) -> None:
+        if self._pid == os.getpid():  # a fork has no thread with an event loop
+            self.close()
+
     def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            self._portal = stack.enter_context(start_blocking_portal(name="toolcell"))
-            inner: AbstractContextManager[object] = self._portal.wrap_async_context_manager(self._inner)
-            stack.enter_context(inner)
-            self._stack = stack.pop_all()
+        if self._portal is not None:
+            raise UsageError("The supervisor has been entered already. Make another one.")
+        self.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stack.__exit__(kind, error, trace)
-        self._portal = None
+        self.close()
 
     def open_session(
         self,
@@ -237,7 +287,9 @@ class Supervisor:
     ) -> Session:
         """As `toolcell.Supervisor.open_session`."""
         if self._portal is None:
-            raise UsageError("The supervisor is not running. Enter it first: with Supervisor(…) as supervisor.")
+            raise UsageError(
+                "The supervisor is not running. Start it first: with Supervisor(…) as supervisor, or start()."
+            )
         opened = partial(
             self._inner.open_session,
             kind,

@@ -131,6 +131,7 @@ class Session:
         self.works: set[ending.Work] = set()
         self.supervisor = supervisor
         self.pool: Pool = supervisor.pool
+        self._is_here = supervisor.reactor.is_here
         self._children: dict[str, Session] = {}
         named = supervisor.registry, supervisor.provider_tools
         self.toolbox = Toolbox(*named, supervisor.toolsets, self)
@@ -173,7 +174,7 @@ class Session:
         there is a result. Async or not, it may be slow: what comes too fast for it is left out with a count, and the
         result waits for it for a second.
         """
-        if self.closed:
+        if self.closed or not self._is_here():
             self.check_open()
         if timeout is not None and not timeout > 0:
             raise UsageError(f"timeout is not above 0: {timeout!r}. Pass seconds, or None for the tool's own.")
@@ -249,6 +250,8 @@ class Session:
         `grace_s` to end tidily, in a child of the session 30 s; what it returns by then is its result. Any other call
         is ended 50 ms later. `grace_s` is the most that is given here to any call: 0 ends all at once.
         """
+        if not self.closed and not self._is_here():
+            self.supervisor.check_running()
         if grace_s is not None and not grace_s >= 0:
             raise UsageError(f"grace_s is below 0: {grace_s!r}. Pass seconds, or None for what the profile gives.")
         await ending.close([self], math.inf if grace_s is None else grace_s)
@@ -516,6 +519,8 @@ class Session:
         self.journal.write(Record("incident", self.id, data={"toolset": stranger, "what": why}))
 
     def check_open(self) -> None:
+        """Raise UsageError where the session is closed, or its supervisor does not run here."""
+        self.supervisor.check_running()
         if self.closed:
             raise UsageError(f"The session {self.id} is closed. Open another one.")
 

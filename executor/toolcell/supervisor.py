@@ -4,8 +4,9 @@ import logging
 import math
 import os
 import sys
+import warnings
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack, ExitStack
 from functools import lru_cache, partial
 from pathlib import Path
@@ -14,7 +15,6 @@ from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 import anyio
-import anyio.abc
 
 from toolcell_sandbox.profile import Profile, is_below
 from toolcell_tools.capability import SessionKind
@@ -44,9 +44,10 @@ from .dispatch.policy import Policy, TierPolicy
 from .dispatch.validate import Validator
 from .errors import UsageError
 from .journal import Journal, RecentJournal, Record
+from .lifetime import Lifetime
 from .pool.cell import Cell
 from .pool.pool import Pool
-from .pool.reactor import Reactor, current_reactor
+from .pool.reactor import Reactor
 from .pool.recovery import SupervisorStatus
 from .session import Session, new_session_id
 from .sessions import ending as ending_of
@@ -62,11 +63,14 @@ from .workplaces.runtime import RuntimeDirectory
 _log = logging.getLogger("toolcell")
 APPROVAL_TIMEOUT_S = 300.0
 MAX_HOST_THREADS = 40  # of synchronous host tools; what the supervisor does in threads itself does not wait for theirs
-_NOT_RUNNING = "The supervisor is not running. Enter it first: async with Supervisor(…) as supervisor."
 
 
 class Supervisor:
-    """An async context manager, on asyncio and on trio. Entering it starts the zygotes; leaving it ends every process.
+    """`start` starts the zygotes, `aclose` ends every process, and `async with` does both. On asyncio and on trio.
+
+    Any task may start it and any other close it: it lives in a task of its own. It is used on the event loop that
+    started it, and is not started again after its end. If a task of its own fails, it ends by itself: the log says so,
+    calls under way are Cancelled, and `aclose` raises the failure.
 
     - `tools` are Tools, TypedTools, ProviderTools or plain functions; `toolsets` are asked for more, by session.
     - `profiles` replaces the preset of a session kind.
@@ -86,7 +90,7 @@ class Supervisor:
     - An output of more than `model_bytes` (default: 100,000), as a model gets it, is also written whole to an artifact,
       which `for_model` names.
 
-    Entering raises SandboxUnavailableError where a mechanism is missing that `allow_missing` does not name.
+    Starting raises SandboxUnavailableError where a mechanism is missing that `allow_missing` does not name.
     """
 
     def __init__(
@@ -109,6 +113,7 @@ class Supervisor:
         quarantine: str | Path | None = None,
         model_bytes: int | None = None,
     ) -> None:
+        self._life = Lifetime(self._start_pool, self._stay)
         if config is not None:
             profiles = {**config.profiles, **(profiles or {})}
             allow_missing = config.allow_missing if allow_missing is None else allow_missing
@@ -167,14 +172,13 @@ class Supervisor:
         self.protection = Protection(None if quarantine is None else os.path.abspath(quarantine), self._record)
         self._kept_gone: deque[Cell] = deque()  # with their processes, and not audited yet
         self._pool: Pool | None = None
-        self._left = False
-        self._reactor: Reactor | None = None
-        self._tasks: anyio.abc.TaskGroup | None = None
+        self._is_entered = False
+        self._pid = 0
         self._memory: SQLiteMemory | None = None
         self.sandbox_summary = SandboxSummary()
 
     def __repr__(self) -> str:
-        state = repr(self._pool) if self._pool is not None else "not entered"
+        state = repr(self._pool) if self._pool is not None else "not running"
         return f"<Supervisor {len(self.registry)} tools · {len(self._sessions)} sessions · {state}>"
 
     def _register(self, tool: Tool[..., Any] | ProviderTool) -> None:
@@ -188,20 +192,56 @@ class Supervisor:
         else:
             self.registry[tool.name] = tool
 
-    # -- entering and leaving ----------------------------------------------------------------------------------------
+    # -- start and end -----------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Start it, from any task; nothing where it has been. A task that is cancelled meanwhile takes the start back.
+
+        Raises SandboxUnavailableError as said above, after which it may be tried again, and UsageError after the end.
+        """
+        if self._life.state == "new":
+            for tool in self.registry.values():  # loud here rather than at the first call
+                self.validator(tool)
+                self.output_schema(tool)
+                if tool.placement == "cell":
+                    self.shipment(tool)
+        await self._life.begin()
+
+    async def aclose(self) -> None:
+        """End every call, session and process, from any task; nothing where it has ended, or was never started.
+
+        It waits for the end, also where it is cancelled. Raises what failed in a task of the supervisor or at its end.
+        """
+        if self._life.is_cut_off:
+            self._abandon()
+        await self._life.end()
 
     async def __aenter__(self) -> Self:
-        if self._pool is not None or self._left:
+        if self._is_entered:
             raise UsageError("The supervisor has been entered already. Make another one.")
-        for tool in self.registry.values():  # loud here rather than at the first call
-            self.validator(tool)
-            self.output_schema(tool)
-            if tool.placement == "cell":
-                self.shipment(tool)
-        self._reactor = current_reactor()
+        await self.start()
+        self._is_entered = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    @property
+    def is_left_open(self) -> bool:
+        """Whether it was started and not closed, even where it has ended by itself."""
+        return self._life.is_left_open
+
+    def __del__(self) -> None:
+        if self.is_left_open and self._pid == os.getpid():  # else it was forked
+            warnings.warn(f"{self!r} was not closed: await aclose().", ResourceWarning, stacklevel=1, source=self)
+            self._abandon()
+
+    async def _start_pool(self) -> None:
         await self._begin_record()
         pool = Pool(
-            self._reactor,
+            self.reactor,
             allow_missing=self._allow_missing,
             max_cells=self._max_cells or default_max_cells(),
             standby=self._standby,
@@ -214,34 +254,38 @@ class Supervisor:
         except BaseException:
             self._record.end()
             raise
-        self._pool = pool
+        self._pool, self._pid = pool, os.getpid()
         allowed = sorted(name for name in self._allow_missing if name not in pool.report.on)
         self.sandbox_summary = SandboxSummary(on=tuple(sorted(pool.report.on)), allowed_missing=tuple(allowed))
         self.host_threads = anyio.CapacityLimiter(MAX_HOST_THREADS)
-        self._tasks = anyio.create_task_group()
-        await self._tasks.__aenter__()
-        for toolset in self.toolsets:
-            toolset.attach(self)
-        return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._pool is not None and self._tasks is not None
-        self._left = True
+    async def _stay(self, up: Callable[[], None], asked: Callable[[], Awaitable[None]]) -> None:
+        """In the supervisor's own task: stay up until that is `asked`, or a task fails, and take everything down."""
         async with AsyncExitStack() as last:  # each step, the last first, also where one before it fails
             last.callback(self._forget_pool)
-            last.push_async_callback(self._end_tasks)
-            with anyio.CancelScope(shield=True):
-                async with AsyncExitStack() as ending:
-                    ending.push_async_callback(close_all, self.toolsets)
-                    ending.callback(self._record.end)
-                    ending.callback(self.overflow.close)
-                    if self._memory is not None:
-                        ending.callback(self._memory.close)
-                    ending.push_async_callback(self._audit_rest)
-                    ending.push_async_callback(self._pool.close)
-                    await ending_of.close([each for each in self._sessions.values() if each.parent is None])
+            last.push_async_callback(self._end)
+            for toolset in self.toolsets:
+                toolset.attach(self)
+            up()
+            try:
+                await asked()
+            except GeneratorExit:  # the event loop was closed: nothing can be waited for any more
+                last.pop_all()
+                self._abandon()
+                raise
+
+    async def _end(self) -> None:
+        with anyio.CancelScope(shield=True):
+            async with AsyncExitStack() as ending:
+                ending.push_async_callback(self._life.end_tasks)
+                ending.push_async_callback(close_all, self.toolsets)
+                ending.callback(self._record.end)
+                ending.callback(self.overflow.close)
+                if self._memory is not None:
+                    ending.callback(self._memory.close)
+                ending.push_async_callback(self._audit_rest)
+                ending.push_async_callback(self.pool.close)
+                await ending_of.close([each for each in self._sessions.values() if each.parent is None])
 
     async def _audit_rest(self) -> None:
         """Audit what calls have left that nobody has waited for."""
@@ -251,13 +295,19 @@ class Supervisor:
         for directory in await self.protection.end_looks():
             _log.warning("%s stays unchecked for protected names: the supervisor ended first", directory)
 
-    async def _end_tasks(self) -> None:
-        assert self._tasks is not None
-        self._tasks.cancel_scope.cancel()
-        await self._tasks.__aexit__(None, None, None)  # with them, an error of the body would come out in a group
-
     def _forget_pool(self) -> None:
         self._pool = None
+
+    def _abandon(self) -> None:
+        """End every process where the event loop was closed around the supervisor. What only the loop could do, such as
+        audits, is left to the next supervisor, as after one that was killed.
+        """
+        pool, self._pool = self._pool, None
+        self._life.give_up()
+        for session in list(self._sessions.values()):
+            session.closed = True
+        if pool is not None:
+            pool.abandon()
 
     async def _begin_record(self) -> None:
         """Clean up after supervisors that were killed, and begin a record for the next one.
@@ -344,14 +394,17 @@ class Supervisor:
 
     @property
     def reactor(self) -> Reactor:
-        assert self._reactor is not None
-        return self._reactor
+        return self._life.reactor
 
     @property
     def pool(self) -> Pool:
         if self._pool is None:
-            raise UsageError(_NOT_RUNNING)
+            raise self._life.why_not()
         return self._pool
+
+    def check_running(self) -> None:
+        """Raise UsageError where it does not run, or runs on another event loop than the caller."""
+        self._life.check()
 
     def new_session(
         self,
@@ -368,8 +421,7 @@ class Supervisor:
         profile: Profile | None,
         parent: Session | None,
     ) -> Session:
-        if self._pool is None:
-            raise UsageError(_NOT_RUNNING)
+        self.check_running()
         root = _workspace(workspace)
         if parent is not None:
             around = [str(parent.workspace)]
@@ -447,8 +499,7 @@ class Supervisor:
 
     def in_background(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
         """Run something of a call beside it, until the supervisor ends."""
-        assert self._tasks is not None
-        self._tasks.start_soon(function, *args)
+        self._life.beside(function, *args)
 
     def _on_kept_gone(self, cell: Cell) -> None:
         self._kept_gone.append(cell)

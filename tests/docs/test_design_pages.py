@@ -36,11 +36,13 @@ def test_the_code_of_a_section_runs(page: str, section: str, says: str, tmp_path
     assert run(tmp_path, "script.py").startswith(says)
 
 
-def test_the_tests_that_are_shown_pass(tmp_path: Path) -> None:
+def test_the_tests_that_are_shown_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # those that count here, whatever else is installed
+    plugins = ("-p", "anyio.pytest_plugin", "-p", "toolcell.testing.plugin")
     tool, *_ = blocks("tools/README.md", "A tool in five lines")
     shown = blocks("tools/README.md", "Testing a tool")
     (tmp_path / "test_shown.py").write_text("\n".join([tool, *shown]))
-    said = run(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_shown.py")
+    said = run(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugins, "test_shown.py")
     assert f"{sum(block.count('def test_') for block in shown)} passed" in said
 
 

@@ -18,7 +18,7 @@ from toolcell.config.schema import PROFILE, SUPERVISOR
 ROOT = Path(__file__).parent.parent.parent
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+EXAMPLES = sorted((ROOT / "examples").glob("[!t]*.py"))  # test_*.py are run by tests/testing/test_plugin.py
 ERRORS: tuple[type[BaseModel], ...] = get_args(get_args(ToolError)[0])
 
 

@@ -12,6 +12,7 @@ from toolcell.backends.egress import Egress
 from toolcell.backends.http import Requester, Trail
 from toolcell.call import ToolCall
 from toolcell.journal import Record
+from toolcell.lifetime import WITHIN
 from toolcell.pool.budget import REQUEST_COST, Account, Charge
 from toolcell.pool.capture import Capture
 from toolcell.pool.reactor import Task
@@ -127,6 +128,7 @@ class SessionRun(Run):
 
     async def _serve(self, request: Request, scope: anyio.CancelScope, charge: Charge) -> None:
         held: Charge | None = None
+        WITHIN.set(True)
         try:
             if self.outcome is None:
                 with scope:

@@ -166,12 +166,21 @@ class Pool:
             cell.retire()
         for cell in list(self._stock.cells.values()):
             cell.retire()
-        if self.cells or self._vacating or self._stock.cells:
-            empty = self._reactor.waiter()
-            self._on_empty = lambda: empty.set(None)
-            await empty
+        try:
+            if self.cells or self._vacating or self._stock.cells:
+                empty = self._reactor.waiter()
+                self._on_empty = lambda: empty.set(None)
+                await empty
+        finally:  # also where whoever waits is cancelled
+            self.abandon()
+
+    def abandon(self) -> None:
+        """End every process, now, without a turn of the event loop: what lives ends with its zygote."""
+        self._open = False
         self._close_zygotes()
         self._reactor.close()
+        cells = [*self.cells.values(), *self._vacating, *self._stock.cells.values()]
+        self._free_cgroups += [cell.cgroup for cell in cells if cell.cgroup is not None]
         with ExitStack() as removing:  # every one, also where one cannot be
             for cgroup in self._free_cgroups:
                 removing.callback(cgroup.remove)

@@ -68,6 +68,14 @@ class Reactor(Protocol):
         """Call back in the next turn of the loop."""
         ...
 
+    def is_here(self) -> bool:
+        """Whether its event loop runs the caller."""
+        ...
+
+    def is_over(self) -> bool:
+        """Whether its event loop was closed, and calls nobody back any more."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -207,7 +215,8 @@ class AsyncioReactor:
 
     def unwatch(self, fd: int) -> None:
         self._watched.discard(fd)
-        self._loop.remove_reader(fd)
+        if not self._loop.is_closed():
+            self._loop.remove_reader(fd)
 
     def set_alarm(self, when: float, on_alarm: Callable[[], None]) -> None:
         self._alarm.set(when, on_alarm)
@@ -222,6 +231,15 @@ class AsyncioReactor:
 
     def soon(self, callback: Callable[[], None]) -> None:
         self._loop.call_soon(callback, context=self._context.copy())
+
+    def is_here(self) -> bool:
+        try:
+            return asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            return False
+
+    def is_over(self) -> bool:
+        return self._loop.is_closed()
 
     def close(self) -> None:
         for fd in list(self._watched):
@@ -269,12 +287,14 @@ class TrioReactor:
         import trio
 
         self._trio = trio
+        self._token = trio.lowlevel.current_trio_token()
+        self._context = copy_context()
         self._watched: dict[int, trio.CancelScope] = {}
         self._alarm = _Alarm(self)
 
     def watch(self, fd: int, on_ready: Callable[[], None]) -> None:
         trio = self._trio
-        scope = trio.CancelScope()
+        scope = trio.CancelScope(shield=True)  # trio cancels system tasks at the end of its run, and cells end after it
         self._watched[fd] = scope
 
         async def wait() -> None:
@@ -284,7 +304,7 @@ class TrioReactor:
                     if not scope.cancel_called:
                         on_ready()
 
-        trio.lowlevel.spawn_system_task(wait, name=f"toolcell watches fd {fd}")
+        trio.lowlevel.spawn_system_task(wait, name=f"toolcell watches fd {fd}", context=self._context.copy())
 
     def unwatch(self, fd: int) -> None:
         scope = self._watched.pop(fd, None)
@@ -305,7 +325,16 @@ class TrioReactor:
         async def run() -> None:
             callback()
 
-        self._trio.lowlevel.spawn_system_task(run, name="toolcell, soon")
+        self._trio.lowlevel.spawn_system_task(run, name="toolcell, soon", context=self._context.copy())
+
+    def is_here(self) -> bool:
+        try:
+            return self._trio.lowlevel.current_trio_token() is self._token
+        except RuntimeError:
+            return False
+
+    def is_over(self) -> bool:
+        return False  # a run of trio ends only after its system tasks
 
     def close(self) -> None:
         for fd in list(self._watched):

@@ -79,7 +79,9 @@ class Link:
             pass  # a reply or a cancellation that crossed with the answer
         os._exit(0)
 
-    def send(self, message: Result | Error | Progress | Log | Request | Output | Heeds, *, locked: bool = False) -> None:
+    def send(
+        self, message: Result | Error | Progress | Log | Request | Output | Heeds, *, locked: bool = False
+    ) -> None:
         """Send a message. Raises Unpackable for what cannot cross, with nothing sent. `locked` says that replies are
         the caller's to read."""
         buffers = self.protocol.send(message)

@@ -51,10 +51,10 @@ class Toolset(ABC):
         """The tools for this session, now."""
 
     def attach(self, runtime: object) -> None:  # noqa: B027 - most toolsets need nothing of it
-        """Called once with the supervisor, when it is entered, before `tools`."""
+        """Called once with the supervisor, when it is started, before `tools`."""
 
     async def close(self) -> None:  # noqa: B027 - most toolsets hold nothing
-        """Let go of what the toolset holds."""
+        """Let go of what the toolset holds. Called once, in a task of the supervisor's own, when that ends."""
 
     def filtered(self, keep: "Iterable[str] | Callable[[SessionInfo, AnyTool], bool]") -> "Filtered":
         """Only the tools of these names, or those that `keep(session, tool)` says yes to."""

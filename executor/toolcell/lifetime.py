@@ -1,0 +1,272 @@
+"""Lifetime: a task of its own in which something lives, so that any task may begin and end it.
+
+A task group belongs to the task that entered it, and that task has to leave it. Here whoever begins or ends a lifetime
+only asks for it and waits; the tasks that run beside it belong to no other task either.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import ContextVar
+from functools import partial
+from typing import Any, Literal
+
+import anyio
+
+from .errors import UsageError
+from .pool.reactor import AsyncioReactor, Reactor, Task, current_reactor
+
+__all__ = ["WITHIN", "Lifetime"]
+
+_log = logging.getLogger("toolcell")
+State = Literal["new", "starting", "up", "ending", "over"]
+WITHIN: ContextVar[bool] = ContextVar("toolcell.lifetime.within", default=False)
+"""Set in tasks for which the end of the lifetime waits: they cannot wait for it in turn."""
+_WHY_NOT: dict[State, str] = {
+    "new": "Start it first: async with Supervisor(…) as supervisor, or await supervisor.start().",
+    "starting": "It is being started: wait for start().",
+    "ending": "It is being closed. Make another one.",
+    "over": "It has been closed. Make another one.",
+}
+_FAILED = "A task of it failed, which is in the log, and which aclose() raises. Make another one."
+_CUT_OFF = (
+    "Its event loop ended without aclose(), or cancelled every task. Start, use and close it in one run of a loop, or "
+    "take toolcell.blocking, which has a loop of its own."
+)
+_ELSEWHERE = (
+    "The supervisor runs on another event loop. Use it on the one that started it (in pytest-asyncio: the same "
+    "loop_scope for the fixture and the test), or take toolcell.blocking, whose methods any thread may call."
+)
+
+
+class _Start:
+    """One attempt to live, and who waits for it."""
+
+    def __init__(self) -> None:
+        self.scope = anyio.CancelScope()
+        self.settled = anyio.Event()  # it is up, or it never will be
+        self.asked = anyio.Event()  # to end
+        self.over = anyio.Event()
+        self.refusal: BaseException | None = None
+        self.waiting = 0
+        self.is_had = False  # by a caller that was told so
+
+
+class Lifetime:
+    """What runs from `begin` to `end`, in one task: `start()`, then `stay(up, asked)`, which calls `up()` when all of
+    it is there, waits for `asked()`, and takes it down.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[], Awaitable[None]],
+        stay: Callable[[Callable[[], None], Callable[[], Awaitable[None]]], Awaitable[None]],
+    ) -> None:
+        self.state: State = "new"
+        self.failure: BaseException | None = None
+        """What ended it, or went wrong at its end."""
+        self._beside: dict[anyio.CancelScope, Task] = {}
+        self._failures: list[BaseException] = []  # of tasks beside it
+        self._start_up = start
+        self._stay = stay
+        self._start: _Start | None = None
+        self._reactor: Reactor | None = None
+        self._is_asked = False  # to end
+        self._is_told = False
+
+    def __repr__(self) -> str:
+        return f"<Lifetime {self.state}>"
+
+    @property
+    def reactor(self) -> Reactor:
+        """That of the event loop that it is on."""
+        assert self._reactor is not None
+        return self._reactor
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether its event loop was closed around it."""
+        return self.state in ("starting", "up", "ending") and self.reactor.is_over()
+
+    @property
+    def is_left_open(self) -> bool:
+        """Whether it was begun, and nobody has asked for its end."""
+        return self.state != "new" and not self._is_asked
+
+    def why_not(self) -> UsageError:
+        """What to tell a caller who needs it to be up."""
+        why = _WHY_NOT.get(self.state, _CUT_OFF)
+        if self.state in ("ending", "over") and not self._is_asked:
+            why = _CUT_OFF if self.failure is None else _FAILED
+        error = UsageError(f"The supervisor is not running. {why}")
+        error.__cause__ = self.failure
+        return error
+
+    def check(self) -> None:
+        """Raise UsageError where it is not up, or not on the caller's event loop."""
+        if self.state != "up" or self.is_cut_off:
+            raise self.why_not()
+        self._check_here()
+
+    def _check_here(self) -> None:
+        if not self.reactor.is_here():
+            raise UsageError(_ELSEWHERE)
+
+    async def begin(self) -> None:
+        """Start it, or wait until another caller has. Raises what the start raises; then it may be tried again.
+
+        A caller who is cancelled here takes the start back, unless another one waits for it too.
+        """
+        if self.state in ("ending", "over") or self.is_cut_off:
+            raise self.why_not()
+        start = self._spawn() if self._start is None else self._start
+        self._check_here()
+        if self.state == "up":
+            return
+        start.waiting += 1
+        try:
+            await start.settled.wait()
+        except BaseException:
+            if start.waiting == 1 and not start.is_had:
+                self._ask(start)
+                await _until_over(start)
+            raise
+        finally:
+            start.waiting -= 1
+        if start.refusal is not None:
+            raise start.refusal
+        start.is_had = True
+
+    async def end(self) -> None:
+        """End it, or wait until another caller has; nothing where it was never begun. Raises what its tasks, and its
+        end, have raised, once. It ends also where callers are cancelled, and they wait for that.
+        """
+        if self._start is None or (self.state == "over" and self._is_told):
+            return
+        if self.state != "over":
+            self._check_here()
+            self._ask(self._start)
+            await _until_over(self._start)
+        self._is_asked = self._is_told = True
+        if self.failure is not None:
+            raise self.failure
+
+    def beside(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
+        """Run it in a task of its own, until `end_tasks` at the latest. What it raises ends the lifetime."""
+        if self.state == "over":
+            return  # there is nothing left that it could be about
+        scope = anyio.CancelScope()
+        self._beside[scope] = self.reactor.task(self._run_beside(scope, function, args))
+
+    async def end_tasks(self) -> None:
+        """Cancel the tasks beside it, and wait for their ends."""
+        while self._beside:
+            for scope in self._beside:
+                scope.cancel()
+            await next(iter(self._beside.values())).ended()
+
+    def give_up(self) -> None:
+        """Its event loop was closed around it: nothing of it runs any more."""
+        self.state = "over"
+        self._is_asked = self._is_told = True
+
+    def _spawn(self) -> _Start:
+        self._reactor = current_reactor()
+        self._start = start = _Start()
+        self._is_asked = False
+        self.state = "starting"
+        self._task = self._reactor.task(self._run(start))  # an event loop holds tasks weakly
+        return start
+
+    def _ask(self, start: _Start) -> None:
+        self._is_asked = True
+        start.asked.set()
+        if self.state == "starting":
+            start.scope.cancel()
+
+    # -- in its task --------------------------------------------------------------------------------------------------
+
+    async def _run(self, start: _Start) -> None:
+        try:
+            with start.scope:
+                await self._start_up()
+            if not start.scope.cancelled_caught:
+                await self._stay(partial(self._up, start), partial(self._until_asked, start))
+        except GeneratorExit:
+            raise  # the event loop was closed
+        except anyio.get_cancelled_exc_class():
+            raise  # it ends
+        except BaseException as error:
+            if self.state == "starting":
+                start.refusal = error
+            else:
+                self._fail(error)
+            self._let_out(error)
+        finally:
+            self._finish(start)
+
+    async def _run_beside(
+        self, scope: anyio.CancelScope, function: Callable[..., Coroutine[Any, Any, None]], args: tuple[object, ...]
+    ) -> None:
+        WITHIN.set(True)
+        try:
+            with scope:
+                await function(*args)
+        except anyio.get_cancelled_exc_class():
+            raise
+        except BaseException as error:
+            self._fail(error)
+            if self._start is not None:
+                self._start.asked.set()
+            self._let_out(error)
+        finally:
+            del self._beside[scope]
+
+    def _fail(self, error: BaseException) -> None:
+        if not self._is_asked:
+            _log.error("the supervisor ends, because a task of it failed", exc_info=error)
+        self._failures.append(error)
+        several = len(self._failures) > 1 or not isinstance(error, BaseExceptionGroup)
+        self.failure = BaseExceptionGroup("the supervisor failed", self._failures) if several else error
+
+    def _let_out(self, error: BaseException) -> None:
+        """Let what ends a program out of a task of asyncio, which passes it on; trio would call it a bug of its own."""
+        if isinstance(error, (KeyboardInterrupt, SystemExit)) and isinstance(self._reactor, AsyncioReactor):
+            task = asyncio.current_task()
+            if task is not None:
+                task.add_done_callback(lambda ended: ended.exception())  # asked for; the log has it already
+            raise error
+
+    def _up(self, start: _Start) -> None:
+        self.state = "up"
+        start.settled.set()
+
+    async def _until_asked(self, start: _Start) -> None:
+        try:
+            await start.asked.wait()
+        finally:
+            self.state = "ending"
+
+    def _finish(self, start: _Start) -> None:
+        if self.state != "starting":
+            self.state = "over"
+        else:
+            self.state, self._start = "new", None
+            start.refusal = start.refusal or UsageError("The supervisor was closed while it started. Start it again.")
+        start.settled.set()
+        start.over.set()
+
+
+async def _until_over(start: _Start) -> None:
+    """Wait for the end, also where the caller is cancelled: what nobody waits for is cut off with its loop."""
+    cancelled: BaseException | None = None
+    with anyio.CancelScope(shield=not WITHIN.get()):
+        while not start.over.is_set():
+            try:
+                await start.over.wait()
+            except anyio.get_cancelled_exc_class() as error:  # by asyncio itself, which knows no shield
+                if WITHIN.get():
+                    raise
+                cancelled = error
+    if cancelled is not None:
+        raise cancelled
