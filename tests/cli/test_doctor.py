@@ -1,6 +1,7 @@
 """`toolcell doctor`, on this machine and in a place where nearly everything is refused: one of our own cells."""
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -234,9 +235,8 @@ def _in_a_cell(workspace: Path, command: str) -> ToolResult:
     async def run() -> ToolResult:
         async with Supervisor(base_tools(), allow_missing=ALLOWED) as supervisor:
             session = await supervisor.open_session(SessionKind.MAIN, workspace=workspace)
-            return await session.call(
-                "shell", {"command": f"{shlex.quote(sys.executable)} -I -m toolcell.cli {command}"}
-            )
+            python = shlex.quote(os.path.abspath(sys.executable))
+            return await session.call("shell", {"command": f"{python} -I -m toolcell.cli {command}"})
 
     return anyio.run(run)
 
