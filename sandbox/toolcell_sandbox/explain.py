@@ -71,6 +71,25 @@ def _lines(profile: Profile) -> Iterator[str]:
         yield f"{'cannot ever' if index == 0 else '':<{_LABEL}}{text}"
 
 
+def essentials(profile: Profile) -> str:
+    """One line: what the cells write, run and reach, and their first limits."""
+    limits = profile.limits
+    writable = ["the workspace", *profile.writable] if "write" in profile.grants else []
+    reach = profile.reach
+    network = "the host's network" if isinstance(reach, HostNetwork) else "no network"
+    first = [amount(name, getattr(limits, name)) for name in ("wall_s", "memory_bytes")]
+    return "; ".join(
+        (
+            f"writes {', '.join((*writable, 'its own /tmp'))}",
+            "runs programs" if "exec" in profile.grants else "runs no program",
+            f"a proxy to {', '.join((*reach.allow, *reach.allow_private)) or 'no host'}"
+            if isinstance(reach, ProxyNetwork)
+            else network,
+            f"{', '.join(first)}, {limits.processes} processes",
+        )
+    )
+
+
 def protected(profile: Profile) -> list[str]:
     """The names that are not written, wherever the cell may write."""
     if not profile.protected:

@@ -9,16 +9,17 @@ import sys
 from pathlib import Path
 
 import anyio
+import pytest
 from rich.console import Console
 
-from toolcell import Supervisor, base_tools
-from toolcell.cli.demo.expect import crashed, gives, works
+from toolcell import LimitedResource, LimitExceeded, Supervisor, ToolResult, base_tools
+from toolcell.cli.demo.expect import crashed, gives, happened, works
 from toolcell.cli.demo.leftovers import Before
 from toolcell.cli.demo.play import Play, call_text
 from toolcell.cli.demo.scenario import scenario, step
 from toolcell.cli.demo.stage import Stage, stage
 from toolcell.cli.demo.tools import TOOLS
-from toolcell.cli.demo.view import RIGHT, WRONG, PlainView
+from toolcell.cli.demo.view import LEGEND, RIGHT, WRONG, PlainView
 
 from .conftest import ALLOWED, Run
 
@@ -35,7 +36,8 @@ def test_every_outcome_is_the_right_one(cli: Run, anyone: list[str], allowed: li
     with stage(tmp_path) as around:
         steps = [one for act in scenario(around) for one in act.steps]
     assert [(who, tool) for who, tool, _happened in rows] == [(one.who, one.tool) for one in steps]
-    assert done.stdout.count(RIGHT) == len(steps) + CHECKS
+    assert done.stdout.count(RIGHT) == len(steps) + CHECKS + 1
+    assert done.stdout.startswith(f"{LEGEND}\n")
     seconds = re.search(r"calls in (\d+\.\d) s", done.stdout)
     assert seconds is not None
     assert float(seconds[1]) < 20
@@ -48,9 +50,9 @@ def test_the_table_shows_the_facts_of_each_error(cli: Run, allowed: list[str]) -
         "Crashed: signal 11, SIGSEGV",
         "Crashed: exit code 7",
         "Timeout: after 1.0",
-        "LimitExceeded: memory, 67,108,864",
-        "LimitExceeded: processes, 8",
-        "LimitExceeded: output, 65,536",
+        "LimitExceeded: memory, over 64 MiB",
+        "LimitExceeded: processes, over 8",
+        "LimitExceeded: output, over 64 KiB",
         "ProtocolViolation: ",
         "PermissionDenied: no exec and no write",
         "refused: permission_denied",
@@ -109,6 +111,24 @@ def test_a_wrong_outcome_is_shown_counted_and_ends_with_status_1(tmp_path: Path)
     assert "expected: Crashed, signal None, exit_code 7" in said
     assert "2 wrong, of 3 calls" in said
     assert "main exits(3): Crashed: exit code 3. Expected: a result." in said
+
+
+@pytest.mark.parametrize(
+    ("resource", "limit", "said"),
+    [
+        ("memory", 50 * 1024 * 1024, "50 MiB"),
+        ("cpu", 0.5, "0.5 s"),
+        ("processes", 8, "8"),
+        ("files", 16, "16"),
+        ("file_size", 1000, "1000 bytes"),
+        ("scratch", 1024, "1 KiB"),
+        ("output", 2048, "2 KiB"),
+        ("result", 1024**3, "1 GiB"),
+    ],
+)
+def test_a_limit_is_told_with_its_unit(resource: LimitedResource, limit: float, said: str) -> None:
+    error = LimitExceeded(message="", resource=resource, limit=limit)
+    assert happened(ToolResult.build(error=error)) == f"LimitExceeded: {resource}, over {said}"
 
 
 def test_a_call_is_shown_short_whatever_its_arguments() -> None:

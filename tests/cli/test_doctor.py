@@ -1,6 +1,9 @@
 """`toolcell doctor`, on this machine and in a place where nearly everything is refused: one of our own cells."""
 
 import json
+import os
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,13 +25,29 @@ def test_every_mechanism_and_identity_is_explained() -> None:
 
 
 def test_it_names_every_mechanism_and_says_that_all_is_well(cli: Run, anyone: list[str]) -> None:
-    done = cli("doctor", before=anyone)
+    done = cli("doctor", "--verbose", before=anyone)
     found = json.loads(cli("doctor", "--json", before=anyone).stdout)
     for mechanism in found["mechanisms"]:
         assert f"{mechanism['state']:<11}  {mechanism['name']} " in done.stdout
     assert ("Everything that toolcell requires is here." in done.stdout) == found["ok"]
     assert done.returncode == (0 if found["ok"] else 1)
     assert done.stderr == ""
+
+
+def test_by_default_it_says_on_one_screen_what_there_is(cli: Run, anyone: list[str]) -> None:
+    done = cli("doctor", before=anyone)
+    found = json.loads(cli("doctor", "--json", before=anyone).stdout)
+    said = done.stdout.splitlines()
+    assert len(said) <= 20
+    on = [mechanism for mechanism in found["mechanisms"] if mechanism["state"] == "on"]
+    assert f"{len(on)} of {len(found['mechanisms'])} mechanisms are on" in said
+    verdicts = [row["verdict"] for row in (*found["promises"], found["protected_names"])]
+    assert f"{verdicts.count('two layers')} of {len(verdicts)} promises rest on two layers" in said
+    assert any(found["kernel"] in line and found["python"] in line for line in said)
+    assert f"Running as {IDENTITY[found['identity']]}" in said
+    assert "  worker: writes its own /tmp; runs no program; no network; 30 s, 256 MiB, 16 processes" in said
+    assert said[-1] == "More: toolcell doctor --verbose, --profile KIND, --json, --filter"
+    assert len(cli("doctor", "-v", before=anyone).stdout.splitlines()) > 100
 
 
 def test_as_json_it_is_the_report_and_the_machine(cli: Run, anyone: list[str]) -> None:
@@ -43,7 +62,12 @@ def test_as_json_it_is_the_report_and_the_machine(cli: Run, anyone: list[str]) -
 
 
 def test_what_is_missing_comes_with_its_reason_its_cure_and_status_1(tmp_path: Path) -> None:
-    result = _in_a_cell(tmp_path, "doctor")
+    short = _in_a_cell(tmp_path, "doctor").output["stdout"]
+    assert short.startswith("Missing: ")
+    first = short.partition("\n\n")[0]
+    assert "  cure: " in first and "A supervisor refuses to start here." in first and "mount_namespace" in first
+    assert "rest on two layers\n  1 write outside what its profile makes writable: " in short
+    result = _in_a_cell(tmp_path, "doctor --verbose")
     assert result.output["exit_code"] == 1, result
     said = result.output["stdout"]
     assert "missing      mount_namespace" in said
@@ -98,7 +122,7 @@ def test_what_is_missing_takes_its_layer_from_its_promises(missing: set[str], ve
 
 
 def test_each_promise_is_told_with_both_layers_here(cli: Run, anyone: list[str]) -> None:
-    said = cli("doctor", before=anyone).stdout
+    said = cli("doctor", "--verbose", before=anyone).stdout
     found = json.loads(cli("doctor", "--json", before=anyone).stdout)
     for number, (promise, row) in enumerate(zip(PROMISES, found["promises"], strict=True), 1):
         assert f"  {number} {promise.text}: {row['verdict']}\n" in said
@@ -110,14 +134,17 @@ def test_it_explains_the_profiles_that_the_settings_give(
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.chdir(tmp_path)
-    presets = cli("doctor").stdout
+    presets = cli("doctor", "--verbose").stdout
     assert "Settings: the presets; there is no toolcell.toml" in presets
     assert "of a main or branch session" in presets
     assert "of a worker session" in presets
     (tmp_path / "toolcell.toml").write_text("profiles.worker.limits.wall_s = 7\nprofiles.main.limits.cpu_s = 6")
     more = tmp_path / "more.toml"
     more.write_text("[profiles.branch]\nenv = { TOKEN = 'sesame' }\nnetwork.kind = 'host'")
-    done = cli("doctor", "--config", str(more))
+    short = cli("doctor", "--config", str(more)).stdout
+    assert "  branch: writes the workspace, its own /tmp; runs programs; the host's network; 30 s, " in short
+    assert "  worker: writes its own /tmp; runs no program; no network; 7 s, " in short
+    done = cli("doctor", "--verbose", "--config", str(more))
     assert "Settings: toolcell.toml, " in done.stdout
     assert "of a main session" in done.stdout
     assert "  6 s  CPU time" in done.stdout
@@ -125,7 +152,7 @@ def test_it_explains_the_profiles_that_the_settings_give(
     assert "TOKEN (set)" in done.stdout
     assert "promise 3 is not kept." in done.stdout
     worker = cli("doctor", "--config", str(more), "--profile", "worker")
-    assert "of a worker session" in worker.stdout
+    assert "of a worker session" in worker.stdout and "mechanisms" not in worker.stdout
     assert "main" not in worker.stdout.partition("Settings:")[2].replace("domain", "")
     found = json.loads(cli("doctor", "--json", "--config", str(more), "--profile", "branch").stdout)
     assert found["profiles"].keys() == {"branch"}
@@ -151,7 +178,11 @@ def test_it_says_which_requests_are_made_and_where_their_credentials_are_and_sho
         "other.example.com" = { header = "X-Key", value_env = "TOOLCELL_TEST_NO_SUCH_KEY" }
         """
     )
-    said = cli("doctor", "--config", str(settings)).stdout
+    short = cli("doctor", "--config", str(settings)).stdout.splitlines()
+    assert short[0].startswith("Requests to other.example.com would carry X-Key, from the environment variable ")
+    assert " is not set. Set it" in short[0]
+    assert "  requests to api.example.com carry Authorization" in short
+    said = cli("doctor", "--verbose", "--config", str(settings)).stdout
     assert "requests     GET POST https://api.example.com/v1 and below\n" in said
     assert "requests     none: no host is listed\n" in said
     assert f"\nRequests to api.example.com carry Authorization, from the file {tmp_path}/key\n" in said
@@ -163,9 +194,7 @@ def test_it_says_which_requests_are_made_and_where_their_credentials_are_and_sho
     assert "sesame" not in said + json.dumps(found)
 
 
-def test_wrong_settings_are_told_after_what_the_machine_offers_with_status_2(
-    cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_settings_are_told_first_with_status_2(cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     wrong = tmp_path / "wrong.toml"
     wrong.write_text("\nsupervisor.standy = 1")
@@ -173,8 +202,16 @@ def test_wrong_settings_are_told_after_what_the_machine_offers_with_status_2(
         done = cli("doctor", "--config", str(wrong), *form)
         assert done.returncode == 2
         assert done.stderr.endswith(f"{wrong}:2: supervisor.standy: unknown. Did you mean standby?\n")
-        assert "seccomp" in done.stdout
+        assert ("seccomp" if form else "mechanisms are on") in done.stdout
         assert "Traceback" not in done.stderr
+    both = subprocess.run(
+        [sys.executable, "-I", "-m", "toolcell.cli", "doctor", "--config", str(wrong)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=90,
+    )
+    assert both.stdout.startswith(f"The settings are wrong:\n{wrong}:2: ")
 
 
 def test_the_filter_is_shown_instruction_by_instruction(cli: Run) -> None:
@@ -198,7 +235,8 @@ def _in_a_cell(workspace: Path, command: str) -> ToolResult:
     async def run() -> ToolResult:
         async with Supervisor(base_tools(), allow_missing=ALLOWED) as supervisor:
             session = await supervisor.open_session(SessionKind.MAIN, workspace=workspace)
-            return await session.call("shell", {"command": f"{sys.executable} -I -m toolcell.cli {command}"})
+            python = shlex.quote(os.path.abspath(sys.executable))
+            return await session.call("shell", {"command": f"{python} -I -m toolcell.cli {command}"})
 
     return anyio.run(run)
 

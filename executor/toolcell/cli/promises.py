@@ -113,6 +113,17 @@ PROTECTED_NAMES = Promise(
 """What holds in a writable workspace besides, unless the profile lifts the name. Not one of the seven promises."""
 
 
+def short(report: SandboxReport) -> Iterator[str]:
+    """How many of the promises rest on two layers, and a line for each of the others."""
+    all = [*((str(number), promise) for number, promise in enumerate(PROMISES, 1)), ("+", PROTECTED_NAMES)]
+    weak = [(mark, promise) for mark, promise in all if promise.verdict(report) != VERDICTS[2]]
+    yield f"{len(all) - len(weak)} of {len(all)} promises rest on two layers"
+    for mark, promise in weak:
+        verdict = promise.verdict(report)
+        lacks = sorted({name for layer in promise.layers for name in layer.lacks(report.on)})
+        yield f"  {mark} {promise.text}: {click.style(verdict, fg=_COLOUR[verdict])} (lacks {', '.join(lacks)})"
+
+
 def lines(report: SandboxReport) -> Iterator[str]:
     """For each promise its verdict, and below it the two layers."""
     for number, promise in enumerate(PROMISES, 1):

@@ -3,7 +3,10 @@
 A cell's life is a row of states; every change happens in a callback of the event loop, and the pool hears of it:
 
     STARTING ─ Ready ─→ READY ─ assign ─→ BUSY ─ the call ends ─→ RECYCLING ─ Ready ─→ READY …
-        └────────────────── anything that breaks it ──────────────────────→ DEAD
+        └──── any state ─ kill ─→ RECYCLING, doomed ─ its pidfd tells ─→ DEAD
+
+A cell whose process is kept goes from BUSY to READY, and idle to RECYCLING when it is retired; one of the stock goes
+from READY to STARTING once more, when it is to serve a session. What never had a pidfd is DEAD at once.
 
 All of a cell's descriptors sit in one epoll of its own, so the event loop watches a single descriptor for each cell,
 and a wake-up costs one more system call, however many of them are ready.

@@ -4,20 +4,23 @@ import errno
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
 import psutil
 
 from toolcell.sessions.policy import code_roots
+from toolcell_sandbox.explain import amount
 from toolcell_sandbox.profile import Profile, is_below
 from toolcell_tools.capability import Capability
 from toolcell_tools.errors import (
     Crashed,
     ErrorBase,
     ExecutionError,
+    LimitedResource,
     LimitExceeded,
     PermissionDenied,
     ProtocolViolation,
@@ -61,8 +64,8 @@ def _of_error(error: ToolError) -> str:
             return f"{kind}: signal {number}, {signal.Signals(number).name}"
         case Crashed(exit_code=int(code)):
             return f"{kind}: exit code {code}"
-        case LimitExceeded(resource=resource, limit=limit):
-            return f"{kind}: {resource}, {limit:,}"
+        case LimitExceeded(resource=resource, limit=int() | float() as limit):
+            return f"{kind}: {resource}, over {amount(_FIELDS.get(resource, resource), limit)}"
         case PermissionDenied(missing=missing) if missing:
             return f"{kind}: no {' and no '.join(sorted(missing))}"
         case Timeout(elapsed=elapsed):
@@ -71,6 +74,19 @@ def _of_error(error: ToolError) -> str:
             return f"{kind}: did you mean {' or '.join(suggestions)}?"
         case _:
             return f"{kind}: {error.message}"
+
+
+_FIELDS: Mapping[LimitedResource, str] = MappingProxyType(
+    {
+        "memory": "memory_bytes",
+        "cpu": "cpu_s",
+        "file_size": "file_bytes",
+        "scratch": "scratch_bytes",
+        "output": "output_bytes",
+        "result": "result_bytes",
+    }
+)
+"""The limits that have a unit; processes and files are counted."""
 
 
 # -- results ----------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from .expect import happened
 from .scenario import Step, scenario
 from .stage import Stage, stage
 from .tools import TOOLS
-from .view import Row, View, view
+from .view import LEGEND, Row, View, view
 
 
 def run(allow_missing: tuple[str, ...]) -> int:
@@ -33,6 +33,7 @@ def run(allow_missing: tuple[str, ...]) -> int:
     with view() as shown:
         try:
             probe().require(allow_missing)
+            shown.say(LEGEND)
             return _play(shown, allow_missing)
         except (ProbeFailed, SandboxError, SandboxUnavailableError) as error:
             shown.say(f"The demo cannot run here: {error}")

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 RIGHT, WRONG = "✓", "✗"
+LEGEND = f"{RIGHT} before a call: it ended as it should, with a result or with the error that is due."
 
 
 @dataclass(frozen=True, slots=True)
