@@ -162,7 +162,7 @@ def enter(
     rlimits.apply(
         profile.limits,
         in_use=in_use,
-        address_space=not (allow_exec and "memory" in order.limited),  # node, go, java reserve far more
+        memory=_memory_limit(allow_exec, order.limited),
         processes=rlimits.most_processes(profile.limits, "pids" in order.limited),
     )
     note("descriptors and rlimits")
@@ -200,6 +200,14 @@ def rehearse(order: Order) -> None:
 def _not_in_place(order: Order) -> list[Bind]:
     in_place = {bind.path for bind in order.base.binds}  # the same ones: a spare takes no other order
     return [bind for bind in order.view.binds if bind.path not in in_place]
+
+
+def _memory_limit(allow_exec: bool, limited: frozenset[str]) -> str:
+    """Which limit of each process is behind `memory_bytes`. Programs such as node, go and java reserve far more address
+    space than they use: with them, what can be written to is counted (RLIMIT_DATA), unless a cgroup counts it."""
+    if not allow_exec:
+        return "RLIMIT_AS"
+    return "" if "memory" in limited else "RLIMIT_DATA"
 
 
 def _listen_for_proxy() -> int:

@@ -47,8 +47,9 @@ def bind_processes() -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
 
 
-def apply(limits: Limits, *, in_use: int, address_space: bool, processes: int) -> None:
-    """Limit this process and its children. `in_use` is what the interpreter maps already, on top of `memory_bytes`.
+def apply(limits: Limits, *, in_use: int, memory: str, processes: int) -> None:
+    """Limit this process and its children. `memory` names the limit that stands in for a cgroup, "" where there is one;
+    `in_use` is what the interpreter maps already, on top of `memory_bytes`.
 
     There is no RLIMIT_CPU here: the init lives through many calls; each call process sets its own (`limit_cpu`).
     """
@@ -64,8 +65,8 @@ def apply(limits: Limits, *, in_use: int, address_space: bool, processes: int) -
     _set("RLIMIT_RTPRIO", 0)
     _set("RLIMIT_NICE", 0)
     _set("RLIMIT_STACK", 8 * MIB)
-    if address_space:
-        _set("RLIMIT_AS", limits.memory_bytes + in_use)
+    if memory:
+        _set(memory, limits.memory_bytes + in_use)
 
 
 def call_cpu_limit(seconds: float) -> Callable[[], None]:
