@@ -200,7 +200,7 @@ class Lifetime:
             if self.state == "starting":
                 start.refusal = error
             else:
-                self._fail(error)
+                self._fail(error, of_task=False)
             self._let_out(error)
         finally:
             self._finish(start)
@@ -215,19 +215,20 @@ class Lifetime:
         except anyio.get_cancelled_exc_class():
             raise
         except BaseException as error:
-            self._fail(error)
+            self._fail(error, of_task=True)
             if self._start is not None:
                 self._start.asked.set()
             self._let_out(error)
         finally:
             del self._beside[scope]
 
-    def _fail(self, error: BaseException) -> None:
+    def _fail(self, error: BaseException, *, of_task: bool) -> None:
+        """Note what a task beside it, or its end, has raised: tasks in a group, as a task group has it."""
         if not self._is_asked:
             _log.error("the supervisor ends, because a task of it failed", exc_info=error)
         self._failures.append(error)
-        several = len(self._failures) > 1 or not isinstance(error, BaseExceptionGroup)
-        self.failure = BaseExceptionGroup("the supervisor failed", self._failures) if several else error
+        alone = len(self._failures) == 1 and (not of_task or isinstance(error, BaseExceptionGroup))
+        self.failure = error if alone else BaseExceptionGroup("the supervisor failed", self._failures)
 
     def _let_out(self, error: BaseException) -> None:
         """Let what ends a program out of a task of asyncio, which passes it on; trio would call it a bug of its own."""

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import stat
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -233,5 +234,10 @@ def _flags(fd: int) -> list[str | int]:
         answers += [line.strip() for line in file if line.startswith("lock")]
     if not stat.S_ISFIFO(info.st_mode):  # opened anew, it may be locked as well, unless somebody else has
         with open(os.devnull) as file:
-            answers.append(str(tried(fcntl.flock, file, fcntl.LOCK_SH | fcntl.LOCK_NB)))
+            until = time.monotonic() + 3.0  # any process of the machine may lock it while it lives
+            while (
+                lock := tried(fcntl.flock, file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            ) != "ok" and time.monotonic() < until:
+                time.sleep(0.05)
+            answers.append(lock)
     return answers

@@ -113,7 +113,7 @@ async def test_what_is_allowed_goes_through_and_is_on_record(
 
 
 async def test_the_session_says_that_its_network_is_proxied(proxied: Proxied, workspace: Path) -> None:
-    async with opened(proxied([speak, without_net]), workspace) as session:
+    async with opened(proxied([speak, without_net], allow=["a.test"]), workspace) as session:
         with_net, without = await session.call("speak", {"requests": []}), await session.call("without_net")
         assert (with_net.sandbox.network, without.sandbox.network) == ("proxy", "none")
         assert "net_namespace" in with_net.sandbox.on
@@ -426,6 +426,10 @@ async def test_a_child_reaches_no_more_than_its_parent(proxied: Proxied, site: S
         wider = session.profile.replace(network=ProxyNetwork(allow=["b.test"], allow_private=[place]))
         for profile in (wider, session.profile.replace(network=HostNetwork())):
             branch = await session.open_child("branch", profile=profile)
+            if branch.profile.network == ProxyNetwork(allow=[]):  # what both allow, which is nothing
+                refused = (await branch.call("speak", {"requests": []})).error
+                assert isinstance(refused, PermissionDenied) and "no host is allowed" in refused.message
+                continue
             answers = await told(branch, connect("b.test:443"), get(f"http://{place}/hello.txt"))
             assert statuses(answers) == [403, 403] and site.seen == []
 

@@ -3,9 +3,9 @@
 Source: F33; srt #98, codex #7071
 """
 
-from tests.escape.kit import Ends, Scene, tried, write
+from tests.escape.kit import Scene, Told, tried, write
 
-EXPECT = Ends("permission_denied", "'.git'")
+EXPECT = Told("'.git'")
 GRANTS = "read write"
 
 
