@@ -391,6 +391,8 @@ class _Audit:
         for path in drafts.paths if drafts is not None else ():
             assert drafts is not None
             was, changed = self._before.found.get(path), drafts.changed(path)
+            if changed is None:
+                drafts.tidy(path, in_use=self._others)
             if was is None or changed is None or not protect(was.names, self._active):
                 continue
             with self._moved.root() as root:

@@ -10,11 +10,11 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from . import walker
-from .gitconfig import MAX_BYTES, NotRead, change_objection, is_inside, parse
+from .gitconfig import MAX_BYTES, NotRead, change_objection, parse
 from .seen import Seen, digest_of, facts_of
 from .walker import Root
 
@@ -76,6 +76,15 @@ class Drafts:
         found = _content(draft.place)
         return None if found is None or found[0] == draft.original else found
 
+    def tidy(self, path: str, *, in_use: bool) -> None:
+        """Remove what else a cell has put beside a copy that it has not changed: it is a directory of the host's. The
+        lock of a git that may be at work is left where the copy is `in_use`."""
+        parent = os.open(self._of[path].place, walker.PATH)
+        try:
+            _clear(parent, {"config", "config.lock"} if in_use else {"config"})
+        finally:
+            os.close(parent)
+
     def settle(self, root: Root, path: str, raw: bytes, was: Seen, *, in_place: bool) -> Seen | str:
         """Let what a cell has written take the place of the original: what that is then, or why it may not.
 
@@ -84,8 +93,7 @@ class Drafts:
         """
         draft = self._of[path]
         try:
-            inside = is_inside(os.path.join(root.path, os.path.dirname(path)), root.path)
-            why = change_objection(draft.original, raw, inside=inside)
+            why = change_objection(draft.original, raw, inside=lambda path: False)  # its work tree is what it was
             now = why or _replace(root, path, draft, raw, was, in_place=in_place)
             if not isinstance(now, str):
                 draft.original, draft.inode = raw, (now.device, now.inode)
@@ -162,16 +170,20 @@ def _write(place: str, raw: bytes) -> None:
         with os.fdopen(os.open(new, _NEW, 0o666, dir_fd=parent), "wb") as file:
             file.write(raw)
             os.fchmod(file.fileno(), 0o666)
-        fd = os.open(".", walker.LIST, dir_fd=parent)
-        try:
-            others = [name for name in os.listdir(fd) if name != new]
-        finally:
-            os.close(fd)
-        for name in others:
-            walker.remove(name, parent)
+        _clear(parent, {new})
         os.rename(new, "config", src_dir_fd=parent, dst_dir_fd=parent)
     finally:
         os.close(parent)
+
+
+def _clear(parent: int, kept: Container[str]) -> None:
+    fd = os.open(".", walker.LIST, dir_fd=parent)
+    try:
+        others = [name for name in os.listdir(fd) if name not in kept]
+    finally:
+        os.close(fd)
+    for name in others:
+        walker.remove(name, parent)
 
 
 def _replace(root: Root, path: str, draft: Draft, raw: bytes, was: Seen, *, in_place: bool) -> Seen | str:

@@ -16,6 +16,7 @@ from .protected import GIT_PARTS, GIT_POINTER, folded, reason_of
 from .seen import Seen, facts_of
 from .walker import Root
 
+POINTER = b"gitdir: "
 POINTER_BYTES = 4096
 SAMPLE_BYTES = 64 * 1024
 SETTINGS = (GIT_PARTS["config"], GIT_PARTS["config.worktree"])
@@ -38,14 +39,14 @@ def objection_to(root: Root, path: str, seen: Seen, name: str) -> str:
 def settings_objection(root: Root, path: str, raw: bytes) -> str:
     """Why these settings of git are not harmless."""
     try:
-        return objection(parse(raw), inside=_inside(root, path))
+        return objection(parse(raw), inside=_work_tree_rule(root, path))
     except NotRead as problem:
         return f"{UNREADABLE}: {problem}"
 
 
 def _pointer_objection(root: Root, path: str, raw: bytes) -> str:
     """Git writes "gitdir: " and a path, which must lead to a place in the same tree."""
-    to = _path_in(raw.removeprefix(b"gitdir:")) if raw.startswith(b"gitdir:") else ""
+    to = _path_in(raw.removeprefix(POINTER)) if raw.startswith(POINTER) else ""
     if not to:
         return reason_of(GIT_POINTER)
     return "" if _inside(root, path)(to) else f"{reason_of(GIT_POINTER)}, which is outside of the workspace"
@@ -55,16 +56,27 @@ def _common_objection(root: Root, path: str, raw: bytes) -> str:
     """Only a work tree's part of a repository has one, which names that repository."""
     worktrees, _, _name = os.path.dirname(path).rpartition("/")
     common, _, kind = worktrees.rpartition("/")
-    to = os.path.normpath(os.path.join(root.path, os.path.dirname(path), _path_in(raw) or "."))
-    if kind == "worktrees" and to == os.path.normpath(os.path.join(root.path, common)):
+    to = _path_in(raw)
+    whole = os.path.normpath(os.path.join(root.path, os.path.dirname(path), to or "."))
+    if kind == "worktrees" and whole == os.path.normpath(os.path.join(root.path, common)) and _inside(root, path)(to):
         return ""
     return reason_of(GIT_PARTS["commondir"])
 
 
 def _path_in(raw: bytes) -> str:
-    """The path that a pointer of git's has in its one line; "" where that is not what it has."""
-    text = os.fsdecode(raw.strip())
-    return "" if any(letter < " " for letter in text) else text
+    """The path that a pointer of git's has in its one line; "" where that is not what it has.
+
+    Git cuts the ends of lines off, and nothing else. It writes no path with a blank at an end: one that has it would be
+    another path for whoever cuts more.
+    """
+    text = os.fsdecode(raw.rstrip(b"\r\n"))
+    return "" if text != text.strip() or not text.isprintable() else text
+
+
+def _work_tree_rule(root: Root, path: str) -> Callable[[str], bool]:
+    """Which `core.worktree` these settings may have: a submodule's, as git writes it, in the same tree. Of any other
+    repository, it would say anew where hooks and files are that a person has chosen."""
+    return _inside(root, path) if f"/{path}".rpartition("/")[0].count("/modules/") else lambda value: False
 
 
 def _inside(root: Root, path: str) -> Callable[[str], bool]:

@@ -5,6 +5,7 @@ import stat
 
 from . import walker
 from .gitconfig import MAX_BYTES, NotRead, parse
+from .harmless import POINTER
 from .protected import GIT_PARTS, GIT_POINTER
 from .seen import DIGEST_BYTES, Found, Look, Names, Seen, as_before, digest_of, doubt_about, facts_of, is_racy, said
 from .walker import Budget, Root
@@ -91,9 +92,9 @@ def _names_in(name: str, parent: int) -> list[str]:
 def _repositories(root: Root, pointer: str, prefix: str) -> list[str]:
     """The repository that a `.git` file names, and its common directory (gitrepository-layout(5))."""
     said = _first_bytes(root, pointer)
-    if not said.startswith(b"gitdir:"):
+    if not said.startswith(POINTER):
         return []
-    own = os.path.realpath(os.path.join(os.path.dirname(prefix + pointer), _path_of(said[7:])))
+    own = os.path.realpath(os.path.join(os.path.dirname(prefix + pointer), _path_of(said[len(POINTER) :])))
     try:
         with Root(own) as repository:
             common = _path_of(_first_bytes(repository, "commondir"))
@@ -121,8 +122,8 @@ def _named_by(root: Root, path: str, prefix: str) -> list[tuple[str, str]]:
 
 
 def _path_of(said: bytes) -> str:
-    """A path as git reads it from a file: up to a NUL, as C strings go."""
-    return os.fsdecode(said.partition(b"\0")[0].strip())
+    """A path as git reads it from a file: up to a NUL, as C strings go, without the ends of lines."""
+    return os.fsdecode(said.partition(b"\0")[0].rstrip(b"\r\n"))
 
 
 def _first_bytes(root: Root, path: str, most: int = _POINTER_BYTES) -> bytes:

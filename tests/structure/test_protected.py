@@ -1,6 +1,7 @@
 """Protected names through a supervisor: every name by every base tool that writes, and whose doing it was."""
 
 import os
+import subprocess
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -656,7 +657,6 @@ async def test_what_a_person_changes_meanwhile_is_not_written_over(session: Sess
         ("git init -q d", "rm -rf d/.git/hooks && ln -s ../../evil d/.git/hooks", "d/.git/hooks"),
         ("git init -q d && mkdir e", "echo 'gitdir: /etc' > e/.git", "e/.git"),
         ("git init -q d", "mkdir -p c/objects c/refs && echo ../../c > d/.git/commondir", "d/.git/commondir"),
-        ("git init -q d && git -C d config core.worktree ../x", "ln -s /etc d/x", "d/.git/config"),
     ],
 )
 async def test_what_becomes_dangerous_in_a_later_call_does_not_stay(
@@ -754,3 +754,48 @@ async def test_a_kept_process_cannot_change_settings_after_another_call_has(sess
     assert "Ada" in before
     await session.call("kept", {"path": ".git/config"})  # it writes to its copy
     assert settings.read_text() == before
+
+
+POINTED_ELSEWHERE = {
+    "a pointer with a blank at its end": "mkdir m 'm/g '; printf 'gitdir: g ' > m/.git; git init -q --bare 'm/g '",
+    "a pointer with two blanks before it": "mkdir m; git init -q --bare 'm/ g'; printf 'gitdir:  g' > m/.git",
+    "a common directory with a blank": "git worktree add -q w; printf '../.. ' > .git/worktrees/w/commondir",
+}
+
+
+@pytest.mark.parametrize("command", POINTED_ELSEWHERE.values(), ids=POINTED_ELSEWHERE.keys())
+async def test_a_pointer_that_git_reads_in_another_way_does_not_stay(
+    supervise: Any, workspace: Path, tmp_path: Path, command: str
+) -> None:
+    subprocess.run(["git", "init", "-q", str(workspace)], check=True)
+    commit = "git -c user.name=a -c user.email=a commit -q --allow-empty -m x"
+    subprocess.run(commit.split(), cwd=workspace, check=True)
+    async with supervise(base_tools(), quarantine=tmp_path / "aside") as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        result = await session.call("shell", {"command": command})
+        assert result.unwrap()["exit_code"] == 0 and [one.kind for one in result.notices] == ["protected_name"]
+        assert not (workspace / "m/.git").exists()
+        assert not (workspace / ".git/worktrees/w/commondir").exists()
+
+
+async def test_nothing_but_the_copy_stays_in_its_directory(supervise: Any, workspace: Path, tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q", str(workspace)], check=True)
+    command = "D=$(dirname $(readlink .git/config)); git init -q --bare $D/evil; ln -s $D/evil sub; ls $D/evil/config"
+    async with supervise(base_tools(), quarantine=tmp_path / "aside") as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        place = Path((await session.call("shell", {"command": command})).unwrap()["stdout"].strip())
+        assert place.parent.parent.is_dir() and not place.exists()
+
+
+async def test_a_repository_that_was_there_keeps_its_work_tree(supervise: Any, workspace: Path, tmp_path: Path) -> None:
+    """With another, the hooks that a person has chosen by a relative path would be others."""
+    subprocess.run(["git", "init", "-q", str(workspace)], check=True)
+    subprocess.run(["git", "config", "core.hooksPath", ".githooks"], cwd=workspace, check=True)
+    before = (workspace / ".git/config").read_bytes()
+    async with supervise(base_tools(), quarantine=tmp_path / "aside") as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        result = await session.call("shell", {"command": "mkdir sub; git config core.worktree ../sub"})
+        assert [one.kind for one in result.notices] == ["protected_name"]
+        assert (workspace / ".git/config").read_bytes() == before
+        result = await session.call("shell", {"command": "git init -q new && git -C new config core.worktree .."})
+        assert [one.kind for one in result.notices] == ["protected_name"]

@@ -73,12 +73,19 @@ def transcript(heading: str, stdout: str, stderr: str, ending: str) -> str:
 
 
 def printable(text: str, keep: str = "") -> str:
-    """`text` with an escape such as `\\x1b` for each character that does not print and is not in `keep`."""
-    if text.isprintable():
+    """`text` with an escape such as `\\x1b` for each character that does not print, or prints as a blank, and is not in
+    `keep`."""
+    if text.isascii() and text.isprintable():
         return text
-    return "".join(
-        each if each.isprintable() or each in keep else each.encode("unicode_escape").decode() for each in text
-    )
+    return "".join(each if _is_seen(each) or each in keep else each.encode("unicode_escape").decode() for each in text)
+
+
+def _is_seen(character: str) -> bool:
+    return character.isprintable() and character not in _BLANK
+
+
+_BLANK = frozenset("\u115f\u1160\u2800\u3164\uffa0\u034f\u17b4\u17b5" + "".join(map(chr, range(0xFE00, 0xFE10))))
+"""Letters and marks that Python prints and people do not see (Default_Ignorable_Code_Point, and the empty Braille)."""
 
 
 def _json(value: object) -> str:
