@@ -163,7 +163,9 @@ class Lifetime:
         while self._beside:
             for scope in self._beside:
                 scope.cancel()
-            await next(iter(self._beside.values())).ended()
+            first, task = next(iter(self._beside.items()))
+            await task.ended()
+            self._beside.pop(first, None)  # one that was cancelled before its first step has not done it itself
 
     def give_up(self) -> None:
         """Its event loop was closed around it: nothing of it runs any more."""
@@ -220,7 +222,7 @@ class Lifetime:
                 self._start.asked.set()
             self._let_out(error)
         finally:
-            del self._beside[scope]
+            self._beside.pop(scope, None)
 
     def _fail(self, error: BaseException, *, of_task: bool) -> None:
         """Note what a task beside it, or its end, has raised: tasks in a group, as a task group has it."""

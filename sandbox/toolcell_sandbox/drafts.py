@@ -206,7 +206,7 @@ def _replace(root: Root, path: str, draft: Draft, raw: bytes, was: Seen, *, in_p
                 os.unlink(lock, dir_fd=parent)
                 return "somebody else has changed it meanwhile"
             if in_place:
-                _write_into(name, parent, draft.inode, raw)
+                _write_into(name, parent, draft, raw)
                 os.unlink(lock, dir_fd=parent)
             else:
                 os.rename(lock, name, src_dir_fd=parent, dst_dir_fd=parent)
@@ -219,14 +219,18 @@ def _replace(root: Root, path: str, draft: Draft, raw: bytes, was: Seen, *, in_p
         os.close(parent)
 
 
-def _write_into(name: str, parent: int, inode: tuple[int, int], raw: bytes) -> None:
+def _write_into(name: str, parent: int, draft: Draft, raw: bytes) -> None:
+    """Emptied first: a reader meanwhile never has a part of the old text behind the new one. The old text is put back
+    where there is no room for the new one."""
     fd = os.open(name, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
     try:
         info = os.fstat(fd)
-        if (info.st_dev, info.st_ino) != inode or info.st_nlink != 1:
+        if (info.st_dev, info.st_ino) != draft.inode or info.st_nlink != 1:
             raise OSError(errno.ESTALE, "another file has taken its place")
+        os.ftruncate(fd, 0)
         if os.pwrite(fd, raw, 0) != len(raw):
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, draft.original, 0)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        os.ftruncate(fd, len(raw))
     finally:
         os.close(fd)

@@ -390,7 +390,9 @@ read, write = os.pipe()
 def tell(entered):
     os.write(write, str(entered.score_fd >= 0).encode())
     sleep(entered)
-child = make(tell, allow_missing=frozenset(each.name for each in parts), keep_fds=(write,))
+missing = frozenset(each.name for each in parts)
+child = make(tell, lambda error: os.write(write, str(error).encode()), allow_missing=missing, keep_fds=(write,))
+os.close(write)
 say(os.read(read, 100).decode())
 terminate(child)
 """
