@@ -154,7 +154,7 @@ class Lifetime:
     def beside(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
         """Run it in a task of its own, until `end_tasks` at the latest. What it raises ends the lifetime."""
         if self.state == "over":
-            return  # there is nothing left that it could be about
+            return  # the supervisor is gone
         scope = anyio.CancelScope()
         self._beside[scope] = self.reactor.task(self._run_beside(scope, function, args))
 

@@ -127,7 +127,7 @@ class Drafts:
 
 
 def _settings(root: Root, path: str, seen: Seen) -> bytes | None:
-    """The settings that were seen; None for such as could not be compared with others."""
+    """The settings that were seen; None if the grammar does not cover them."""
     if not stat.S_ISREG(seen.mode) or seen.size > MAX_BYTES:
         return None
     held = root.open(path, walker.ENTRY)

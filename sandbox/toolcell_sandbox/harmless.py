@@ -75,7 +75,7 @@ def _path_in(raw: bytes) -> str:
 
 def _work_tree_rule(root: Root, path: str) -> Callable[[str], bool]:
     """Which `core.worktree` these settings may have: a submodule's, as git writes it, in the same tree. Of any other
-    repository, it would say anew where hooks and files are that a person has chosen."""
+    repository, it would redirect the hooks and files that a person has chosen."""
     return _inside(root, path) if f"/{path}".rpartition("/")[0].count("/modules/") else lambda value: False
 
 

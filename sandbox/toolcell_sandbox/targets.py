@@ -5,14 +5,12 @@ import stat
 
 from . import walker
 from .gitconfig import MAX_BYTES, NotRead, parse
-from .harmless import POINTER
+from .harmless import POINTER, POINTER_BYTES, SETTINGS
 from .protected import GIT_PARTS, GIT_POINTER
 from .seen import DIGEST_BYTES, Found, Look, Names, Seen, as_before, digest_of, doubt_about, facts_of, is_racy, said
 from .walker import Budget, Root
 
-_POINTER_BYTES = 4096
 _OF_A_REPOSITORY = tuple(GIT_PARTS)
-_SETTINGS = (GIT_PARTS["config"], GIT_PARTS["config.worktree"])
 
 
 class Targets:
@@ -39,7 +37,7 @@ class Targets:
                     for part in _OF_A_REPOSITORY:
                         owner = (f"{GIT_POINTER}/{part}" if name == GIT_POINTER else "" for name in seen.names)
                         targets[f"{repository}/{part}"] = tuple(owner)
-            elif stat.S_ISREG(seen.mode) and any(name in _SETTINGS for name in seen.names):
+            elif stat.S_ISREG(seen.mode) and any(name in SETTINGS for name in seen.names):
                 for part, place in _named_by(self._root, path, self._prefix):
                     targets.setdefault(place, tuple(GIT_PARTS[part] if name else "" for name in seen.names))
         for target, names in targets.items():
@@ -126,7 +124,7 @@ def _path_of(said: bytes) -> str:
     return os.fsdecode(said.partition(b"\0")[0].rstrip(b"\r\n"))
 
 
-def _first_bytes(root: Root, path: str, most: int = _POINTER_BYTES) -> bytes:
+def _first_bytes(root: Root, path: str, most: int = POINTER_BYTES) -> bytes:
     try:
         held = root.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

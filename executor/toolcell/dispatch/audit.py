@@ -95,7 +95,7 @@ def _record(journal: Journal, watch: Watch, tool: str, session_id: str, call_id:
 
 
 def unchecked(watch: Watch) -> Notice:
-    """What the result of a call says of which the audit could not see all."""
+    """The notice for a call whose audit was incomplete."""
     message = (
         f"The check of the workspace for protected names is incomplete: {watch.unknown}. A longer check runs now "
         "and moves protected names that this call made out of the workspace."

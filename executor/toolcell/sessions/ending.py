@@ -1,7 +1,7 @@
 """The end of sessions: what runs is told and has its grace, what waits is ended at once, and nothing goes on.
 
-Only a tool that looks at `ctx.cancelled` is given the grace, for no other one knows: a session whose calls do not look
-closes in a moment. A call that ends by itself ends the wait for it.
+Only a tool that looks at `ctx.cancelled` is given the grace; any other cannot notice the close. A session whose calls
+do not look closes in a moment. A call that ends by itself ends the wait for it.
 """
 
 import logging
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from toolcell.session import Session
 
 ORPHAN_GRACE_S: Final = 30.0
-"""What the calls of a session have at least whose parent closes (ADR-0002: cancel signal, 30 s, forced end)."""
+"""The least grace for calls of a session whose parent closes (ADR-0002: cancel signal, 30 s, forced end)."""
 STUBBORN_S: Final = 1.0
 """How long a task that was cancelled may take to leave; one that catches its cancellation is left behind."""
 REASON: Final = "the session closes"
@@ -27,8 +27,8 @@ _log = logging.getLogger("toolcell")
 
 
 class Work:
-    """What a session does for a call in this process: a host tool, or a question to an approver. Its end is the end of
-    `scope`."""
+    """What a session does for a call in this process: a host tool, or a question to an approver. Cancelling `scope`
+    ends it."""
 
     def __init__(self, what: str) -> None:
         self.scope = anyio.CancelScope()
@@ -40,7 +40,7 @@ class Work:
 
     @property
     def is_of_this_task(self) -> bool:
-        """Whether the task that asks is at this work: it cannot wait for itself."""
+        """Whether the current task does this work: it cannot wait for itself."""
         return self._task == anyio.get_current_task().id
 
     def looked_at(self) -> bool:

@@ -25,7 +25,7 @@ WHY: Mapping[Capability, tuple[str, str]] = {
 
 
 def out_of_reach(tool: Tool[..., object], profile: Profile) -> frozenset[Capability]:
-    """What the tool needs and what would reach nothing. A host tool needs no cell's network."""
+    """The capabilities that the tool needs and that reach nothing here. A host tool needs no cell's network."""
     needs = tool.needs
     if not needs & WHY.keys():
         return NOTHING
@@ -38,7 +38,7 @@ def out_of_reach(tool: Tool[..., object], profile: Profile) -> frozenset[Capabil
 
 
 def as_offered(declaration: ToolDeclaration, web: Callable[[], WebClient]) -> ToolDeclaration:
-    """The declaration that a model gets: of a tool that searches it says so where there is no search engine."""
+    """The declaration that a model gets. That of a search tool says so if there is no search engine."""
     if declaration.metadata.get(SEARCHES) is not True or getattr(web(), "can_search", True):
         return declaration
     description = f"{NO_ENGINE} {declaration.description}"[:1024]
