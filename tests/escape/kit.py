@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import stat
-import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -221,7 +220,8 @@ def look(workspace: str) -> dict[str, object]:
 
 def _flags(fd: int) -> list[str | int]:
     """What forks share of an open file: status flags, who is signalled and how, the size of a pipe, how long what is
-    written will live, who may open it, and locks."""
+    written will live, who may open it, and locks that were taken through it. (Whether /dev/null itself is locked tells
+    nothing: any process of the machine may do that.)"""
     answers: list[str | int] = []
     for command in (fcntl.F_GETFL, fcntl.F_GETOWN, 11, 1032, 1035):  # F_GETSIG, F_GETPIPE_SZ, F_GET_RW_HINT
         try:
@@ -232,12 +232,4 @@ def _flags(fd: int) -> list[str | int]:
     answers += [info.st_mode, info.st_uid, info.st_gid]
     with suppress(OSError), open(f"/proc/self/fdinfo/{fd}") as file:
         answers += [line.strip() for line in file if line.startswith("lock")]
-    if not stat.S_ISFIFO(info.st_mode):  # opened anew, it may be locked as well, unless somebody else has
-        with open(os.devnull) as file:
-            until = time.monotonic() + 3.0  # any process of the machine may lock it while it lives
-            while (
-                lock := tried(fcntl.flock, file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            ) != "ok" and time.monotonic() < until:
-                time.sleep(0.05)
-            answers.append(lock)
     return answers

@@ -15,6 +15,7 @@ import json
 import os
 import resource
 import signal
+import stat
 import struct
 import sys
 import tempfile
@@ -82,19 +83,16 @@ def opened(fd: int) -> dict[str, Any]:
 
 
 def locked(fd: int) -> Any:
-    """Whether somebody else holds a lock on what this is a file of, and whether it can be opened again.
+    """Whether somebody holds a lock on what this is a file of, and whether it can be opened again.
 
-    Any process of the machine may lock /dev/null while it lives, so such a lock is waited for. One that a call has left
-    stays.
+    Any process of the machine may lock /dev/null, so of a device only locks through this very open file count.
     """
-    ends = time.monotonic() + 3.0
-    while (found := locked_now(fd)) in (["EAGAIN", False], ["EAGAIN", True]) and time.monotonic() < ends:
-        time.sleep(0.05)
-    return found
-
-
-def locked_now(fd: int) -> Any:
-    """The same, without waiting."""
+    if stat.S_ISCHR(os.fstat(fd).st_mode):
+        try:
+            with open(f"/proc/self/fdinfo/{fd}") as file:
+                return [line.strip() for line in file if line.startswith("lock")]
+        except OSError as error:
+            return errno.errorcode[error.errno or 0]
     try:
         again = os.open(f"/proc/self/fd/{fd}", os.O_RDWR | os.O_NONBLOCK)
     except OSError as error:
