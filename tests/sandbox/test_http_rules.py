@@ -39,7 +39,7 @@ def test_a_rule_is_read_and_written_in_one_way(text: str, canonical: str) -> Non
         "GET a.example private x", "TRACE a.example", "CONNECT a.example", "GET, a.example", "GET,* a.example",
         "GET ftp://a.example", "GET //a.example", "GET https:a.example", "GET https://", "GET https:///x",
         "GET user@a.example", "GET user:pw@a.example", "GET a.example:0", "GET a.example:x", "GET a.example:65536",
-        "GET a.example/../x", "GET a.example/a//b", "GET a.example/x?y", "GET a.example#x", "GET a.example/a\\b",
+        "GET a.example/../x", "GET a.example/./x", "GET a.example/a//b", "GET a.example/x?y", "GET a.example#x", "GET a.example/a\\b",
         "GET a.example\r\nX", "GET a.example/\n", "GET *.com", "GET *", "GET a.*.example", "GET *.127.0.0.1",
         "GET *.a.example private", "GET 127.1", "GET 0x7f000001", "GET 2130706433", "GET straße.example",
         "GET\ta.example", 7, None,
