@@ -37,7 +37,7 @@ from . import supervisor as _supervisor
 from .approvals import Approver
 from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from .backends.threads import in_thread
-from .backends.web import Resolver, resolve_with_system
+from .backends.outbound import Resolver, resolve_with_system
 from .config import Config
 from .dispatch.policy import Policy
 from .dispatch.streams import StreamName

@@ -35,7 +35,7 @@ from .backends.http import BrokeredHttp
 from .backends.memory import SQLiteMemory
 from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from .backends.threads import FILES, NoThread
-from .backends.web import Resolver, resolve_with_system
+from .backends.outbound import Resolver, resolve_with_system
 from .config import Config
 from .dispatch.audit import MAX_TOLD, audit_data, audit_kept, record_findings, said
 from .dispatch.describe import describe

@@ -8,7 +8,7 @@ from anyio.lowlevel import RunVar
 
 from .errors import Unreachable
 
-__all__ = ["FILES", "NO_THREAD_RETRY_S", "STREAMS", "SWEEPS", "NoThread", "Threads", "in_thread"]
+__all__ = ["FILES", "NO_THREAD_RETRY_S", "STREAMS", "SWEEPS", "NoThread", "Threads", "Turns", "in_thread"]
 
 T = TypeVar("T")
 NO_THREAD_RETRY_S: Final = 1.0
@@ -44,24 +44,35 @@ async def in_thread(work: Callable[[], T], *, abandon: bool = False, limiter: Ca
         raise NoThread from error
 
 
-class Threads:
-    """At most `total` worker threads at a time in each event loop; callers over that wait their turn."""
+class Turns:
+    """At most `total` callers at a time in each event loop; those over that wait their turn."""
 
     def __init__(self, total: int) -> None:
         self._total = total
         # A limiter belongs to one event loop; a backend may be shared by two (`toolcell.blocking`, a test).
         self._limiter: RunVar[CapacityLimiter] = RunVar("toolcell.backends.threads")
 
+    def limiter(self) -> CapacityLimiter:
+        """The limiter of the running event loop."""
+        try:
+            return self._limiter.get()
+        except LookupError:
+            limiter = CapacityLimiter(self._total)
+            self._limiter.set(limiter)
+            return limiter
+
+
+class Threads:
+    """At most `total` worker threads at a time in each event loop; callers over that wait their turn."""
+
+    def __init__(self, total: int) -> None:
+        self._turns = Turns(total)
+
     async def run(self, work: Callable[[], T], *, abandon: bool = False) -> T:
         """Return `work()`, as `in_thread` does. With `abandon`, a cancelled caller does not wait for it; without, it
         finishes first.
         """
-        try:
-            limiter = self._limiter.get()
-        except LookupError:
-            limiter = CapacityLimiter(self._total)
-            self._limiter.set(limiter)
-        return await in_thread(work, abandon=abandon, limiter=limiter)
+        return await in_thread(work, abandon=abandon, limiter=self._turns.limiter())
 
 
 FILES: Final = Threads(16)
