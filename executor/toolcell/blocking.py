@@ -35,9 +35,9 @@ from . import misuse
 from . import session as _session
 from . import supervisor as _supervisor
 from .approvals import Approver
+from .backends.outbound import Resolver, resolve_with_system
 from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from .backends.threads import in_thread
-from .backends.outbound import Resolver, resolve_with_system
 from .config import Config
 from .dispatch.policy import Policy
 from .dispatch.streams import StreamName

@@ -33,9 +33,9 @@ from .backends.channel import LogChannel
 from .backends.egress import Gateway
 from .backends.http import BrokeredHttp
 from .backends.memory import SQLiteMemory
+from .backends.outbound import Resolver, resolve_with_system
 from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from .backends.threads import FILES, NoThread
-from .backends.outbound import Resolver, resolve_with_system
 from .config import Config
 from .dispatch.audit import MAX_TOLD, audit_data, audit_kept, record_findings, said
 from .dispatch.describe import describe

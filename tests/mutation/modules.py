@@ -141,6 +141,9 @@ MODULES: dict[str, Held] = {
         "executor/toolcell/backends",
         {
             "guard": held("backends/test_guard", "network/test_rules", "backends/test_web"),
+            "body": held("backends/test_exchange", "backends/test_web"),
+            "exchange": held("backends/test_exchange", "backends/test_web", "http/test_client"),
+            "pinned": held("backends/test_exchange", "backends/test_web"),
             "egress/rules": held("network/test_rules", "network/test_proxy"),
             "egress/head": held("network/test_head", "network/test_proxy"),
             "egress/body": held("network/test_head", "network/test_proxy"),

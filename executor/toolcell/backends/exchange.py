@@ -101,7 +101,7 @@ def _request(target: Target, method: str, headers: Mapping[str, str], body: byte
     return httpcore.Request(
         method,
         httpcore.URL(scheme=target.scheme, host=target.host, port=target.port, target=target.path),
-        headers=[(name, value.strip(" \t")) for name, value in fields.items()],  # white space around it is no part of it
+        headers=[(name, value.strip(" \t")) for name, value in fields.items()],
         content=body,
     )
 
@@ -110,7 +110,8 @@ async def _reply(
     response: httpcore.Response, pinned: Pinned, max_bytes: int, on_large: Callable[[], Awaitable[None]] | None
 ) -> Reply:
     headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers)
-    if response.status < 200 or not response.extensions["http_version"].startswith(b"HTTP/1."):
+    extensions = cast("Mapping[str, bytes]", response.extensions)
+    if response.status < 200 or not extensions["http_version"].startswith(b"HTTP/1."):
         raise httpcore.RemoteProtocolError  # 101 is another protocol
     if len(headers) > _HEADERS or sum(len(name) + len(value) for name, value in headers) > HEAD_BYTES:
         raise HeadTooLarge

@@ -7,6 +7,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, TypeVar
 
 from toolcell.backends.errors import Unreachable
@@ -83,8 +84,7 @@ class Outbound:
             )
 
     def _load(self, is_tls: bool) -> None:
-        from toolcell.backends import exchange  # noqa: F401
-
+        import_module("toolcell.backends.exchange")
         self._is_loaded = True
         if is_tls and self._tls is None:
             self._tls = ssl.create_default_context()  # reads every authority of the system
