@@ -9,7 +9,7 @@ from toolcell.backends.errors import Unreachable
 __all__ = ["FREE_BYTES", "Body"]
 
 FREE_BYTES = 64 * 1024  # that a body may have before there must be room for all that it may have
-PIECE = 64 * 1024  # decoded at a time: the event loop waits for no more
+PIECE = 64 * 1024  # inflated at a time: the event loop waits for no more
 _SLACK = 64 * 1024  # how far a compressed body may exceed what it decodes to before it is cut off
 
 
@@ -33,7 +33,7 @@ class Body:
         """Yield what `data` decodes to, in pieces; `keep` each before the next. `zlib.error` for a damaged body."""
         self._received += len(data)
         while data and self.wants_more:
-            piece, data = self._decoder.feed(data, min(PIECE, self._max_bytes + 1 - len(self._kept)))
+            piece, data = self._decoder.feed(data, self._max_bytes + 1 - len(self._kept))
             yield piece
 
     def is_free(self, piece: bytes) -> bool:
@@ -93,7 +93,7 @@ class _Inflate:
         return not self._head if self._inflate is None else self._inflate.eof
 
     def feed(self, data: bytes, room: int) -> tuple[bytes, bytes]:
-        out = b""
+        out, room = b"", min(room, PIECE)
         while data and len(out) < room:
             if self._inflate is None:
                 self._head += data

@@ -74,7 +74,9 @@ class BrokeredHttp:
         """
         target = parse_url(request.url, any_port=True)
         credentials = self._credentials.get((target.scheme, target.host, target.port), ()) if request.authorize else ()
-        own, redaction = await self._outbound.in_thread(partial(headers_for, credentials, target.host))
+        own, redaction = headers_for((), target.host)
+        if credentials:  # which may be read from files
+            own, redaction = await self._outbound.in_thread(partial(headers_for, credentials, target.host))
         taken = next((name for name in request.headers if name.replace("_", "-") in own), None)
         if taken is not None:
             raise Refused(f"The header {taken!r} is not a tool's to set: the supervisor sets it. Leave it out.")
@@ -93,7 +95,8 @@ class BrokeredHttp:
                     on_large=room.grow,
                 )
                 _require_whole(target, reply, request.max_bytes)
-                return await self._outbound.in_thread(partial(_redacted, reply, redaction, tuple(own)), abandon=True)
+                redact = partial(_redacted, reply, redaction, tuple(own))
+                return await self._outbound.in_thread(redact, abandon=True) if own else redact()
         except TimeoutError:
             if room.is_awaited:
                 raise Unreachable(
