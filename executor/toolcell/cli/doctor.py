@@ -67,6 +67,9 @@ def probe() -> SandboxReport:
         return SandboxReport.from_wire(cast("dict[str, Any]", json.loads(done.stdout)))
     except (ValueError, TypeError, KeyError):
         said = done.stderr.strip().rpartition("\n")[2] or "nothing"
+        if "No module named" in said:
+            said += " (-I leaves out PYTHONPATH and packages of `pip install --user`; install toolcell into a virtual "
+            said += "environment)"
         raise ProbeFailed(
             f"the probe ended with status {done.returncode} and said: {said}. Run it by hand: {' '.join(command)}"
         ) from None
