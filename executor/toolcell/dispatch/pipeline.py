@@ -40,7 +40,7 @@ from .audit import quarantined, trespass, unchecked
 from .permission import mutates, of_provider, permit
 from .pool import SessionRun
 from .present import NOTHING, fitting, left_by_hooks
-from .result import Draft, state_lost
+from .result import Draft, in_userns, state_lost
 from .streams import READ_ON
 
 if TYPE_CHECKING:
@@ -207,6 +207,8 @@ async def attempt(
                 return _refused(session, call, tool, _unusable(error))
     # render
     result = draft.of(outcome)
+    if run is not None and run.cell is not None and run.cell.in_userns:
+        result = result.model_copy(update={"sandbox": in_userns(result.sandbox)})
     if run is not None and run.state_lost:
         result = result.model_copy(update={"notices": (*result.notices, state_lost(tool.name, run.state_lost))})
     answered = outcome.ending == "result"

@@ -64,6 +64,11 @@ def blank(tool: Tool[..., Any], session_id: str, sandbox: SandboxSummary) -> dic
     return vars(ToolResult.build(tool=tool.name, version=tool.version, session_id=session_id, sandbox=sandbox))
 
 
+def in_userns(summary: SandboxSummary) -> SandboxSummary:
+    """That of a cell which is in a user namespace, since its workspace's file system has no id-mapped mounts."""
+    return summary.model_copy(update={"on": tuple(name for name in summary.on if name != "idmapped_mounts")})
+
+
 class Draft:
     """The result of a call, with all that is known before the call ends: made while its process is at work."""
 
