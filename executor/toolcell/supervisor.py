@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 import anyio
 
 from toolcell_sandbox.profile import Profile, is_below
+from toolcell_sandbox.refusal import named
 from toolcell_tools.capability import SessionKind
 from toolcell_tools.definition import Tool
 from toolcell_tools.function import as_tool
@@ -100,6 +101,7 @@ class Supervisor:
     Starting raises SandboxUnavailableError where a mechanism is missing that `allow_missing` does not name.
     """
 
+    @named
     def __init__(
         self,
         tools: Iterable[Tool[..., Any] | TypedTool[Any] | ProviderTool | Callable[..., Any]] = (),
@@ -143,7 +145,8 @@ class Supervisor:
             )
         if max_cells is not None:
             misuse.count("max_cells", max_cells, "Leave it out for a default by the machine.")
-        misuse.check_parts(http=http, journal=journal)
+        misuse.check_parts(http=http, approver=approver)
+        misuse.check_journal(journal)
         misuse.check_callable("resolve", resolve)
         self.registry: dict[str, Tool[..., Any]] = {}
         self.provider_tools: dict[str, ProviderTool] = {}
@@ -251,7 +254,7 @@ class Supervisor:
         return self._life.is_left_open
 
     def __del__(self) -> None:
-        if self.is_left_open and self._pid == os.getpid():  # else it was forked
+        if "_life" in vars(self) and self.is_left_open and self._pid == os.getpid():  # else it was forked
             warnings.warn(f"{self!r} was not closed: await aclose().", ResourceWarning, stacklevel=1, source=self)
             self._abandon()
 
@@ -370,6 +373,7 @@ class Supervisor:
 
     # -- the public way ----------------------------------------------------------------------------------------------
 
+    @named
     async def open_session(
         self,
         kind: SessionKind | str,
@@ -446,7 +450,8 @@ class Supervisor:
     ) -> Session:
         self.check_running()
         misuse.check_parts(channel=channel, memory=memory, web=web, http=http)
-        misuse.check_texts(agent_id=agent_id, session_id=session_id)
+        misuse.check_texts(session_id=session_id)
+        misuse.check_text("agent_id", agent_id)
         misuse.check_profile("profile", profile)
         root = _workspace(workspace)
         if parent is not None:

@@ -110,7 +110,9 @@ class Profile:
         object.__setattr__(self, "grants", frozenset(self.grants))
         unknown = self.grants - CAPABILITIES
         if unknown:
-            raise ValueError(f"Profile.grants has no such capability: {min(map(repr, unknown))}. Known: {sorted(CAPABILITIES)}.")
+            raise ValueError(
+                f"Profile.grants has no such capability: {min(map(repr, unknown))}. Known: {sorted(CAPABILITIES)}."
+            )
         for name in ("readable", "writable", "system"):
             object.__setattr__(self, name, _normal(name, getattr(self, name)))
         if not self.cwd.startswith("/"):
@@ -299,12 +301,12 @@ def _typed(profile: Profile) -> None:
             wanted = "rules" if name == "http" else "texts"
             raise ValueError(f"Profile.{name} is not a list of {wanted}: {value!r}. Put the one in a list.")
         if not isinstance(value, tuple):
-            object.__setattr__(profile, name, tuple(value))
+            object.__setattr__(profile, name, tuple(value))  # pyright: ignore[reportUnknownArgumentType]
         for each in getattr(profile, name):
             if not isinstance(each, str):
                 raise ValueError(f"Profile.{name} holds {each!r}, which is not a text. Pass str(…) of it.")
     for pair in profile.env.items():
-        if not all(isinstance(each, str) for each in pair):
+        if not all(isinstance(each, str) for each in pair):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"Profile.env holds {pair[0]!r}, which is not a text for a text. Pass str(…) of both.")
 
 

@@ -1,4 +1,4 @@
-"""The exception for arguments that nothing can be made of: a ValueError, whose kind the embedding program may choose."""
+"""The exception for arguments that nothing can be made of: a ValueError, whose kind the embedding program chooses."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
