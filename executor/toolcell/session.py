@@ -48,7 +48,7 @@ from .sessions.place import NOWHERE
 from .sessions.policy import confine, summary_for
 from .sessions.protection import Guarded, overlap
 from .sessions.reach import as_offered, out_of_reach
-from .sessions.shipping import content_of
+from .sessions.shipping import content_of, latest
 from .sessions.toolbox import Toolbox
 from .sessions.used import NOTHING, Use
 from .wire.frames import Field
@@ -625,6 +625,7 @@ class Session:
                 known is not None
                 and known.fn is not given.fn
                 and known.origin.partition(" ")[0] == given.origin.partition(" ")[0]
+                and (known.placement != "cell" or latest(known, self.supervisor.use(known).home) is not given)
             ):
                 raise UsageError(
                     f"The tool {given.name!r} was defined again after this supervisor got it, and the old one would "

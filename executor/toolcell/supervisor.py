@@ -58,7 +58,7 @@ from .sessions.modules import Source
 from .sessions.policy import resolved, session_grants, within
 from .sessions.protection import Protection
 from .sessions.shipping import shipped
-from .sessions.used import Use
+from .sessions.used import NOTHING, Use
 from .telemetry import Metrics
 from .workplaces.cleanup import Audited, clean
 from .workplaces.record import Record as OwnRecord
@@ -524,7 +524,7 @@ class Supervisor:
     def _shipped(self, tool: Tool[..., Any]) -> tuple[Mapping[str, object], Use]:
         found = self._shipments.get(tool)
         if found is None or not found[1].is_current():
-            found = self._shipments[tool] = shipped(tool)
+            found = self._shipments[tool] = shipped(tool, NOTHING if found is None else found[1])
         return found
 
     def can_ship(self, tool: Tool[..., Any]) -> bool:
