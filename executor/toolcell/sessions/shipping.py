@@ -94,8 +94,9 @@ def _home_of(tool: Tool[..., Any]) -> tuple[dict[str, Any], str] | None:
     function: object = tool.fn
     if not isinstance(function, FunctionType):
         return None
-    found = function.__globals__.get(function.__name__)
-    return (function.__globals__, function.__name__) if getattr(found, "fn", found) is function else None
+    home = function.__globals__, function.__name__
+    found = home[0].get(home[1])
+    return home if getattr(found, "fn", found) is function else None
 
 
 def content_of(shipments: Iterable[Mapping[str, object]]) -> str:
