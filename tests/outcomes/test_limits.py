@@ -127,6 +127,21 @@ def test_what_only_the_counters_of_a_cgroup_saw_decides(name: str, called: Calle
 
 
 @machines
+def test_npm_and_three_workers_of_node_fit_into_the_default_limits_and_a_program_over_its_memory_ends(
+    machine: str,
+) -> None:
+    script = [sys.executable, "-I", str(HERE / "programs.py")]
+    command = command_on(next(each for each in MACHINES if each.name == machine), script, [str(HERE)])
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd="/", stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["npm"]["exit_code"] == 0 and found["installed"], found["npm"]
+    assert found["threads"]["stdout"] == "three workers\n", found["threads"]
+    resource, most = found["eater"]
+    assert resource == "memory" and most <= Limits().memory_bytes * 1.5, found["eater"]
+
+
+@machines
 def test_usage_has_the_processor_time_of_children_and_orphans(machine: str, called: Called) -> None:
     usage = called(machine)["work_in_children"]["usage"]
     assert 0.4 - 4 * TICK_S - ROUNDING <= usage["cpu_s"] <= 1.5, "0.2 s of a child and 0.2 s of an orphan, in ticks"
