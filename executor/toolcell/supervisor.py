@@ -358,7 +358,7 @@ class Supervisor:
 
     def _record_audited(self, audited: Audited) -> None:
         _log.warning(
-            "while calls of the supervisor %d ran, which was killed: %d protected names were made or changed%s",
+            "the supervisor %d was killed while calls ran; protected names that they made or changed: %d%s",
             audited.pid,
             len(audited.findings),
             "".join(f"; {said(each)}" for each in audited.findings[:MAX_TOLD])

@@ -116,6 +116,16 @@ def test_a_call_that_hits_a_limit_ends_with_its_name_and_figure(machine: str, na
 
 
 @machines
+def test_the_message_has_the_limit_with_its_unit(machine: str, called: Called) -> None:
+    for name, figure in {
+        "eat_memory": "memory: 128 MiB",
+        "child_burns": f"cpu: {BRIEF_S:g} s",
+        "open_files": f"files: {LIMITS.open_files}",
+    }.items():
+        assert f" exceeded its limit on {figure}. " in called(machine)[name]["message"]
+
+
+@machines
 def test_each_call_of_a_kept_process_has_its_own_processor_time(machine: str, called: Called) -> None:
     assert_ended(called(machine)["burn_in_turns"], TURNS["burn_in_turns"])
 

@@ -121,6 +121,8 @@ CLOSED = {
     "import multiprocessing as m; print(m.get_context('fork').Pool(1).map(abs, [-1]))": "[1]",
     "import multiprocessing as m; print(m.get_context('spawn').Pool(1).map(abs, [-1]))": "[1]",
     "import os; os.openpty()": "[Errno 2]",
+    "open('/proc/meminfo')": "[Errno 2]",
+    "import os; print(os.listdir('/proc/self/task') != [], os.path.exists('/sys'))": "True False",
     "import socket; socket.socket()": "[Errno 97]",
     "import ctypes as c; print(c.CDLL(None, use_errno=True).ptrace(0, 0, 0, 0), c.get_errno())": "-1 1",
     "import subprocess as s; s.run(['unshare', '-U', 'true'])": "Operation not permitted",
