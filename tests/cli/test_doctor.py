@@ -245,6 +245,9 @@ def test_a_demo_that_cannot_run_says_why_and_where_to_look(tmp_path: Path) -> No
     assert result.output["exit_code"] == 1, result
     assert "The demo cannot run here: The sandbox mechanism" in result.output["stdout"]
     assert "`toolcell doctor`" in result.output["stdout"]
+    shown = result.output["stdout"].split()
+    options = shown[shown.index("--allow-missing") :]
+    assert options[::2] == ["--allow-missing"] * (len(options) // 2) and "pid_namespace" in options[1::2], options
     assert "Traceback" not in result.output["stderr"]
 
 
