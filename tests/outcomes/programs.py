@@ -21,6 +21,7 @@ for (let number = 0; number < 3; number++)
     new Worker("require('worker_threads').parentPort.postMessage(1); setTimeout(() => 0, 9000)", {eval: true})
         .on("message", heard)
 """
+RESERVER = "import mmap; mmap.mmap(-1, 4 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)"
 EATER = "import time; held = [bytearray(4 << 20) for _ in range(512)]; time.sleep(9)"
 
 
@@ -38,11 +39,13 @@ async def main() -> dict[str, Any]:
             session = await supervisor.open_session("main", workspace=workspace)
             npm = await session.call("shell", {"command": f"{node} {shlex.quote(str(NPM))} {install}"})
             threads = await session.call("shell", {"command": f"{node} threads.js"})
+            reserver = await session.call("shell", {"command": f"python3 -c {shlex.quote(RESERVER)}"})
             eater = await session.call("shell", {"command": f"python3 -c {shlex.quote(EATER)}"})
         return {
             "npm": npm.unwrap(),
             "installed": (workspace / "node_modules/p/package.json").exists(),
             "threads": threads.unwrap(),
+            "reserver": reserver.unwrap(),
             "eater": [getattr(eater.error, "resource", str(eater.error)), eater.usage.memory_bytes],
         }
 
