@@ -82,11 +82,12 @@ class Supervisor:
 
     - `tools` are Tools, TypedTools, ProviderTools or plain functions; `toolsets` are asked for more, by session.
     - `profiles` replaces the preset of a session kind.
-    - `hooks` run before and after each call, in order. `policy` decides which calls may run and which need approval
-      (default: `TierPolicy()`). `approver` gives it, or else the nearest session above that owns a channel, within
+    - `hooks` run before and after each call, in order.
+    - `policy` decides which calls may run and which need approval (default: `TierPolicy()`). `approver` approves them;
+      without one, the nearest session at or above the call's that owns a channel does. A call waits for the answer for
       `approval_timeout_s` seconds (default: 300).
     - `journal` takes a record of every call.
-    - `allow_missing` names mechanisms of the sandbox that may be missing here, which every result then says.
+    - `allow_missing` names mechanisms of the sandbox that may be missing here; every result then names them.
     - `max_cells` bounds the cells at any time; `standby` is how many call processes wait ready in each, 0 or 1 (the
       default).
     - `config`, from `load_config`, gives what is left out of these; what is given here replaces it.
@@ -95,10 +96,11 @@ class Supervisor:
     - `resolve(host, port)` looks names up for `ProxyNetwork`: blocking, returns addresses.
     - `quarantine` is the directory for protected names that calls have made; by default a new one among the temporary
       files, at the first need.
-    - An output of more than `model_bytes` (default: 100,000), as a model gets it, is also written whole to an artifact,
-      which `for_model` names.
+    - `model_bytes` (default: 100,000) is the longest output that a model is shown whole. A longer one is also written
+      to a file, an artifact that `for_model` names.
 
-    Starting raises SandboxUnavailableError where a mechanism is missing that `allow_missing` does not name.
+    Starting raises SandboxUnavailableError where mechanisms are missing that `allow_missing` does not name. Its message
+    has all of them, their cures, and the `allow_missing` that would do.
     """
 
     @named
@@ -361,7 +363,7 @@ class Supervisor:
 
     def _record_audited(self, audited: Audited) -> None:
         _log.warning(
-            "while calls of the supervisor %d ran, which was killed: %d protected names were made or changed%s",
+            "the supervisor %d was killed while calls ran; protected names that they made or changed: %d%s",
             audited.pid,
             len(audited.findings),
             "".join(f"; {said(each)}" for each in audited.findings[:MAX_TOLD])

@@ -21,7 +21,7 @@ class Limits:
     cpu_s: float = 30.0
     """CPU time of the call with all its children."""
     memory_bytes: int = 512 * MIB
-    """Memory of the cell: cgroup where there is one, address space of each process otherwise."""
+    """Memory of the cell: its cgroup's, or without one the sum of its processes', which is looked at every 50 ms."""
     processes: int = 64
     """Processes and threads of the call."""
     open_files: int = 256

@@ -15,8 +15,8 @@ from toolcell import Limits, Profile, RecentJournal, Session, Supervisor, base_t
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 
 WHO = "-c user.name=a -c user.email=b@c -c protocol.file.allow=always -c init.defaultBranch=main"
-PATIENT = Profile.for_kind("main").replace(limits=Limits(wall_s=120, memory_bytes=64 * 1024**3, processes=256))
-"""The default, but for limits: without a cgroup, node's reserve of addresses counts as memory."""
+PATIENT = Profile.for_kind("main").replace(limits=Limits(wall_s=120))
+"""The default, but for the time: the machine of the tests may be busy."""
 Sh = Callable[[str], Awaitable[Any]]
 
 

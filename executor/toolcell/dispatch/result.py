@@ -12,6 +12,7 @@ from toolcell.pool.capture import EMPTY, Captured
 from toolcell.pool.run import Outcome, Used
 from toolcell.wire.frames import encoded_bytes
 from toolcell.wire.messages import VALUES_BYTES, display_of
+from toolcell_sandbox.explain import amount
 from toolcell_sandbox.limits import Limits
 from toolcell_tools.capability import Capability
 from toolcell_tools.declaration import ToolDeclaration
@@ -205,9 +206,11 @@ def _error_of(outcome: Outcome, declaration: ToolDeclaration, limits: Limits, el
 
 
 def limit_exceeded(resource: str, tool: str, limits: Limits) -> LimitExceeded:
-    limit: float = getattr(limits, _LIMIT_OF[resource])
+    name = _LIMIT_OF[resource]
+    limit: float = getattr(limits, name)
+    what = f"{resource.replace('_', ' ')}: {amount(name, limit)}"
     return LimitExceeded(
-        message=f"The tool {tool!r} exceeded its limit on {resource.replace('_', ' ')}: {limit:,}. Ask for less.",
+        message=f"The tool {tool!r} exceeded its limit on {what}. Ask for less.",
         resource=cast("LimitedResource", "scratch" if resource == "scratch_inodes" else resource),
         limit=limit,
     )
