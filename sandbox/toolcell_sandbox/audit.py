@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from . import walker
 from .drafts import Drafts
-from .harmless import JUDGED, SETTINGS, objection_to
+from .harmless import JUDGED, SETTINGS, STATES, objection_to
 from .kernel.birth import born_ns
 from .look import Directory, Vocabularies, Vocabulary, Walk
 from .profile import is_below
@@ -117,7 +117,8 @@ class ProtectedTree:
         found = {path: seen for path, seen in look.found.items() if protect(seen.names, (vocabulary,))}
         tops = [path for path in found if os.path.dirname(path) not in found]
         tops = [path for path in tops if stat.S_IFMT(found[path].mode) in (stat.S_IFREG, stat.S_IFDIR)]
-        below = _by_top(found) if self._made else {}
+        passing = self._made or any(found[path].names[vocabulary] in STATES for path in tops)
+        below = _by_top(found) if passing else {}
         wanted: dict[str, Bound] = {}
         leading: dict[str, tuple[str, ...]] = {}
         matching, size = self.vocabularies.all_of[vocabulary].matcher, 0
@@ -126,7 +127,7 @@ class ProtectedTree:
             name = seen.names[vocabulary] or ""
             leading[path] = self._leading.get((vocabulary, path)) or leading_of(matching, name, path, seen)
             if self._is_free(path, seen, look, below.get(path, ()), vocabulary):
-                continue  # a call has made it, and may go on to work with it
+                continue  # a call may go on to work with it
             size += (len(self._prefix) + len(path)) * (1 + len(leading[path]))
             if len(wanted) + len(leading[path]) >= MAX_BOUND or size > MAX_BOUND_BYTES:
                 break
@@ -234,7 +235,8 @@ class ProtectedTree:
                 self._made[inode] = born_ns(self._prefix + path)
 
     def _is_free(self, path: str, seen: Seen, look: Look, below: Collection[str], vocabulary: int) -> bool:
-        if not self._made or not self.is_made(path, seen, look):
+        """Whether it is a call's to change: it has made it, or git makes and removes it, and nothing in it runs."""
+        if seen.names[vocabulary] not in STATES and not (self._made and self.is_made(path, seen, look)):
             return False
         return not any(self.objection(each, look.found[each], (vocabulary,)) for each in (path, *below))
 
@@ -462,6 +464,7 @@ class _Audit:
             path: seen
             for path, seen in before.items()
             if os.path.dirname(path) not in before
+            and STATES.isdisjoint(seen.names)  # another directory may have the number of one that git has removed
             and f"{path}\0" not in self._left
             and not is_same_inode(seen, look.found.get(path))
             and not self._tree.is_made(path, seen, self._before)

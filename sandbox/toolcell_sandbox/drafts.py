@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from . import walker
 from .gitconfig import MAX_BYTES, NotRead, change_objection, parse
+from .harmless import content
 from .seen import Seen, digest_of, facts_of
 from .walker import Root
 
@@ -127,22 +128,13 @@ class Drafts:
 
 
 def _settings(root: Root, path: str, seen: Seen) -> bytes | None:
-    """The settings that were seen; None if the grammar does not cover them."""
-    if not stat.S_ISREG(seen.mode) or seen.size > MAX_BYTES:
-        return None
-    held = root.open(path, walker.ENTRY)
+    """The settings that were seen; None if they are gone or another, or the grammar does not cover them."""
+    raw = content(root, path, seen)
     try:
-        info = os.fstat(held)
-        same = facts_of(info) == (seen.device, seen.inode, seen.mode, seen.size, seen.changed_ns)
-        if not same or info.st_nlink != 1:
-            return None
-        raw = walker.content(held, MAX_BYTES + 1)
-        parse(raw)
-        return raw
+        parse(raw or b"")
     except NotRead:
         return None
-    finally:
-        os.close(held)
+    return raw
 
 
 def _content(place: str) -> tuple[bytes, int] | None:

@@ -12,7 +12,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from . import walker
-from .protected import ANCHORED_PARTS, GIT_PARTS, GIT_POINTER, REPOSITORY_MARKS, Matcher, folded, is_repository, quick
+from .protected import (
+    ANCHORED_PARTS,
+    GIT_DIRECTORIES,
+    GIT_PARTS,
+    GIT_POINTER,
+    REPOSITORY_MARKS,
+    Matcher,
+    folded,
+    is_repository,
+    quick,
+)
 from .seen import DIGEST_BYTES, Look, Names, Seen, digest_of, doubt_about, facts_of, is_racy, said, shown
 from .targets import Targets
 from .walker import Budget, Cut, Root
@@ -251,7 +261,7 @@ class Walk:
                 self._budget.check()  # to match a long path takes milliseconds
                 prefix = prefix or self._path("")
                 names = self._words.names_of(node.names, prefix + name, name, kind, frame.starts)
-            if node.repository and (part := quick(name)) in GIT_PARTS and (kind != "directory" or part == "hooks"):
+            if node.repository and (part := quick(name)) in GIT_PARTS and (kind != "directory" or part in GIT_DIRECTORIES):
                 as_git = self._words.names_of(node.names, f"{GIT_POINTER}/{name}", name, kind, ())
                 names = tuple(own if own != "" else other for own, other in zip(names, as_git, strict=True))
             if kind == "directory":

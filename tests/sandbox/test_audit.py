@@ -211,6 +211,29 @@ def test_what_a_protected_link_and_a_git_file_lead_to_is_protected_too(root: Pat
     }
 
 
+def test_nothing_but_settings_of_git_names_further_ones(root: Path) -> None:
+    put(root, ".vscode/x", "[core]\n\thooksPath = h\n")
+    put(root, "h/pre-commit")
+    tree = tree_at(root)
+    assert set(tree.look().found) == {".vscode", ".vscode/x"}
+    put(root, ".git/config", "[core]\n\thooksPath = h\n")
+    assert {"h", "h/pre-commit"} <= set(tree.look().found)
+
+
+def test_a_sample_is_gits_own_wherever_the_git_in_use_is(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = tree_at(root)
+    for number, prefix in enumerate([tmp_path / "other", Path("/usr")]):
+        (prefix / "bin").mkdir(parents=True, exist_ok=True)
+        if prefix != Path("/usr"):
+            put(prefix, "bin/git").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{prefix}/bin")
+        subprocess.run(["/usr/bin/git", "init", "-q", str(root / str(number))], check=True)
+        path = f"{number}/.git/hooks/pre-commit.sample"
+        assert tree.objection(path, tree.look().found[path], (0,)) == ""
+
+
 def test_a_link_that_a_call_made_takes_nothing_with_it(root: Path, quarantine: Quarantine) -> None:
     put(root, "src/code.py")
     tree = tree_at(root)
@@ -378,6 +401,7 @@ def test_a_quarantine_in_the_workspace_is_refused(root: Path) -> None:
     put(root, ".envrc")
     done = tree.settle(before, Quarantine(str(root / "quarantine")))
     assert "could not be moved" in done.stuck and (root / ".envrc").exists()
+    assert done.unknown == "", "it is not tried again"
     assert [(finding.what, finding.place) for finding in done.findings] == [("made", "")]
 
 
