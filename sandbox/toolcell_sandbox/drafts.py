@@ -71,6 +71,10 @@ class Drafts:
             return None
         return draft
 
+    def follow(self, path: str, place: str) -> None:
+        """The original is elsewhere now: it was moved with its repository."""
+        self._of[place] = self._of.pop(path)
+
     def changed(self, path: str) -> tuple[bytes, int] | None:
         """What a cell has made of a copy, and when; None where it is as it was, or is no file any more."""
         draft = self._of[path]

@@ -12,10 +12,10 @@ from .gitconfig import STRATEGIES, NotRead, parse
 
 MAX_STATE_BYTES = 16 * 1024 * 1024  # a list of a hundred thousand steps
 
-_STEPS = (
-    "pick p revert edit e reword r fixup f squash s break b label l reset t merge m update-ref u noop drop d"
-).split()
-_STEP = re.compile(rb"[ \t]*(?:(?:%s)(?:[ \t\r\0]|\Z)|[^A-Za-z0-9 \t]|\Z)" % "|".join(_STEPS).encode())
+_STEP = re.compile(
+    rb"[ \t]*(?:(?:pick|p|revert|edit|e|reword|r|fixup|f|squash|s|break|b|label|l|reset|t|merge|m|update-ref|u|noop"
+    rb"|drop|d)(?:[ \t\r\0]|\Z)|[^A-Za-z0-9 \t]|\Z)"
+)
 """A step that runs nothing, an empty line, or a comment: whatever core.commentChar is, no step begins so."""
 
 _APPLY = re.compile(

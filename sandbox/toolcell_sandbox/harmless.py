@@ -76,7 +76,7 @@ def _common_objection(root: Root, path: str, raw: bytes) -> str:
 
 
 def path_in(raw: bytes) -> str:
-    """The path that a pointer of git's has, as git reads it: up to a NUL, as C strings go, without the ends of lines."""
+    """The path in a pointer of git's, as git reads it: up to a NUL, as C strings go, without the ends of lines."""
     return os.fsdecode(raw.partition(b"\0")[0].rstrip(b"\r\n"))
 
 

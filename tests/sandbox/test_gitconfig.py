@@ -105,7 +105,7 @@ HARMLESS = [
     *("commit.gpgSign=true", "tag.gpgSign=yes", "push.gpgSign=if-asked", "user.signingKey=0xABCDEF0123456789"),
     *("core.sharedRepository=2", "core.sharedRepository=group", "core.sharedRepository=0660"),
     *("user.name=Ada\tL.", "user.name=Ada\u3000L.", "user.name=\U0001f469\u200d\U0001f4bb", "pull.octopus=octopus"),
-    *("branch.a.description=Why:\n\n- \"it\" # so; \\\n\tthere\n", "remote.a.url=ssh://[2001:db8::1]:22/x"),
+    *('branch.a.description=Why:\n\n- "it" # so; \\\n\tthere\n', "remote.a.url=ssh://[2001:db8::1]:22/x"),
     *("remote.a.url=[::1]:x", "submodule.a.update=rebase", "maintenance.strategy=incremental", "core.commentChar=;"),
     *("branch.sort=-committerdate", "color.status.changed=red bold", "notes.displayRef=refs/notes/*", "fetch.all=1"),
     *("gc.pruneExpire=2 weeks ago", "merge.renormalize=true", "pack.useBitmaps=on", "fetch.unpackLimit=1"),

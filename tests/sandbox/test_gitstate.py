@@ -1,4 +1,4 @@
-"""The state of a rebase, cherry-pick or am that has stopped: with git itself, what runs does not stay, the rest does."""
+"""The state of a rebase, cherry-pick or am that has stopped, with git itself: what runs does not stay, all else does."""
 
 import os
 import shutil
@@ -17,7 +17,10 @@ STOPS = {"rebase": "rebase --merge topic", "am": "rebase --apply topic", "pick":
 EVIL = "#!/bin/sh\ntouch EVIL\n"
 ENV = {
     **{f"GIT_{who}_{what}": "a@b.c" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
-    **{"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_EDITOR": "true", "PATH": os.environ["PATH"], "HOME": "/nonexistent"},
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_EDITOR": "true",
+    "PATH": os.environ["PATH"],
+    "HOME": "/nonexistent",
 }
 
 
@@ -105,7 +108,8 @@ def test_what_a_call_planted_runs_nothing_when_a_person_goes_on(begun: Callable[
 
 
 @pytest.mark.parametrize(
-    "directory", [".git/worktrees/wt", ".git/modules/m", "bare", "sub/.git", "elsewhere", ".GIT", ".git/modules/a/modules/b"]
+    "directory",
+    [".git/worktrees/wt", ".git/modules/m", "bare", "sub/.git", "elsewhere", ".GIT", ".git/modules/a/modules/b"],
 )
 def test_a_step_that_runs_does_not_stay_in_any_repository(tmp_path: Path, directory: str) -> None:
     root = tmp_path / "work"
@@ -155,9 +159,18 @@ def test_steps_of_every_kind_that_runs_nothing_stay() -> None:
     assert STATE["git-rebase-todo"](steps.encode("latin-1"))
     for step in ("x", "exec", "run y", "execute", "Exec y", "xy", "pick1 2", "\tx y", "pic k", "1"):
         assert not STATE["git-rebase-todo"](f"{steps}\n{step}".encode("latin-1")), step
-    for options in ("[options]\n\tstrategy = ort\n\tedit = false\n\tgpg-sign\n", "", '[options]\n\tstrategy-option = "a b"\n'):
+    for options in (
+        "[options]\n\tstrategy = ort\n\tedit = false\n\tgpg-sign\n",
+        "",
+        '[options]\n\tstrategy-option = "a b"\n',
+    ):
         assert STATE["opts"](options.encode())
-    for options in ("[options]\n\tstrategy\n", "[options]\n\tother = 1\n", "[options] strategy = x\n", "[a]\n\tedit = 1\n"):
+    for options in (
+        "[options]\n\tstrategy\n",
+        "[options]\n\tother = 1\n",
+        "[options] strategy = x\n",
+        "[a]\n\tedit = 1\n",
+    ):
         assert not STATE["opts"](options.encode())
     assert STATE["apply-opt"](b" '--whitespace=fix' '-C3' '--directory=a b' '--reject'\n") and STATE["apply-opt"](b"\n")
     for text in (b" '--unsafe-paths'", b" '--directory=a'\\''b'", b" '-C3x'", b" --reject"):
@@ -165,7 +178,9 @@ def test_steps_of_every_kind_that_runs_nothing_stay() -> None:
     assert STATE["strategy"](b"ort\n") and STATE["strategy"](b"") and not STATE["strategy"](b"ort\0/x")
 
 
-def test_steps_that_run_and_were_there_are_held_read_only_and_stay(begun: Callable[[str], Path], tmp_path: Path) -> None:
+def test_steps_that_run_and_were_there_are_held_read_only_and_stay(
+    begun: Callable[[str], Path], tmp_path: Path
+) -> None:
     at = begun("rebase")
     todo = at / ".git/rebase-merge/git-rebase-todo"
     todo.write_text("exec make\n")

@@ -217,7 +217,9 @@ def test_a_pattern_that_could_never_hold_is_refused(name: str) -> None:
 
 def test_a_profile_tells_what_it_protects() -> None:
     told = " ".join(Profile.for_kind("main").explain().split())
-    assert "made or changed nowhere, for they run later: .git (a link, or a file that leads out of the workspace)" in told
+    assert (
+        "made or changed nowhere, for they run later: .git (a link, or a file that leads out of the workspace)" in told
+    )
     assert "), .git/hooks (but git's own samples), .git/config (but harmless settings)," in told
     assert ", .envrc, " in told
     assert "no name: it may write" in Profile.for_kind("main").replace(protected=()).explain()

@@ -105,11 +105,15 @@ async def test_what_stops_on_a_conflict_goes_on_in_later_calls(
     )
     goes_on = "cd r && echo 4 > f && git add f && GIT_EDITOR=true git"
     await sh("cd r && ! git rebase topic")
-    await sh("cd r && test -s .git/rebase-merge/git-rebase-todo && GIT_SEQUENCE_EDITOR='sed -i 1i#x' git rebase --edit-todo")
+    await sh(
+        "cd r && test -s .git/rebase-merge/git-rebase-todo && GIT_SEQUENCE_EDITOR='sed -i 1i#x' git rebase --edit-todo"
+    )
     await sh(f"{goes_on} rebase --continue && test $(git rev-list --count HEAD) = 5")
     await sh("cd r && git reset -q --hard ORIG_HEAD && ! git rebase --apply topic")
     await sh(f"{goes_on} rebase --continue && git reset -q --hard HEAD~2 && ! git cherry-pick main@{{1}}~3 main@{{1}}")
-    await sh("cd r && git cherry-pick --abort && git branch topic2 && GIT_EDITOR='echo text >' git branch --edit-description")
+    await sh(
+        "cd r && git cherry-pick --abort && git branch topic2 && GIT_EDITOR='echo text >' git branch --edit-description"
+    )
     assert not quarantine.exists()
 
 

@@ -139,6 +139,8 @@ def _told(finding: Finding, roots: Sequence[str]) -> str:
             return f"{path} was put back in its place ({finding.why})"
         case "refused":
             return f"{path} was left as it was ({finding.why})"
+        case "removed" if finding.place:
+            return f"{path}, of which a part could not be removed by the call, is removed now ({finding.why})"
         case _:
             away = "was moved out of the workspace" if finding.place else "could not be moved away"
             return f"{path} {away} ({finding.why})"
