@@ -221,7 +221,8 @@ def test_what_was_changed_as_its_repository_was_moved_does_not_stay(root: Path, 
     put(root, "b2/.git/config", "[core]\n\tfsmonitor = x\n")
     repository(root, "a/.git")
     assert set(told(root, settled(tree, before, quarantine))) == {
-        "a2/.git/hooks/pre-commit", "a2/.git/hooks/post-commit", "a2/.envrc", "b2/.git/config", "a/.git/hooks/pre-commit",
+        "a2/.git/hooks/pre-commit", "a2/.git/hooks/post-commit", "a2/.envrc", "b2/.git/config",
+        "a/.git/hooks/pre-commit",
     }  # fmt: skip
 
 

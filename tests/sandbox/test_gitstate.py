@@ -1,4 +1,4 @@
-"""The state of a rebase, cherry-pick or am that has stopped, with git itself: what runs does not stay, all else does."""
+"""A rebase, cherry-pick or am that has stopped, with git itself: what runs does not stay, the rest does."""
 
 import os
 import shutil
