@@ -595,6 +595,20 @@ async def test_a_repository_that_was_there_is_moved_and_removed(session: Session
     assert (workspace / "c/.git/hooks/pre-commit").read_text() == "mine"
 
 
+async def test_who_meets_a_name_that_is_held_is_told_why_and_what_to_do(session: Session, workspace: Path) -> None:
+    await anyio.run_process(["git", "init", "-q", str(workspace / "r")])
+    (workspace / ".mcp.json").write_text("{}")
+    for command, name in {
+        "sed -i s/x/y/ r/.git/config": "'.git/config'", "mv r/.git/config x": "'.git/config'",
+        "touch r/.git/hooks/x": "'.git/hooks'", "rm -f .mcp.json": ".mcp.json'", "mv r/.git y": "'.git/",
+    }.items():  # fmt: skip
+        result = await session.call("shell", {"command": command})
+        assert f"are held while it runs: {name}" in told(result) or name in told(result), (command, result.notices)
+        assert "git config" in told(result)
+    silent = await session.call("shell", {"command": "rm r/.git/config 2> /dev/null; echo Device or resource busy >&2"})
+    assert not silent.notices
+
+
 STOPPED = """git init -q -b main r && cd r && git config user.name a && git config user.email a@b.c && echo 1 > f &&
 git add . && git commit -qm one && git checkout -qb topic && echo 2 > f && git commit -qam two &&
 git checkout -q main && echo 3 > f && git commit -qam other && ! git rebase -q topic 2> /dev/null"""
