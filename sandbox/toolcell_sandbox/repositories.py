@@ -67,7 +67,7 @@ def removed(root: Root, before: Look, now: Look) -> dict[str, Seen]:
     """The repositories of which nothing is left but what no cell can remove, with one of their parts."""
     left: dict[str, Seen] = {}
     for path in before.complete - now.complete if before.complete else ():
-        if path not in before.repositories or now.repositories.get(path) != before.repositories[path]:
+        if not path or path not in before.repositories or now.repositories.get(path) != before.repositories[path]:
             continue
         entries = _entries(root, path)
         parts = [seen for name in entries if (seen := now.found.get(f"{path}/{name}")) is not None]

@@ -257,6 +257,16 @@ def test_what_a_call_could_not_remove_of_a_repository_is_removed_for_it(root: Pa
     assert sorted(os.listdir(root)) == ["b", "c", "d"] and listing(root / "b") == ["file"]
 
 
+def test_a_root_that_is_a_repository_itself_stays(root: Path, quarantine: Quarantine) -> None:
+    repository(root, ".")
+    tree = tree_at(root)
+    before = tree.look()
+    for part in ("objects", "refs"):
+        (root / part).rmdir()
+    (root / "HEAD").unlink()
+    assert settled(tree, before, quarantine) == [] and listing(root) == ["config", "hooks", "hooks/pre-commit"]
+
+
 def test_what_cannot_be_put_back_is_quarantined(root: Path, quarantine: Quarantine) -> None:
     put(root, "pkg/conftest.py", "mine")
     tree = tree_at(root)
@@ -297,6 +307,14 @@ def test_nothing_but_settings_of_git_names_further_ones(root: Path) -> None:
     assert set(tree.look().found) == {".vscode", ".vscode/x"}
     put(root, ".git/config", "[core]\n\thooksPath = h\n")
     assert {"h", "h/pre-commit"} <= set(tree.look().found)
+
+
+def test_a_directory_below_the_hooks_does_not_stay(root: Path, quarantine: Quarantine) -> None:
+    repository(root, "a/.git")
+    tree = tree_at(root)
+    before = tree.look()
+    (root / "a/.git/hooks/pre-push").mkdir()
+    assert told(root, settled(tree, before, quarantine)) == {"a/.git/hooks/pre-push": "made"}
 
 
 def test_a_sample_is_gits_own_wherever_the_git_in_use_is(
