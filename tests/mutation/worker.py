@@ -84,10 +84,13 @@ class Worker:
 
     def tested(self, mutant: Mutant, text: bytes, tests: Sequence[str]) -> Outcome:
         """Run `tests` on the mutant. A failure counts when the test that failed fails again, and not without it; a test
-        of which that is not so is left out.
+        of which that is not so is left out. A mutant that ends the test run itself (it pulls the root away from under
+        it, say) is noticed where the same tests pass without it.
         """
         for _ in range(ATTEMPTS):
             outcome = self._on(mutant, text, tests)
+            if outcome.word == "broken" and self.run(tests, LIMIT_S).word == "passed":
+                return Outcome("failed", outcome.seconds, "the end of the test run itself", outcome.output)
             if outcome.word != "failed" or "::" not in outcome.failed:
                 return outcome
             alone = [outcome.failed]

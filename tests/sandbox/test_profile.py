@@ -64,6 +64,15 @@ def test_the_kinds_have_the_grants_of_the_contract() -> None:
     assert not Profile.for_kind("main").is_narrower_than(Profile.for_kind("worker"))
 
 
+def test_a_worker_has_a_part_of_what_a_main_session_may_use() -> None:
+    main, worker = Profile.for_kind("main").limits, Profile.for_kind("worker").limits
+    own = {name: value for name, value in dataclasses.asdict(worker).items() if value != getattr(main, name)}
+    assert own == {
+        "cpu_s": 15.0, "memory_bytes": 256 << 20, "processes": 16, "open_files": 128, "file_bytes": 16 << 20,
+        "scratch_bytes": 16 << 20, "scratch_inodes": 1024, "result_bytes": 4 << 20,
+    }  # fmt: skip
+
+
 def test_narrowing_never_widens() -> None:
     profile = Profile.for_kind("worker").replace(readable=("/srv",), writable=("/srv/w",))
     narrow = profile.narrow(grants={"read", "exec"}, limits=Limits(wall_s=5, memory_bytes=1 << 40), writable=())
