@@ -317,6 +317,16 @@ def test_a_directory_below_the_hooks_does_not_stay(root: Path, quarantine: Quara
     assert told(root, settled(tree, before, quarantine)) == {"a/.git/hooks/pre-push": "made"}
 
 
+def test_a_long_list_of_steps_stays_and_no_other_file_of_its_length(root: Path, quarantine: Quarantine) -> None:
+    repository(root, "a/.git")
+    tree = tree_at(root)
+    before = tree.look()
+    put(root, "a/.git/rebase-merge/git-rebase-todo", "pick 1234567 something\n" * 20_000)
+    put(root, "b/.git", f"gitdir: {'x' * 400_000}")
+    (finding,) = settled(tree, before, quarantine)
+    assert finding.path == str(root / "b/.git") and finding.why.endswith("it is no plain file")
+
+
 def test_a_sample_is_gits_own_wherever_the_git_in_use_is(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

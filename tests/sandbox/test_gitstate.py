@@ -159,6 +159,11 @@ def test_steps_of_every_kind_that_runs_nothing_stay() -> None:
     assert STATE["git-rebase-todo"](steps.encode("latin-1"))
     for step in ("x", "exec", "run y", "execute", "Exec y", "xy", "pick1 2", "\tx y", "pic k", "1"):
         assert not STATE["git-rebase-todo"](f"{steps}\n{step}".encode("latin-1")), step
+    for name in (
+        *("no-commit", "edit", "allow-empty", "allow-empty-message", "drop-redundant-commits", "signoff", "mainline"),
+        *("keep-redundant-commits", "record-origin", "allow-ff", "allow-rerere-auto", "default-msg-cleanup"),
+    ):
+        assert STATE["opts"](f"[options]\n\t{name} = 1\n".encode()), name
     for options in (
         "[options]\n\tstrategy = ort\n\tedit = false\n\tgpg-sign\n",
         "",
