@@ -90,6 +90,33 @@ async def test_a_repository_that_was_there_is_worked_in(sh: Sh, workspace: Path,
     assert not quarantine.exists() and not list(workspace.glob(".git/*.lock"))
 
 
+@pytest.mark.parametrize("there", [True, False], ids=["there", "made"])
+async def test_what_stops_on_a_conflict_goes_on_in_later_calls(
+    sh: Sh, workspace: Path, quarantine: Path, there: bool
+) -> None:
+    if there:
+        git(workspace, "init", "-q", "r")
+    else:
+        await sh("git init -q r")
+    commit = "git add . && git commit -q -m"
+    await sh(
+        f"cd r && echo 1 > f && {commit} one && git checkout -qb topic && echo 2 > f && {commit} two && touch g && "
+        f"{commit} three && git checkout -q main && echo 3 > f && {commit} other && touch h && {commit} more"
+    )
+    goes_on = "cd r && echo 4 > f && git add f && GIT_EDITOR=true git"
+    await sh("cd r && ! git rebase topic")
+    await sh(
+        "cd r && test -s .git/rebase-merge/git-rebase-todo && GIT_SEQUENCE_EDITOR='sed -i 1i#x' git rebase --edit-todo"
+    )
+    await sh(f"{goes_on} rebase --continue && test $(git rev-list --count HEAD) = 5")
+    await sh("cd r && git reset -q --hard ORIG_HEAD && ! git rebase --apply topic")
+    await sh(f"{goes_on} rebase --continue && git reset -q --hard HEAD~2 && ! git cherry-pick main@{{1}}~3 main@{{1}}")
+    await sh(
+        "cd r && git cherry-pick --abort && git branch topic2 && GIT_EDITOR='echo text >' git branch --edit-description"
+    )
+    assert not quarantine.exists()
+
+
 async def test_a_virtual_environment_works_and_installs_the_project(sh: Sh, workspace: Path, quarantine: Path) -> None:
     (workspace / "pyproject.toml").write_text(
         '[project]\nname = "thing"\nversion = "1"\n[build-system]\nrequires = []\nbuild-backend = "backend"\n'

@@ -36,7 +36,7 @@ from toolcell_tools.result import ToolResult, Usage
 from toolcell_tools.toolsets import ToolsetError
 
 from . import approval, hooks, host
-from .audit import quarantined, trespass, unchecked
+from .audit import held, quarantined, trespass, unchecked
 from .permission import mutates, of_provider, permit
 from .pool import SessionRun
 from .present import NOTHING, fitting, left_by_hooks
@@ -222,6 +222,8 @@ async def attempt(
         found = [quarantined(session, route.spec.profile, watch)] if watch.findings else []
         not_all = [unchecked(watch)] if watch.unknown else []
         result = result.model_copy(update={"notices": (*result.notices, *found, *not_all)})
+    elif watch is not None and watch.bound and (busy := held(session, watch, result)) is not None:
+        result = result.model_copy(update={"notices": (*result.notices, busy)})
     schema = checks.output if answered else None
     if schema is not None and result.error is None:
         result = fitting(result, schema)
