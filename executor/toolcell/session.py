@@ -3,19 +3,19 @@
 import inspect
 import json
 import logging
-import math
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Never, TypedDict, TypeVar, Unpack, cast, overload
 
 import anyio
 
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.profile import Profile
+from toolcell_sandbox.refusal import named
 from toolcell_tools.capability import Capability, SessionKind
 from toolcell_tools.declaration import Declared, ToolDeclaration
 from toolcell_tools.definition import Tool
@@ -48,7 +48,7 @@ from .sessions.place import NOWHERE
 from .sessions.policy import confine, summary_for
 from .sessions.protection import Guarded, overlap
 from .sessions.reach import as_offered, out_of_reach
-from .sessions.shipping import content_of
+from .sessions.shipping import content_of, latest
 from .sessions.toolbox import Toolbox
 from .sessions.used import NOTHING, Use
 from .wire.frames import Field
@@ -224,6 +224,7 @@ class Session:
         idempotency_key: str | None = None,
         on_progress: OnProgress | None = None,
         on_output: OnOutput | None = None,
+        **others: Never,
     ) -> ToolResult:
         """Call a tool and wait for its result.
 
@@ -240,6 +241,8 @@ class Session:
         """
         if self.closed or not self._is_here():
             self.check_open()
+        if others:
+            misuse.check_names("Session.call", others, CallOptions)
         if timeout is not None:
             misuse.seconds("timeout", timeout, ", or None for the tool's own")
         if call_id is None:
@@ -267,6 +270,7 @@ class Session:
             self._idempotent = IdempotentCalls()
         return await self._idempotent.once(idempotency_key, asked, run)
 
+    @named
     async def open_child(
         self,
         kind: SessionKind | str,
@@ -320,6 +324,7 @@ class Session:
         offered = [one for one in declared if is_offered(self.supervisor.policy, one, self.info)]
         return [as_offered(one, lambda: self.web) for one in offered]
 
+    @named
     async def close(self, *, grace_s: float | None = None) -> None:
         """End the session, its children and their calls, those of host tools and questions to approvers among them, and
         wait for that. Idempotent.
@@ -330,9 +335,7 @@ class Session:
         """
         if not self.closed and not self._is_here():
             self.supervisor.check_running()
-        if grace_s is not None and not grace_s >= 0:
-            raise UsageError(f"grace_s is below 0: {grace_s!r}. Pass seconds, or None for what the profile gives.")
-        await ending.close([self], math.inf if grace_s is None else grace_s)
+        await ending.close([self], misuse.grace(grace_s))
 
     @property
     def info(self) -> SessionInfo:
@@ -622,6 +625,7 @@ class Session:
                 known is not None
                 and known.fn is not given.fn
                 and known.origin.partition(" ")[0] == given.origin.partition(" ")[0]
+                and (known.placement != "cell" or latest(known, self.supervisor.use(known).home) is not given)
             ):
                 raise UsageError(
                     f"The tool {given.name!r} was defined again after this supervisor got it, and the old one would "

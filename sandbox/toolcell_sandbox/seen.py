@@ -53,6 +53,8 @@ class Look:
     closed: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])  # others' directories, not to be read
     repositories: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
     """Directories that git would take for repositories: device and inode by path."""
+    complete: set[str] = field(default_factory=set[str])
+    """Those of them that have all that makes a repository, not the name `.git` alone."""
 
     def is_before(self, changed_ns: int) -> bool:
         """Whether a change of this time may have come after the look, as finely as its file system keeps times."""

@@ -582,6 +582,47 @@ async def test_the_host_sees_no_change_of_a_repositorys_settings_while_the_call_
     assert os.listdir(workspace / ".git").count("config.lock") == 0
 
 
+async def test_a_repository_that_was_there_is_moved_and_removed(session: Session, workspace: Path) -> None:
+    for name in ("a", "b"):
+        await anyio.run_process(["git", "init", "-q", str(workspace / name)])
+        (workspace / name / ".git/hooks/pre-commit").write_text("mine")
+    moved = await session.call("shell", {"command": "mv a c && cd c && git remote add x y && git status --short"})
+    assert not moved.notices and not (workspace / "a").exists()
+    assert "[remote" in (workspace / "c/.git/config").read_text()
+    again = await session.call("shell", {"command": "cd c && git config user.name Ada && rm -rf ../b"})
+    assert "'b/.git', of which a part could not be removed by the call, is removed now" in told(again)
+    assert "Ada" in (workspace / "c/.git/config").read_text() and os.listdir(workspace) == ["c"]
+    assert (workspace / "c/.git/hooks/pre-commit").read_text() == "mine"
+
+
+async def test_who_meets_a_name_that_is_held_is_told_why_and_what_to_do(session: Session, workspace: Path) -> None:
+    await anyio.run_process(["git", "init", "-q", str(workspace / "r")])
+    (workspace / ".mcp.json").write_text("{}")
+    for command, name in {
+        "sed -i s/x/y/ r/.git/config": "'.git/config'", "mv r/.git/config x": "'.git/config'",
+        "touch r/.git/hooks/x": "'.git/hooks'", "rm -f .mcp.json": ".mcp.json'", "mv r/.git y": "'.git/",
+    }.items():  # fmt: skip
+        result = await session.call("shell", {"command": command})
+        assert f"are held while it runs: {name}" in told(result) or name in told(result), (command, result.notices)
+        assert "git config" in told(result)
+    silent = await session.call("shell", {"command": "rm r/.git/config 2> /dev/null; echo Device or resource busy >&2"})
+    assert not silent.notices
+
+
+STOPPED = """git init -q -b main r && cd r && git config user.name a && git config user.email a@b.c && echo 1 > f &&
+git add . && git commit -qm one && git checkout -qb topic && echo 2 > f && git commit -qam two &&
+git checkout -q main && echo 3 > f && git commit -qam other && ! git rebase -q topic 2> /dev/null"""
+
+
+async def test_a_step_that_a_call_planted_does_not_run_when_a_person_goes_on(session: Session, workspace: Path) -> None:
+    await anyio.run_process(["sh", "-ec", STOPPED], cwd=workspace)
+    result = await session.call("shell", {"command": "echo 'exec touch EVIL' > r/.git/rebase-merge/git-rebase-todo"})
+    assert "'r/.git/rebase-merge/git-rebase-todo'" in told(result) and "goes on" in told(result)
+    goes_on = "cd r && git add f && ! GIT_EDITOR=true git rebase --continue && git rebase --abort && git status --short"
+    done = await anyio.run_process(["sh", "-ec", goes_on], cwd=workspace)
+    assert not done.stdout and not list(workspace.rglob("EVIL"))
+
+
 @pytest.mark.parametrize(
     "command",
     [

@@ -36,11 +36,11 @@ from toolcell_tools.result import ToolResult, Usage
 from toolcell_tools.toolsets import ToolsetError
 
 from . import approval, hooks, host
-from .audit import quarantined, trespass, unchecked
+from .audit import held, quarantined, trespass, unchecked
 from .permission import mutates, of_provider, permit
 from .pool import SessionRun
 from .present import NOTHING, fitting, left_by_hooks
-from .result import Draft, state_lost
+from .result import Draft, in_userns, state_lost
 from .streams import READ_ON
 
 if TYPE_CHECKING:
@@ -207,6 +207,8 @@ async def attempt(
                 return _refused(session, call, tool, _unusable(error))
     # render
     result = draft.of(outcome)
+    if run is not None and run.cell is not None and run.cell.in_userns:
+        result = result.model_copy(update={"sandbox": in_userns(result.sandbox)})
     if run is not None and run.state_lost:
         result = result.model_copy(update={"notices": (*result.notices, state_lost(tool.name, run.state_lost))})
     answered = outcome.ending == "result"
@@ -220,6 +222,8 @@ async def attempt(
         found = [quarantined(session, route.spec.profile, watch)] if watch.findings else []
         not_all = [unchecked(watch)] if watch.unknown else []
         result = result.model_copy(update={"notices": (*result.notices, *found, *not_all)})
+    elif watch is not None and watch.bound and (busy := held(session, watch, result)) is not None:
+        result = result.model_copy(update={"notices": (*result.notices, busy)})
     schema = checks.output if answered else None
     if schema is not None and result.error is None:
         result = fitting(result, schema)

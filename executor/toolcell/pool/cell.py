@@ -138,6 +138,7 @@ class Cell:
         self.run: Run | None = None
         self.is_new_process = bool(spec.key.kept_tool)  # whether a kept process has had no call yet
         self.entered: dict[str, object] = {}
+        self.in_userns = False  # in place of id-mapped mounts, which its workspace's file system does not have
         self.idle_since = 0.0
         self.pid = 0  # of the init, as the host sees it
         self._pidfd = -1

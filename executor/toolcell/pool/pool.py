@@ -406,6 +406,7 @@ class Pool:
                 cgroup.open()
             request = self._request_for(spec, slot, cgroup)
             cell = Cell(id, slot, spec, self._reactor, self._deadlines, self, cgroup=cgroup, standby=self._standby)
+            cell.in_userns = spec.key.session_id in self._userns_sessions
         except BaseException:
             self._free_slots.append(slot)
             if cgroup is not None:
