@@ -1,6 +1,7 @@
 """Run blocking work in worker threads, and report an exhausted thread limit as `NoThread`."""
 
 from collections.abc import Callable
+from itertools import count
 from typing import Final, TypeVar
 
 from anyio import CapacityLimiter, to_thread
@@ -11,6 +12,7 @@ from .errors import Unreachable
 __all__ = ["FILES", "NO_THREAD_RETRY_S", "STREAMS", "SWEEPS", "NoThread", "Threads", "Turns", "in_thread"]
 
 T = TypeVar("T")
+_numbers = count()
 NO_THREAD_RETRY_S: Final = 1.0
 """Seconds after which to retry: other calls' threads have probably ended."""
 
@@ -50,7 +52,8 @@ class Turns:
     def __init__(self, total: int) -> None:
         self._total = total
         # A limiter belongs to one event loop; a backend may be shared by two (`toolcell.blocking`, a test).
-        self._limiter: RunVar[CapacityLimiter] = RunVar("toolcell.backends.threads")
+        # The name is unique, for variables of one name are one before anyio 4.10.
+        self._limiter: RunVar[CapacityLimiter] = RunVar(f"toolcell.backends.threads.{next(_numbers)}")
 
     def limiter(self) -> CapacityLimiter:
         """The limiter of the running event loop."""
