@@ -46,12 +46,15 @@ async def test_a_host_tool_that_has_run_is_never_said_to_have_had_no_room(
 
 async def test_each_backend_has_threads_of_its_own() -> None:
     one, other = Threads(1), Threads(1)
-    entered = Event()
+    is_in, may_leave = Event(), Event()
 
     def waits() -> bool:
-        return entered.wait(10)
+        is_in.set()
+        return may_leave.wait(10)
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(5):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(one.run, waits)
-            await other.run(entered.set)
+            while not is_in.is_set():
+                await anyio.sleep(0.01)
+            await other.run(may_leave.set)
