@@ -235,8 +235,9 @@ class Session:
         a key that stands for another tool or other arguments is a UsageError.
         `on_progress(message, fraction)` hears the tool's progress. `on_output(stream, text)` hears live what the call
         and its commands print, `stream` is "stdout" or "stderr": one piece at a time, in order, and all of it before
-        there is a result. Async or not, it may be slow: what comes too fast for it is left out with a count, and the
-        result waits for it for a second.
+        there is a result. An async one may be slow: what comes too fast for it is left out with a count, and the result
+        waits for it for a second. A plain function runs on the event loop and holds up all calls until it returns: the
+        log warns of one that takes 0.1 s. What either raises is logged, once for the call.
         """
         if self.closed or not self._is_here():
             self.check_open()
