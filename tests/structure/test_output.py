@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +18,21 @@ from toolcell import (
     Capability,
     Crashed,
     CutShort,
+    Hook,
     LimitExceeded,
     ProtocolViolation,
     RecentJournal,
     Session,
     Supervisor,
     Timeout,
+    ToolCall,
     ToolContext,
     ToolResult,
     base_tools,
     host_tool,
     tool,
 )
+from toolcell.dispatch.streams import WAITING_BYTES, Listener
 from toolcell.testing import misbehaving
 from toolcell_tools.context import HostContext
 
@@ -248,6 +252,54 @@ async def test_the_display_of_shell_has_the_command_the_output_and_the_exit_code
     assert "\n100000\nexit code 0" in result.display and "left out" in result.display and len(result.display) < 10_000
 
 
+async def test_a_file_into_which_nothing_could_be_written_is_neither_named_nor_left(
+    supervise: Any, workspace: Path
+) -> None:
+    async with supervise(TOOLS) as supervisor:
+        supervisor.overflow._room = 10  # of 512 MiB
+        session = await supervisor.open_session("main", workspace=workspace)
+        result = await session.call("shell", {"command": "seq 1 100000"})
+    assert result.artifacts == [] and [notice.kind for notice in result.notices] == ["output_cut"]
+    assert "could not be saved" in result.notices[0].message and "workspace" not in result.notices[0].message
+    assert [path.name for path in (workspace / ".toolcell/outputs").iterdir()] == []
+
+
+class Thinks(Hook):
+    """Never comes to an end."""
+
+    async def after_call(self, call: ToolCall, result: ToolResult) -> None:
+        await anyio.sleep_forever()
+
+
+@pytest.mark.parametrize("who", ["a hook", "a listener"])
+async def test_a_caller_that_goes_after_the_end_of_its_call_leaves_no_file_open(
+    who: str, supervise: Any, workspace: Path
+) -> None:
+    async def never(*_: object) -> None:
+        await anyio.sleep_forever()
+
+    hooks, on_output = ([Thinks()], None) if who == "a hook" else ([], never)
+    async with supervise(TOOLS, hooks=hooks, journal=RecentJournal()) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        with anyio.move_on_after(0.7) as gone:
+            await session.call("shell", {"command": "seq 1 100000"}, call_id="left", on_output=on_output)
+        assert gone.cancelled_caught
+        with anyio.fail_after(2.0):
+            while open_below(workspace) or not supervisor.journal.of(kind="call", call_id="left"):
+                await anyio.sleep(0.01)
+        (record,) = supervisor.journal.of(kind="call", call_id="left")
+        assert record.data["error"] == "cancelled" and record.data["stdout"].startswith("1\n2\n")
+
+
+def open_below(directory: Path) -> list[str]:
+    """The files below a directory that this process has open."""
+    found: list[str] = []
+    for fd in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            found.append(os.readlink(f"/proc/self/fd/{fd}"))
+    return [path for path in found if path.startswith(f"{directory}/")]
+
+
 async def test_each_call_of_a_kept_process_has_the_output_of_its_own_commands(main: Session) -> None:
     for _ in range(2):
         result = await main.call("run_twice")
@@ -302,6 +354,62 @@ async def test_a_listener_that_never_comes_back_or_raises_costs_the_result_a_mom
         started = time.monotonic()
         assert (await main.call("shell", {"command": "echo a"}, on_output=listener)).stdout.text == "a\n"
         assert time.monotonic() - started < 3.0
+
+
+async def test_a_listener_that_raises_hears_on_and_is_told_of_once(
+    main: Session, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard: list[str] = []
+
+    def raising(name: str, text: str) -> None:
+        heard.append(text)
+        raise RuntimeError("the user's own")
+
+    async def raising_later(name: str, text: str) -> None:
+        raising(name, text)
+
+    for listener in (raising, raising_later):
+        heard.clear()
+        caplog.clear()
+        result = await main.call(
+            "shell", {"command": "for n in 1 2 3; do echo $n; sleep 0.1; done"}, on_output=listener
+        )
+        assert result.error is None and heard == ["1\n", "2\n", "3\n"]
+        assert len(caplog.records) == 1 and "the user's own" in caplog.text
+
+
+async def test_the_log_says_once_that_a_plain_listener_holds_the_event_loop(
+    main: Session, caplog: pytest.LogCaptureFixture
+) -> None:
+    def slowly(name: str, text: str) -> None:
+        time.sleep(0.15)
+
+    await main.call("shell", {"command": "echo a; sleep 0.3; echo b"}, on_output=slowly)
+    assert caplog.text.count("of the event loop's time") == 1
+    caplog.clear()
+    await main.call("shell", {"command": "echo a"}, on_output=lambda _name, _text: None)
+    assert not caplog.text
+
+
+async def test_what_waits_for_a_listener_is_bounded_by_the_memory_that_it_takes(main: Session) -> None:
+    heard: list[str] = []
+    listener = Listener(main, "wide", lambda _name, text: heard.append(text))
+    piece = "\N{GRINNING FACE}" + "x" * 16_000  # one character of four bytes: all of them take four
+    for _ in range(40):
+        listener.hear(1, piece.encode(), 0)
+    await listener.heard()
+    assert heard and sys.getsizeof("".join(heard)) <= WAITING_BYTES and "bytes left out" in heard[0]
+    assert heard[0].endswith(piece)
+
+
+async def test_a_piece_that_takes_more_than_all_that_may_wait_is_heard(main: Session) -> None:
+    heard: list[str] = []
+    listener = Listener(main, "wide", lambda _name, text: heard.append(text))
+    piece = "\N{GRINNING FACE}" + "x" * 65_000
+    listener.hear(1, piece.encode(), 0)
+    listener.hear(1, piece.encode(), 0)
+    await listener.heard()
+    assert heard == [f"\n[… {len(piece.encode()):,} bytes left out …]\n{piece}"]
 
 
 def test_a_listener_without_await_may_be_slow(workspace: Path) -> None:
