@@ -1,5 +1,6 @@
 """What a call printed is never lost: whatever ends it, and however much it is. Commands and tools in real cells."""
 
+import array
 import json
 import os
 import signal
@@ -81,6 +82,58 @@ def run_twice(ctx: ToolContext) -> list[str]:
     return [ctx.shell.run(f"echo {word}; echo {word} >&2").stdout for word in ("one", "two")]
 
 
+def half_a_line(then: str, lines: int = 0, pause_s: float = 0.0) -> None:
+    """Print lines, then a part of one, and end in one way or another.
+
+    Args:
+        then: How to go on.
+        lines: How many lines come first, as fast as they can.
+        pause_s: How long to wait after these, before one more.
+    """
+    for number in range(lines):
+        print(number)
+    if pause_s:
+        time.sleep(pause_s)
+        print("a line")
+    print("half", "a", end="")
+    sys.stdout.write(" line")
+    if then != "kill":
+        sys.stdout.buffer.write(b" more")
+    sys.stderr.write("and here")
+    if then == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if then == "crash":
+        os.abort()
+    if then == "exit":
+        os._exit(3)
+    if then == "eat":
+        bytearray(1024 * 1024 * 1024)
+    while then == "spin":
+        pass
+    time.sleep(60)
+
+
+def print_interrupted(size: int) -> int:
+    """Print so many bytes in one piece, while a signal comes each millisecond.
+
+    Args:
+        size: How many.
+    """
+    interrupted = [0]
+
+    def on_alarm(*_: object) -> None:
+        interrupted[0] += 1
+
+    signal.signal(signal.SIGALRM, on_alarm)
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+    while not interrupted[0]:
+        pass
+    sys.stdout.write("x" * size)
+    sys.stdout.buffer.write(memoryview(array.array("I", [0x79797979] * 16)))
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    return interrupted[0]
+
+
 @host_tool
 async def stay(ctx: HostContext) -> None:
     """Report, and stay."""
@@ -92,6 +145,8 @@ TOOLS: list[Any] = [
     *base_tools(),
     speak,
     print_bytes,
+    half_a_line,
+    print_interrupted,
     stay,
     tool(run_twice, needs={Capability.EXEC, Capability.WRITE}, lifetime="session"),
     tool(misbehaving.send_bad_output),
@@ -131,6 +186,35 @@ async def test_a_tool_that_is_ended_keeps_what_it_printed_and_its_last_progress(
     assert result.stdout.text.startswith("to stdout\n") and result.stderr.text == "to stderr\n"
     assert said(result)["stdout"].startswith("to stdout\n") and said(result)["stderr"] == "to stderr\n"
     assert "speak(then=" in result.display and "to stderr" in result.display
+
+
+@pytest.mark.parametrize(
+    ("then", "kind"),
+    [("sleep", Timeout), ("spin", Timeout), ("kill", Crashed), ("crash", Crashed), ("exit", Crashed)]
+    + [("eat", LimitExceeded)],
+)
+async def test_a_part_of_a_line_is_kept_however_the_call_ends(main: Session, then: str, kind: type[CutShort]) -> None:
+    result = await main.call("half_a_line", {"then": then}, timeout=0.4 if kind is Timeout else 2.0)
+    assert isinstance(result.error, kind)
+    whole = "half a line" if then == "kill" else "half a line more"
+    assert (result.stdout.text, result.stderr.text) == (whole, "and here")
+    assert (said(result)["stdout"], said(result)["stderr"]) == (whole, "and here")
+
+
+async def test_after_a_flood_parts_of_a_line_are_kept_again_from_the_first_line_on_that_comes_later(
+    main: Session,
+) -> None:
+    arguments = {"then": "kill", "lines": 5_000, "pause_s": 0.05}
+    before = "".join(f"{number}\n" for number in range(5_000))
+    for _ in range(2):
+        result = await main.call("half_a_line", arguments)
+        assert result.stdout.text == f"{before}a line\nhalf a line"
+
+
+async def test_what_is_printed_in_one_piece_is_whole_whatever_signals_come(main: Session) -> None:
+    result = await main.call("print_interrupted", {"size": 900_000})
+    assert result.unwrap() > 1 and result.stdout.total_bytes == 900_064
+    assert result.artifacts[0].read() == b"x" * 900_000 + b"y" * 64
 
 
 async def test_a_call_that_ends_with_its_session_keeps_what_its_command_printed(
