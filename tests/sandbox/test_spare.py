@@ -64,7 +64,10 @@ def run(request: pytest.FixtureRequest, private_dir: Path) -> Iterator[Callable[
 
     def run_script(code: str, inside: str = "") -> Any:
         with started(code, inside) as maker:
-            out = maker.communicate(timeout=60)[0]
+            try:
+                out = maker.communicate(timeout=60)[0]
+            finally:
+                maker.kill()  # one that hangs
         assert maker.returncode == 0
         return json.loads(out.splitlines()[-1])
 

@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +30,14 @@ def say(value):
 """
 
 
-def _start(code: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen([sys.executable, "-I", "-c", MAKER + code], stdout=subprocess.PIPE, text=True)
+@contextmanager
+def _start(code: str) -> Iterator["subprocess.Popen[str]"]:
+    """A process that makes cells. It is killed at the end, also of a test that failed while it hung."""
+    with subprocess.Popen([sys.executable, "-I", "-c", MAKER + code], stdout=subprocess.PIPE, text=True) as maker:
+        try:
+            yield maker
+        finally:
+            maker.kill()
 
 
 def _run(code: str) -> Any:
