@@ -190,8 +190,10 @@ async def test_a_tool_that_is_ended_keeps_what_it_printed_and_its_last_progress(
 
 @pytest.mark.parametrize(
     ("then", "kind"),
-    [("sleep", Timeout), ("spin", Timeout), ("kill", Crashed), ("crash", Crashed), ("exit", Crashed)]
-    + [("eat", LimitExceeded)],
+    [
+        *(("sleep", Timeout), ("spin", Timeout)),
+        *(("kill", Crashed), ("crash", Crashed), ("exit", Crashed), ("eat", LimitExceeded)),
+    ],
 )
 async def test_a_part_of_a_line_is_kept_however_the_call_ends(main: Session, then: str, kind: type[CutShort]) -> None:
     result = await main.call("half_a_line", {"then": then}, timeout=0.4 if kind is Timeout else 2.0)

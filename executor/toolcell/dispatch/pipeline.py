@@ -210,7 +210,7 @@ async def _in_cell(
     on_progress: Any,
     on_output: Any,
 ) -> _Ran | SandboxUnavailable | Overloaded:
-    """Run the call in a cell of the workspace; of the new one, where another directory becomes it while the call waits."""
+    """Run the call in a cell, of the directory that is the workspace when its turn comes."""
     run: SessionRun | None = None
     watch: Watch | None = None
     ways = 1
