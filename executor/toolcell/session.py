@@ -322,8 +322,8 @@ class Session:
         return [as_offered(one, lambda: self.web) for one in offered]
 
     async def close(self, *, grace_s: float | None = None) -> None:
-        """End the session, its children and their calls, those of host tools and questions to approvers among them, and
-        wait for that. Idempotent.
+        """End the session, its children and their calls, those of host tools among them, with questions to approvers,
+        hooks and repairs, and wait for that. Idempotent.
 
         A call that waits is Cancelled at once. A tool that looks at `ctx.cancelled` sees True, and has the profile's
         `grace_s` to end tidily, in a child of the session 30 s; what it returns by then is its result. Any other call
