@@ -17,6 +17,7 @@ from toolcell import (
     Hook,
     HostContext,
     Limits,
+    Overloaded,
     PermissionTier,
     Profile,
     Session,
@@ -30,6 +31,7 @@ from toolcell import (
     host_tool,
     tool,
 )
+from toolcell.dispatch.pipeline import MOST_WAYS
 from toolcell_sandbox.audit import ProtectedTree
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
@@ -526,6 +528,29 @@ async def test_a_call_goes_to_the_directory_that_took_the_workspaces_place_while
         armed = True
         assert (await session.call("write", {"path": "b.txt", "content": "b"})).error is None
     assert (workspace / "b.txt").read_text() == "b" and not (olds[0] / "b.txt").exists()
+
+
+@pytest.mark.parametrize("times", [MOST_WAYS - 1, MOST_WAYS])
+async def test_a_call_whose_workspace_is_replaced_again_and_again_follows_it_so_often_and_no_more(
+    times: int, supervise: Any, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from toolcell.sessions.protection import Guarded
+
+    entered, ways = Guarded.enter, list[Path]()
+
+    async def enter(self: Guarded, session_id: str, *, kept: bool, keeps: bool) -> Any:
+        watch = await entered(self, session_id, kept=kept, keeps=keeps)
+        ways.append(replace_workspace(workspace) if len(ways) < times else workspace)
+        return watch
+
+    monkeypatch.setattr(Guarded, "enter", enter)
+    async with supervise(base_tools()) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        result = await session.call("write", {"path": "a.txt", "content": "a"})
+    assert len(ways) == MOST_WAYS and (workspace / "a.txt").exists() == (times < MOST_WAYS)
+    assert (result.error is None) == (times < MOST_WAYS)
+    if result.error is not None:
+        assert isinstance(result.error, Overloaded) and result.error.retryable
 
 
 def test_the_blocking_api_bounds_the_grace_too(workspace: Path) -> None:
