@@ -66,6 +66,7 @@ def unbuffer() -> None:
         encoding, errors, fd = stream.encoding, stream.errors, stream.fileno()
         stream.detach()
         pipe = _Pipe(fd, f"<{name}>")
-        pipe.text = io.TextIOWrapper(pipe, encoding=encoding, errors=errors, write_through=True)
+        pipe.text = io.TextIOWrapper(pipe, encoding=encoding, errors=errors, newline="\n", write_through=True)
+        vars(pipe.text)["mode"] = "w"  # as the interpreter's own has it
         setattr(sys, name, pipe.text)
         setattr(sys, f"__{name}__", pipe.text)
