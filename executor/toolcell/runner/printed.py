@@ -1,7 +1,7 @@
 """What Python prints in a call process: in the pipe at once, also a part of a line, where a kill cannot take it back.
 
 A `print` takes two system calls for that. In a flood of them it takes one: then the parts of a line wait for its end,
-until a line comes after a pause, and such a part is lost where the process is killed before that. What a command, or a
+until lines come more slowly, and such a part is lost where the process is killed before that. What a command, or a
 library of the tool's, holds in a buffer of its own is lost with it: nobody else can reach that.
 """
 
@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-FLOOD_WRITES: Final = 2_000
-"""So many writes, each soon after the last one, are a flood: they take some milliseconds."""
-SOON_S: Final = 0.005
+WRITES_A_SECOND: Final = 10_000
+"""More than these are a flood: a write takes a microsecond, so they take a hundredth of the time."""
+BURST: Final = 2_000  # writes that may come at once
+CALM: Final = 100  # that may come at once where a flood is over: after a pause of 10 ms
 _now = time.monotonic
 _write = os.write
 
@@ -31,19 +32,21 @@ class _Pipe(io.FileIO):
         super().__init__(fd, "wb", closefd=False)
         self.name = name
         self._fd = fd
-        self._writes = 0  # of this flood
+        self._room = float(BURST)  # writes that may come now without being a flood
         self._last = 0.0
+        self._holds = False
 
     def write(self, data: "ReadableBuffer", /) -> int:
         now = _now()
-        if now - self._last > SOON_S:
-            if self._writes >= FLOOD_WRITES:
-                self._hold_lines(False)
-            self._writes = 0
+        room = self._room + (now - self._last) * WRITES_A_SECOND - 1.0
         self._last = now
-        self._writes += 1
-        if self._writes == FLOOD_WRITES:
-            self._hold_lines(True)
+        if room < 0.0:
+            room = 0.0
+            if not self._holds:
+                self._hold_lines(True)
+        elif self._holds and room >= CALM:
+            self._hold_lines(False)
+        self._room = room if room < BURST else BURST
         written = _write(self._fd, data)
         if type(data) is bytes and written == len(data):
             return written
@@ -53,6 +56,7 @@ class _Pipe(io.FileIO):
         return memoryview(data).nbytes
 
     def _hold_lines(self, hold: bool) -> None:
+        self._holds = hold
         with suppress(ValueError):  # the tool has detached it
             self.text.reconfigure(line_buffering=hold, write_through=not hold)
 
