@@ -707,6 +707,18 @@ async def test_a_profile_may_deny_the_result_but_not_for_what_another_session_di
     assert results[1].error is None and results[1].output["stdout"] == "done\n"
 
 
+async def test_nobody_is_denied_a_result_for_what_the_kept_process_of_another_session_may_have_done(
+    supervisor: Supervisor, workspace: Path
+) -> None:
+    strict = ALL.replace(quarantined="deny")
+    first, second = [await supervisor.open_session("main", workspace=workspace, profile=strict) for _ in range(2)]
+    assert (await first.call("kept")).error is None
+    assert isinstance((await first.call("plant", {"path": ".envrc"})).error, PermissionDenied), "its own alone"
+    assert (await second.call("kept")).error is None
+    result = await first.call("plant", {"path": ".envrc"})
+    assert result.error is None and "'.envrc'" in told(result)
+
+
 async def test_no_session_fails_for_what_another_left(
     supervisor: Supervisor, workspace: Path, quarantine: Path
 ) -> None:
