@@ -98,7 +98,7 @@ MODULES: dict[str, Held] = {
         "executor/toolcell/sessions",
         {
             "grants": held("structure/test_grants", "structure/test_matrix"),
-            "broker": held("structure/test_three_levels"),
+            "broker": held("sessions/test_broker", "structure/test_three_levels"),
             "policy": held(
                 "structure/test_grants",
                 "structure/test_matrix",
@@ -133,7 +133,9 @@ MODULES: dict[str, Held] = {
             "plan": held("pool/test_plan", "structure/test_concurrency", "pool/test_kept"),
             "budget": held("pool/test_budget", "outcomes/test_budgets"),
             "recovery": held("pool/test_recovery"),
-            "evidence": held("pool/test_parts", "pool/test_failures", "outcomes/test_outcomes"),
+            "evidence": held(
+                "pool/test_parts", "supervisor/test_usage", "pool/test_failures", "outcomes/test_outcomes"
+            ),
             "outbox": held("pool/test_parts", "structure/test_calls", "pool/test_failures"),
         },
     ),
