@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from toolcell.backends.threads import NO_THREAD_RETRY_S, NoThread
 from toolcell.call import ToolCall
@@ -58,6 +58,7 @@ _MISPLACED = SandboxUnavailable(
     mechanism="",
     cure=_PUT_BACK,
 )
+_made = tuple[Any, ...].__new__  # what calling the class of a named tuple does, in one function less
 _log = logging.getLogger("toolcell.tool")
 
 
@@ -179,7 +180,7 @@ async def attempt(
         here = _Ran(route, Draft(route, call, used), route.facts.copy(), outcome, used)
         return await _concluded(session, call, checks, here)
     ran = await _in_cell(session, route, call, changes, wall_s, on_progress, on_output)
-    if not isinstance(ran, _Ran):
+    if type(ran) is not _Ran:
         return _refused(session, call, tool, ran)
     try:
         return await _concluded(session, call, checks, ran)
@@ -189,6 +190,7 @@ async def attempt(
         raise
 
 
+@final
 class _Ran(NamedTuple):
     """A call that has run, or was given up before it could."""
 
@@ -245,7 +247,7 @@ async def _in_cell(
             run.abandon(watch)
             raise
         if outcome.ending != "moved" or ways >= MOST_WAYS:
-            return _Ran(route, draft, facts, outcome, used, run, watch)
+            return _made(_Ran, (route, draft, facts, outcome, used, run, watch))
         ways += 1  # another directory is the workspace by now
         try:
             route = session.route(route.tool, mutates=changes)
