@@ -236,8 +236,9 @@ class Session:
         a key that stands for another tool or other arguments is a UsageError.
         `on_progress(message, fraction)` hears the tool's progress. `on_output(stream, text)` hears live what the call
         and its commands print, `stream` is "stdout" or "stderr": one piece at a time, in order, and all of it before
-        there is a result. Async or not, it may be slow: what comes too fast for it is left out with a count, and the
-        result waits for it for a second.
+        there is a result. An async one may be slow: what comes too fast for it is left out with a count, and the result
+        waits for it for a second. A plain function runs on the event loop and holds up all calls until it returns: the
+        log warns of one that takes 0.1 s. What either raises is logged, once for the call.
         """
         if self.closed or not self._is_here():
             self.check_open()
@@ -326,8 +327,8 @@ class Session:
 
     @named
     async def close(self, *, grace_s: float | None = None) -> None:
-        """End the session, its children and their calls, those of host tools and questions to approvers among them, and
-        wait for that. Idempotent.
+        """End the session, its children and their calls, those of host tools among them, with questions to approvers,
+        hooks and repairs, and wait for that. Idempotent.
 
         A call that waits is Cancelled at once. A tool that looks at `ctx.cancelled` sees True, and has the profile's
         `grace_s` to end tidily, in a child of the session 30 s; what it returns by then is its result. Any other call

@@ -12,6 +12,8 @@ from . import walker
 RACY_NS = 20_000_000  # the kernel's coarse clock ticks every 1 to 10 ms
 DIGEST_BYTES = 1024 * 1024  # a larger file is not put back, since nobody could tell that it is what it was
 COARSE_NS = 2_100_000_000  # ext4 with inodes of 128 bytes keeps seconds, FAT two of them
+NAME_CHARS = 128
+"""Characters of a name that a model reads, once it is escaped."""
 
 Names = tuple[str | None, ...]
 """For each vocabulary of a tree, the name that protects a path: "" for none, None where it does not hold."""
@@ -146,4 +148,6 @@ def said(error: OSError, path: str = "") -> str:
 
 
 def shown(path: str) -> str:
-    return ascii(path if len(path) <= 200 else f"{path[:100]}…{path[-100:]}")
+    """A path that a program chose: in quotes, escaped, at most `NAME_CHARS`."""
+    text = ascii(path)
+    return text if len(text) <= NAME_CHARS + 2 else f"{text[: NAME_CHARS - 32]}…{text[-33:]}"

@@ -16,6 +16,7 @@ from toolcell.sessions.protection import Guarded, Protection, Watch, overlap
 from toolcell.workplaces.cleanup import Audited
 from toolcell_sandbox.audit import Finding, together
 from toolcell_sandbox.profile import Profile, is_below
+from toolcell_sandbox.seen import NAME_CHARS
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.errors import PermissionDenied
 from toolcell_tools.preview import printable as escaped
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("toolcell")
 MAX_TOLD = 5
 _REFUSED = re.compile(f"{os.strerror(errno.EBUSY)}|{os.strerror(errno.EROFS)}")
-NAME_CHARS = 128  # of a name that a model reads
 SHOWN_CHARS = 1_000  # of a path; a call can make one of any length
 MAX_RECORDED = 1_000  # a call can make a million files; the journal is to hold more than that one call
 
@@ -99,10 +99,12 @@ def _record(journal: Journal, watch: Watch, tool: str, session_id: str, call_id:
 
 def unchecked(watch: Watch) -> Notice:
     """The notice for a call whose audit was incomplete."""
-    message = (
-        f"The check of the workspace for protected names is incomplete: {watch.unknown}. A longer check runs now "
-        "and moves protected names that this call made out of the workspace."
+    follows = (
+        "A longer check runs now and moves protected names that this call made out of the workspace."
+        if watch.looked_for
+        else "No longer check follows, because the directory that was there before the call is no longer in its place."
     )
+    message = f"The check of the workspace for protected names is incomplete: {watch.unknown}. {follows}"
     return Notice(kind="unchecked", message=message)
 
 
