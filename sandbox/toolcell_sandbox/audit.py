@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from . import repositories, walker
 from .drafts import Drafts
-from .harmless import JUDGED, SETTINGS, STATES, objection_to
+from .harmless import JUDGED, SETTINGS, STATES, harmless_settings, objection_to
 from .kernel.birth import born_ns
 from .look import Directory, Vocabularies, Vocabulary, Walk
 from .profile import is_below
@@ -33,6 +33,7 @@ root first. The audit holds the others alone."""
 ROUNDS = 5  # looks after a call, until nothing is left to move
 BEFORE_S, AFTER_S = 10.0, 3.0
 MAX_JUDGED = 10_000
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 MAX_SWEPT, SWEPT_BYTES = 10_000, 4 * 1024 * 1024
 """Findings of a sweep that are kept, and the length of their paths in sum."""
 
@@ -47,7 +48,7 @@ class Finding:
 
     path: str
     name: str
-    what: str  # "made", "changed", "moved", "refused" or "removed"
+    what: str  # "made", "changed", "moved", "refused", "removed", or "cut" where the harmless rest has stayed
     place: str
     names: Names = ()
     why: str = ""
@@ -316,6 +317,7 @@ class _Moved:
         whole = os.path.join(self._tree.root, path)
         if self.unknown:
             return
+        rest = harmless_settings(self._root, path, seen)
         try:
             place = self._quarantine.take(self._root, path, (seen.device, seen.inode), self._copies)
             if not place:
@@ -323,9 +325,34 @@ class _Moved:
         except OSError as error:
             place = ""
             self.stuck = f"{shown(path)} could not be moved: {error.strerror}"
+        if rest is not None and place and self._write_rest(path, rest[0], seen, place):
+            what, why = "cut", rest[1]
         self._told_bytes += len(path)
         if most is None or (len(self.findings) < most and self._told_bytes < SWEPT_BYTES):
             self.findings[path] = Finding(whole, seen.name, what, place, seen.names, why, seen.changed_ns)
+
+    def _write_rest(self, path: str, rest: bytes, was: Seen, place: str) -> bool:
+        """Write what is harmless of settings that are at `place` now to where they were. Whether it was written."""
+        name, fd = os.path.basename(path), -1
+        try:
+            owner = os.lstat(place)
+            parent = self._root.parent(path)
+        except OSError:
+            return False  # the directory is gone
+        try:
+            fd = os.open(name, _NEW, 0o600, dir_fd=parent)
+            with os.fdopen(fd, "wb") as file:
+                file.write(rest)
+                if os.geteuid() == 0:
+                    os.fchown(fd, owner.st_uid, owner.st_gid)
+                os.fchmod(fd, stat.S_IMODE(was.mode) & 0o666)
+        except OSError:  # another is there by now, which the next look judges; or there is no room
+            if fd >= 0:
+                walker.remove(name, parent)
+            return False
+        finally:
+            os.close(parent)
+        return True
 
     def put_back(self, at: str, home: str, was: Seen) -> Seen | None:
         """Move it to where it was, unless something is there. What it is then, if it is what it was; else None."""
@@ -450,12 +477,12 @@ class _Audit:
             with self._moved.root() as root:
                 if self._moved.unknown:
                     return
-                now = drafts.settle(root, path, changed[0], was, in_place=self._others)
-            if isinstance(now, Seen):
+                now, why = drafts.settle(root, path, changed[0], was, in_place=self._others)
+            if now is not None:
                 self._before.found[path] = now
-                continue
-            whole = os.path.join(self._tree.root, path)
-            self._moved.findings[path] = Finding(whole, was.name, "refused", whole, was.names, now, changed[1])
+            if why:
+                whole, what = os.path.join(self._tree.root, path), "refused" if now is None else "cut"
+                self._moved.findings[path] = Finding(whole, was.name, what, whole, was.names, why, changed[1])
 
     def _wrong(self, look: Look) -> tuple[Found, dict[str, str]]:
         """What may not stay, and why."""

@@ -2,7 +2,7 @@
 
 Git replaces its settings by renaming `config.lock` over `config`, and follows a symbolic link there first. So a cell
 has a link mounted over the settings of a repository, which leads to a directory of ours with a copy of them. After the
-call, the copy takes the place of the settings if it changes nothing but what is harmless.
+call, the copy takes the place of the settings, without what it sets besides that is not harmless.
 """
 
 import errno
@@ -14,7 +14,7 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from . import walker
-from .gitconfig import MAX_BYTES, NotRead, change_objection, parse
+from .gitconfig import MAX_BYTES, NotRead, change_objection, harmless_part, in_words, objection, parse
 from .harmless import content
 from .seen import Seen, digest_of, facts_of
 from .walker import Root
@@ -90,23 +90,24 @@ class Drafts:
         finally:
             os.close(parent)
 
-    def settle(self, root: Root, path: str, raw: bytes, was: Seen, *, in_place: bool) -> Seen | str:
-        """Let what a cell has written take the place of the original: what that is then, or why it may not.
+    def settle(self, root: Root, path: str, raw: bytes, was: Seen, *, in_place: bool) -> tuple[Seen | None, str]:
+        """Let what a cell has written take the place of the original: what that is then, and what was left out of it;
+        None where it may not, and why.
 
         A rename would take the mount off in cells that have one over it: where there may be such, it is `in_place`.
         The copy is as the original again, whatever comes of it.
         """
         draft = self._of[path]
         try:
-            why = change_objection(draft.original, raw, inside=lambda path: False)  # its work tree is what it was
+            raw, without, why = _accepted(draft.original, raw)
             now = why or _replace(root, path, draft, raw, was, in_place=in_place)
             if not isinstance(now, str):
                 draft.original, draft.inode = raw, (now.device, now.inode)
             _write(draft.place, draft.original)
         except OSError as error:
             del self._of[path]
-            return f"it could not be written: {error.strerror}"
-        return now
+            return None, f"it could not be written: {error.strerror}"
+        return (None, now) if isinstance(now, str) else (now, without)
 
     def close(self) -> None:
         """Remove all copies. No cell is left."""
@@ -129,6 +130,25 @@ class Drafts:
         os.symlink(f"{place}/config", link)
         _write(place, raw)
         return Draft(place, link, raw, (0, 0), 0o644, (os.geteuid(), os.getegid()))
+
+
+def _accepted(original: bytes, raw: bytes) -> tuple[bytes, str, str]:
+    """What of a copy may take the original's place, what it is without, and why nothing may."""
+
+    def nowhere(path: str) -> bool:  # its work tree is what it was
+        return False
+
+    why = change_objection(original, raw, inside=nowhere)
+    if not why:
+        return raw, "", ""
+    try:
+        before = [entry for entry in parse(original) if objection([entry], inside=nowhere)]
+        rest, keys = harmless_part(raw, inside=nowhere, kept=before)
+    except NotRead:
+        return raw, "", why
+    if not keys or parse(rest) == parse(original) or change_objection(original, rest, inside=nowhere):
+        return raw, "", why
+    return rest, in_words(keys), ""
 
 
 def _settings(root: Root, path: str, seen: Seen) -> bytes | None:

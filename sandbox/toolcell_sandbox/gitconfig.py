@@ -9,10 +9,11 @@ programs by the value of too many, and each version adds some.
 import os
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 MAX_BYTES = 256 * 1024
 KEY_CHARS = 64  # of a key that a program chose, for a model
+MAX_KEYS = 5
 _BLANK = re.compile(r"[ \t]*(?:[#;].*)?")
 _SECTION = re.compile(r'[ \t]*\[([A-Za-z0-9-]+)(?: +"((?:[^"\\]|\\["\\])*)")?\][ \t]*')
 _VARIABLE = re.compile(r"[ \t]*([A-Za-z][A-Za-z0-9-]*)[ \t]*(?:=(.*))?")
@@ -48,6 +49,7 @@ class Entry:
 
     key: str
     value: str | None
+    line: int = field(default=0, compare=False)  # from 1
 
 
 def parse(raw: bytes) -> list[Entry]:
@@ -70,7 +72,7 @@ def parse(raw: bytes) -> list[Entry]:
             section = name if sub is None else f"{name}.{_unescaped(sub)}"
         elif section and (variable := _VARIABLE.fullmatch(line)) is not None:
             value = None if variable[2] is None else _value(variable[2], number)
-            entries.append(Entry(f"{section}.{variable[1].lower()}", value))
+            entries.append(Entry(f"{section}.{variable[1].lower()}", value, number))
         else:
             raise NotRead(f"line {number} is not of the plain form")
     return entries
@@ -122,6 +124,32 @@ def change_objection(old: bytes, new: bytes, *, inside: Callable[[str], bool]) -
         return ""
     new_ones = [entry for entry in wrong if entry not in kept]
     return objection(new_ones, inside=inside) if new_ones else "it changes settings that only a person may change"
+
+
+def harmless_part(
+    raw: bytes, *, inside: Callable[[str], bool], kept: Iterable[Entry] = ()
+) -> tuple[bytes, tuple[str, ...]]:
+    """The file without the lines that set what is not harmless, and the keys in these lines. NotRead as `parse`.
+
+    `kept` are such variables that may stay, each once: a person has set them.
+    """
+    may_stay, dropped = list(kept), list[Entry]()
+    for entry in parse(raw):
+        if not objection([entry], inside=inside):
+            continue
+        if entry in may_stay:
+            may_stay.remove(entry)
+        else:
+            dropped.append(entry)
+    lines = {entry.line for entry in dropped}
+    rest = b"\n".join(line for number, line in enumerate(raw.split(b"\n"), 1) if number not in lines)
+    return rest, tuple(dict.fromkeys(entry.key for entry in dropped))
+
+
+def in_words(keys: tuple[str, ...]) -> str:
+    """What a file was left without, for a model: the first five of these keys."""
+    more = f" and {len(keys) - MAX_KEYS:,} more" if len(keys) > MAX_KEYS else ""
+    return f"settings that are not known to be harmless: {', '.join(map(_shown, keys[:MAX_KEYS]))}{more}"
 
 
 def _boolean(value: str) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from . import walker
-from .gitconfig import MAX_BYTES, UNREADABLE, NotRead, is_inside, objection, parse
+from .gitconfig import MAX_BYTES, UNREADABLE, NotRead, harmless_part, in_words, is_inside, objection, parse
 from .gitstate import MAX_STATE_BYTES, STATE
 from .protected import GIT_PARTS, GIT_POINTER, GIT_STATES, folded, reason_of
 from .seen import Seen, facts_of
@@ -47,6 +47,19 @@ def settings_objection(root: Root, path: str, raw: bytes) -> str:
         return objection(parse(raw), inside=_work_tree_rule(root, path))
     except NotRead as problem:
         return f"{UNREADABLE}: {problem}"
+
+
+def harmless_settings(root: Root, path: str, seen: Seen) -> tuple[bytes, str] | None:
+    """What of git's settings, as they were seen, is harmless, and in words what is not; None where all that can be said
+    is that they are not."""
+    raw = content(root, path, seen) if {name for name in seen.names if name is not None} <= set(SETTINGS) else None
+    if raw is None:
+        return None
+    try:
+        rest, keys = harmless_part(raw, inside=_work_tree_rule(root, path))
+    except NotRead:
+        return None
+    return rest, in_words(keys)
 
 
 def _state_objection(root: Root, path: str, raw: bytes) -> str:

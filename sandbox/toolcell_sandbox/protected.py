@@ -33,6 +33,7 @@ _RUNS_BY_ITSELF = {
     "git takes its settings from where it points": ".git/commondir",
     "git runs what it says when a stopped rebase, cherry-pick or am goes on": """
         .git/rebase-merge .git/rebase-apply .git/sequencer""",
+    "Mercurial is told by it which programs to run": ".hg/hgrc .hg/hgrc-not-shared .hg/sharedpath",
     "a shell runs it on entering the directory": ".envrc .autoenv .autoenv.zsh",
     "a shell, a terminal or a login reads it": """
         /.bashrc /.bash_profile /.bash_login /.bash_logout /.bash_aliases /.profile /.zshrc /.zshenv /.zprofile /.zlogin
@@ -49,7 +50,8 @@ _RUNS_BY_ITSELF = {
         /crush.json /.crush.json /toolcell.toml""",
     "a debugger, a prompt or a client that is started there runs it": """
         /.gdbinit /.gdbearlyinit /.lldbinit /.pdbrc /.pythonrc /.pythonrc.py /.psqlrc /.sqliterc /.irbrc /.pryrc
-        /.Rprofile /.ghci /.iex.exs /.ocamlinit /.octaverc /.perldb /.psysh.php /.latexmkrc /.config/matplotlib""",
+        /.Rprofile /.RData /.Renviron /.ghci /.iex.exs /.ocamlinit /.octaverc /.perldb /.psysh.php /.latexmkrc
+        /.config/matplotlib""",
 }
 _PROJECT_CODE = {
     "a hook of git that a person has installed runs what it says": """

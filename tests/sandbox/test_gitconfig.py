@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from toolcell_sandbox.gitconfig import Entry, NotRead, change_objection, is_inside, objection, parse
+from toolcell_sandbox.gitconfig import Entry, NotRead, change_objection, harmless_part, is_inside, objection, parse
 
 USUAL = b"""[core]
 \trepositoryformatversion = 0
@@ -257,3 +257,24 @@ def test_a_path_is_inside_only_if_no_link_leads_there(tmp_path: Path) -> None:
         "/etc": False, "~/x": False, "": False, str(root): True,
     }.items():  # fmt: skip
         assert is_inside(str(root / "a/.git"), str(root))(path) is is_in, path
+
+
+LINES = ["[core]", "[user]", '[remote "x"]', "\tbare = false", "\tfsmonitor = x", "\tname = A", "\turl = ext::x", "# x"]
+
+
+@given(st.lists(st.sampled_from(LINES), max_size=12))
+def test_what_is_left_of_settings_is_harmless_and_all_that_was(lines: list[str]) -> None:
+    raw = "\n".join(lines).encode()
+    try:
+        entries = parse(raw)
+    except NotRead:
+        return
+    rest, keys = harmless_part(raw, inside=inside)
+    assert parse(rest) == [entry for entry in entries if not objection([entry], inside=inside)]
+    assert set(keys) == {entry.key for entry in entries if objection([entry], inside=inside)}
+
+
+def test_what_a_person_has_set_stays_once() -> None:
+    raw = b"[alias]\n\tst = status\n\tst = status\n\tco = checkout\n[user]\n\tname = Ada\n"
+    rest, keys = harmless_part(raw, inside=inside, kept=[Entry("alias.st", "status")])
+    assert rest == b"[alias]\n\tst = status\n[user]\n\tname = Ada\n" and keys == ("alias.st", "alias.co")

@@ -560,6 +560,37 @@ async def test_what_others_plant_in_a_shared_workspace_breaks_no_cell(supervisor
 RUNS = "git config core.fsmonitor ./evil"
 
 
+@pytest.mark.parametrize("there", [False, True], ids=["of an earlier call", "there before"])
+async def test_a_setting_that_may_run_something_takes_no_other_setting_with_it(
+    session: Session, workspace: Path, there: bool
+) -> None:
+    made = "git init -q d && cd d && git remote add origin https://example.org/d.git && git config user.name Ada"
+    if there:
+        await anyio.run_process(["sh", "-ec", made], cwd=workspace)
+    else:
+        assert not (await session.call("shell", {"command": made})).notices
+    command = f"cd d && {RUNS} && git config user.email ada@example.org && git config alias.co checkout"
+    result = await session.call("shell", {"command": command})
+    without = "settings that are not known to be harmless: 'core.fsmonitor', 'alias.co'"
+    assert told(result).endswith(f"'d/.git/config' was kept without {without}.")
+    listed = await anyio.run_process(["git", "-C", str(workspace / "d"), "config", "--local", "--list", "--name-only"])
+    keys = listed.stdout.decode().split()
+    assert {"remote.origin.url", "user.name", "user.email"} <= set(keys)
+    assert not {"core.fsmonitor", "alias.co"} & set(keys)
+    again = await session.call("shell", {"command": "cd d && git remote get-url origin && git config user.email"})
+    assert again.unwrap()["stdout"] == "https://example.org/d.git\nada@example.org\n" and not again.notices
+
+
+async def test_settings_that_a_call_has_in_a_repository_that_it_made_are_cut_down_too(
+    session: Session, workspace: Path
+) -> None:
+    command = "git init -q d && cd d && git config core.hooksPath .husky/_ && git config user.name Ada"
+    result = await session.call("shell", {"command": command})
+    assert "'d/.git/config' was kept without" in told(result) and "'core.hookspath'" in told(result)
+    text = (workspace / "d/.git/config").read_text()
+    assert "Ada" in text and "husky" not in text
+
+
 async def test_the_host_sees_no_change_of_a_repositorys_settings_while_the_call_runs(
     session: Session, workspace: Path
 ) -> None:
@@ -709,7 +740,11 @@ async def test_what_becomes_dangerous_in_a_later_call_does_not_stay(
     assert result.unwrap()["exit_code"] == 0 and not result.notices
     result = await session.call("shell", {"command": f"set -e; {second}"})
     assert result.unwrap()["exit_code"] == 0, result.output
-    assert f"'{gone}' was moved out of the workspace" in told(result) and not os.path.lexists(workspace / gone)
+    if gone.endswith("config"):
+        assert f"'{gone}' was kept without settings that are not known to be harmless: 'core.fsmonitor'" in told(result)
+        assert "fsmonitor" not in (workspace / gone).read_text()
+    else:
+        assert f"'{gone}' was moved out of the workspace" in told(result) and not os.path.lexists(workspace / gone)
 
 
 async def test_a_model_reads_escaped_and_bounded_names(session: Session, workspace: Path) -> None:

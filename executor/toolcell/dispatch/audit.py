@@ -169,7 +169,9 @@ def _told(finding: Finding, roots: Sequence[str]) -> str:
         case "moved":
             return f"{path} was put back in its place ({finding.why})"
         case "refused":
-            return f"{path} was left as it was ({finding.why})"
+            return f"{path} was left as it was, and nothing that the call set in it is kept ({finding.why})"
+        case "cut":
+            return f"{path} was kept without {finding.why}"
         case "removed" if finding.place:
             return f"{path}, of which a part could not be removed by the call, is removed now ({finding.why})"
         case _:
@@ -191,6 +193,8 @@ def said(finding: Finding) -> str:
         return f"{path} was moved away, and was put back"
     if finding.what == "refused":
         return f"a change of {path} was refused: {finding.why}"
+    if finding.what == "cut":
+        return f"{path} was kept without {finding.why}"
     return f"{path} was {finding.what}, and {f'was moved to {place}' if place else 'could not be moved away'}"
 
 

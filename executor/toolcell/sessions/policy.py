@@ -43,10 +43,24 @@ def _added_packages() -> list[str]:
 
 def _linked_packages() -> list[str]:
     """Where the files of installed distributions lie that are links, each into a directory of a cache with that
-    distribution alone: so installs uv with UV_LINK_MODE=symlink.
+    distribution alone: so installs uv with UV_LINK_MODE=symlink. A link to any other place is followed nowhere.
     """
     names = glob.glob(os.path.join(glob.escape(sysconfig.get_path("purelib")), "*.dist-info", "METADATA"))
-    return [os.path.dirname(os.path.dirname(os.path.realpath(name))) for name in names if os.path.islink(name)]
+    found: list[str] = []
+    for name in filter(os.path.islink, names):
+        info, of = os.path.split(os.path.realpath(name))
+        directory, distribution = os.path.split(info)
+        distributions = [each for each in _listed(directory) if each.endswith(".dist-info")]
+        if of == "METADATA" and distributions == [distribution] == [os.path.basename(os.path.dirname(name))]:
+            found.append(directory)
+    return found
+
+
+def _listed(directory: str) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except OSError:
+        return []
 
 
 def session_grants(kind: SessionKind, profile: Profile, parent: Set[Capability] | None) -> frozenset[Capability]:
