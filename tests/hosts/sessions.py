@@ -28,7 +28,7 @@ async def main(workspaces: list[str]) -> None:
         pool = supervisor.pool
 
         async def quiet() -> None:
-            while pool._stocking_up is not None or not all(cell.free for cell in pool._stock.cells.values()):
+            while pool._stocking_up is not None or not all(cell.idle for cell in pool._stock.cells.values()):
                 await anyio.sleep(0.01)
 
         for workspace in workspaces:

@@ -22,7 +22,7 @@ from toolcell import (
     tool,
     toolset,
 )
-from toolcell.pool.cell import CellState
+from toolcell.pool.cell import State
 from toolcell.testing import misbehaving
 from toolcell.testing.misbehaving import echo
 from toolcell.testing.residue import Residue
@@ -202,7 +202,7 @@ async def test_a_cell_that_dies_while_no_descriptor_is_left_leaves_none_open(
             for cell in cells:
                 cell.kill()
             with anyio.fail_after(10):
-                while any(cell.state is not CellState.DEAD for cell in cells):
+                while any(cell.state is not State.DEAD for cell in cells):
                     await anyio.sleep(0.01)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)

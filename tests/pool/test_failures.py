@@ -32,8 +32,9 @@ from toolcell import (
     ValidationError,
     tool,
 )
-from toolcell.pool import cell as cell_module
-from toolcell.pool.evidence import Evidence
+from toolcell.pool.cell import calls, intake
+from toolcell.pool.cell import cell as cell_module
+from toolcell.pool.cell.evidence import Evidence
 from toolcell.pool.pool import MOST_ASKED, Pool
 from toolcell.pool.reactor import current_reactor
 from toolcell.testing import probes
@@ -175,9 +176,9 @@ async def test_a_deadline_that_is_near_only_later_is_kept_all_the_same(
     async with supervise([sleep]) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
         await session.call("sleep", {"seconds": 0.0})
-        result = await session.call("sleep", {"seconds": 30.0}, timeout=5 * cell_module.NEAR_S)
+        result = await session.call("sleep", {"seconds": 30.0}, timeout=5 * calls.NEAR_S)
         assert isinstance(result.error, Timeout)
-        assert 0.0 <= result.error.elapsed - 5 * cell_module.NEAR_S < 0.5
+        assert 0.0 <= result.error.elapsed - 5 * calls.NEAR_S < 0.5
 
 
 @tool(lifetime="session")
@@ -205,7 +206,7 @@ def look(ctx: ToolContext, seconds: float) -> list[int]:
 async def test_a_kept_process_does_not_take_the_cancellation_of_an_answered_call_for_the_next_ones(
     supervise: Callable[..., Supervisor], workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cell_module, "CANCEL_GRACE_S", 5.0)
+    monkeypatch.setattr(calls, "CANCEL_GRACE_S", 5.0)
     async with supervise([look]) as supervisor:
         session = await supervisor.open_session("worker", workspace=workspace)
         before = (await session.call("look", {"seconds": 0.0})).unwrap()
@@ -450,7 +451,7 @@ async def test_a_ready_within_a_call_is_a_violation(supervise: Callable[..., Sup
         async def lie() -> None:
             await anyio.sleep(0.3)
             (cell,) = supervisor.pool.cells.values()
-            cell._on_process(Ready(cell._process + 1, True))
+            cell.on_process(Ready(cell._control.process + 1, True))
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lie)
@@ -472,20 +473,20 @@ async def test_a_call_that_floods_with_small_frames_is_read_in_small_pieces(
     supervise: Callable[..., Supervisor], workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[int] = []
-    take_in = cell_module.Cell._take_in
+    take_in = intake.Intake._take_in
 
-    def counted(cell: cell_module.Cell, events: Any) -> None:
+    def counted(cell: intake.Intake, events: Any) -> None:
         taken.append(len(events))
         take_in(cell, events)
 
-    monkeypatch.setattr(cell_module.Cell, "_take_in", counted)
+    monkeypatch.setattr(intake.Intake, "_take_in", counted)
     async with supervise([flood_with_progress]) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
         for _ in range(2):
             taken.clear()
             result = await session.call("flood_with_progress", timeout=1.0)
             assert isinstance(result.error, Timeout) and sum(taken) > 2_000
-            most = cell_module.LEAST_READ_BYTES // 7  # the bytes of the smallest frame
+            most = intake.LEAST_READ_BYTES // 7  # the bytes of the smallest frame
             assert sum(frames > most for frames in taken) <= 1, "the read that told of the flood"
 
 

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, cast
 
-from toolcell.pool.cell import Cell, CellState
+from toolcell.pool.cell import Cell, State
+from toolcell.pool.cell.state import ENDING
 from toolcell.pool.plan import Action, Assign, Retire, Room, Spawn, obstacle, outlived, plan
 from toolcell.pool.run import CellKey, CellSpec, Run
 from toolcell_sandbox import Limits, Profile
@@ -27,15 +28,23 @@ class FakeRun:
 @dataclass(eq=False)
 class FakeCell:
     spec: CellSpec
-    state: CellState = CellState.READY
+    state: State = State.READY
     idle_since: float = 0.0
     run: FakeRun | None = None
-    doomed: bool = False
-    leaving: bool = False
 
     @property
     def free(self) -> bool:
-        return self.state is CellState.READY
+        return self.state is State.READY
+
+    idle = free
+
+    @property
+    def doomed(self) -> bool:
+        return self.state in ENDING
+
+    @property
+    def leaving(self) -> bool:
+        return self.state is State.RETIRING
 
 
 def decide(runs: list[FakeRun], cells: list[FakeCell], room: Room = ROOM, taken: str = "") -> list[Action]:
@@ -55,25 +64,25 @@ def test_a_call_never_goes_to_a_cell_of_other_grants_or_of_another_session() -> 
 
 def test_a_call_waits_for_a_cell_that_is_on_its_way() -> None:
     run = FakeRun(spec())
-    assert decide([run], [FakeCell(spec(), CellState.RECYCLING)]) == []
-    assert decide([run], [FakeCell(spec(), CellState.STARTING)]) == []
+    assert decide([run], [FakeCell(spec(), State.SWEEPING)]) == []
+    assert decide([run], [FakeCell(spec(), State.STARTING)]) == []
 
 
 def test_each_cell_on_its_way_is_counted_for_one_call_only() -> None:
     first, second = FakeRun(spec()), FakeRun(spec())
-    assert decide([first, second], [FakeCell(spec(), CellState.STARTING)]) == [Spawn(second.spec)]
+    assert decide([first, second], [FakeCell(spec(), State.STARTING)]) == [Spawn(second.spec)]
 
 
 def test_calls_that_must_not_overlap_run_one_after_the_other() -> None:
     first, second = FakeRun(spec(), "s"), FakeRun(spec(), "s")
     cells = [FakeCell(spec()), FakeCell(spec())]
     assert [type(action) for action in decide([first, second], cells)] == [Assign]
-    assert decide([second], [FakeCell(spec(), CellState.BUSY), FakeCell(spec())], taken="s") == []
+    assert decide([second], [FakeCell(spec(), State.BUSY), FakeCell(spec())], taken="s") == []
     assert decide([second], [FakeCell(spec()), FakeCell(spec())], taken="s") == []  # over, and not audited yet
 
 
 def test_calls_that_may_overlap_overtake_one_that_waits_for_its_turn() -> None:
-    busy = FakeCell(spec(), CellState.BUSY)
+    busy = FakeCell(spec(), State.BUSY)
     waiting, free = FakeRun(spec(), "s"), FakeRun(spec())
     idle = FakeCell(spec(), idle_since=1.0)
     assert decide([waiting, free], [busy, idle], taken="s") == [Assign(cast(Run, free), cast(Cell, idle))]
@@ -81,7 +90,7 @@ def test_calls_that_may_overlap_overtake_one_that_waits_for_its_turn() -> None:
 
 def test_a_full_session_retires_its_own_longest_idle_cell_and_nobody_elses() -> None:
     cells = [FakeCell(spec(grants=f"read {other}"), idle_since=when) for other, when in (("write", 3.0), ("web", 2.0))]
-    cells.append(FakeCell(spec(grants="channel"), CellState.BUSY, run=FakeRun(spec())))
+    cells.append(FakeCell(spec(grants="channel"), State.BUSY, run=FakeRun(spec())))
     run = FakeRun(spec())
     assert decide([run], cells) == [Retire(cast(Cell, cells[1])), Spawn(run.spec)]
 
@@ -93,12 +102,12 @@ def test_a_full_machine_retires_the_longest_idle_cell_of_any_session() -> None:
 
 
 def test_where_everything_is_busy_a_call_waits() -> None:
-    cells = [FakeCell(spec(f"o{n}"), CellState.BUSY, run=FakeRun(spec())) for n in range(4)]
+    cells = [FakeCell(spec(f"o{n}"), State.BUSY, run=FakeRun(spec())) for n in range(4)]
     assert decide([FakeRun(spec())], cells) == []
 
 
 def test_a_kept_process_is_one_and_does_not_end_by_being_idle() -> None:
-    kept = FakeCell(spec(kept="repl"), CellState.BUSY, run=FakeRun(spec(kept="repl")))
+    kept = FakeCell(spec(kept="repl"), State.BUSY, run=FakeRun(spec(kept="repl")))
     assert decide([FakeRun(spec(kept="repl"))], [kept]) == []
     assert outlived([cast(Any, FakeCell(spec(kept="repl")))], now=1e9, idle_s=1.0) == []
 
@@ -112,14 +121,14 @@ def test_the_kept_process_that_has_been_idle_longest_makes_room_for_a_call_that_
     cells = [FakeCell(spec(f"k{n}", kept="repl"), idle_since=float(9 - n)) for n in range(4)]
     run = FakeRun(spec("other"))
     assert decide([run], cells) == [Retire(cast(Cell, cells[3]))], "its room is the call's when it has torn down"
-    cells[3].doomed = cells[3].leaving = True
+    cells[3].state = State.RETIRING
     assert decide([run], cells) == [], "one is enough"
-    cells[3].state = CellState.DEAD
+    cells[3].state = State.DEAD
     assert decide([run], cells) == [Spawn(run.spec)]
 
 
 def test_each_kept_process_that_leaves_makes_room_for_one_call() -> None:
-    leaving = FakeCell(spec("k", kept="repl"), CellState.RECYCLING, doomed=True, leaving=True)
+    leaving = FakeCell(spec("k", kept="repl"), State.RETIRING)
     cells = [leaving, *(FakeCell(spec(f"k{n}", kept="repl"), idle_since=float(n)) for n in range(3))]
     assert decide([FakeRun(spec("a")), FakeRun(spec("b"))], cells) == [Retire(cast(Cell, cells[1]))]
 
@@ -140,7 +149,7 @@ def test_a_kept_process_for_which_a_call_waits_makes_room_last() -> None:
 
 def test_kept_processes_have_a_bound_of_their_own_below_that_of_all_cells() -> None:
     assert [Room(cells, 8).kept for cells in (1, 2, 3, 4, 59)] == [1, 1, 2, 3, 44]
-    busy = [FakeCell(spec(f"k{n}", kept="repl"), CellState.BUSY, run=FakeRun(spec())) for n in range(3)]
+    busy = [FakeCell(spec(f"k{n}", kept="repl"), State.BUSY, run=FakeRun(spec())) for n in range(3)]
     kept, plain = FakeRun(spec("other", kept="repl")), FakeRun(spec("other"))
     assert decide([kept], busy) == []
     assert decide([kept, plain], busy) == [Spawn(plain.spec)]
@@ -155,7 +164,7 @@ def test_a_session_full_of_kept_processes_ends_one_of_its_own() -> None:
 
 
 def test_a_call_for_which_there_is_no_room_at_all_ends_nothing() -> None:
-    own = [FakeCell(spec(), CellState.BUSY, run=FakeRun(spec())) for _ in range(3)]
+    own = [FakeCell(spec(), State.BUSY, run=FakeRun(spec())) for _ in range(3)]
     idle = FakeCell(spec("other", kept="repl"))
     assert decide([FakeRun(spec(grants="web")), FakeRun(spec(grants="web"))], [*own, idle]) == []
 
@@ -172,12 +181,12 @@ def test_a_cell_that_makes_room_is_not_given_to_the_call_behind() -> None:
 
 def test_doomed_and_dead_cells_do_not_count() -> None:
     run = FakeRun(spec())
-    cells = [FakeCell(spec(), CellState.RECYCLING, doomed=True), FakeCell(spec(), CellState.DEAD)]
+    cells = [FakeCell(spec(), State.DYING), FakeCell(spec(), State.DEAD)]
     assert decide([run], cells) == [Spawn(run.spec)]
 
 
 def test_idle_cells_outlive_their_time_and_busy_ones_do_not() -> None:
-    idle, busy = FakeCell(spec(), idle_since=1.0), FakeCell(spec(), CellState.BUSY, idle_since=1.0)
+    idle, busy = FakeCell(spec(), idle_since=1.0), FakeCell(spec(), State.BUSY, idle_since=1.0)
     assert outlived([cast(Any, idle), cast(Any, busy)], now=62.0, idle_s=60.0) == [Retire(cast(Cell, idle))]
 
 
@@ -188,9 +197,9 @@ def told(
 
 
 def test_a_waiting_call_is_told_what_is_full_and_when_the_first_of_it_is_likely_over() -> None:
-    own = [FakeCell(spec(), CellState.BUSY, run=FakeRun(spec(), started_at=100.0 - n)) for n in (4.0, 2.0, 3.0)]
-    other = FakeCell(spec("other"), CellState.BUSY, run=FakeRun(spec("other"), started_at=99.0))
+    own = [FakeCell(spec(), State.BUSY, run=FakeRun(spec(), started_at=100.0 - n)) for n in (4.0, 2.0, 3.0)]
+    other = FakeCell(spec("other"), State.BUSY, run=FakeRun(spec("other"), started_at=99.0))
     assert told(FakeRun(spec()), [*own, other]) == ("all 3 cells that the session may have are busy", 2.0)
     assert told(FakeRun(spec()), [*own[:2], other]) == ("all 4 cells that max_cells allows are busy", 1.0)
-    soon = FakeCell(spec(), CellState.BUSY, run=FakeRun(spec(), started_at=0.0, deadline_at=101.5))
+    soon = FakeCell(spec(), State.BUSY, run=FakeRun(spec(), started_at=0.0, deadline_at=101.5))
     assert told(FakeRun(spec()), [*own[:1], soon, soon]) == ("all 3 cells that the session may have are busy", 1.5)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence, S
 from dataclasses import dataclass
 from operator import attrgetter
 
-from .cell import Cell, CellState
+from .cell import Cell, State
 from .run import SOON_S, CellKey, CellSpec, Run
 
 
@@ -68,9 +68,9 @@ def plan(waiting: Iterable[Run], cells: Sequence[Cell], room: Room, exclusive: S
         state, key = cell.state, cell.spec.key
         if not crowd.add(cell) or key.session_id not in sessions or cell.leaving:
             continue
-        if state is CellState.READY:
+        if state is State.READY:
             free.setdefault(key, []).append(cell)
-        elif state is not CellState.BUSY:
+        elif state is not State.BUSY:
             coming[key] = coming.get(key, 0) + 1
         if key.kept_tool:
             kept.add(key)
@@ -123,11 +123,11 @@ class _Crowd:
 
     def add(self, cell: Cell) -> bool:
         """Count a cell; False for one that takes up no room, as it is dead or about to be."""
-        if cell.state is CellState.DEAD or (cell.doomed and not cell.leaving):
+        if cell.doomed and not cell.leaving:
             return False
         if cell.leaving:
             self._leaving[cell] = None
-        elif cell.state is CellState.READY:
+        elif cell.state is State.READY:
             self.idle[cell] = None
         self._count(cell.spec.key, 1)
         return True
@@ -187,9 +187,7 @@ def _price(cell: Cell, wanted: Container[CellKey]) -> tuple[bool, bool, float]:
 
 def longest_idle(cells: Iterable[Cell]) -> Cell | None:
     """The cell that can be ended at the least cost, None where none is idle."""
-    return min(
-        (cell for cell in cells if cell.free and not cell.doomed), key=lambda cell: _price(cell, ()), default=None
-    )
+    return min((cell for cell in cells if cell.free), key=lambda cell: _price(cell, ()), default=None)
 
 
 def obstacle(run: Run, cells: Iterable[Cell], room: Room, exclusive: Set[str], now: float) -> tuple[str, float]:
@@ -197,7 +195,7 @@ def obstacle(run: Run, cells: Iterable[Cell], room: Room, exclusive: Set[str], n
     run for as long again, to its deadline at the most.
     """
     key = run.spec.key
-    living = [cell for cell in cells if cell.state is not CellState.DEAD and not cell.doomed]
+    living = [cell for cell in cells if not cell.doomed]
     of_session = [cell for cell in living if cell.spec.key.session_id == key.session_id]
     of_kept = [cell for cell in living if cell.spec.key.kept_tool]
     if run.exclusive in exclusive:
@@ -226,5 +224,5 @@ def _remaining_s(run: Run, now: float) -> float:
 def outlived(cells: Iterable[Cell], now: float, idle_s: float) -> list[Retire]:
     """The cells that have been idle so long that their sessions count as parked. Kept processes stay."""
     return [
-        Retire(cell) for cell in cells if cell.free and not cell.spec.key.kept_tool and now - cell.idle_since > idle_s
+        Retire(cell) for cell in cells if cell.idle and not cell.spec.key.kept_tool and now - cell.idle_since > idle_s
     ]

@@ -4,6 +4,7 @@ import logging
 import math
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -22,7 +23,8 @@ from toolcell_sandbox.report import SandboxReport
 
 from . import stock
 from .budget import Budgets
-from .cell import AHEAD_AFTER_S, Cell, CellState
+from .cell import Cell, State
+from .cell.cell import AHEAD_AFTER_S
 from .deadlines import Deadline, Deadlines
 from .plan import LATE_S, Assign, Room, Spawn, longest_idle, obstacle, outlived, plan
 from .reactor import Reactor, Waiter
@@ -43,6 +45,13 @@ VACATE_AGAIN_S = 0.005  # how often the cgroup of a dead cell is looked at again
 STUCK_S = 20.0  # a zygote answers within milliseconds; one that is silent this long was stopped, or hangs
 VACATE_S = 10.0  # what SIGKILL has not ended by then hangs in the kernel
 _now = time.monotonic
+_SHOWN_AS = {
+    State.READY: "idle",
+    State.BUSY: "busy",
+    **dict.fromkeys((State.SPAWNING, State.STARTING, State.UNBOUND, State.BINDING), "starting"),
+    **dict.fromkeys((State.JUDGED, State.SWEEPING), "sweeping"),
+    **dict.fromkeys((State.RETIRING, State.DOOMED, State.LOSING, State.DYING, State.ORPHANED, State.DEAD), "ending"),
+}
 
 
 class Pool:
@@ -120,17 +129,8 @@ class Pool:
         )
 
     def __repr__(self) -> str:
-        states = [cell.state for cell in self.cells.values()]
-        counts = " · ".join(
-            f"{states.count(state)} {name}"
-            for state, name in (
-                (CellState.READY, "idle"),
-                (CellState.BUSY, "busy"),
-                (CellState.STARTING, "starting"),
-                (CellState.RECYCLING, "recycling"),
-            )
-            if states.count(state)
-        )
+        states = Counter(_SHOWN_AS[cell.state] for cell in self.cells.values())
+        counts = " · ".join(f"{states[name]} {name}" for name in dict.fromkeys(_SHOWN_AS.values()) if states[name])
         return f"<Pool [cells: {counts or 'none'} · calls: {len(self.waiting)} queued]>"
 
     # -- start and end ------------------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ class Pool:
         for run in list(self.waiting):
             self._end_waiting(run, Outcome(ending="cancelled"))
         for cell in list(self.cells.values()):
-            cell.end(Outcome(ending="cancelled"))
+            cell.calls.end(Outcome(ending="cancelled"))
             cell.retire()
         for cell in list(self._stock.cells.values()):
             cell.retire()
@@ -237,7 +237,7 @@ class Pool:
         if run in self.waiting:
             self._end_waiting(run, Outcome(ending="cancelled"))
         elif run.cell is not None:
-            run.cell.tell_end(run, "the caller has gone", run.limits.grace_s)
+            run.cell.calls.tell_end(run, "the caller has gone", run.limits.grace_s)
 
     def tell_end(self, session_id: str, reason: str, least_s: float, most_s: float) -> list[Run]:
         """End the session's calls that wait, and tell those that run to end. Returns these: each is over at the end of
@@ -247,14 +247,14 @@ class Pool:
         told = [run for run in running if run is not None and run.cell is not None]
         for run in told:
             assert run.cell is not None
-            run.cell.tell_end(run, reason, min(most_s, max(least_s, run.limits.grace_s)))
+            run.cell.calls.tell_end(run, reason, min(most_s, max(least_s, run.limits.grace_s)))
         return told
 
     def end_session(self, session_id: str) -> None:
         """End the session's calls and cells."""
         self._end_all_waiting(session_id)
         for cell in [cell for cell in self.cells.values() if cell.spec.key.session_id == session_id]:
-            cell.end(Outcome(ending="cancelled"))
+            cell.calls.end(Outcome(ending="cancelled"))
             self._retire(cell)
         self._userns_sessions.discard(session_id)
         self._states.pop(session_id, None)
@@ -276,8 +276,6 @@ class Pool:
                 self._deadlines.cancel(run.deadline)
             run.end(unavailable(_not_made(error)), _now())
             return
-        if cell.is_new_process:
-            self._on_first_call(run, cell)
         if run.exclusive:
             self._exclusive.add(run.exclusive)
         if self._watching is None:
@@ -287,9 +285,8 @@ class Pool:
             if self._forking_ahead is None and cell.ahead_due < math.inf:
                 self._forking_ahead = self._deadlines.at(run.started_at + AHEAD_AFTER_S, self._fork_ahead)
 
-    def _on_first_call(self, run: Run, cell: Cell) -> None:
+    def on_new_process(self, cell: Cell, run: Run) -> None:
         """A process that is kept over calls has its first one: `run` is told of the state that another one had."""
-        cell.is_new_process = False
         key = run.spec.key
         of_session = self._states.setdefault(key.session_id, {})
         if key.kept_tool in of_session:
@@ -327,7 +324,7 @@ class Pool:
     def _expire(self, run: Run) -> None:
         if run in self.waiting:
             waited = _now() - run.queued_at
-            if any(cell.spec.key == run.spec.key and cell.state is CellState.STARTING for cell in self.cells.values()):
+            if any(cell.spec.key == run.spec.key and cell.starting for cell in self.cells.values()):
                 self._end_waiting(run, Outcome(ending="timeout"))  # there was room; its own cell was too slow to start
                 return
             if not self._zygotes:
@@ -449,19 +446,20 @@ class Pool:
             return False
         cell, lacking = taken
         self.cells[cell.id] = cell
-        if cell.free:
+        if cell.idle:
             self._stocks_after = STOCK_UP_AFTER_S
         try:
-            cell.finish(spec, lacking)
+            cell.claim(spec, lacking)
         except Unpackable:
             cell.kill()
             return False  # a cell that is made for the session cannot be told of it either, and the call hears so
         return True
 
-    def on_unfinished(self, cell: Cell) -> None:
+    def on_lacking(self, cell: Cell) -> None:
         """A cell that was made ahead waits for its session's paths."""
+        assert cell.binding is not None
         try:
-            self._zygote_of[cell.id].finish(cell.id, cell.lacking)
+            self._zygote_of[cell.id].finish(cell.id, cell.binding.paths)
         except (OSError, Unpackable) as error:
             failure = _not_made(error)
             self._reactor.soon(lambda: self._on_failed(cell.id, failure))  # not now: the pump may be at work
@@ -481,7 +479,7 @@ class Pool:
         if not self._open or not self._zygotes or not self._stocks or self.waiting:
             return
         cells = (*self.cells.values(), *self._stock.cells.values())
-        if any(cell.state is CellState.STARTING for cell in cells):
+        if any(cell.starting for cell in cells):
             self._stocks_next = True
             return
         spec = next(self._stock.wanted(), None)
@@ -593,13 +591,13 @@ class Pool:
 
     def _on_finished(self, id: int) -> None:
         if id in self.cells:  # else it has died since
-            self.cells[id].on_finished()
+            self.cells[id].on_bound()
 
     def _on_failed(self, id: int, failure: Failed) -> None:
         if id not in self.cells and id not in self._stock.cells:
             return  # it has died since
         cell = self._cell(id)
-        if not cell.finishing:
+        if cell.binding is None:
             cell.on_not_spawned(failure)
         else:
             # A cell that is made for its session does without what failed, or says what is the matter.
@@ -620,7 +618,7 @@ class Pool:
             self._stock_up_soon()
         if cell.spec.unfinished:
             return  # for none of the calls that wait
-        if self.waiting and not cell.doomed:
+        if self.waiting:
             oldest = next(iter(self.waiting))
             same = oldest.spec is cell.spec or oldest.spec.key == cell.spec.key
             if same and oldest.exclusive not in self._exclusive and self._assign_waiting(oldest, cell):
@@ -675,7 +673,7 @@ class Pool:
         left = self._left_in_group(cell)
         if left and cell not in self._vacating:
             self._vacating.add(cell)
-            cell.report(f"processes outlived their cell and were killed by its cgroup: {len(left)}")
+            cell.calls.report(f"processes outlived their cell and were killed by its cgroup: {len(left)}")
         if left and _now() < until:
             self._deadlines.at(_now() + VACATE_AGAIN_S, lambda: self._vacate(cell, until))
             return
