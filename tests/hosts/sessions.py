@@ -39,7 +39,7 @@ async def main(workspaces: list[str]) -> None:
             answers.append("" if result.error is None else str(result.error))
             await session.close()
             await quiet()
-            (zygote,) = pool._zygotes
+            (zygote,) = pool.fleet.zygotes
             held = [path for path in held_by(zygote.pid) if path.startswith("/")]
             mounts.append(sum(not path.startswith(("/dev", "/proc")) for path in held))
     print(json.dumps({"answers": answers, "ahead": ahead, "mounts": mounts}))

@@ -179,9 +179,9 @@ async def test_a_cgroup_that_somebody_has_removed_costs_no_further_call(
         for cell in list(pool.cells.values()):
             cell.kill()
         with anyio.fail_after(10):
-            while pool.cells or pool._vacating:
+            while pool.cells or pool.slots.vacating:
                 await anyio.sleep(0.01)
-        for cgroup in pool._free_cgroups:
+        for cgroup in pool.slots.free_cgroups:
             for path in cgroup.paths:
                 os.rmdir(path)
         assert (await session.call("echo", {"value": 2})).unwrap() == 2

@@ -35,7 +35,8 @@ from toolcell import (
 from toolcell.pool.cell import calls, intake
 from toolcell.pool.cell import cell as cell_module
 from toolcell.pool.cell.evidence import Evidence
-from toolcell.pool.pool import MOST_ASKED, Pool
+from toolcell.pool.fleet import MOST_ASKED
+from toolcell.pool.pool import Pool
 from toolcell.pool.reactor import current_reactor
 from toolcell.testing import probes
 from toolcell.testing.misbehaving import echo, flood_with_progress
@@ -418,10 +419,10 @@ async def test_a_tool_that_ignores_the_end_of_children_as_it_is_loaded_is_swept_
 async def test_a_burst_of_sessions_waits_for_the_zygote_and_does_not_cost_the_calls_that_run(workspace: Path) -> None:
     """Its socket holds some hundred requests: a zygote that it is too full for is taken for stuck."""
     async with Supervisor([sleep], max_cells=50) as supervisor:  # as descriptors of an ordinary user allow
-        supervisor.pool._zygote_count = 1
+        supervisor.pool.fleet.size = 1
         running = await supervisor.open_session("main", workspace=workspace)
         sessions = [await supervisor.open_session("main", workspace=workspace) for _ in range(45)]
-        (zygote,) = supervisor.pool._zygotes
+        (zygote,) = supervisor.pool.fleet.zygotes
         most = 0
 
         async def call(session: Session, seconds: float) -> None:
@@ -440,7 +441,7 @@ async def test_a_burst_of_sessions_waits_for_the_zygote_and_does_not_cost_the_ca
             asked = len(zygote.asked)
             os.kill(zygote.pid, signal.SIGCONT)
         assert asked == MOST_ASKED
-        assert supervisor.pool._zygotes == [zygote]
+        assert supervisor.pool.fleet.zygotes == [zygote]
 
 
 async def test_a_ready_within_a_call_is_a_violation(supervise: Callable[..., Supervisor], workspace: Path) -> None:

@@ -520,7 +520,7 @@ async def test_they_die_with_their_zygote_and_with_the_supervisor(tmp_path: Path
     async with Supervisor(tools=TOOLS) as supervisor:
         await first_call(supervisor, tmp_path)
         (ready,) = await stocked(supervisor)
-        os.kill(supervisor.pool._zygotes[0].pid, signal.SIGKILL)
+        os.kill(supervisor.pool.fleet.zygotes[0].pid, signal.SIGKILL)
         with anyio.fail_after(5):
             while psutil.pid_exists(ready.pid) or supervisor.pool._stock.cells:
                 await anyio.sleep(0.01)
@@ -589,11 +589,11 @@ async def test_a_path_that_cannot_be_put_in_place_costs_nobody_anything(tmp_path
         async with Supervisor(tools=tools) as supervisor:
             for workspace in (tmp_path, place / "workspace"):
                 ready = await stocked(supervisor)
-                zygotes = [zygote.pid for zygote in supervisor.pool._zygotes]
+                zygotes = [zygote.pid for zygote in supervisor.pool.fleet.zygotes]
                 session = await supervisor.open_session("main", workspace=workspace)
                 (await session.call("leaves", {})).unwrap()
                 assert all(cell.doomed for cell in set(ready) & set(supervisor.pool.cells.values()))
-                assert [zygote.pid for zygote in supervisor.pool._zygotes] == zygotes
+                assert [zygote.pid for zygote in supervisor.pool.fleet.zygotes] == zygotes
             assert ready
     finally:
         subprocess.run(["rm", "-rf", str(place)], check=True)
@@ -624,8 +624,8 @@ async def test_a_pool_whose_zygotes_keep_dying_makes_none_meanwhile_and_closes(t
         await stocked(supervisor)
         session = await supervisor.open_session("main", workspace=tmp_path)
         with anyio.fail_after(60):
-            while pool._zygotes:
-                for zygote in pool._zygotes:
+            while pool.fleet.zygotes:
+                for zygote in pool.fleet.zygotes:
                     zygote.kill()
                 await session.call("seen", {"name": "x"}, timeout=0.01)
         pool._stock.want(cell.spec)
@@ -635,8 +635,8 @@ async def test_a_pool_whose_zygotes_keep_dying_makes_none_meanwhile_and_closes(t
 
 
 async def test_word_of_a_cell_that_has_died_since_is_no_news(supervisor: Supervisor) -> None:
-    supervisor.pool._on_failed(12345, Failed("finish the cell", "it is gone", "", ""))
-    supervisor.pool._on_finished(12345)
+    supervisor.pool.on_failed(12345, Failed("finish the cell", "it is gone", "", ""))
+    supervisor.pool.on_bound(12345)
 
 
 async def test_there_is_none_where_there_is_no_room_for_it(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ descriptors, `control` is the socket of its init, `terms` what it is told, `keep
 
 from .calls import CANCEL_GRACE_S
 from .cell import Cell
-from .keeper import Keeper
+from .keeper import Keeper, Snapshot
 from .state import State
 
-__all__ = ["CANCEL_GRACE_S", "Cell", "Keeper", "State"]
+__all__ = ["CANCEL_GRACE_S", "Cell", "Keeper", "Snapshot", "State"]

@@ -178,8 +178,8 @@ class Calls:
         self._owner.on(Event.KEPT_ANSWER if self._kept else Event.ANSWERED)
 
     def on_exceeded(self, resource: str) -> None:
-        """End the running call for a limit, once its processes are gone, so that its counts are exact. Of a process that
-        the kernel is about to end, only the init's account says how much memory it had."""
+        """End the running call for a limit, once its processes are gone, so that its counts are exact. How much memory
+        a process had that the kernel is about to end, only the init's account says."""
         run = self.run
         if run is not None and self.verdict is None and self._machine.takes(Event.EXCEEDED):
             if run.deadline is not None:

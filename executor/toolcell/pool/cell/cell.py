@@ -23,7 +23,7 @@ from toolcell_sandbox.view import Bind
 from .calls import Calls
 from .channels import Channels
 from .control import Control
-from .keeper import Binding, Keeper
+from .keeper import Binding, Keeper, Snapshot
 from .listener import Listener
 from .meter import Meter
 from .state import IDLE, UNKNOWN, Action, Event, State, Stateful
@@ -212,6 +212,12 @@ class Cell(Stateful):
         assert self.binding is not None
         self._control.tell(self.binding.introduction)
         self.binding = None
+
+    def snapshot(self) -> Snapshot:
+        """What the plan looks at."""
+        seen = Snapshot(self.id, self.spec.key, self._machine.state, self.idle_since)
+        run = self.calls.run
+        return seen if run is None else Snapshot(*seen[:4], run.exclusive, run.started_at, run.deadline_at)
 
     # -- calls --------------------------------------------------------------------------------------------------------
 

@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from toolcell.pool.budget import Budgets
-from toolcell.pool.run import Run
+from toolcell.pool.run import CellKey, Run
 from toolcell.wire.frames import Buffer
 from toolcell.wire.messages import Failed
 from toolcell_sandbox.view import Bind
+
+from .state import State
 
 if TYPE_CHECKING:
     from .cell import Cell
@@ -18,6 +20,18 @@ class Binding(NamedTuple):
 
     paths: Sequence[Bind]
     introduction: Sequence[Buffer]  # what the cell is told when these are in place
+
+
+class Snapshot(NamedTuple):
+    """A cell as it is now; the last three are of the call that is under way in it."""
+
+    id: int
+    key: CellKey
+    state: State = State.READY
+    idle_since: float = 0.0
+    exclusive: str = ""
+    started_at: float = 0.0
+    deadline_at: float = 0.0
 
 
 class Keeper(Protocol):
