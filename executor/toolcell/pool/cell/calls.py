@@ -19,7 +19,7 @@ from toolcell.wire.protocol import SupervisorLink
 
 from .channels import Channels
 from .evidence import SHORT_CALL_S, limit_of_exit
-from .intake import STALL_S, Intake
+from .intake import READ_BYTES, STALL_S, Intake
 from .keeper import Keeper
 from .listener import Listener
 from .meter import Meter
@@ -91,8 +91,8 @@ class Calls:
         self._channels.to_call.write(buffers)  # as soon as all is counted from here: what follows is done meanwhile
         self.run = run
         run.started_at = now
-        self._sent = sum(map(len, buffers))
-        self.intake.begin()
+        intake, self._sent = self.intake, sum(map(len, buffers))
+        intake.received, intake.read_bytes = 0, READ_BYTES
         if run.deadline is not None and run.deadline.action is not None:  # for which it has waited
             run.deadline.action = self._on_deadline
         elif run.deadline_at - now < NEAR_S:
@@ -259,7 +259,7 @@ class Calls:
         if self.run is not None:
             self.intake.drain()
         if self.run is not None:  # else what was read has ended it
-            self._meter.account(self.run)
+            self._meter.measure(self.run, find=False)
 
     def conclude(self) -> None:
         """Give the call its outcome, and whoever waits for it."""
@@ -274,9 +274,11 @@ class Calls:
         now = time.monotonic()
         if self._kept and (outcome.ending != "result" or now - run.started_at > SHORT_CALL_S):  # else at the sweep
             self._settle()
-        run.used["sent_bytes"], run.used["received_bytes"] = self._sent, self.intake.received
+        intake = self.intake
+        run.used["sent_bytes"], run.used["received_bytes"] = self._sent, intake.received
         outcome.progress = run.last_progress
-        self.intake.take_printed(outcome)
+        if intake.stdout.total or intake.stderr.total:
+            intake.take_printed(outcome)
         if self.listener is not None:
             self.listener.end()
         try:
@@ -305,8 +307,13 @@ class Calls:
         self._leaving = None
 
     def keep(self) -> None:
-        """Begin anew with the process that stays."""
-        self.intake.next_kept_call()
+        """Begin anew with the process that stays, and so does what it has begun to send."""
+        intake = self.intake
+        self._link.next_kept_call()
+        if intake.paused is not None:
+            intake.read_on()
+        if intake.received > PIPE_BYTES:
+            narrow(self._channels.frames)
         if self._sent > PIPE_BYTES:
             narrow(self._channels.calls)
         if self._leaving is not None:

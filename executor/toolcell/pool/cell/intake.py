@@ -16,7 +16,7 @@ from toolcell.pool.reactor import Reactor
 from toolcell.pool.run import Outcome, Run
 from toolcell.wire.frames import Violation
 from toolcell.wire.messages import Error, Heeds, Log, Output, Progress, Request, Result
-from toolcell.wire.pipes import PIPE_BYTES, narrow, widen
+from toolcell.wire.pipes import widen
 from toolcell.wire.protocol import Event, SupervisorLink
 
 from .channels import Channels
@@ -71,10 +71,10 @@ class Intake:
         "_kept",
         "_link",
         "_moved",
-        "_paused",
         "_reactor",
-        "_read_bytes",
         "_requests",
+        "paused",
+        "read_bytes",
         "received",
         "stderr",
         "stdout",
@@ -100,10 +100,10 @@ class Intake:
         self._requests = budgets.requests
         self._frame: Ask | None = None  # for a large frame that has begun to come
         self._moved = 0.0  # when some of it came
-        self._paused: Ask | None = None  # for room for more requests
+        self.paused: Ask | None = None  # for room for more requests
         self._backlog: deque[Event] = deque()  # what was read before that
         self._dropping = False  # within `drain` and `catch_up`: what is read is dropped, or small, and never paused for
-        self._read_bytes = READ_BYTES  # at once, in this call
+        self.read_bytes = READ_BYTES  # at once, in this call
         self.received = 0  # bytes, in this call
         self.stdout = Capture(KEEP_OUTPUT_BYTES)
         self.stderr = Capture(KEEP_OUTPUT_BYTES)
@@ -116,10 +116,10 @@ class Intake:
         if rest is not None:
             data = read_into(fd, rest)
         elif run is None or run.pending is None:
-            data = read_available(fd, self._read_bytes)
+            data = read_available(fd, self.read_bytes)
         else:  # a little where there is little room: what is small may be many objects
             room = max(LEAST_READ_BYTES, run.pending.room // 16)
-            data = read_available(fd, min(self._read_bytes, room))
+            data = read_available(fd, min(self.read_bytes, room))
         if not data:
             if data is not None:  # every writer is gone, and the init is one of them: its pidfd says the rest
                 self._channels.unwatch(fd)
@@ -132,7 +132,7 @@ class Intake:
                 self._frame.end()
                 self._frame = None
         self._take_in(events)
-        if self._decoder.begun and self._frame is None and self._paused is None:
+        if self._decoder.begun and self._frame is None and self.paused is None:
             self._begin_large()
         if not events and rest is None and (rest := self._link.rest) is not None and self._calls.state is State.BUSY:
             widen(fd, len(rest))  # further than the call process may; not once the init puts sizes back
@@ -141,7 +141,7 @@ class Intake:
     def _take_in(self, events: Sequence[Event]) -> None:
         """Act on what was read, as far as there is room for what it asks for."""
         if len(events) > MANY_FRAMES:
-            self._read_bytes = LEAST_READ_BYTES
+            self.read_bytes = LEAST_READ_BYTES
         for done, event in enumerate(events, 1):
             self._on_frame(event)
             run = self._calls.run
@@ -222,23 +222,23 @@ class Intake:
             return  # else nobody waits for it, and its process ends
         if self._decoder.of_report:
             run.pending = run.pending or self._requests.account()
-            self._frame = run.pending.ask(self._decoder.begun * MOST_A_BYTE, self._read_on)
+            self._frame = run.pending.ask(self._decoder.begun * MOST_A_BYTE, self.read_on)
         else:
-            self._frame = self._frames.ask(self._decoder.begun, self._read_on)
+            self._frame = self._frames.ask(self._decoder.begun, self.read_on)
         self._moved = time.monotonic()
         if self._frame.charge is None:
             self._channels.pause()
 
     def _pause_for(self, pending: Account) -> bool:
         """Read no frames until this account has room for some. Says whether they wait."""
-        if not self._dropping and self._paused is None and not pending.has_room(MOMENT_BYTES):
-            self._paused = pending.ask(MOMENT_BYTES, self._read_on)
+        if not self._dropping and self.paused is None and not pending.has_room(MOMENT_BYTES):
+            self.paused = pending.ask(MOMENT_BYTES, self.read_on)
             self._channels.pause()
-        return self._paused is not None
+        return self.paused is not None
 
-    def _read_on(self) -> None:
+    def read_on(self) -> None:
         """There is room, or what is read is dropped."""
-        paused, self._paused = self._paused, None
+        paused, self.paused = self.paused, None
         if paused is not None:
             paused.end()
         if self._backlog and not self._dropping:
@@ -254,10 +254,10 @@ class Intake:
     def _on_backlog(self) -> None:
         """There is room for more of what was read."""
         try:
-            while self._backlog and self._paused is None:
+            while self._backlog and self.paused is None:
                 self._take_in((self._backlog.popleft(),))
-            if self._paused is None and self._calls.state is not State.DEAD:
-                self._read_on()
+            if self.paused is None and self._calls.state is not State.DEAD:
+                self.read_on()
         except Exception:  # as in `Channels.look`
             self._calls.on_bug()
 
@@ -270,17 +270,12 @@ class Intake:
 
     # -- the end of a call --------------------------------------------------------------------------------------------
 
-    def begin(self) -> None:
-        """A call has been sent."""
-        self.received = 0
-        self._read_bytes = READ_BYTES
-
     def catch_up(self) -> None:
         """Take in what the running call has in its pipes at this moment: its outcome, or what it has printed so far."""
         self._channels.look()
         run = self._calls.run
         for _ in range(CATCH_UP_READS):
-            if run is None or self._calls.run is not run or self._frame is not None or self._read_bytes < READ_BYTES:
+            if run is None or self._calls.run is not run or self._frame is not None or self.read_bytes < READ_BYTES:
                 return
             self._dropping = True  # whatever it asks for, there is no time to serve it
             try:
@@ -301,7 +296,7 @@ class Intake:
             while self._backlog:
                 self._take_in((self._backlog.popleft(),))
             if self._channels.is_paused:
-                self._read_on()
+                self.read_on()
             ready = self._channels.ready()
             if self._channels.stdout in ready:
                 self._capture(self._channels.stdout, self.stdout, DRAIN_READS)
@@ -325,28 +320,20 @@ class Intake:
         if self.stderr.total:
             outcome.stderr = self.stderr.take()
 
-    def next_kept_call(self) -> None:
-        """The process stays: so does what it has begun to send."""
-        if self.received > PIPE_BYTES:
-            narrow(self._channels.frames)
-        self._link.next_kept_call()
-        if self._paused is not None:
-            self._read_on()
-
     def next_call(self) -> None:
         """All that was is gone: nothing of it is the next call's."""
         for capture in (self.stdout, self.stderr):
             if capture.total:
                 capture.clear()
         self._link.next_call()
-        if self._frame is not None or self._paused is not None:
+        if self._frame is not None or self.paused is not None:
             self.forget()
 
     def forget(self) -> None:
         """Whatever waits for room, nobody waits for it. What the cell is to read is dropped too."""
         self._channels.to_call.clear()
-        for ask in (self._paused, self._frame):
+        for ask in (self.paused, self._frame):
             if ask is not None:
                 ask.end()
-        self._paused = self._frame = None
+        self.paused = self._frame = None
         self._backlog.clear()

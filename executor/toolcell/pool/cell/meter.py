@@ -114,14 +114,11 @@ class Meter:
         if self._kept and self._asks_clock:
             self._cpu_before = self._cpu_clock()
 
-    def measure(self, run: Run) -> None:
-        """Fill in what the call used by the kernel's count, as long as its processes are there to be asked."""
-        if not self._standby:  # it was forked for this call, and is looked for only now
+    def measure(self, run: Run, *, find: bool = True) -> None:
+        """Fill in what the call used by the kernel's count, as long as its processes are there to be asked. `find` says
+        whether the call process may have to be looked for."""
+        if find and not self._standby:  # it was forked for this call, and is looked for only now
             self.find_process()
-        self.account(run)
-
-    def account(self, run: Run) -> None:
-        """The same, with whatever is known of the call process."""
         tree = self.evidence.account(run.started_at)
         used = run.used
         used["memory_bytes"], used["processes"] = tree.memory_bytes, tree.tasks
@@ -144,7 +141,7 @@ class Meter:
 
     def account_exit(self, run: Run, exited: Exited) -> None:
         """Fill in what the call used, whose process is gone: what its tree was counted for, and the init's account."""
-        self.account(run)
+        self.measure(run, find=False)
         used = run.used
         if not self._kept or (self._asks_clock and used["cpu_s"] == 0.0):  # a kept one's account is of its whole life
             used["cpu_s"] = max(exited.cpu_s - self._cpu_before, used["cpu_s"])

@@ -269,27 +269,23 @@ class Impossible(Exception):
 
 
 class Machine:
-    """The state of one cell. `on` alone changes it."""
+    """The state of one cell. `on` alone changes it: no other module sets a state, which a test holds."""
 
-    __slots__ = ("_state",)
+    __slots__ = ("state",)
 
     def __init__(self) -> None:
-        self._state = State.SPAWNING
-
-    @property
-    def state(self) -> State:
-        return self._state
+        self.state = State.SPAWNING
 
     def takes(self, event: Event) -> bool:
         """Whether the event has a row: what a cell says may have none, and is its violation then."""
-        return (self._state, event) in TABLE
+        return (self.state, event) in TABLE
 
     def on(self, event: Event) -> tuple[Action, ...]:
         """Go on to the next state. Returns what is to be done, in this order; raises Impossible."""
         try:
-            self._state, actions = TABLE[self._state, event]
+            self.state, actions = TABLE[self.state, event]
         except KeyError:
-            raise Impossible(f"{event.value!r} cannot happen to a cell that is {self._state.value}") from None
+            raise Impossible(f"{event.value!r} cannot happen to a cell that is {self.state.value}") from None
         return actions
 
 
