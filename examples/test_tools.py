@@ -12,8 +12,7 @@ from toolcell import Capability, Supervisor, ToolContext, tool
 @tool(needs={Capability.WRITE})
 def save(ctx: ToolContext, path: str, text: str) -> str:
     """Save text to a file in the workspace."""
-    assert ctx.writer is not None
-    ctx.writer.write_text(path, text)
+    ctx.require.writer.write_text(path, text)
     return f"saved {len(text)} characters"
 
 

@@ -349,5 +349,6 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in _HOME_OF:
         raise AttributeError(f"module 'toolcell' has no attribute {name!r}")
+    import_module("toolcell.errors")  # what a Profile refuses is a UsageError from then on
     value = globals()[name] = getattr(import_module(_HOME_OF[name]), name)
     return value

@@ -16,12 +16,13 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Never, Self, TypedDict, TypeVar, Unpack, overload
 
 import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from toolcell_sandbox.profile import Profile
+from toolcell_sandbox.refusal import named
 from toolcell_tools.capability import Capability, SessionKind
 from toolcell_tools.declaration import Declared, ToolDeclaration
 from toolcell_tools.definition import Tool
@@ -35,9 +36,9 @@ from . import misuse
 from . import session as _session
 from . import supervisor as _supervisor
 from .approvals import Approver
+from .backends.outbound import Resolver, resolve_with_system
 from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from .backends.threads import in_thread
-from .backends.web import Resolver, resolve_with_system
 from .config import Config
 from .dispatch.policy import Policy
 from .dispatch.streams import StreamName
@@ -125,11 +126,13 @@ class Session:
         idempotency_key: str | None = None,
         on_progress: Callable[[str, float | None], None] | None = None,
         on_output: Callable[[StreamName, str], None] | None = None,
+        **others: Never,
     ) -> ToolResult:
         """As `toolcell.Session.call`. `repair` and `on_progress` are plain functions, called on the loop's thread.
         `on_output` is called in another one, so that it may be slow.
         """
 
+        misuse.check_names("Session.call", others, CallOptions)
         misuse.check_callable("repair", repair)
         misuse.check_callable("on_output", on_output)
 
@@ -154,6 +157,7 @@ class Session:
         )
         return self._running().call(call)
 
+    @named
     def open_child(
         self,
         kind: SessionKind | str,
@@ -188,6 +192,7 @@ class Session:
         """As `toolcell.Session.tools`."""
         return self._running().call(self._inner.tools)
 
+    @named
     def close(self, *, grace_s: float | None = None) -> None:
         """As `toolcell.Session.close`."""
         if not self._inner.closed:
@@ -204,6 +209,7 @@ class Supervisor:
     program exits is closed then.
     """
 
+    @named
     def __init__(
         self,
         tools: Iterable[Tool[..., Any] | TypedTool[Any] | ProviderTool | Callable[..., Any]] = (),
@@ -314,6 +320,7 @@ class Supervisor:
     ) -> None:
         self.close()
 
+    @named
     def open_session(
         self,
         kind: SessionKind | str,

@@ -5,13 +5,17 @@ value.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from toolcell_sandbox.refusal import refuse_with
 from toolcell_tools.failures import ToolcellError, UsageError
 
 __all__ = ["ArgumentError", "ConfigError", "ConfigProblem", "SandboxUnavailableError", "ToolcellError", "UsageError"]
 
 
 class ArgumentError(UsageError, ValueError):
-    """An object of the API cannot be made of these arguments."""
+    """An object of the API cannot be made of these arguments. A Profile, Limits and a network policy raise it too."""
+
+
+refuse_with(ArgumentError)
 
 
 class SandboxUnavailableError(ToolcellError):

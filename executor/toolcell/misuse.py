@@ -1,11 +1,14 @@
 """What a program can get wrong in an argument: each check raises UsageError with the remedy, before anything begins."""
 
+import inspect
+import math
 import os
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, TypeVar, cast
 
 from toolcell_sandbox.profile import Profile
+from toolcell_sandbox.refusal import unknown
 from toolcell_sandbox.report import NAMES
 from toolcell_tools.capability import Capability, SessionKind
 
@@ -14,6 +17,7 @@ from .errors import UsageError
 
 T = TypeVar("T")
 _PARTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "approver": ("Approver", ("approve",)),
     "channel": ("Channel", ("send",)),
     "http": ("HttpClient", ("send",)),
     "journal": ("Journal", ("write",)),
@@ -76,6 +80,15 @@ def seconds(name: str, value: object, otherwise: str = "") -> float:
     raise UsageError(f"{name} is not above 0: {value!r}. Pass a number of seconds{otherwise}.")
 
 
+def grace(value: object) -> float:
+    """`value`, seconds from 0 on; without end for None."""
+    if value is None:
+        return math.inf
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:
+        return value
+    raise UsageError(f"grace_s is below 0: {value!r}. Pass seconds, or None for what the profile gives.")
+
+
 def count(name: str, value: object, otherwise: str) -> int:
     """`value`, a whole number above 0; `otherwise` says what to do without one."""
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
@@ -102,9 +115,20 @@ def check_parts(**given: object) -> None:
     """Refuse an object that lacks a method of the protocol that its argument asks for."""
     for argument, value in given.items():
         protocol, methods = _PARTS[argument]
+        if isinstance(value, type):
+            raise UsageError(f"{argument} is the class {value.__name__}. Pass an instance: {value.__name__}(…).")
         if value is not None and not all(callable(getattr(value, method, None)) for method in methods):
             wanted = " and ".join(f"{method}()" for method in methods)
-            raise UsageError(f"{argument} is not a {protocol}: {value!r}. Pass an object with {wanted}.")
+            article = "an" if protocol[0] in "AEIOU" else "a"
+            raise UsageError(f"{argument} is not {article} {protocol}: {value!r}. Pass an object with {wanted}.")
+
+
+def check_journal(value: object) -> None:
+    """Refuse a journal whose `write` would be called and never run: an async one, or a generator."""
+    check_parts(journal=value)
+    write = getattr(value, "write", None)
+    if inspect.iscoroutinefunction(write) or inspect.isasyncgenfunction(write) or inspect.isgeneratorfunction(write):
+        raise UsageError(f"write of {value!r} is async or a generator. Write a plain def: nobody waits for it.")
 
 
 def check_texts(**given: object) -> None:
@@ -114,10 +138,22 @@ def check_texts(**given: object) -> None:
             raise UsageError(f"{argument} is not a text: {value!r}. Pass a str, or leave it out.")
 
 
+def check_text(name: str, value: object) -> None:
+    """Refuse a name that is no text."""
+    if not isinstance(value, str):
+        raise UsageError(f"{name} is not a text: {value!r}. Pass a str.")
+
+
 def check_callable(name: str, value: object) -> None:
     """Refuse what is neither a function nor None."""
     if value is not None and not callable(value):
         raise UsageError(f"{name} is not a function: {value!r}. Pass a function, or leave it out.")
+
+
+def check_names(function: str, given: Iterable[str], options: type) -> None:
+    """Refuse arguments that the function does not take, with the near name."""
+    for name in given:
+        raise UsageError(unknown(function, name, ["name", "args", *options.__annotations__]))
 
 
 def settings_of(config: Mapping[str, Any] | None) -> Mapping[str, Any]:

@@ -3,19 +3,19 @@
 import inspect
 import json
 import logging
-import math
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Never, TypedDict, TypeVar, Unpack, cast, overload
 
 import anyio
 
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.profile import Profile
+from toolcell_sandbox.refusal import named
 from toolcell_tools.capability import Capability, SessionKind
 from toolcell_tools.declaration import Declared, ToolDeclaration
 from toolcell_tools.definition import Tool
@@ -48,7 +48,7 @@ from .sessions.place import NOWHERE
 from .sessions.policy import confine, summary_for
 from .sessions.protection import Guarded, overlap
 from .sessions.reach import as_offered, out_of_reach
-from .sessions.shipping import content_of
+from .sessions.shipping import content_of, latest
 from .sessions.toolbox import Toolbox
 from .sessions.used import NOTHING, Use
 from .wire.frames import Field
@@ -224,6 +224,7 @@ class Session:
         idempotency_key: str | None = None,
         on_progress: OnProgress | None = None,
         on_output: OnOutput | None = None,
+        **others: Never,
     ) -> ToolResult:
         """Call a tool and wait for its result.
 
@@ -235,11 +236,14 @@ class Session:
         a key that stands for another tool or other arguments is a UsageError.
         `on_progress(message, fraction)` hears the tool's progress. `on_output(stream, text)` hears live what the call
         and its commands print, `stream` is "stdout" or "stderr": one piece at a time, in order, and all of it before
-        there is a result. Async or not, it may be slow: what comes too fast for it is left out with a count, and the
-        result waits for it for a second.
+        there is a result. An async one may be slow: what comes too fast for it is left out with a count, and the result
+        waits for it for a second. A plain function runs on the event loop and holds up all calls until it returns: the
+        log warns of one that takes 0.1 s. What either raises is logged, once for the call.
         """
         if self.closed or not self._is_here():
             self.check_open()
+        if others:
+            misuse.check_names("Session.call", others, CallOptions)
         if timeout is not None:
             misuse.seconds("timeout", timeout, ", or None for the tool's own")
         if call_id is None:
@@ -267,6 +271,7 @@ class Session:
             self._idempotent = IdempotentCalls()
         return await self._idempotent.once(idempotency_key, asked, run)
 
+    @named
     async def open_child(
         self,
         kind: SessionKind | str,
@@ -320,9 +325,10 @@ class Session:
         offered = [one for one in declared if is_offered(self.supervisor.policy, one, self.info)]
         return [as_offered(one, lambda: self.web) for one in offered]
 
+    @named
     async def close(self, *, grace_s: float | None = None) -> None:
-        """End the session, its children and their calls, those of host tools and questions to approvers among them, and
-        wait for that. Idempotent.
+        """End the session, its children and their calls, those of host tools among them, with questions to approvers,
+        hooks and repairs, and wait for that. Idempotent.
 
         A call that waits is Cancelled at once. A tool that looks at `ctx.cancelled` sees True, and has the profile's
         `grace_s` to end tidily, in a child of the session 30 s; what it returns by then is its result. Any other call
@@ -330,9 +336,7 @@ class Session:
         """
         if not self.closed and not self._is_here():
             self.supervisor.check_running()
-        if grace_s is not None and not grace_s >= 0:
-            raise UsageError(f"grace_s is below 0: {grace_s!r}. Pass seconds, or None for what the profile gives.")
-        await ending.close([self], math.inf if grace_s is None else grace_s)
+        await ending.close([self], misuse.grace(grace_s))
 
     @property
     def info(self) -> SessionInfo:
@@ -622,6 +626,7 @@ class Session:
                 known is not None
                 and known.fn is not given.fn
                 and known.origin.partition(" ")[0] == given.origin.partition(" ")[0]
+                and (known.placement != "cell" or latest(known, self.supervisor.use(known).home) is not given)
             ):
                 raise UsageError(
                     f"The tool {given.name!r} was defined again after this supervisor got it, and the old one would "

@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 import anyio
 
 from toolcell_sandbox.profile import Profile, is_below
+from toolcell_sandbox.refusal import named
 from toolcell_tools.capability import SessionKind
 from toolcell_tools.definition import Tool
 from toolcell_tools.function import as_tool
@@ -33,9 +34,9 @@ from .backends.channel import LogChannel
 from .backends.egress import Gateway
 from .backends.http import BrokeredHttp
 from .backends.memory import SQLiteMemory
+from .backends.outbound import Resolver, resolve_with_system
 from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from .backends.threads import FILES, NoThread
-from .backends.web import Resolver, resolve_with_system
 from .config import Config
 from .dispatch.audit import MAX_TOLD, audit_data, audit_kept, record_findings, said
 from .dispatch.describe import describe
@@ -57,7 +58,7 @@ from .sessions.modules import Source
 from .sessions.policy import resolved, session_grants, within
 from .sessions.protection import Protection
 from .sessions.shipping import shipped
-from .sessions.used import Use
+from .sessions.used import NOTHING, Use
 from .telemetry import Metrics
 from .workplaces.cleanup import Audited, clean
 from .workplaces.record import Record as OwnRecord
@@ -81,11 +82,12 @@ class Supervisor:
 
     - `tools` are Tools, TypedTools, ProviderTools or plain functions; `toolsets` are asked for more, by session.
     - `profiles` replaces the preset of a session kind.
-    - `hooks` run before and after each call, in order. `policy` decides which calls may run and which need approval
-      (default: `TierPolicy()`). `approver` gives it, or else the nearest session above that owns a channel, within
+    - `hooks` run before and after each call, in order.
+    - `policy` decides which calls may run and which need approval (default: `TierPolicy()`). `approver` approves them;
+      without one, the nearest session at or above the call's that owns a channel does. A call waits for the answer for
       `approval_timeout_s` seconds (default: 300).
     - `journal` takes a record of every call.
-    - `allow_missing` names mechanisms of the sandbox that may be missing here, which every result then says.
+    - `allow_missing` names mechanisms of the sandbox that may be missing here; every result then names them.
     - `max_cells` bounds the cells at any time; `standby` is how many call processes wait ready in each, 0 or 1 (the
       default).
     - `config`, from `load_config`, gives what is left out of these; what is given here replaces it.
@@ -94,12 +96,14 @@ class Supervisor:
     - `resolve(host, port)` looks names up for `ProxyNetwork`: blocking, returns addresses.
     - `quarantine` is the directory for protected names that calls have made; by default a new one among the temporary
       files, at the first need.
-    - An output of more than `model_bytes` (default: 100,000), as a model gets it, is also written whole to an artifact,
-      which `for_model` names.
+    - `model_bytes` (default: 100,000) is the longest output that a model is shown whole. A longer one is also written
+      to a file, an artifact that `for_model` names.
 
-    Starting raises SandboxUnavailableError where a mechanism is missing that `allow_missing` does not name.
+    Starting raises SandboxUnavailableError where mechanisms are missing that `allow_missing` does not name. Its message
+    has all of them, their cures, and the `allow_missing` that would do.
     """
 
+    @named
     def __init__(
         self,
         tools: Iterable[Tool[..., Any] | TypedTool[Any] | ProviderTool | Callable[..., Any]] = (),
@@ -143,7 +147,8 @@ class Supervisor:
             )
         if max_cells is not None:
             misuse.count("max_cells", max_cells, "Leave it out for a default by the machine.")
-        misuse.check_parts(http=http, journal=journal)
+        misuse.check_parts(http=http, approver=approver)
+        misuse.check_journal(journal)
         misuse.check_callable("resolve", resolve)
         self.registry: dict[str, Tool[..., Any]] = {}
         self.provider_tools: dict[str, ProviderTool] = {}
@@ -251,7 +256,7 @@ class Supervisor:
         return self._life.is_left_open
 
     def __del__(self) -> None:
-        if self.is_left_open and self._pid == os.getpid():  # else it was forked
+        if "_life" in vars(self) and self.is_left_open and self._pid == os.getpid():  # else it was forked
             warnings.warn(f"{self!r} was not closed: await aclose().", ResourceWarning, stacklevel=1, source=self)
             self._abandon()
 
@@ -358,7 +363,7 @@ class Supervisor:
 
     def _record_audited(self, audited: Audited) -> None:
         _log.warning(
-            "while calls of the supervisor %d ran, which was killed: %d protected names were made or changed%s",
+            "the supervisor %d was killed while calls ran; protected names that they made or changed: %d%s",
             audited.pid,
             len(audited.findings),
             "".join(f"; {said(each)}" for each in audited.findings[:MAX_TOLD])
@@ -370,6 +375,7 @@ class Supervisor:
 
     # -- the public way ----------------------------------------------------------------------------------------------
 
+    @named
     async def open_session(
         self,
         kind: SessionKind | str,
@@ -446,7 +452,8 @@ class Supervisor:
     ) -> Session:
         self.check_running()
         misuse.check_parts(channel=channel, memory=memory, web=web, http=http)
-        misuse.check_texts(agent_id=agent_id, session_id=session_id)
+        misuse.check_texts(session_id=session_id)
+        misuse.check_text("agent_id", agent_id)
         misuse.check_profile("profile", profile)
         root = _workspace(workspace)
         if parent is not None:
@@ -519,7 +526,7 @@ class Supervisor:
     def _shipped(self, tool: Tool[..., Any]) -> tuple[Mapping[str, object], Use]:
         found = self._shipments.get(tool)
         if found is None or not found[1].is_current():
-            found = self._shipments[tool] = shipped(tool)
+            found = self._shipments[tool] = shipped(tool, NOTHING if found is None else found[1])
         return found
 
     def can_ship(self, tool: Tool[..., Any]) -> bool:

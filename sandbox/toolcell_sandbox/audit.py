@@ -10,13 +10,14 @@ What a look could not see is unknown, not absent. `Look.unknown` says why; calle
 import os
 import stat
 import time
-from collections.abc import Callable, Collection, Generator, Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from . import walker
+from . import repositories, walker
 from .drafts import Drafts
-from .harmless import JUDGED, SETTINGS, objection_to
+from .harmless import JUDGED, SETTINGS, STATES, objection_to
 from .kernel.birth import born_ns
 from .look import Directory, Vocabularies, Vocabulary, Walk
 from .profile import is_below
@@ -46,7 +47,7 @@ class Finding:
 
     path: str
     name: str
-    what: str  # "made", "changed", "moved" or "refused"
+    what: str  # "made", "changed", "moved", "refused" or "removed"
     place: str
     names: Names = ()
     why: str = ""
@@ -117,7 +118,8 @@ class ProtectedTree:
         found = {path: seen for path, seen in look.found.items() if protect(seen.names, (vocabulary,))}
         tops = [path for path in found if os.path.dirname(path) not in found]
         tops = [path for path in tops if stat.S_IFMT(found[path].mode) in (stat.S_IFREG, stat.S_IFDIR)]
-        below = _by_top(found) if self._made else {}
+        passing = self._made or any(found[path].names[vocabulary] in STATES for path in tops)
+        below = _by_top(found) if passing else {}
         wanted: dict[str, Bound] = {}
         leading: dict[str, tuple[str, ...]] = {}
         matching, size = self.vocabularies.all_of[vocabulary].matcher, 0
@@ -126,7 +128,7 @@ class ProtectedTree:
             name = seen.names[vocabulary] or ""
             leading[path] = self._leading.get((vocabulary, path)) or leading_of(matching, name, path, seen)
             if self._is_free(path, seen, look, below.get(path, ()), vocabulary):
-                continue  # a call has made it, and may go on to work with it
+                continue  # a call may go on to work with it
             size += (len(self._prefix) + len(path)) * (1 + len(leading[path]))
             if len(wanted) + len(leading[path]) >= MAX_BOUND or size > MAX_BOUND_BYTES:
                 break
@@ -234,7 +236,8 @@ class ProtectedTree:
                 self._made[inode] = born_ns(self._prefix + path)
 
     def _is_free(self, path: str, seen: Seen, look: Look, below: Collection[str], vocabulary: int) -> bool:
-        if not self._made or not self.is_made(path, seen, look):
+        """Whether it is a call's to change: it has made it, or git makes and removes it, and nothing in it runs."""
+        if seen.names[vocabulary] not in STATES and not (self._made and self.is_made(path, seen, look)):
             return False
         return not any(self.objection(each, look.found[each], (vocabulary,)) for each in (path, *below))
 
@@ -253,6 +256,21 @@ def leading_of(matching: Matcher, name: str, path: str, seen: Seen) -> tuple[str
     above = matching.leading(path, directory=stat.S_ISDIR(seen.mode))
     repository = os.path.dirname(path)
     return above or ((repository,) if repository and name in GIT_PARTS.values() else ())
+
+
+def _tops(paths: Iterable[str]) -> list[str]:
+    """Those of the paths that are not below another, sorted, each with a slash at its end."""
+    tops: list[str] = []
+    for path in sorted(f"{path}/" for path in paths):
+        if not tops or not path.startswith(tops[-1]):
+            tops.append(path)
+    return tops
+
+
+def _is_below(path: str, tops: Sequence[str]) -> bool:
+    """Whether it is one of these, or below one."""
+    index = bisect_right(tops, f"{path}/")
+    return index > 0 and f"{path}/".startswith(tops[index - 1])
 
 
 def _by_top(found: Found) -> dict[str, list[str]]:
@@ -360,21 +378,24 @@ class _Audit:
     def settled(self) -> Settled:
         before = self._before.unknown or self._before.doubt
         unknown = before
+        self._follow_drafts()
         self._settle_drafts()
         for _ in range(ROUNDS):
             tree = self._tree
-            left = Budget(until=self._end)
-            walk = Walk(tree.root, tree.vocabularies, tree.top, left, self._before)
+            walk = self._walk()
             look = walk.taken()
             if look.root != self._before.root:
                 why = look.unknown or "the directory was moved or replaced while the call ran"
                 return Settled(tuple(self._moved.findings.values()), why, self._moved.stuck, replaced=True)
             unknown = look.unknown or before
+            with self._moved.root() as root:
+                repositories.follow(root, self._before, look)
             wrong, whys = self._wrong(look)
-            back = self._moved_away(look, walk.elsewhere)
+            back = self._moved_away(look, walk.elsewhere, wrong)
             if not wrong and not back:
                 if not unknown:
                     tree.learn_made(self._before, look)
+                    self._finish_removing(look)
                 break
             with self._moved.root():
                 if not self._move(wrong, whys, back):
@@ -384,6 +405,37 @@ class _Audit:
             unknown = unknown or f"its protected names still changed after {ROUNDS} rounds of moving them away"
         findings = tuple(self._moved.findings.values())
         return Settled(findings, unknown or self._moved.unknown, self._moved.stuck)
+
+    def _walk(self) -> Walk:
+        tree = self._tree
+        return Walk(tree.root, tree.vocabularies, tree.top, Budget(until=self._end), self._before)
+
+    def _follow_drafts(self) -> None:
+        """Find originals of copies that were moved with their repositories, before the copies are judged."""
+        drafts, before = self._tree.drafts, self._before
+        gone = [path for path in (drafts.paths if drafts is not None else ()) if path in before.found]
+        gone = [path for path in gone if not os.path.lexists(os.path.join(self._tree.root, path))]
+        if not gone or drafts is None:
+            return
+        look = self._walk().taken()
+        with self._moved.root() as root:
+            repositories.follow(root, before, look)
+        for old, new in repositories.moved(before, look).items():
+            for path in gone:
+                place = f"{new}/{os.path.basename(path)}"
+                if os.path.dirname(path) == old and place in before.found:
+                    drafts.follow(path, place)
+
+    def _finish_removing(self, look: Look) -> None:
+        """Move away what a call could not remove of a repository, which it has removed otherwise: it is busy there."""
+        with self._moved.root() as root:
+            for path, part in repositories.removed(root, self._before, look).items():
+                if not protect(part.names, self._active):
+                    continue
+                device, inode = look.repositories[path]
+                whole = Seen(part.names, device, inode, stat.S_IFDIR, 0, part.changed_ns, racy=False, digest=b"")
+                self._moved.take(path, whole, "removed", "its settings and hooks are held while a call runs")
+                repositories.remove_if_empty(root, os.path.dirname(path))
 
     def _settle_drafts(self) -> None:
         """Write back what cells have made of their copies of git's settings, where it is harmless."""
@@ -421,10 +473,11 @@ class _Audit:
 
     def _move(self, wrong: Found, whys: dict[str, str], back: dict[str, str]) -> bool:
         """Whether it was done in time."""
+        goes_back = _tops(back.values())
         for path, seen in wrong.items():
             if time.monotonic() > self._end:
                 return False
-            if os.path.dirname(path) not in wrong and path not in back.values():
+            if os.path.dirname(path) not in wrong and not _is_below(path, goes_back):
                 self._moved.take(path, seen, "changed" if path in self._before.found else "made", whys[path])
                 found = self._moved.findings.get(path)
                 if found is not None and not found.place:
@@ -455,13 +508,17 @@ class _Audit:
         # The earlier look did not cover this path: decide by its change time.
         return before.is_before(seen.changed_ns)
 
-    def _moved_away(self, look: Look, elsewhere: dict[int, str]) -> dict[str, str]:
-        """What is no longer at its place but elsewhere in this tree, unchanged: its place, and where it is."""
+    def _moved_away(self, look: Look, elsewhere: dict[int, str], wrong: Found) -> dict[str, str]:
+        """What is no longer at its place but elsewhere in this tree, unchanged: its place, and where it is.
+
+        Not what may be there, such as the settings of a repository that was moved as a whole.
+        """
         before = self._before.found
         lost = {
             path: seen
             for path, seen in before.items()
             if os.path.dirname(path) not in before
+            and STATES.isdisjoint(seen.names)  # another directory may have the number of one that git has removed
             and f"{path}\0" not in self._left
             and not is_same_inode(seen, look.found.get(path))
             and not self._tree.is_made(path, seen, self._before)
@@ -470,11 +527,15 @@ class _Audit:
             return {}
         at = elsewhere | {seen.inode: path for path, seen in look.found.items() if path not in before}
         back: dict[str, str] = {}
+        tops = sorted(f"{each}/" for each in wrong)
         with self._moved.root() as root:
             for path, seen in lost.items():
                 place = at.get(seen.inode)
                 if place is None or self._moved.unknown or is_same_inode(seen, before.get(place)):
-                    continue  # it is nowhere, or another link to it was there before
+                    continue  # it is nowhere, or another link to it was there before, or it was moved as a whole
+                index = bisect_left(tops, f"{place}/")
+                if place in look.found and not any(each.startswith(f"{place}/") for each in tops[index : index + 1]):
+                    continue
                 if _is_at(root, place, seen):
                     back[path] = place
         return back

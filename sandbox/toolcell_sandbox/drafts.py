@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from . import walker
 from .gitconfig import MAX_BYTES, NotRead, change_objection, parse
+from .harmless import content
 from .seen import Seen, digest_of, facts_of
 from .walker import Root
 
@@ -69,6 +70,10 @@ class Drafts:
             self._of.pop(path, None)
             return None
         return draft
+
+    def follow(self, path: str, place: str) -> None:
+        """The original is elsewhere now: it was moved with its repository."""
+        self._of[place] = self._of.pop(path)
 
     def changed(self, path: str) -> tuple[bytes, int] | None:
         """What a cell has made of a copy, and when; None where it is as it was, or is no file any more."""
@@ -127,22 +132,13 @@ class Drafts:
 
 
 def _settings(root: Root, path: str, seen: Seen) -> bytes | None:
-    """The settings that were seen; None if the grammar does not cover them."""
-    if not stat.S_ISREG(seen.mode) or seen.size > MAX_BYTES:
-        return None
-    held = root.open(path, walker.ENTRY)
+    """The settings that were seen; None if they are gone or another, or the grammar does not cover them."""
+    raw = content(root, path, seen)
     try:
-        info = os.fstat(held)
-        same = facts_of(info) == (seen.device, seen.inode, seen.mode, seen.size, seen.changed_ns)
-        if not same or info.st_nlink != 1:
-            return None
-        raw = walker.content(held, MAX_BYTES + 1)
-        parse(raw)
-        return raw
+        parse(raw or b"")
     except NotRead:
         return None
-    finally:
-        os.close(held)
+    return raw
 
 
 def _content(place: str) -> tuple[bytes, int] | None:

@@ -204,7 +204,7 @@ def _not_in_place(order: Order) -> list[Bind]:
 
 def _memory_limit(allow_exec: bool, limited: frozenset[str]) -> str:
     """Which limit of each process is behind `memory_bytes`. Programs such as node, go and java reserve far more address
-    space than they use: with them, what can be written to is counted (RLIMIT_DATA), unless a cgroup counts it."""
+    space than they use: with them, private writable memory is counted (RLIMIT_DATA), unless a cgroup counts it."""
     if not allow_exec:
         return "RLIMIT_AS"
     return "" if "memory" in limited else "RLIMIT_DATA"

@@ -8,6 +8,7 @@ from . import http_rules
 from .limits import Limits
 from .network import HostNetwork, ProxyNetwork
 from .profile import Profile
+from .protected import GIT_PARTS, GIT_POINTER, GIT_STATES
 
 BROKERED = {
     "channel": "send messages to people, and ask them",
@@ -40,6 +41,14 @@ _LIMITS = {
     "start_s": "time for a cell to start",
     "grace_s": "time to end tidily",
 }
+_BUT = {
+    GIT_POINTER: "a link, or a file that leads out of the workspace",
+    GIT_PARTS["hooks"]: "but git's own samples",
+    **dict.fromkeys((GIT_PARTS["config"], GIT_PARTS["config.worktree"]), "but harmless settings"),
+    GIT_PARTS["commondir"]: "but a work tree's own",
+    **dict.fromkeys(GIT_STATES.values(), "but steps that run nothing"),
+}
+"""What of a protected name may be made after all (`harmless.py`)."""
 _WIDTH = 100
 _LABEL = 13
 
@@ -94,7 +103,8 @@ def protected(profile: Profile) -> list[str]:
     """The names that are not written, wherever the cell may write."""
     if not profile.protected:
         return ["no name: it may write what git, editors, shells and CI services run later"]
-    return [f"made or changed nowhere, for they run later: {profile.protected[0]}", *profile.protected[1:]]
+    first, *others = (f"{name} ({_BUT[name]})" if name in _BUT else name for name in profile.protected)
+    return [f"made or changed nowhere, for they run later: {first}", *others]
 
 
 def network(profile: Profile) -> str:

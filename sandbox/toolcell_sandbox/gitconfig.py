@@ -16,14 +16,22 @@ KEY_CHARS = 64  # of a key that a program chose, for a model
 _BLANK = re.compile(r"[ \t]*(?:[#;].*)?")
 _SECTION = re.compile(r'[ \t]*\[([A-Za-z0-9-]+)(?: +"((?:[^"\\]|\\["\\])*)")?\][ \t]*')
 _VARIABLE = re.compile(r"[ \t]*([A-Za-z][A-Za-z0-9-]*)[ \t]*(?:=(.*))?")
-_PLAIN = re.compile(r"""(?:[^"\\#;\t]|\\["\\])*""")
-_QUOTED = re.compile(r"""[ \t]*"((?:[^"\\]|\\["\\])*)"[ \t]*""")
+_PLAIN = re.compile(r"""(?:[^"\\#;\t]|\\["\\nt])*""")
+_QUOTED = re.compile(r"""[ \t]*"((?:[^"\\]|\\["\\nt])*)"[ \t]*""")
 _ESCAPE = re.compile(r"\\(.)")
+_ESCAPED = {"n": "\n", "t": "\t"}
 _SIZE = re.compile(r"-?[0-9]{1,9}[kKmMgG]?")
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:,=/+-]*")
 _REFSPEC = re.compile(r"(?!-)[^\s:]*(?::[^\s:]*)?")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _SCHEMES = frozenset(["https", "http", "ssh", "git", "git+ssh", "ssh+git", "file", "ftp", "ftps"])
+_MODE = re.compile(r"06[046][04]")
+_FILE = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._-]*")
+_KEY_ID = re.compile(r"(?:0x)?[0-9A-Fa-f]{8,64}!?")
+_ADDRESS = re.compile(r"\[[0-9A-Fa-f:.]+\]")  # of IPv6
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+STRATEGIES = frozenset(["ort", "recursive", "resolve", "octopus", "ours", "subtree"])
+"""Git's own. Of another, it runs `git-merge-…` on PATH or, where the name has a `/`, below the work tree."""
 _BOOLEANS = frozenset(["true", "false", "yes", "no", "on", "off", "1", "0", ""])
 
 
@@ -77,7 +85,7 @@ def _value(text: str, number: int) -> str:
 
 
 def _unescaped(text: str) -> str:
-    return _ESCAPE.sub(r"\1", text)
+    return _ESCAPE.sub(lambda found: _ESCAPED.get(found[1], found[1]), text)
 
 
 def _shown(key: str) -> str:
@@ -120,10 +128,6 @@ def _boolean(value: str) -> bool:
     return value.lower() in _BOOLEANS
 
 
-def _negative(value: str) -> bool:
-    return value.lower() in ("false", "no", "off", "0")
-
-
 def _size(value: str) -> bool:
     return _SIZE.fullmatch(value) is not None
 
@@ -132,8 +136,45 @@ def _word(value: str) -> bool:
     return _WORD.fullmatch(value) is not None and "::" not in value
 
 
+def _sort(value: str) -> bool:
+    return _word(value.removeprefix("-"))
+
+
+def _prose(value: str) -> bool:
+    """Text of any script, with tabs and ends of lines, and no other control character."""
+    return not _CONTROL.search(value)
+
+
 def _text(value: str) -> bool:
-    return value.isprintable() and not value.startswith("-")
+    return _prose(value) and "\n" not in value and not value.startswith("-")
+
+
+def _shared(value: str) -> bool:
+    """Never a mode by which anybody but the owner and the group writes."""
+    return value.lower() in (*_BOOLEANS, "2", "umask", "group", "all", "world", "everybody") or bool(
+        _MODE.fullmatch(value)
+    )
+
+
+def _strategies(value: str) -> bool:
+    return STRATEGIES.issuperset(value.split())
+
+
+def _update(value: str) -> bool:
+    return value in ("checkout", "rebase", "merge", "none")
+
+
+def _file(value: str) -> bool:
+    """A name in the work tree."""
+    return _FILE.fullmatch(value) is not None
+
+
+def _key_id(value: str) -> bool:
+    return _KEY_ID.fullmatch(value) is not None
+
+
+def _comment(value: str) -> bool:
+    return value == "auto" or (len(value) == 1 and "!" <= value <= "~" and not value.isalnum())
 
 
 def _refspec(value: str) -> bool:
@@ -142,7 +183,8 @@ def _refspec(value: str) -> bool:
 
 def _url(value: str) -> bool:
     """No remote helper (`ext::…`, `any-scheme://`), nothing that ssh could take for an option."""
-    if not value.isprintable() or "::" in value or value.startswith("-") or "@-" in value or "://-" in value:
+    known = _ADDRESS.sub("", value)
+    if not value.isprintable() or "::" in known or value.startswith("-") or "@-" in value or "://-" in value:
         return False
     scheme = _SCHEME.match(value)
     return scheme is None or scheme[1].lower() in _SCHEMES
@@ -170,7 +212,7 @@ def _rules(rule: _Rule, keys: str) -> dict[str, _Rule]:
 _RULES: dict[str, _Rule] = {
     **_rules(
         _boolean,
-        """core.filemode core.bare core.sharedrepository core.ignorecase core.precomposeunicode core.symlinks
+        """core.filemode core.bare core.ignorecase core.precomposeunicode core.symlinks
         core.quotepath core.trustctime core.sparsecheckout core.sparsecheckoutcone core.commitgraph
         core.multipackindex core.prefersymlinkrefs core.longpaths core.fscache core.preloadindex
         core.splitindex extensions.worktreeconfig extensions.preciousobjects extensions.relativeworktrees
@@ -184,31 +226,45 @@ _RULES: dict[str, _Rule] = {
         receive.advertisepushoptions uploadpack.allowfilter uploadpack.allowtipsha1inwant
         uploadpack.allowreachablesha1inwant uploadpack.allowanysha1inwant transfer.fsckobjects
         worktree.guessremote checkout.guess submodule.recurse submodule.propagatebranches log.abbrevcommit
-        log.follow log.mailmap tag.forcesignannotated advice.*""",
+        log.follow log.mailmap log.showroot tag.forcesignannotated advice.* commit.gpgsign tag.gpgsign
+        rebase.abbreviatecommands merge.renormalize merge.branchdesc fetch.all core.warnambiguousrefs am.keepcr
+        pack.usebitmaps pack.usesparse repack.writebitmaps gui.gcwarning lfs.locksverify""",
     ),
     **_rules(
         _either,
         """core.logallrefupdates core.autocrlf core.safecrlf core.abbrev core.untrackedcache core.eol
         core.checkstat core.hidedotfiles core.notesref core.whitespace extensions.objectformat
         extensions.compatobjectformat extensions.refstorage init.defaultbranch init.defaultobjectformat
-        pull.rebase pull.ff pull.octopus push.default push.recursesubmodules fetch.recursesubmodules
+        pull.rebase pull.ff push.default push.recursesubmodules fetch.recursesubmodules
         fetch.negotiationalgorithm merge.ff merge.conflictstyle merge.renames merge.log merge.stat
         merge.directoryrenames diff.renames diff.algorithm diff.colormoved diff.colormovedws diff.submodule
         diff.ignoresubmodules diff.indentheuristic diff.wserrorhighlight rebase.missingcommitscheck
         status.showuntrackedfiles status.renames status.relativepaths status.submodulesummary commit.cleanup
         column.ui column.branch column.status color.ui color.branch color.diff color.status color.interactive
         log.date log.decorate receive.denycurrentbranch receive.denydeletecurrent branch.autosetupmerge
-        branch.autosetuprebase branch.sort tag.sort grep.linenumber grep.extendedregexp grep.patterntype
-        apply.whitespace apply.ignorewhitespace http.version""",
+        branch.autosetuprebase grep.linenumber grep.extendedregexp grep.patterntype
+        apply.whitespace apply.ignorewhitespace http.version push.gpgsign merge.suppressdest diff.dirstat
+        fetch.output remotes.default rebase.backend submodule.alternatelocation submodule.alternateerrorstrategy
+        core.fsync core.fsyncmethod maintenance.strategy notes.rewritemode index.threads i18n.commitencoding
+        i18n.logoutputencoding pack.allowpackreuse""",
     ),
-    **_rules(_negative, "commit.gpgsign tag.gpgsign push.gpgsign"),
+    **_rules(_sort, "branch.sort tag.sort versionsort.suffix"),
+    **_rules(_shared, "core.sharedrepository"),
+    **_rules(_strategies, "pull.octopus pull.twohead"),
+    **_rules(_comment, "core.commentchar"),
+    **_rules(_file, "blame.ignorerevsfile"),
+    **_rules(_key_id, "user.signingkey"),
+    **_rules(_text, "gc.pruneexpire gc.reflogexpire gc.reflogexpireunreachable gc.worktreepruneexpire log.graphcolors"),
+    **_rules(_text, "notes.displayref notes.rewriteref log.excludedecoration"),
     **_rules(
         _size,
         """core.repositoryformatversion core.compression core.loosecompression core.bigfilethreshold
         core.deltabasecachelimit core.packedgitlimit core.packedgitwindowsize gc.auto gc.autopacklimit index.version
-        index.threads pack.threads pack.window pack.depth pack.windowmemory pack.compression pack.packsizelimit
+        pack.threads pack.window pack.depth pack.windowmemory pack.compression pack.packsizelimit
         diff.renamelimit diff.context diff.interhunkcontext merge.renamelimit merge.verbosity fetch.parallel
-        submodule.fetchjobs checkout.workers http.postbuffer http.lowspeedlimit http.lowspeedtime""",
+        submodule.fetchjobs checkout.workers http.postbuffer http.lowspeedlimit http.lowspeedtime
+        fetch.unpacklimit receive.unpacklimit transfer.unpacklimit receive.maxinputsize diff.statgraphwidth
+        commitgraph.generationversion pack.deltacachesize""",
     ),
     **_rules(_text, "user.name user.email author.name author.email committer.name committer.email"),
     **_rules(_path, "core.worktree"),
@@ -231,7 +287,10 @@ _RULES: dict[str, _Rule] = {
         """remote.*.partialclonefilter remote.*.followremotehead branch.*.rebase submodule.*.branch
         submodule.*.ignore submodule.*.fetchrecursesubmodules""",
     ),
-    **_rules(_text, "branch.*.description"),
+    **_rules(_prose, "branch.*.description"),
+    **_rules(_text, "branch.*.gh-merge-base branch.*.vscode-merge-base branch.*.github-pr-owner-number color.*.*"),
+    **_rules(_update, "submodule.*.update"),
+    **_rules(_word, "lfs.*.access"),
     **_rules(_tags, "remote.*.tagopt"),
     **_rules(_word, "remote.*.gh-resolved"),
 }
@@ -244,7 +303,9 @@ def _rule_of(key: str) -> _Rule | None:
         return _RULES.get(key) or _RULES.get(f"{section}.*" if section == "advice" else "")
     if not sub.isprintable() or sub.startswith("-") or "::" in sub:
         return None
-    return _RULES.get(f"{section}.*.{name}") if section != "advice" else None
+    if section in ("advice", "color"):
+        return _RULES["color.*.*"] if section == "color" else None
+    return _RULES.get(f"{section}.*.{name}")
 
 
 def is_inside(base: str, root: str) -> Callable[[str], bool]:

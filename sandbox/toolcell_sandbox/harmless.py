@@ -1,7 +1,8 @@
 """Which protected paths may stay although a call made or changed them: git's, whose content runs nothing.
 
 Whatever git makes by itself is of this kind: settings of which each is known to be harmless, the samples of hooks that
-it ships, and pointers to repositories in the same tree, in which the same is looked for.
+it ships, pointers to repositories in the same tree, in which the same is looked for, and the state of a rebase that has
+stopped and runs nothing when it goes on.
 """
 
 import os
@@ -12,7 +13,8 @@ from functools import lru_cache
 
 from . import walker
 from .gitconfig import MAX_BYTES, UNREADABLE, NotRead, is_inside, objection, parse
-from .protected import GIT_PARTS, GIT_POINTER, folded, reason_of
+from .gitstate import MAX_STATE_BYTES, STATE
+from .protected import GIT_PARTS, GIT_POINTER, GIT_STATES, folded, reason_of
 from .seen import Seen, facts_of
 from .walker import Root
 
@@ -28,9 +30,12 @@ def objection_to(root: Root, path: str, seen: Seen, name: str) -> str:
 
     It is read once, and must still be what was seen. `name` is the protected name that holds for it, one of `JUDGED`.
     """
-    if name == GIT_PARTS["hooks"] and stat.S_ISDIR(seen.mode) and _is_hooks(path):
-        return ""  # each hook in it is judged by itself
-    raw = _content(root, path, seen)
+    if stat.S_ISDIR(seen.mode) and (name in STATES or (name == GIT_PARTS["hooks"] and _is_hooks(path))):
+        return ""  # each file in it is judged by itself
+    part = folded(os.path.basename(path))
+    if name in STATES and part not in STATE and part not in GIT_STATES:
+        return ""  # git takes neither a command nor a program from it
+    raw = content(root, path, seen, MAX_STATE_BYTES if name in STATES else MAX_BYTES)
     if raw is None:
         return f"{reason_of(name)}, and it is no plain file"
     return _JUDGES[name](root, path, raw)
@@ -44,9 +49,16 @@ def settings_objection(root: Root, path: str, raw: bytes) -> str:
         return f"{UNREADABLE}: {problem}"
 
 
+def _state_objection(root: Root, path: str, raw: bytes) -> str:
+    part = folded(os.path.basename(path))
+    if part in STATE and STATE[part](raw):
+        return ""
+    return reason_of(next(iter(STATES)))
+
+
 def _pointer_objection(root: Root, path: str, raw: bytes) -> str:
     """Git writes "gitdir: " and a path, which must lead to a place in the same tree."""
-    to = _path_in(raw.removeprefix(POINTER)) if raw.startswith(POINTER) else ""
+    to = _plain_path(raw.removeprefix(POINTER)) if raw.startswith(POINTER) else ""
     if not to:
         return reason_of(GIT_POINTER)
     return "" if _inside(root, path)(to) else f"{reason_of(GIT_POINTER)}, which is outside of the workspace"
@@ -56,21 +68,22 @@ def _common_objection(root: Root, path: str, raw: bytes) -> str:
     """Only a work tree's part of a repository has one, which names that repository."""
     worktrees, _, _name = os.path.dirname(path).rpartition("/")
     common, _, kind = worktrees.rpartition("/")
-    to = _path_in(raw)
+    to = _plain_path(raw)
     whole = os.path.normpath(os.path.join(root.path, os.path.dirname(path), to or "."))
     if kind == "worktrees" and whole == os.path.normpath(os.path.join(root.path, common)) and _inside(root, path)(to):
         return ""
     return reason_of(GIT_PARTS["commondir"])
 
 
-def _path_in(raw: bytes) -> str:
-    """The path that a pointer of git's has in its one line; "" where that is not what it has.
+def path_in(raw: bytes) -> str:
+    """The path in a pointer of git's, as git reads it: up to a NUL, as C strings go, without the ends of lines."""
+    return os.fsdecode(raw.partition(b"\0")[0].rstrip(b"\r\n"))
 
-    Git cuts the ends of lines off, and nothing else. It writes no path with a blank at an end: one that has it would be
-    another path for whoever cuts more.
-    """
-    text = os.fsdecode(raw.rstrip(b"\r\n"))
-    return "" if text != text.strip() or not text.isprintable() else text
+
+def _plain_path(raw: bytes) -> str:
+    """`path_in`, where whoever reads it reads the same; else "". Git writes no path with a blank at an end."""
+    text = path_in(raw)
+    return "" if b"\0" in raw or text != text.strip() or not text.isprintable() else text
 
 
 def _work_tree_rule(root: Root, path: str) -> Callable[[str], bool]:
@@ -95,11 +108,13 @@ def _is_hooks(path: str) -> bool:
     return folded(os.path.basename(path)) == "hooks"
 
 
+STATES = frozenset(GIT_STATES.values())
 _JUDGES = {
     GIT_POINTER: _pointer_objection,
     GIT_PARTS["commondir"]: _common_objection,
     GIT_PARTS["hooks"]: _sample_objection,
     **dict.fromkeys(SETTINGS, settings_objection),
+    **dict.fromkeys(STATES, _state_objection),
 }
 
 
@@ -107,9 +122,9 @@ JUDGED = frozenset(_JUDGES)
 """The names of which some content may stay."""
 
 
-def _content(root: Root, path: str, seen: Seen) -> bytes | None:
-    """The content of a small file that is still what was seen; None for anything else."""
-    if not stat.S_ISREG(seen.mode) or seen.size > MAX_BYTES:
+def content(root: Root, path: str, seen: Seen, most: int = MAX_BYTES) -> bytes | None:
+    """The content of a file of at most so many bytes that is still what was seen; None for anything else."""
+    if not stat.S_ISREG(seen.mode) or seen.size > most:
         return None
     try:
         held = root.open(path, walker.ENTRY)
@@ -119,7 +134,7 @@ def _content(root: Root, path: str, seen: Seen) -> bytes | None:
         info = os.fstat(held)
         if facts_of(info) != (seen.device, seen.inode, seen.mode, seen.size, seen.changed_ns) or info.st_nlink != 1:
             return None
-        return walker.content(held, MAX_BYTES + 1)
+        return walker.content(held, most + 1)
     except OSError:
         return None
     finally:

@@ -1,6 +1,7 @@
 """Who a cell runs as, and the user namespaces that make it so."""
 
 import ctypes
+import errno
 import os
 import signal
 from dataclasses import dataclass
@@ -111,9 +112,13 @@ def enter_user_namespace(uid: int, gid: int) -> None:
     write_file("/proc/self/gid_map", f"{gid} {outer_gid} 1", step="write gid_map", **what)
 
 
-def user_namespace_cure() -> str:
-    """What to do on this machine when user namespaces are refused."""
-    return restriction() or "Run as root with CAP_SYS_ADMIN, or in Docker with a seccomp profile that allows unshare."
+def user_namespace_cure(refused: int = 0) -> str:
+    """What to do on this machine when user namespaces are refused, with this errno if it is known."""
+    if known := restriction():
+        return known
+    if refused == errno.ENOSPC:  # user_namespaces(7): a limit here, or of a namespace above
+        return "Raise sysctl user.max_user_namespaces, in a container that of its host."
+    return "Run as root with CAP_SYS_ADMIN, or in Docker with a seccomp profile that allows unshare."
 
 
 def restriction() -> str:

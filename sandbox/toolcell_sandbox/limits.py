@@ -5,10 +5,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from dataclasses import replace as _replace
 
+from .refusal import refusal, refusing
+
 MIB = 1024 * 1024
 GRACE_SHARE = 0.2  # of a call's whole time, at the most: a short call does not hear at its beginning that it is to end
 
 
+@refusing
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     """Limits of one call: seconds as floats, sizes in bytes, the rest counts. Every value is positive and finite."""
@@ -18,7 +21,7 @@ class Limits:
     cpu_s: float = 30.0
     """CPU time of the call with all its children."""
     memory_bytes: int = 512 * MIB
-    """Memory of the cell: cgroup where there is one, address space of each process otherwise."""
+    """Memory of the cell: its cgroup's, or without one the sum of its processes', which is looked at every 50 ms."""
     processes: int = 64
     """Processes and threads of the call."""
     open_files: int = 256
@@ -54,6 +57,8 @@ class Limits:
 
     def narrow(self, other: "Limits") -> "Limits":
         """The smaller of the two, field by field."""
+        if not isinstance(other, Limits):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise refusal(f"Limits.narrow was given no Limits: {other!r}. Pass Limits(wall_s=…).")
         return Limits(
             **{field.name: min(getattr(self, field.name), getattr(other, field.name)) for field in fields(self)}
         )

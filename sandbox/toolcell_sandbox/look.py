@@ -12,7 +12,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from . import walker
-from .protected import ANCHORED_PARTS, GIT_PARTS, GIT_POINTER, REPOSITORY_MARKS, Matcher, folded, is_repository, quick
+from .protected import (
+    ANCHORED_PARTS,
+    GIT_DIRECTORIES,
+    GIT_PARTS,
+    GIT_POINTER,
+    REPOSITORY_MARKS,
+    Matcher,
+    folded,
+    is_repository,
+    quick,
+)
 from .seen import DIGEST_BYTES, Look, Names, Seen, digest_of, doubt_about, facts_of, is_racy, said, shown
 from .targets import Targets
 from .walker import Budget, Cut, Root
@@ -29,6 +39,7 @@ class Directory:
     changed_ns: int = -1
     racy: bool = True
     repository: bool = False  # git would take it for one
+    complete: bool = False  # by what is in it, not by its name alone
     work_tree: bool = False  # the root of a repository's work tree
     children: "dict[str, Directory] | None" = None
     files: "dict[str, tuple[Names, Seen | None]] | None" = None  # protected, and as they were seen last
@@ -200,7 +211,10 @@ class Walk:
         elif node.work_tree and depth:
             frame.starts = *starts, depth
         if node.repository and self._met is None:
-            self._look.repositories[self._path("")[:-1]] = info.st_dev, info.st_ino
+            path = self._path("")[:-1]
+            self._look.repositories[path] = info.st_dev, info.st_ino
+            if node.complete:
+                self._look.complete.add(path)
         self._see_files(frame)
         frame.todo = list(node.children or ())
         self._spare_descriptors()
@@ -233,7 +247,8 @@ class Walk:
     def _shape(self, frame: _Frame, marks: set[str]) -> None:
         """Tell a repository by what is in it, and the root of a work tree, where other names hold than elsewhere."""
         node, work_tree = frame.node, GIT_POINTER in marks
-        node.repository = is_repository(marks) or folded(frame.name) == GIT_POINTER
+        node.complete = is_repository(marks)
+        node.repository = node.complete or folded(frame.name) == GIT_POINTER
         if work_tree != node.work_tree:
             node.children, node.work_tree = None, work_tree
         if work_tree and frame.depth:
@@ -251,7 +266,11 @@ class Walk:
                 self._budget.check()  # to match a long path takes milliseconds
                 prefix = prefix or self._path("")
                 names = self._words.names_of(node.names, prefix + name, name, kind, frame.starts)
-            if node.repository and (part := quick(name)) in GIT_PARTS and (kind != "directory" or part == "hooks"):
+            if (
+                node.repository
+                and (part := quick(name)) in GIT_PARTS
+                and (kind != "directory" or part in GIT_DIRECTORIES)
+            ):
                 as_git = self._words.names_of(node.names, f"{GIT_POINTER}/{name}", name, kind, ())
                 names = tuple(own if own != "" else other for own, other in zip(names, as_git, strict=True))
             if kind == "directory":

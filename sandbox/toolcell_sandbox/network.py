@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 
+from .refusal import refusing
+
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
 if TYPE_CHECKING:
     from typing import Any
@@ -18,11 +20,13 @@ _DEVIATIONS = "\u00df\u03c2\u200c\u200d"  # IDNA 2003 and 2008 turn these into t
 _EXAMPLES = "Write it like 'example.org', '*.example.com:443', '192.0.2.1:8080' or '[2001:db8::1]:443'."
 
 
+@refusing
 @dataclass(frozen=True)
 class NoNetwork:
     """The cell reaches no network at all: an empty network namespace, and no socket can be made."""
 
 
+@refusing
 @dataclass(frozen=True)
 class HostNetwork:
     """The cell shares the host's network, TCP and UDP, loopback and private networks included. Nothing is checked."""
@@ -50,6 +54,7 @@ class Pattern:
         return named and (self.port == other.port or (other.port is None and self.port in DEFAULT_PORTS))
 
 
+@refusing
 @dataclass(frozen=True, kw_only=True)
 class ProxyNetwork:
     """The cell reaches, by HTTP and by CONNECT, the hosts of its allow-list, through a proxy outside of it.

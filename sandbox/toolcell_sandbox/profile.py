@@ -13,6 +13,7 @@ from .network import HostNetwork, Network, NoNetwork, ProxyNetwork, is_narrower,
 from .network import from_wire as network_from_wire
 from .network import to_wire as network_to_wire
 from .protected import DEFAULT_PROTECTED, check, expanded, lifted
+from .refusal import named, refusal, refusing
 
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ WORKER_CAPABILITIES = frozenset(["read", "memory.read", "web"])
 _RESERVED = ("/", "/dev", "/proc", "/sys", "/tmp")
 UNCHECKED = QUARANTINED = ("tell", "deny")
 """What becomes of a call that could not be audited in full, or that made a protected name: the narrower one last."""
-_LISTS = frozenset(["readable", "writable", "system", "pass_env", "http", "protected"])
+_LISTS = ("readable", "writable", "system", "pass_env", "http", "protected")
 
 
 def python_paths() -> tuple[str, ...]:
@@ -64,6 +65,7 @@ def _checked(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
+@refusing
 @dataclass(frozen=True, kw_only=True)
 class Profile:
     """What a cell may see and use. Immutable; a narrower one is made with `narrow`, any other with `replace`.
@@ -104,22 +106,24 @@ class Profile:
     quarantined: str = "tell"
 
     def __post_init__(self) -> None:
+        _typed(self)
+        object.__setattr__(self, "grants", frozenset(self.grants))
         unknown = self.grants - CAPABILITIES
         if unknown:
-            raise ValueError(f"Profile.grants has no such capability: {min(unknown)!r}. Known: {sorted(CAPABILITIES)}.")
+            raise ValueError(
+                f"Profile.grants has no such capability: {min(map(repr, unknown))}. Known: {sorted(CAPABILITIES)}."
+            )
         for name in ("readable", "writable", "system"):
-            object.__setattr__(self, name, _normal(name, tuple(getattr(self, name))))
+            object.__setattr__(self, name, _normal(name, getattr(self, name)))
         if not self.cwd.startswith("/"):
             raise ValueError(f"Profile.cwd is not an absolute path: {self.cwd!r}. Pass os.path.abspath of it.")
         if not isinstance(self.network, (NoNetwork, ProxyNetwork, HostNetwork)):  # pyright: ignore[reportUnnecessaryIsInstance]
             wanted = "Pass NoNetwork(), ProxyNetwork(allow=[…]) or HostNetwork()."
             raise ValueError(f"Profile.network is not a network policy: {self.network!r}. {wanted}")
-        if isinstance(self.http, str):
-            raise ValueError(f"Profile.http is not a list of rules: {self.http!r}. Put the one rule in a list.")
         object.__setattr__(self, "http", _read(self.http) if self.http else ())
         if not self.hostname or len(self.hostname.encode()) > 64:
             raise ValueError(f"Profile.hostname is not of 1 to 64 bytes: {self.hostname!r}. Shorten it.")
-        object.__setattr__(self, "protected", _checked(tuple(self.protected)))
+        object.__setattr__(self, "protected", _checked(self.protected))
         if self.unchecked not in UNCHECKED:
             raise ValueError(f"Profile.unchecked is not one of {', '.join(UNCHECKED)}: {self.unchecked!r}.")
         if self.quarantined not in QUARANTINED:
@@ -143,19 +147,21 @@ class Profile:
                 result_bytes=4 * MIB,
             )
             return cls(grants=WORKER_CAPABILITIES, limits=tight)
-        raise ValueError(f"There is no profile for this session kind: {kind!r}. Use 'main', 'branch' or 'worker'.")
+        raise refusal(f"There is no profile for this session kind: {kind!r}. Use 'main', 'branch' or 'worker'.")
 
     def replace(self, **changes: "Any") -> "Profile":
         """A copy with these fields changed; nothing is checked against the present one."""
         return _replace(self, **changes)
 
+    @named
     def lifting(self, *names: str) -> "Profile":
         """A copy that does not protect these names. ValueError, with the near name, for one that it has not."""
         try:
             return _replace(self, protected=lifted(self.protected, *names))
         except ValueError as error:
-            raise ValueError(f"Profile.lifting: {error}") from None
+            raise refusal(f"Profile.lifting: {error}") from None
 
+    @named
     def narrow(
         self,
         *,
@@ -169,6 +175,12 @@ class Profile:
     ) -> "Profile":
         """A copy that allows no more: grants are intersected, limits minimised, paths must be covered already, and
         `protected` are names to protect besides."""
+        asked = {"grants": grants, "readable": readable, "writable": writable, "http": http, "protected": protected}
+        for name, value in asked.items():
+            if value is not None and (isinstance(value, str) or not isinstance(value, Iterable)):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise refusal(f"Profile.narrow: {name} is not a list of texts: {value!r}. Put the one in a list.")
+        if limits is not None and not isinstance(limits, Limits):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise refusal(f"Profile.narrow: limits is not a Limits: {limits!r}. Pass Limits(wall_s=…).")
         narrower = _replace(
             self,
             grants=self.grants if grants is None else self.grants & frozenset(grants),
@@ -182,7 +194,7 @@ class Profile:
         if not narrower.is_narrower_than(self):
             what = "path" if is_narrower(narrower.network, self.network) else "network"
             what = what if _asks_no_more(narrower.requests, self.requests) else "rule for HTTP requests"
-            raise ValueError(f"Profile.narrow was given a {what} that the profile does not cover. Leave it out.")
+            raise refusal(f"Profile.narrow was given a {what} that the profile does not cover. Leave it out.")
         return narrower
 
     def is_narrower_than(self, other: "Profile") -> bool:
@@ -262,9 +274,40 @@ class Profile:
         values["network"] = network_from_wire(values.get("network", {"kind": "none"}))
         values["limits"] = Limits.from_wire(values["limits"])
         values["grants"] = frozenset(values.get("grants", ()))
-        for name in _LISTS & values.keys():
+        for name in values.keys() & _LISTS:
             values[name] = tuple(values[name])
         return cls(**values)
+
+
+_TEXTS = ("cwd", "hostname", "unchecked", "quarantined")
+_SWITCHES = ("proc", "follow_links")
+
+
+def _typed(profile: Profile) -> None:
+    """Make tuples of the lists; ValueError for a field of a type that it cannot have, as a checker would find."""
+    for name, kind, wanted in (
+        ("grants", (frozenset, set), "a set: frozenset({'read', …})"),
+        ("limits", Limits, "a Limits: Limits(wall_s=…)"),
+        *((name, str, "a str") for name in _TEXTS),
+        *((name, bool, "True or False") for name in _SWITCHES),
+        ("env", Mapping, "a mapping: {'NAME': 'value'}"),
+    ):
+        value: object = getattr(profile, name)
+        if not isinstance(value, kind):  # type: ignore[arg-type]  # one class, or a tuple of them
+            raise ValueError(f"Profile.{name} cannot be {value!r}. Pass {wanted}.")
+    for name in _LISTS:
+        value = getattr(profile, name)
+        if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+            wanted = "rules" if name == "http" else "texts"
+            raise ValueError(f"Profile.{name} is not a list of {wanted}: {value!r}. Put the one in a list.")
+        if not isinstance(value, tuple):
+            object.__setattr__(profile, name, tuple(value))  # pyright: ignore[reportUnknownArgumentType]
+        for each in getattr(profile, name):
+            if not isinstance(each, str):
+                raise ValueError(f"Profile.{name} holds {each!r}, which is not a text. Pass str(…) of it.")
+    for pair in profile.env.items():
+        if not all(isinstance(each, str) for each in pair):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"Profile.env holds {pair[0]!r}, which is not a text for a text. Pass str(…) of both.")
 
 
 def _read(rules: Iterable[str]) -> tuple[str, ...]:

@@ -31,6 +31,8 @@ _RUNS_BY_ITSELF = {
     "git runs these programs": ".git/hooks",
     "git is told by it which programs to run": ".git/config .git/config.worktree .gitconfig .config/git",
     "git takes its settings from where it points": ".git/commondir",
+    "git runs what it says when a stopped rebase, cherry-pick or am goes on": """
+        .git/rebase-merge .git/rebase-apply .git/sequencer""",
     "a shell runs it on entering the directory": ".envrc .autoenv .autoenv.zsh",
     "a shell, a terminal or a login reads it": """
         /.bashrc /.bash_profile /.bash_login /.bash_logout /.bash_aliases /.profile /.zshrc /.zshenv /.zprofile /.zlogin
@@ -85,7 +87,17 @@ PROJECT_CODE: tuple[str, ...] = tuple(name for names in _PROJECT_CODE.values() f
 CLASSES: "Mapping[str, tuple[str, ...]]" = {"runs_by_itself": DEFAULT_PROTECTED, "project_code": PROJECT_CODE}
 """The words that stand for all names of a class."""
 
-GIT_PARTS: "Mapping[str, str]" = {part: f".git/{part}" for part in ("hooks", "config", "config.worktree", "commondir")}
+GIT_STATES: "Mapping[str, str]" = {part: f".git/{part}" for part in ("rebase-merge", "rebase-apply", "sequencer")}
+"""The directories of a repository in which git keeps what it goes on with: part to name, as in `GIT_PARTS`. They come
+and go with ordinary work: no mount holds one unless there is something in it that runs."""
+
+GIT_DIRECTORIES: "Mapping[str, str]" = {"hooks": ".git/hooks", **GIT_STATES}
+"""The protected directories of a repository."""
+
+GIT_PARTS: "Mapping[str, str]" = {
+    **GIT_DIRECTORIES,
+    **{part: f".git/{part}" for part in ("config", "config.worktree", "commondir")},
+}
 """What of a repository is protected, to the name that protects it, wherever the repository is and whatever its name."""
 
 REPOSITORY_MARKS = frozenset(["objects", "refs", "commondir", GIT_POINTER])

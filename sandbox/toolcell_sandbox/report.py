@@ -56,6 +56,26 @@ class Mechanism:
     cure: str = ""
 
 
+def wholes(mechanisms: Iterable[Mechanism]) -> list[Mechanism]:
+    """These mechanisms without the parts of others among them."""
+    all = list(mechanisms)
+    names = {mechanism.name for mechanism in all}
+    return [mechanism for mechanism in all if PARTS.get(mechanism.name) not in names]
+
+
+def by_cure(mechanisms: Iterable[Mechanism]) -> dict[str, list[Mechanism]]:
+    """The mechanisms by what cures them, in order; a part of another one goes with its whole."""
+    found: dict[str, list[Mechanism]] = {}
+    for mechanism in wholes(mechanisms):
+        found.setdefault(mechanism.cure, []).append(mechanism)
+    return found
+
+
+def _are_missing(mechanisms: list[Mechanism]) -> str:
+    names = ", ".join(mechanism.name for mechanism in mechanisms)
+    return f"{names} {'is' if len(mechanisms) == 1 else 'are'} missing"
+
+
 @dataclass(frozen=True)
 class SandboxReport:
     """The mechanisms of this machine for one identity mode ("root", "rootless", "userns-root")."""
@@ -78,22 +98,39 @@ class SandboxReport:
         return next((mechanism for mechanism in self.mechanisms if mechanism.name == name), None)
 
     def require(self, allow_missing: Iterable[str] = ()) -> None:
-        """Raise SandboxError for the first missing mechanism that `allow_missing` does not name, nor its whole."""
+        """Raise one SandboxError for all missing mechanisms that `allow_missing` does not name, nor their whole.
+
+        The error's mechanism and errno are the first one's; its cure ends with the whole `allow_missing` to pass, and
+        with the promises that are given up for it.
+        """
         allowed = frozenset(allow_missing)
         unknown = allowed - set(NAMES)
         if unknown:
             raise ValueError(f"allow_missing names no mechanism: {sorted(unknown)[0]!r}. Known: {', '.join(NAMES)}.")
         lost = {mechanism.name for mechanism in self.missing}
-        for mechanism in self.missing:
-            if mechanism.name not in allowed and PARTS.get(mechanism.name) not in allowed & lost:
-                error = SandboxError(
-                    f"The sandbox mechanism {mechanism.name} is missing: {mechanism.detail}",
-                    step="require",
-                    mechanism=mechanism.name,
-                    cure=f"{mechanism.cure} Or pass allow_missing={{{mechanism.name!r}}}.".strip(),
-                )
-                error.errno = mechanism.errno  # the detail says it in words already
-                raise error
+        refused = [
+            mechanism
+            for mechanism in self.missing
+            if mechanism.name not in allowed and PARTS.get(mechanism.name) not in allowed & lost
+        ]
+        if refused:
+            groups = by_cure(refused)
+            said = [f"{_are_missing(group)}: {group[0].detail}" for group in groups.values()]
+            error = SandboxError(
+                f"The sandbox mechanism{'s' * (len(refused) > 1)} {'; '.join(said)}",
+                step="require",
+                mechanism=refused[0].name,
+                cure=" ".join([*filter(None, groups), f"Or pass {self.do_without()}"]),
+            )
+            error.errno = refused[0].errno  # the detail says it in words already
+            raise error
+
+    def do_without(self) -> str:
+        """The `allow_missing` under which a cell is made here, and what is given up for it."""
+        from .promises import lost  # which builds on this module
+
+        names = ", ".join(repr(mechanism.name) for mechanism in wholes(self.missing))
+        return f"allow_missing={{{names}}}. {lost(self)}".rstrip()
 
     def changed(self, *mechanisms: Mechanism) -> "SandboxReport":
         """A copy in which these mechanisms replace those of the same name, or are added."""

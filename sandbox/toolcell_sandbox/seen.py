@@ -12,6 +12,8 @@ from . import walker
 RACY_NS = 20_000_000  # the kernel's coarse clock ticks every 1 to 10 ms
 DIGEST_BYTES = 1024 * 1024  # a larger file is not put back, since nobody could tell that it is what it was
 COARSE_NS = 2_100_000_000  # ext4 with inodes of 128 bytes keeps seconds, FAT two of them
+NAME_CHARS = 128
+"""Characters of a name that a model reads, once it is escaped."""
 
 Names = tuple[str | None, ...]
 """For each vocabulary of a tree, the name that protects a path: "" for none, None where it does not hold."""
@@ -53,6 +55,8 @@ class Look:
     closed: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])  # others' directories, not to be read
     repositories: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
     """Directories that git would take for repositories: device and inode by path."""
+    complete: set[str] = field(default_factory=set[str])
+    """Those of them that have all that makes a repository, not the name `.git` alone."""
 
     def is_before(self, changed_ns: int) -> bool:
         """Whether a change of this time may have come after the look, as finely as its file system keeps times."""
@@ -144,4 +148,6 @@ def said(error: OSError, path: str = "") -> str:
 
 
 def shown(path: str) -> str:
-    return ascii(path if len(path) <= 200 else f"{path[:100]}…{path[-100:]}")
+    """A path that a program chose: in quotes, escaped, at most `NAME_CHARS`."""
+    text = ascii(path)
+    return text if len(text) <= NAME_CHARS + 2 else f"{text[: NAME_CHARS - 32]}…{text[-33:]}"

@@ -5,7 +5,7 @@ import stat
 
 from . import walker
 from .gitconfig import MAX_BYTES, NotRead, parse
-from .harmless import POINTER, POINTER_BYTES, SETTINGS
+from .harmless import POINTER, POINTER_BYTES, SETTINGS, path_in
 from .protected import GIT_PARTS, GIT_POINTER
 from .seen import DIGEST_BYTES, Found, Look, Names, Seen, as_before, digest_of, doubt_about, facts_of, is_racy, said
 from .walker import Budget, Root
@@ -92,10 +92,10 @@ def _repositories(root: Root, pointer: str, prefix: str) -> list[str]:
     said = _first_bytes(root, pointer)
     if not said.startswith(POINTER):
         return []
-    own = os.path.realpath(os.path.join(os.path.dirname(prefix + pointer), _path_of(said[len(POINTER) :])))
+    own = os.path.realpath(os.path.join(os.path.dirname(prefix + pointer), path_in(said[len(POINTER) :])))
     try:
         with Root(own) as repository:
-            common = _path_of(_first_bytes(repository, "commondir"))
+            common = path_in(_first_bytes(repository, "commondir"))
     except OSError:
         return [own]
     return [own, os.path.realpath(os.path.join(own, common))] if common else [own]
@@ -117,11 +117,6 @@ def _named_by(root: Root, path: str, prefix: str) -> list[tuple[str, str]]:
         elif entry.key == "include.path" or (entry.key.startswith("includeif.") and entry.key.endswith(".path")):
             named.append(("config", os.path.join(repository, entry.value or "")))
     return [(part, os.path.realpath(place)) for part, place in named]
-
-
-def _path_of(said: bytes) -> str:
-    """A path as git reads it from a file: up to a NUL, as C strings go, without the ends of lines."""
-    return os.fsdecode(said.partition(b"\0")[0].rstrip(b"\r\n"))
 
 
 def _first_bytes(root: Root, path: str, most: int = POINTER_BYTES) -> bytes:

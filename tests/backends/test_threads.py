@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 
+import anyio
 import pytest
 
 from toolcell import ExecutionError, Supervisor, host_tool
-from toolcell.backends.threads import NoThread, in_thread
+from toolcell.backends.threads import NoThread, Threads, in_thread
 
 pytestmark = pytest.mark.anyio
 
@@ -40,3 +42,19 @@ async def test_a_host_tool_that_has_run_is_never_said_to_have_had_no_room(
         session = await supervisor.open_session("main", workspace=workspace)
         for name in ("starts_threads", "uses_a_backend"):
             assert isinstance((await session.call(name)).error, ExecutionError)
+
+
+async def test_each_backend_has_threads_of_its_own() -> None:
+    one, other = Threads(1), Threads(1)
+    is_in, may_leave = Event(), Event()
+
+    def waits() -> bool:
+        is_in.set()
+        return may_leave.wait(10)
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(one.run, waits)
+            while not is_in.is_set():
+                await anyio.sleep(0.01)
+            await other.run(may_leave.set)

@@ -17,7 +17,7 @@ import anyio
 import pytest
 
 from toolcell.backends import BackendError, NotConfigured, PublicWeb, Refused, SearchHit, Unreachable, WebClient
-from toolcell.backends.web import resolve_with_system
+from toolcell.backends.outbound import resolve_with_system
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 
@@ -191,9 +191,9 @@ async def test_a_gzip_bomb_costs_its_cap_and_no_more(site: Site) -> None:
         (reply(b"x", Content_Encoding="gzip, gzip"), "compressed as"),
         (reply(b"\x1f\x8bnot gzip at all", Content_Encoding="gzip"), "damaged"),
         (raw(b""), "could not be asked"),
-        (raw(b"SSH-2.0-OpenSSH_9\r\n"), "BadStatusLine"),
-        (raw(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 200 + b"\r\n"), "HTTPException"),
-        (raw(b"HTTP/1.1 200 OK\r\nX: " + b"y" * 70_000 + b"\r\n\r\n"), "LineTooLong"),
+        (raw(b"SSH-2.0-OpenSSH_9\r\n"), "not valid HTTP"),
+        (raw(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 200 + b"\r\n"), "too many"),
+        (raw(b"HTTP/1.1 200 OK\r\nX: " + b"y" * 70_000 + b"\r\n\r\n"), "too large"),
     ],
     ids=range(7),
 )
@@ -293,7 +293,7 @@ async def test_the_address_that_was_checked_is_the_one_connected_to(monkeypatch:
 
     class Recorder(socket.SocketType):
         def connect(self, address: Any, /) -> None:
-            connected.append(address)
+            connected.append(address[:2])
             raise ConnectionRefusedError(111, "Connection refused")
 
     monkeypatch.setattr(socket, "socket", Recorder)

@@ -78,6 +78,23 @@ def test_what_is_missing_comes_with_its_reason_its_cure_and_status_1(tmp_path: P
     assert "off  read-only mounts in a root of its own (lacks mount_namespace" in said
 
 
+def test_where_one_mechanism_takes_others_with_it_its_cure_is_printed_once(tmp_path: Path) -> None:
+    for options in ("", " --verbose"):
+        said = _in_a_cell(tmp_path, f"doctor{options}").output["stdout"]
+        first, _, rest = said.partition("\n\n")
+        assert first.count("Missing: ") == first.count("  cure: ") == 1, said
+        assert "allow_missing={'user_namespace', 'mount_namespace', 'pid_namespace', " in first
+        assert "Without them code in a cell can outlive its call (promise 5)" in first
+        cure = first.partition("  cure: ")[2].partition("\n")[0]
+        assert rest.count(cure) == bool(options), said
+    proc = next(
+        row
+        for row in json.loads(_in_a_cell(tmp_path, "doctor --json").output["stdout"])["mechanisms"]
+        if row["name"] == "proc"
+    )
+    assert proc["cure"] == cure
+
+
 def test_the_promises_are_those_of_the_readme() -> None:
     readme = (Path(__file__).parent.parent.parent / "README.md").read_text()
     for number, promise in enumerate(PROMISES, 1):
@@ -228,6 +245,9 @@ def test_a_demo_that_cannot_run_says_why_and_where_to_look(tmp_path: Path) -> No
     assert result.output["exit_code"] == 1, result
     assert "The demo cannot run here: The sandbox mechanism" in result.output["stdout"]
     assert "`toolcell doctor`" in result.output["stdout"]
+    shown = result.output["stdout"].split()
+    options = shown[shown.index("--allow-missing") :]
+    assert options[::2] == ["--allow-missing"] * (len(options) // 2) and "pid_namespace" in options[1::2], options
     assert "Traceback" not in result.output["stderr"]
 
 

@@ -1,5 +1,6 @@
 """Hooks: the order, denial, explicit replacement, failing closed, and values shared with the tool."""
 
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from toolcell import (
     ExecutionError,
     Hook,
     PermissionDenied,
+    SandboxUnavailable,
     ToolCall,
     ToolContext,
     ToolFailure,
@@ -186,6 +188,36 @@ async def test_a_call_goes_to_the_directory_that_a_hook_has_put_in_the_workspace
         assert (await session.call("write", {"path": "b.txt", "content": "b"})).error is None
     assert (workspace / "b.txt").read_text() == "b"
     assert [file.name for file in workspace.with_name("old").iterdir()] == ["a.txt"]
+
+
+HELD: Any = 1
+
+
+@pytest.mark.parametrize("who", ["a hook", "mutates"])
+async def test_a_tool_that_cannot_be_sent_any_more_when_its_call_is_to_run_is_an_error_result(
+    who: str, supervise: Any, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spoil(*_: object) -> bool:
+        monkeypatch.setitem(globals(), "HELD", held[0])
+        return False
+
+    def uses() -> str:
+        """Use a global name."""
+        return str(HELD)
+
+    class Spoils(Hook):
+        async def before_call(self, call: ToolCall) -> None:
+            spoil()
+
+    spoiled = tool(uses, mutates=spoil) if who == "mutates" else tool(uses)
+    with open(os.devnull) as file:
+        held: list[Any] = [1]
+        async with supervise([spoiled], hooks=[Spoils()] if who == "a hook" else []) as supervisor:
+            session = await supervisor.open_session("main", workspace=workspace)
+            assert (await session.call("uses")).unwrap() == "1"
+            held[0] = file
+            result = await session.call("uses")
+    assert isinstance(result.error, SandboxUnavailable) and "HELD" in result.error.message
 
 
 @pytest.mark.parametrize("answer", [42, lambda result: 1 / 0], ids=["no result", "raises"])

@@ -43,7 +43,7 @@ async def calls_and_python(workspace: str) -> Found:
     async with Supervisor(TOOLS) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
         found = await use(session)
-        code = "import anyio, sys; print(sys.prefix, end='')"
+        code = "import anyio, sys, toolcell.errors; print(sys.prefix, end='')"
         result = await session.call("shell", {"command": shlex.join([sys.executable, "-I", "-c", code])})
         return {**found, "python": result.output, "prefix": sys.prefix}
 

@@ -56,12 +56,15 @@ def start_doctor() -> subprocess.Popen[str]:
 
 
 def answer_of(doctor: subprocess.Popen[str]) -> dict[str, object]:
-    """Its exit status, and what is not on; of what is missing, the cure."""
+    """Its exit status, and what is not on, with the cure."""
     out, said = doctor.communicate()
     rows = json.loads(out)["mechanisms"] if out else []
     missing = {row["name"]: row["cure"] for row in rows if row["state"] == "missing"}
     substituted = [row["name"] for row in rows if row["state"] == "substituted"]
-    return {"status": doctor.returncode, "said": said, "missing": missing, "substituted": substituted}
+    cures = {row["name"]: row["cure"] for row in rows if row["state"] != "on"}
+    return {
+        "status": doctor.returncode, "said": said, "missing": missing, "substituted": substituted, "cures": cures
+    }  # fmt: skip
 
 
 async def use(session: Session) -> dict[str, object]:

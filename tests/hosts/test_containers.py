@@ -127,6 +127,11 @@ def test_refuses_there_with_the_mechanism_and_its_cure(
     assert found.get("mechanism") == mechanism, found
     assert mechanism in found["unavailable"] and cure in found["cure"], found
     told = found["doctor"]
+    needing = {"proc", "mount_setattr", "pivot_root", "mount_namespace", "pid_namespace"} & told["cures"].keys()
+    if mechanism == "user_namespace":  # without which none of the others can be had: what cures it cures them
+        assert {told["cures"][name] for name in needing} == {told["cures"][mechanism]}, told
+    for said in told["missing"].values():
+        assert found["unavailable"].count(said) == 1, found
     assert told["status"] == 1 and told["said"] == "", told
     assert cure in told["missing"][mechanism], told
 

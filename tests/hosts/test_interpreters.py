@@ -1,6 +1,7 @@
 """Where the interpreter, its packages and the tools may lie, for root and for an ordinary user."""
 
 import os
+import shutil
 import sys
 import venv
 from collections.abc import Callable
@@ -81,6 +82,25 @@ def in_the_workspace(at: Path) -> Path:
     return environment(at / "workspace" / ".venv")
 
 
+def with_linked_packages(at: Path) -> Path:
+    """As uv lays it out with UV_LINK_MODE=symlink: each installed file is a link into a cache."""
+    python = environment(at / "venv")
+    (site,) = (at / "venv").glob("lib/python*/site-packages")
+    cache = at / "cache" / "archive-v0" / "abc"
+    for package in (toolcell, toolcell_sandbox, toolcell_tools):
+        shutil.copytree(Path(str(package.__file__)).parent, cache / package.__name__)
+    (cache / "toolcell-0.1.dist-info").mkdir()
+    (cache / "toolcell-0.1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: toolcell\nVersion: 0.1\n")
+    shutil.copytree(cache, site, copy_function=_link, dirs_exist_ok=True)
+    others = [path for path in (site / "ours.pth").read_text().splitlines() if path.endswith("-packages")]
+    (site / "ours.pth").write_text("\n".join(others) + "\n")
+    return python
+
+
+def _link(source: str, target: str) -> None:
+    os.symlink(source, target)
+
+
 PLACES: list[Callable[[Path], Path]] = [
     by_links,
     by_copies,
@@ -89,6 +109,7 @@ PLACES: list[Callable[[Path], Path]] = [
     by_pyenv,
     in_a_closed_home,
     in_the_workspace,
+    with_linked_packages,
 ]
 
 

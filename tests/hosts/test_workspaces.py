@@ -64,6 +64,13 @@ def test_a_workspace_on_another_file_system_works(name: str, found: Found) -> No
 
 
 @pytest.mark.root
+def test_a_result_says_whether_this_cell_had_id_mapped_mounts(found: Found, request: pytest.FixtureRequest) -> None:
+    mapped = found["idmapped_mounts"]
+    as_root = "root" in request.node.callspec.id
+    assert [mapped[name] for name in ("tmpfs", "with space", "overlay")] == [as_root, as_root, False]
+
+
+@pytest.mark.root
 def test_on_a_read_only_mount_reading_works_and_writing_is_an_error(found: Found) -> None:
     tried = found["read-only"]
     assert tried["read"]["content"] == "1\thello"

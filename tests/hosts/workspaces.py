@@ -22,7 +22,8 @@ NAMES = ["with space", "ünïcødé 目录", "new\nline", "quo'te\"$x`", "-dash"
 
 
 async def main(base: Path) -> dict[str, object]:
-    found: dict[str, object] = {}
+    mapped: dict[str, bool] = {}
+    found: dict[str, object] = {"idmapped_mounts": mapped}
     async with Supervisor(TOOLS) as supervisor:
 
         async def opened(path: str | Path) -> Session:
@@ -30,7 +31,9 @@ async def main(base: Path) -> dict[str, object]:
 
         async def row(name: str, path: str | Path) -> None:
             try:
-                found[name] = await use(await opened(path))
+                session = await opened(path)
+                found[name] = await use(session)
+                mapped[name] = "idmapped_mounts" in (await session.call("read", {"path": "a.txt"})).sandbox.on
             except ToolcellError as error:
                 found[name] = f"{type(error).__name__}: {error}"
 

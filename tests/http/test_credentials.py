@@ -14,7 +14,7 @@ import pytest
 
 from toolcell import BrokeredHttp, Credential, Supervisor, UsageError, tool
 from toolcell.backends.errors import NotConfigured
-from toolcell.backends.http.redaction import WINDOW_BYTES, Redaction, headers_for
+from toolcell.backends.http.redaction import REDACTED, WINDOW_BYTES, Redaction, headers_for
 from toolcell.credentials import parse_origin
 
 from .conftest import TOKEN
@@ -163,6 +163,13 @@ def test_taking_secrets_out_takes_a_time_that_is_linear_in_the_body_whatever_it_
     redacted = Redaction([secret]).body(body)
     assert time.process_time() - began < 3.0
     assert secret.encode() not in redacted and len(redacted) < 2 * len(body)
+
+
+@pytest.mark.parametrize("before", range(-9, 2))
+def test_of_two_secrets_of_which_one_begins_with_the_other_nothing_is_left_at_the_end_of_a_window(before: int) -> None:
+    short, long = "tok3n-1a", "tok3n-1a-and-more"
+    body = b"x" * (WINDOW_BYTES + before) + long.encode() + b"y"
+    assert Redaction([short, long]).body(body) == b"x" * (WINDOW_BYTES + before) + REDACTED.encode() + b"y"
 
 
 @pytest.mark.parametrize("shift", range(-24, 25, 3))

@@ -31,11 +31,14 @@ MODULES: dict[str, Held] = {
                 ("audit", "look", "seen", "targets", "quarantine", "walker", "harmless", "drafts"),
                 held(
                     "sandbox/test_audit",
+                    "sandbox/test_gitstate",
                     "sandbox/test_hostile_trees",
                     "structure/test_protected",
                     "sandbox/test_protected_cells",
                 ),
             ),
+            "repositories": held("sandbox/test_audit", "structure/test_protected"),
+            "gitstate": held("sandbox/test_gitstate"),
             "gitconfig": held("sandbox/test_gitconfig"),
             "profile": held("sandbox/test_profile", "config/test_narrowing", "sandbox/test_mounts", far=ESCAPE),
             "limits": held("sandbox/test_profile", "config/test_narrowing", "config/test_errors"),
@@ -79,6 +82,8 @@ MODULES: dict[str, Held] = {
                     "tests/dispatch/test_host_tools.py",
                     "tests/dispatch/test_toolsets.py",
                     "tests/structure/test_protected.py",
+                    "tests/structure/test_closing.py",
+                    "tests/structure/test_output.py",
                     "tests/pool/test_endings.py",
                 ),
             ),
@@ -88,7 +93,7 @@ MODULES: dict[str, Held] = {
                 "structure/test_calls",
                 far=("tests/schemas/test_suite.py",),
             ),
-            "overflow": held("structure/test_results"),
+            "overflow": held("structure/test_results", "structure/test_output"),
             "audit": held("structure/test_protected"),
         },
     ),
@@ -96,7 +101,7 @@ MODULES: dict[str, Held] = {
         "executor/toolcell/sessions",
         {
             "grants": held("structure/test_grants", "structure/test_matrix"),
-            "broker": held("structure/test_three_levels"),
+            "broker": held("sessions/test_broker", "structure/test_three_levels"),
             "policy": held(
                 "structure/test_grants",
                 "structure/test_matrix",
@@ -138,13 +143,18 @@ MODULES: dict[str, Held] = {
         "executor/toolcell/pool/cell",
         {
             "state": held("pool/cell/test_state"),
-            "evidence": held("pool/test_parts", "pool/test_failures", "outcomes/test_outcomes"),
+            "evidence": held(
+                "pool/test_parts", "supervisor/test_usage", "pool/test_failures", "outcomes/test_outcomes"
+            ),
         },
     ),
     **beside(
         "executor/toolcell/backends",
         {
             "guard": held("backends/test_guard", "network/test_rules", "backends/test_web"),
+            "body": held("backends/test_exchange", "backends/test_web"),
+            "exchange": held("backends/test_exchange", "backends/test_web", "http/test_client"),
+            "pinned": held("backends/test_exchange", "backends/test_web"),
             "egress/rules": held("network/test_rules", "network/test_proxy"),
             "egress/head": held("network/test_head", "network/test_proxy"),
             "egress/body": held("network/test_head", "network/test_proxy"),

@@ -116,6 +116,16 @@ def test_a_call_that_hits_a_limit_ends_with_its_name_and_figure(machine: str, na
 
 
 @machines
+def test_the_message_has_the_limit_with_its_unit(machine: str, called: Called) -> None:
+    for name, figure in {
+        "eat_memory": "memory: 128 MiB",
+        "child_burns": f"cpu: {BRIEF_S:g} s",
+        "open_files": f"files: {LIMITS.open_files}",
+    }.items():
+        assert f" exceeded its limit on {figure}. " in called(machine)[name]["message"]
+
+
+@machines
 def test_each_call_of_a_kept_process_has_its_own_processor_time(machine: str, called: Called) -> None:
     assert_ended(called(machine)["burn_in_turns"], TURNS["burn_in_turns"])
 
@@ -124,6 +134,23 @@ def test_each_call_of_a_kept_process_has_its_own_processor_time(machine: str, ca
 @pytest.mark.parametrize("name", ONLY_WITH_A_CGROUP)
 def test_what_only_the_counters_of_a_cgroup_saw_decides(name: str, called: Called) -> None:
     assert_ended(called(ROOT)[name], ONLY_WITH_A_CGROUP[name])
+
+
+@machines
+def test_npm_and_three_workers_of_node_fit_into_the_default_limits_and_a_program_over_its_memory_ends(
+    machine: str,
+) -> None:
+    script = [sys.executable, "-I", str(HERE / "programs.py")]
+    command = command_on(next(each for each in MACHINES if each.name == machine), script, [str(HERE)])
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd="/", stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["npm"]["exit_code"] == 0 and found["installed"], found["npm"]
+    assert found["threads"]["stdout"] == "three workers\n", found["threads"]
+    if machine != ROOT:  # a second layer beside the watch: 4 GiB at once are more than a program may reserve
+        assert "Cannot allocate memory" in found["reserver"]["stderr"], found["reserver"]
+    resource, most = found["eater"]
+    assert resource == "memory" and most <= Limits().memory_bytes * 1.5, found["eater"]
 
 
 @machines

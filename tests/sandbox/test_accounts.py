@@ -1,10 +1,14 @@
 """The accounts of a cell: its user is found by name, and the host's users are not."""
 
+import resource
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from toolcell_sandbox import Profile
+from toolcell_sandbox.identity import Identity
+from toolcell_sandbox.mechanisms import accounts
 
 LOOK = """
 import grp, json, os, pwd
@@ -34,3 +38,14 @@ def test_a_profile_that_shows_the_hosts_accounts_shows_those(any_cell: Any) -> N
     profile = Profile.for_kind("main").replace(readable=("/etc/passwd",))
     with open("/etc/passwd") as file:
         assert any_cell(code, profile=profile).value == [file.read(), "root"]
+
+
+def test_accounts_that_could_not_be_written_whole_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accounts, "FILES", (str(tmp_path / "passwd"), str(tmp_path / "group")))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20, limits[1]))  # a write that is cut short, as on a full file system
+    try:
+        with pytest.raises(OSError, match="too large"):
+            accounts.make(Identity("root", 0, 0), "/tmp", ())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -178,6 +178,95 @@ def test_what_was_moved_away_with_its_directory_is_put_back(root: Path, quaranti
     assert (root / "other/code.py").exists() and not (root / "other/sub/conftest.py").exists()
 
 
+HARMLESS = "[core]\n\tbare = false\n"
+
+
+def repository(root: Path, path: str, settings: str = HARMLESS) -> None:
+    for part in ("objects", "refs"):
+        (root / path / part).mkdir(parents=True)
+    put(root, f"{path}/config", settings)
+    put(root, f"{path}/hooks/pre-commit", "mine")
+    put(root, f"{path}/HEAD", "ref: refs/heads/main\n")
+
+
+def test_a_repository_that_is_moved_as_a_whole_stays_whole(root: Path, quarantine: Quarantine) -> None:
+    repository(root, "a/.git", f"{HARMLESS}[alias]\n\tst = status\n")
+    repository(root, "a/.git/modules/m", f"{HARMLESS}\tworktree = ../../../m\n")
+    put(root, "a/m/.git", "gitdir: ../.git/modules/m\n")
+    put(root, "a/.envrc", "mine")
+    repository(root, "bare")
+    tree = tree_at(root)
+    before = tree.look()
+    held = listing(root / "a")
+    (root / "a").rename(root / "b")
+    (root / "bare").rename(root / "c")
+    assert settled(tree, before, quarantine) == []
+    assert listing(root / "b") == held and not (root / "a").exists() and (root / "c/hooks/pre-commit").exists()
+    put(root, "b/.git/hooks/pre-commit", "evil")
+    assert told(root, settled(tree, tree.look(), quarantine)) == {}, "no call has run since"
+
+
+def test_what_was_changed_as_its_repository_was_moved_does_not_stay(root: Path, quarantine: Quarantine) -> None:
+    for name in "ab":
+        repository(root, f"{name}/.git")
+        put(root, f"{name}/.envrc", "mine")
+    tree = tree_at(root)
+    grow_old()
+    before = tree.look()
+    for name in "ab":
+        (root / name).rename(root / f"{name}2")
+    put(root, "a2/.git/hooks/pre-commit", "evil")
+    put(root, "a2/.git/hooks/post-commit", "evil")
+    put(root, "a2/.envrc", "evil")
+    put(root, "b2/.git/config", "[core]\n\tfsmonitor = x\n")
+    repository(root, "a/.git")
+    assert set(told(root, settled(tree, before, quarantine))) == {
+        "a2/.git/hooks/pre-commit", "a2/.git/hooks/post-commit", "a2/.envrc", "b2/.git/config",
+        "a/.git/hooks/pre-commit",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("setting", ["[core]\n\thooksPath = ../h\n", "[include]\n\tpath = ../../i\n", "[a] b = c\n"])
+def test_settings_that_name_further_files_are_not_moved(root: Path, quarantine: Quarantine, setting: str) -> None:
+    repository(root, "a/.git", setting)
+    tree = tree_at(root)
+    before = tree.look()
+    (root / "x").mkdir()
+    (root / "a").rename(root / "x/a")
+    put(root, "x/h/pre-commit", "evil")
+    put(root, "x/i", "[core]\n\tfsmonitor = x\n")
+    assert told(root, settled(tree, before, quarantine)) == {"a/.git/config": "moved", "a/.git/hooks": "moved"}
+    assert (root / "a/.git/config").read_text() == setting and not (root / "x/a/.git/config").exists()
+
+
+def test_what_a_call_could_not_remove_of_a_repository_is_removed_for_it(root: Path, quarantine: Quarantine) -> None:
+    for name in ("a", "b", "c"):
+        repository(root, f"{name}/.git")
+    put(root, "b/file")
+    put(root, "d/.git/config", HARMLESS)  # nothing was removed of it
+    tree = tree_at(root)
+    before = tree.look()
+    for name in "abc":
+        for part in ("objects", "refs"):
+            (root / name / ".git" / part).rmdir()
+        (root / name / ".git/HEAD").unlink()
+    put(root, "c/.git/index")
+    findings = settled(tree, before, quarantine)
+    assert told(root, findings) == {"a/.git": "removed", "b/.git": "removed"}
+    assert all((Path(each.place) / "hooks/pre-commit").read_text() == "mine" for each in findings)
+    assert sorted(os.listdir(root)) == ["b", "c", "d"] and listing(root / "b") == ["file"]
+
+
+def test_a_root_that_is_a_repository_itself_stays(root: Path, quarantine: Quarantine) -> None:
+    repository(root, ".")
+    tree = tree_at(root)
+    before = tree.look()
+    for part in ("objects", "refs"):
+        (root / part).rmdir()
+    (root / "HEAD").unlink()
+    assert settled(tree, before, quarantine) == [] and listing(root) == ["config", "hooks", "hooks/pre-commit"]
+
+
 def test_what_cannot_be_put_back_is_quarantined(root: Path, quarantine: Quarantine) -> None:
     put(root, "pkg/conftest.py", "mine")
     tree = tree_at(root)
@@ -209,6 +298,47 @@ def test_what_a_protected_link_and_a_git_file_lead_to_is_protected_too(root: Pat
         ".bare/hooks/post-commit": "made",
         "shared/editor/launch.json": "made",
     }
+
+
+def test_nothing_but_settings_of_git_names_further_ones(root: Path) -> None:
+    put(root, ".vscode/x", "[core]\n\thooksPath = h\n")
+    put(root, "h/pre-commit")
+    tree = tree_at(root)
+    assert set(tree.look().found) == {".vscode", ".vscode/x"}
+    put(root, ".git/config", "[core]\n\thooksPath = h\n")
+    assert {"h", "h/pre-commit"} <= set(tree.look().found)
+
+
+def test_a_directory_below_the_hooks_does_not_stay(root: Path, quarantine: Quarantine) -> None:
+    repository(root, "a/.git")
+    tree = tree_at(root)
+    before = tree.look()
+    (root / "a/.git/hooks/pre-push").mkdir()
+    assert told(root, settled(tree, before, quarantine)) == {"a/.git/hooks/pre-push": "made"}
+
+
+def test_a_long_list_of_steps_stays_and_no_other_file_of_its_length(root: Path, quarantine: Quarantine) -> None:
+    repository(root, "a/.git")
+    tree = tree_at(root)
+    before = tree.look()
+    put(root, "a/.git/rebase-merge/git-rebase-todo", "pick 1234567 something\n" * 20_000)
+    put(root, "b/.git", f"gitdir: {'x' * 400_000}")
+    (finding,) = settled(tree, before, quarantine)
+    assert finding.path == str(root / "b/.git") and finding.why.endswith("it is no plain file")
+
+
+def test_a_sample_is_gits_own_wherever_the_git_in_use_is(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = tree_at(root)
+    for number, prefix in enumerate([tmp_path / "other", Path("/usr")]):
+        (prefix / "bin").mkdir(parents=True, exist_ok=True)
+        if prefix != Path("/usr"):
+            put(prefix, "bin/git").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{prefix}/bin")
+        subprocess.run(["/usr/bin/git", "init", "-q", str(root / str(number))], check=True)
+        path = f"{number}/.git/hooks/pre-commit.sample"
+        assert tree.objection(path, tree.look().found[path], (0,)) == ""
 
 
 def test_a_link_that_a_call_made_takes_nothing_with_it(root: Path, quarantine: Quarantine) -> None:
@@ -378,6 +508,7 @@ def test_a_quarantine_in_the_workspace_is_refused(root: Path) -> None:
     put(root, ".envrc")
     done = tree.settle(before, Quarantine(str(root / "quarantine")))
     assert "could not be moved" in done.stuck and (root / ".envrc").exists()
+    assert done.unknown == "", "it is not tried again"
     assert [(finding.what, finding.place) for finding in done.findings] == [("made", "")]
 
 

@@ -68,9 +68,25 @@ NEVER = [
         "web.browser=x",
         "browser.a.cmd=x",
         "sendemail.smtpServer=/x",
-        "commit.gpgSign=1",
+        "gpg.format=x509",
+        "branch.a.mergeOptions=-s x/y",
+        "pull.octopus=x/y",
+        "pull.twohead=ort x/y",
+        "rebase.instructionFormat=%s%nexec x",
+        "submodule.a.update=!true",
+        "core.fsmonitor=false",
+        "core.sharedRepository=0666",
+        "core.sharedRepository=0602",
+        "commit.template=/etc/shadow",
+        "user.signingKey=/etc/x",
+        "core.commentChar=x",
+        "lfs.url=https://example.org",
+        "advice.a.b=true",
+        "user.name=-x",
+        "user.name=a\nb",
     ),
     *("remote.a.url=ext::sh -c x", "remote.a.url=-x", "remote.a.url=helper://x", "remote.a.pushurl=fd::3"),
+    *("remote.a.url=ssh://a@-oProxyCommand=x/y", "remote.a.url=a@-oProxyCommand=x:y", "remote.a.url=ext::[::1]"),
     *("remote.a.url=ssh://-oProxyCommand=x/y", "branch.a.remote=ext::x", "branch.a.pushRemote=a://b"),
     *("remote.pushDefault=ext::x", "submodule.a.url=ext::x", "remote.-a.url=x", "http.sslVerify=false", "new.key=1"),
 ]
@@ -83,6 +99,34 @@ def test_what_makes_git_run_a_program_is_never_harmless(tmp_path: Path, setting:
     subprocess.run(["git", "config", "-f", str(file), key, value], check=True)
     said = objection(parse(file.read_bytes()), inside=inside)
     assert key.lower() in said.lower() or "value" in said
+
+
+HARMLESS = [
+    *("commit.gpgSign=true", "tag.gpgSign=yes", "push.gpgSign=if-asked", "user.signingKey=0xABCDEF0123456789"),
+    *("core.sharedRepository=2", "core.sharedRepository=group", "core.sharedRepository=0660"),
+    *("user.name=Ada\tL.", "user.name=Ada\u3000L.", "user.name=\U0001f469\u200d\U0001f4bb", "pull.octopus=octopus"),
+    *('branch.a.description=Why:\n\n- "it" # so; \\\n\tthere\n', "remote.a.url=ssh://[2001:db8::1]:22/x"),
+    *(
+        "remote.a.url=[::1]:x",
+        "submodule.a.update=rebase",
+        "maintenance.strategy=incremental",
+        "core.commentChar=;",
+        "core.commentChar=auto",
+    ),
+    *("branch.sort=-committerdate", "color.status.changed=red bold", "notes.displayRef=refs/notes/*", "fetch.all=1"),
+    *("gc.pruneExpire=2 weeks ago", "merge.renormalize=true", "pack.useBitmaps=on", "fetch.unpackLimit=1"),
+    *("blame.ignoreRevsFile=.git-blame-ignore-revs", "lfs.https://a/b.access=basic", "branch.a.gh-merge-base=main"),
+]
+
+
+@pytest.mark.parametrize("setting", HARMLESS)
+def test_what_ordinary_work_writes_is_harmless_and_read_as_git_reads_it(tmp_path: Path, setting: str) -> None:
+    file = tmp_path / "config"
+    key, _, value = setting.partition("=")
+    subprocess.run(["git", "config", "-f", str(file), key, value], check=True)
+    entries = parse(file.read_bytes())
+    assert objection(entries, inside=inside) == "" and entries == read_by_git(tmp_path, file.read_bytes())
+    assert entries[0].value == value
 
 
 @pytest.mark.parametrize(
@@ -98,7 +142,8 @@ def test_what_makes_git_run_a_program_is_never_harmless(tmp_path: Path, setting:
         b"[core]\n\tbare = \xff\n",
         b'[core]\n\tname = "a\n',
         b'[core]\n\tname = "a" "b"\n',
-        b'[core]\n\tname = "a\\nb"\n',
+        b'[core]\n\tname = "a\\bb"\n',
+        b"[core]\n\tname = a\tb\n",
         b'[remote "a\\b"]\n\turl = x\n',
         b"bare = true\n",
         b"[core\n\tbare = true\n",
@@ -108,6 +153,12 @@ def test_what_makes_git_run_a_program_is_never_harmless(tmp_path: Path, setting:
 def test_what_the_grammar_does_not_cover_is_refused(raw: bytes) -> None:
     with pytest.raises(NotRead):
         parse(raw)
+
+
+def test_a_value_has_no_control_character() -> None:
+    for value in ("a\x1bb", "a\x9bb", "a\rb"):
+        assert objection([Entry("user.name", value)], inside=inside)
+        assert objection([Entry("branch.a.description", value)], inside=inside)
 
 
 def test_a_key_is_told_escaped_and_bounded() -> None:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -315,3 +316,28 @@ def test_a_bind_that_was_replaced_leaves_no_descriptor(tmp_path: Path) -> None:
         mounts.open_trees([bind], {}, root)
     assert os.listdir("/proc/self/fd") == before
     os.close(root)
+
+
+def test_where_the_kernel_mounts_no_link_the_file_is_read_only_instead(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "other").mkdir()
+    code = f"""
+        import errno
+        from toolcell_sandbox.mechanisms import mounts
+        mounts.make_private()
+        fd = mounts.clone_tree({str(tmp_path / "other")!r})  # a directory in place of a file is refused by every kernel
+        mounts.attach([mounts.Tree(fd, {str(tmp_path / "file")!r}, directory=False, link=True)])
+        assert open({str(tmp_path / "file")!r}).read() == "mine"
+        try:
+            open({str(tmp_path / "file")!r}, "a")
+        except OSError as error:
+            assert error.errno == errno.EROFS
+            print("read-only")
+    """
+    done = subprocess.run(
+        ["unshare", "-Urm", sys.executable, "-I", "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "read-only\n", done.stderr

@@ -63,7 +63,8 @@ def test_what_is_a_repository_is_seen_by_what_is_in_it(tmp_path: Path) -> None:
     for path, name in {
         "bare/config": ".git/config", "bare/HOOKS/x": ".git/hooks", "p/.git/modules/m/config": ".git/config",
         "q/.vscode/tasks.json": "/.vscode", "p/.config/nvim/x": "/.config/nvim", "p/a/.vscode/x": "", "r/.vscode": "",
-        "bare/refs/config": "", ".vscode": "/.vscode",
+        "bare/refs/config": "", ".vscode": "/.vscode", "bare": "", "p/.git/modules/m": "",
+        "bare/rebase-merge/git-rebase-todo": ".git/rebase-merge",
     }.items():  # fmt: skip
         assert protects_below(f"{root}/{path}", [root], DEFAULT_PROTECTED, listed=os.listdir) == name, path
 
@@ -216,7 +217,11 @@ def test_a_pattern_that_could_never_hold_is_refused(name: str) -> None:
 
 def test_a_profile_tells_what_it_protects() -> None:
     told = " ".join(Profile.for_kind("main").explain().split())
-    assert "protected made or changed nowhere, for they run later: .git, .git/hooks, .git/config," in told
+    assert (
+        "made or changed nowhere, for they run later: .git (a link, or a file that leads out of the workspace)" in told
+    )
+    assert "), .git/hooks (but git's own samples), .git/config (but harmless settings)," in told
+    assert ", .envrc, " in told
     assert "no name: it may write" in Profile.for_kind("main").replace(protected=()).explain()
     assert "protected" not in Profile.for_kind("worker").explain()
 
@@ -228,7 +233,7 @@ NAMES = """
     .config/git .config/matplotlib .config/nvim .config/systemd .continue .cshrc .cursor .devcontainer
     .devcontainer.json .dir-locals-2.el .dir-locals.el .drone.yml .emacs .emacs.d .envrc .exrc .fleet
     .forgejo/workflows .gdbearlyinit .gdbinit .gemini .ghci .git .git/commondir .git/config .git/config.worktree
-    .git/hooks
+    .git/hooks .git/rebase-apply .git/rebase-merge .git/sequencer
     .gitconfig
     .gitea/workflows .githooks .github/actions .github/workflows .gitlab-ci.yml .gitlab/ci .gitpod.yml .gnupg
     .gvimrc .helix .husky .idea .iex.exs .inputrc .irbrc .junie .kiro .kshrc .latexmkrc .lefthook.yaml

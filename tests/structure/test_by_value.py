@@ -172,6 +172,43 @@ def test_a_function_or_a_global_that_is_bound_anew_is_the_one_that_runs(program:
         assert "uses 'scale', which is a lock" in error.message
 
 
+NOTEBOOK = """
+@tool
+def answer(number: int = 0) -> int:
+    return FIRST + number
+"""
+
+
+def test_a_tool_whose_cell_of_a_notebook_was_run_again_runs_as_it_is_now(workspace: Path) -> None:
+    namespace: dict[str, Any] = {"tool": tool, "FIRST": 1, "__name__": "__main__"}
+    exec(NOTEBOOK, namespace)
+    old = namespace["answer"]
+    with Supervisor([old], standby=0) as supervisor:
+        session = supervisor.open_session("main", workspace=workspace)
+        assert session.call("answer").unwrap() == 1
+        exec(NOTEBOOK.replace("FIRST", "2 * FIRST"), namespace)
+        assert session.call("answer").unwrap() == 2
+        assert session.call(namespace["answer"]).unwrap() == 2
+        namespace["FIRST"] = 5
+        assert session.call(old).unwrap() == 10
+        exec(NOTEBOOK.replace("= 0", "= 1"), namespace)
+        error = session.call("answer").error
+        assert error is not None
+        assert "'answer' was defined again" in error.message and "Make another Supervisor" in error.message
+        with pytest.raises(UsageError, match="was defined again"):
+            session.call(namespace["answer"])
+
+
+def test_a_plain_function_that_was_defined_again_is_the_one_that_runs(workspace: Path) -> None:
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    exec("def answer() -> int:\n    return 1", namespace)
+    with Supervisor([namespace["answer"]], standby=0) as supervisor:
+        session = supervisor.open_session("main", workspace=workspace)
+        assert session.call("answer").unwrap() == 1
+        exec("def answer() -> int:\n    return 2", namespace)
+        assert session.call("answer").unwrap() == 2
+
+
 def test_a_tool_that_was_defined_again_does_not_run_as_it_was(workspace: Path) -> None:
     def make(number: int) -> Callable[[], int]:
         def answer() -> int:

@@ -14,8 +14,10 @@ import toolcell.blocking
 from toolcell import (
     Annotations,
     Cancelled,
+    Hook,
     HostContext,
     Limits,
+    Overloaded,
     PermissionTier,
     Profile,
     Session,
@@ -29,6 +31,8 @@ from toolcell import (
     host_tool,
     tool,
 )
+from toolcell.dispatch.pipeline import MOST_WAYS
+from toolcell_sandbox.audit import ProtectedTree
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 SOON = 5.0
@@ -351,6 +355,109 @@ async def test_a_call_whose_session_closes_while_a_hook_has_its_time_is_cancelle
     assert isinstance(results[0].error, Cancelled) and not _begun and not (workspace / "a.txt").exists()
 
 
+class Hangs(Hook):
+    """Never comes back from where it is told to hang."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.there = 0
+
+    async def _hang(self, where: str) -> None:
+        if where == self.where:
+            self.there += 1
+            await anyio.sleep_forever()
+
+    async def before_call(self, call: ToolCall) -> None:
+        await self._hang("before")
+
+    async def after_call(self, call: ToolCall, result: ToolResult) -> None:
+        await self._hang("after")
+
+    async def on_error(self, call: ToolCall, error: object) -> None:
+        await self._hang("error")
+
+
+@host_tool(tier=PermissionTier.READ_ONLY)
+async def answers(name: str) -> str:
+    """Answer."""
+    return f"secret of {name}"
+
+
+@pytest.mark.parametrize("where", ["before", "after", "repair"])
+async def test_the_close_of_a_tree_of_sessions_ends_hooks_and_repairs_that_never_come_back(
+    where: str, supervise: Any, workspace: Path
+) -> None:
+    hook, results, repairing = Hangs(where), list[ToolResult](), list[object]()
+
+    async def repair(error: object) -> dict[str, Any]:
+        repairing.append(error)
+        await anyio.sleep_forever()
+        raise AssertionError("not reached")
+
+    async def call(session: Session) -> None:
+        arguments = {} if where == "repair" else {"name": "a"}
+        results.append(await session.call("answers", arguments, repair=repair if where == "repair" else None))
+
+    async with supervise([answers], hooks=[hook]) as supervisor, anyio.create_task_group() as tasks:
+        main = await supervisor.open_session("main", workspace=workspace)
+        tree = [main]
+        for _ in range(4):
+            tree.append(await main.open_child("branch"))
+            tree += [await tree[-1].open_child("worker") for _ in range(4)]
+        for session in tree:
+            tasks.start_soon(call, session)
+        await until(lambda: hook.there + len(repairing) == len(tree))
+        with anyio.fail_after(1.0):
+            await main.close()
+            await until(lambda: len(results) == len(tree))
+    assert all(isinstance(result.error, Cancelled) and result.output is None for result in results)
+
+
+async def test_a_hook_that_is_asked_about_a_call_that_the_close_has_ended_has_the_grace(
+    supervise: Any, workspace: Path
+) -> None:
+    hook, results = Hangs("error"), list[ToolResult]()
+    async with supervise(HOST_TOOLS, hooks=[hook]) as supervisor, anyio.create_task_group() as tasks:
+        session = await supervisor.open_session("main", workspace=workspace, profile=graced("main", 0.4))
+
+        async def call() -> None:
+            results.append(await session.call("waits", {"name": "a"}))
+
+        tasks.start_soon(call)
+        await until(lambda: "a" in _begun)
+        with anyio.fail_after(1.0):
+            await session.close()
+        await until(lambda: hook.there == 1)
+        started = time.monotonic()
+        await until(lambda: bool(results))
+        assert 0.3 < time.monotonic() - started < SOON
+    assert isinstance(results[0].error, Cancelled) and "withheld" in results[0].error.message
+
+
+async def test_a_session_closes_in_a_moment_while_its_workspace_is_looked_at_for_long(
+    supervise: Any, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look, looking, results = ProtectedTree.look, list[int](), list[ToolResult]()
+
+    def slow(self: ProtectedTree, *given: Any) -> Any:
+        looking.append(1)
+        time.sleep(1.0)
+        return look(self, *given)
+
+    monkeypatch.setattr(ProtectedTree, "look", slow)
+    async with supervise(base_tools()) as supervisor, anyio.create_task_group() as tasks:
+        session = await supervisor.open_session("main", workspace=workspace)
+
+        async def call() -> None:
+            results.append(await session.call("write", {"path": "a.txt", "content": "x"}))
+
+        tasks.start_soon(call)
+        await until(lambda: bool(looking))
+        with anyio.fail_after(0.5):
+            await session.close()
+    assert isinstance(results[0].error, Cancelled) and not (workspace / "a.txt").exists()
+
+
 async def test_a_call_whose_session_closes_while_its_arguments_are_repaired_is_cancelled(
     supervise: Any, workspace: Path
 ) -> None:
@@ -421,6 +528,29 @@ async def test_a_call_goes_to_the_directory_that_took_the_workspaces_place_while
         armed = True
         assert (await session.call("write", {"path": "b.txt", "content": "b"})).error is None
     assert (workspace / "b.txt").read_text() == "b" and not (olds[0] / "b.txt").exists()
+
+
+@pytest.mark.parametrize("times", [MOST_WAYS - 1, MOST_WAYS])
+async def test_a_call_whose_workspace_is_replaced_again_and_again_follows_it_so_often_and_no_more(
+    times: int, supervise: Any, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from toolcell.sessions.protection import Guarded
+
+    entered, ways = Guarded.enter, list[Path]()
+
+    async def enter(self: Guarded, session_id: str, *, kept: bool, keeps: bool) -> Any:
+        watch = await entered(self, session_id, kept=kept, keeps=keeps)
+        ways.append(replace_workspace(workspace) if len(ways) < times else workspace)
+        return watch
+
+    monkeypatch.setattr(Guarded, "enter", enter)
+    async with supervise(base_tools()) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        result = await session.call("write", {"path": "a.txt", "content": "a"})
+    assert len(ways) == MOST_WAYS and (workspace / "a.txt").exists() == (times < MOST_WAYS)
+    assert (result.error is None) == (times < MOST_WAYS)
+    if result.error is not None:
+        assert isinstance(result.error, Overloaded) and result.error.retryable
 
 
 def test_the_blocking_api_bounds_the_grace_too(workspace: Path) -> None:

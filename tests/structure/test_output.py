@@ -1,10 +1,12 @@
 """What a call printed is never lost: whatever ends it, and however much it is. Commands and tools in real cells."""
 
+import array
 import json
 import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +19,21 @@ from toolcell import (
     Capability,
     Crashed,
     CutShort,
+    Hook,
     LimitExceeded,
     ProtocolViolation,
     RecentJournal,
     Session,
     Supervisor,
     Timeout,
+    ToolCall,
     ToolContext,
     ToolResult,
     base_tools,
     host_tool,
     tool,
 )
+from toolcell.dispatch.streams import WAITING_BYTES, Listener
 from toolcell.testing import misbehaving
 from toolcell_tools.context import HostContext
 
@@ -77,6 +82,58 @@ def run_twice(ctx: ToolContext) -> list[str]:
     return [ctx.shell.run(f"echo {word}; echo {word} >&2").stdout for word in ("one", "two")]
 
 
+def half_a_line(then: str, lines: int = 0, pause_s: float = 0.0) -> None:
+    """Print lines, then a part of one, and end in one way or another.
+
+    Args:
+        then: How to go on.
+        lines: How many lines come first, as fast as they can.
+        pause_s: How long to wait after these, before one more.
+    """
+    for number in range(lines):
+        print(number)
+    if pause_s:
+        time.sleep(pause_s)
+        print("a line")
+    print("half", "a", end="")
+    sys.stdout.write(" line")
+    if then != "kill":
+        sys.stdout.buffer.write(b" more")
+    sys.stderr.write("and here")
+    if then == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if then == "crash":
+        os.abort()
+    if then == "exit":
+        os._exit(3)
+    if then == "eat":
+        bytearray(1024 * 1024 * 1024)
+    while then == "spin":
+        pass
+    time.sleep(60)
+
+
+def print_interrupted(size: int) -> int:
+    """Print so many bytes in one piece, while a signal comes each millisecond.
+
+    Args:
+        size: How many.
+    """
+    interrupted = [0]
+
+    def on_alarm(*_: object) -> None:
+        interrupted[0] += 1
+
+    signal.signal(signal.SIGALRM, on_alarm)
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+    while not interrupted[0]:
+        pass
+    sys.stdout.write("x" * size)
+    sys.stdout.buffer.write(memoryview(array.array("I", [0x79797979] * 16)))
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    return interrupted[0]
+
+
 @host_tool
 async def stay(ctx: HostContext) -> None:
     """Report, and stay."""
@@ -88,6 +145,8 @@ TOOLS: list[Any] = [
     *base_tools(),
     speak,
     print_bytes,
+    half_a_line,
+    print_interrupted,
     stay,
     tool(run_twice, needs={Capability.EXEC, Capability.WRITE}, lifetime="session"),
     tool(misbehaving.send_bad_output),
@@ -127,6 +186,37 @@ async def test_a_tool_that_is_ended_keeps_what_it_printed_and_its_last_progress(
     assert result.stdout.text.startswith("to stdout\n") and result.stderr.text == "to stderr\n"
     assert said(result)["stdout"].startswith("to stdout\n") and said(result)["stderr"] == "to stderr\n"
     assert "speak(then=" in result.display and "to stderr" in result.display
+
+
+@pytest.mark.parametrize(
+    ("then", "kind"),
+    [
+        *(("sleep", Timeout), ("spin", Timeout)),
+        *(("kill", Crashed), ("crash", Crashed), ("exit", Crashed), ("eat", LimitExceeded)),
+    ],
+)
+async def test_a_part_of_a_line_is_kept_however_the_call_ends(main: Session, then: str, kind: type[CutShort]) -> None:
+    result = await main.call("half_a_line", {"then": then}, timeout=0.4 if kind is Timeout else 2.0)
+    assert isinstance(result.error, kind)
+    whole = "half a line" if then == "kill" else "half a line more"
+    assert (result.stdout.text, result.stderr.text) == (whole, "and here")
+    assert (said(result)["stdout"], said(result)["stderr"]) == (whole, "and here")
+
+
+async def test_after_a_flood_parts_of_a_line_are_kept_again_from_the_first_line_on_that_comes_later(
+    main: Session,
+) -> None:
+    arguments = {"then": "kill", "lines": 5_000, "pause_s": 0.05}
+    before = "".join(f"{number}\n" for number in range(5_000))
+    for _ in range(2):
+        result = await main.call("half_a_line", arguments)
+        assert result.stdout.text == f"{before}a line\nhalf a line"
+
+
+async def test_what_is_printed_in_one_piece_is_whole_whatever_signals_come(main: Session) -> None:
+    result = await main.call("print_interrupted", {"size": 900_000})
+    assert result.unwrap() > 1 and result.stdout.total_bytes == 900_064
+    assert result.artifacts[0].read() == b"x" * 900_000 + b"y" * 64
 
 
 async def test_a_call_that_ends_with_its_session_keeps_what_its_command_printed(
@@ -248,6 +338,54 @@ async def test_the_display_of_shell_has_the_command_the_output_and_the_exit_code
     assert "\n100000\nexit code 0" in result.display and "left out" in result.display and len(result.display) < 10_000
 
 
+async def test_a_file_into_which_nothing_could_be_written_is_neither_named_nor_left(
+    supervise: Any, workspace: Path
+) -> None:
+    async with supervise(TOOLS) as supervisor:
+        supervisor.overflow._room = 10  # of 512 MiB
+        session = await supervisor.open_session("main", workspace=workspace)
+        result = await session.call("shell", {"command": "seq 1 100000"})
+    assert result.artifacts == [] and [notice.kind for notice in result.notices] == ["output_cut"]
+    assert "could not be saved" in result.notices[0].message and "workspace" not in result.notices[0].message
+    assert [path.name for path in (workspace / ".toolcell/outputs").iterdir()] == []
+
+
+class Thinks(Hook):
+    """Never comes to an end."""
+
+    async def after_call(self, call: ToolCall, result: ToolResult) -> None:
+        await anyio.sleep_forever()
+
+
+@pytest.mark.parametrize("who", ["a hook", "a listener"])
+async def test_a_caller_that_goes_after_the_end_of_its_call_leaves_no_file_open(
+    who: str, supervise: Any, workspace: Path
+) -> None:
+    async def never(*_: object) -> None:
+        await anyio.sleep_forever()
+
+    hooks, on_output = ([Thinks()], None) if who == "a hook" else ([], never)
+    async with supervise(TOOLS, hooks=hooks, journal=RecentJournal()) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        with anyio.move_on_after(0.7) as gone:
+            await session.call("shell", {"command": "seq 1 100000"}, call_id="left", on_output=on_output)
+        assert gone.cancelled_caught
+        with anyio.fail_after(2.0):
+            while open_below(workspace) or not supervisor.journal.of(kind="call", call_id="left"):
+                await anyio.sleep(0.01)
+        (record,) = supervisor.journal.of(kind="call", call_id="left")
+        assert record.data["error"] == "cancelled" and record.data["stdout"].startswith("1\n2\n")
+
+
+def open_below(directory: Path) -> list[str]:
+    """The files below a directory that this process has open."""
+    found: list[str] = []
+    for fd in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            found.append(os.readlink(f"/proc/self/fd/{fd}"))
+    return [path for path in found if path.startswith(f"{directory}/")]
+
+
 async def test_each_call_of_a_kept_process_has_the_output_of_its_own_commands(main: Session) -> None:
     for _ in range(2):
         result = await main.call("run_twice")
@@ -302,6 +440,62 @@ async def test_a_listener_that_never_comes_back_or_raises_costs_the_result_a_mom
         started = time.monotonic()
         assert (await main.call("shell", {"command": "echo a"}, on_output=listener)).stdout.text == "a\n"
         assert time.monotonic() - started < 3.0
+
+
+async def test_a_listener_that_raises_hears_on_and_is_told_of_once(
+    main: Session, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard: list[str] = []
+
+    def raising(name: str, text: str) -> None:
+        heard.append(text)
+        raise RuntimeError("the user's own")
+
+    async def raising_later(name: str, text: str) -> None:
+        raising(name, text)
+
+    for listener in (raising, raising_later):
+        heard.clear()
+        caplog.clear()
+        result = await main.call(
+            "shell", {"command": "for n in 1 2 3; do echo $n; sleep 0.1; done"}, on_output=listener
+        )
+        assert result.error is None and heard == ["1\n", "2\n", "3\n"]
+        assert len(caplog.records) == 1 and "the user's own" in caplog.text
+
+
+async def test_the_log_says_once_that_a_plain_listener_holds_the_event_loop(
+    main: Session, caplog: pytest.LogCaptureFixture
+) -> None:
+    def slowly(name: str, text: str) -> None:
+        time.sleep(0.15)
+
+    await main.call("shell", {"command": "echo a; sleep 0.3; echo b"}, on_output=slowly)
+    assert caplog.text.count("of the event loop's time") == 1
+    caplog.clear()
+    await main.call("shell", {"command": "echo a"}, on_output=lambda _name, _text: None)
+    assert not caplog.text
+
+
+async def test_what_waits_for_a_listener_is_bounded_by_the_memory_that_it_takes(main: Session) -> None:
+    heard: list[str] = []
+    listener = Listener(main, "wide", lambda _name, text: heard.append(text))
+    piece = "\N{GRINNING FACE}" + "x" * 16_000  # one character of four bytes: all of them take four
+    for _ in range(40):
+        listener.hear(1, piece.encode(), 0)
+    await listener.heard()
+    assert heard and sys.getsizeof("".join(heard)) <= WAITING_BYTES and "bytes left out" in heard[0]
+    assert heard[0].endswith(piece)
+
+
+async def test_a_piece_that_takes_more_than_all_that_may_wait_is_heard(main: Session) -> None:
+    heard: list[str] = []
+    listener = Listener(main, "wide", lambda _name, text: heard.append(text))
+    piece = "\N{GRINNING FACE}" + "x" * 65_000
+    listener.hear(1, piece.encode(), 0)
+    listener.hear(1, piece.encode(), 0)
+    await listener.heard()
+    assert heard == [f"\n[… {len(piece.encode()):,} bytes left out …]\n{piece}"]
 
 
 def test_a_listener_without_await_may_be_slow(workspace: Path) -> None:

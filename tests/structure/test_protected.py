@@ -15,6 +15,7 @@ from toolcell import (
     PermissionDenied,
     Profile,
     RecentJournal,
+    SandboxUnavailable,
     Session,
     Supervisor,
     ToolContext,
@@ -25,6 +26,7 @@ from toolcell import (
 from toolcell.dispatch.audit import MAX_TOLD
 from toolcell_sandbox import audit, seen
 from toolcell_sandbox.audit import ProtectedTree
+from toolcell_sandbox.seen import NAME_CHARS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 
@@ -582,6 +584,47 @@ async def test_the_host_sees_no_change_of_a_repositorys_settings_while_the_call_
     assert os.listdir(workspace / ".git").count("config.lock") == 0
 
 
+async def test_a_repository_that_was_there_is_moved_and_removed(session: Session, workspace: Path) -> None:
+    for name in ("a", "b"):
+        await anyio.run_process(["git", "init", "-q", str(workspace / name)])
+        (workspace / name / ".git/hooks/pre-commit").write_text("mine")
+    moved = await session.call("shell", {"command": "mv a c && cd c && git remote add x y && git status --short"})
+    assert not moved.notices and not (workspace / "a").exists()
+    assert "[remote" in (workspace / "c/.git/config").read_text()
+    again = await session.call("shell", {"command": "cd c && git config user.name Ada && rm -rf ../b"})
+    assert "'b/.git', of which a part could not be removed by the call, is removed now" in told(again)
+    assert "Ada" in (workspace / "c/.git/config").read_text() and os.listdir(workspace) == ["c"]
+    assert (workspace / "c/.git/hooks/pre-commit").read_text() == "mine"
+
+
+async def test_who_meets_a_name_that_is_held_is_told_why_and_what_to_do(session: Session, workspace: Path) -> None:
+    await anyio.run_process(["git", "init", "-q", str(workspace / "r")])
+    (workspace / ".mcp.json").write_text("{}")
+    for command, name in {
+        "sed -i s/x/y/ r/.git/config": "'.git/config'", "mv r/.git/config x": "'.git/config'",
+        "touch r/.git/hooks/x": "'.git/hooks'", "rm -f .mcp.json": ".mcp.json'", "mv r/.git y": "'.git/",
+    }.items():  # fmt: skip
+        result = await session.call("shell", {"command": command})
+        assert f"are held while it runs: {name}" in told(result) or name in told(result), (command, result.notices)
+        assert "git config" in told(result)
+    silent = await session.call("shell", {"command": "rm r/.git/config 2> /dev/null; echo Device or resource busy >&2"})
+    assert not silent.notices
+
+
+STOPPED = """git init -q -b main r && cd r && git config user.name a && git config user.email a@b.c && echo 1 > f &&
+git add . && git commit -qm one && git checkout -qb topic && echo 2 > f && git commit -qam two &&
+git checkout -q main && echo 3 > f && git commit -qam other && ! git rebase -q topic 2> /dev/null"""
+
+
+async def test_a_step_that_a_call_planted_does_not_run_when_a_person_goes_on(session: Session, workspace: Path) -> None:
+    await anyio.run_process(["sh", "-ec", STOPPED], cwd=workspace)
+    result = await session.call("shell", {"command": "echo 'exec touch EVIL' > r/.git/rebase-merge/git-rebase-todo"})
+    assert "'r/.git/rebase-merge/git-rebase-todo'" in told(result) and "goes on" in told(result)
+    goes_on = "cd r && git add f && ! GIT_EDITOR=true git rebase --continue && git rebase --abort && git status --short"
+    done = await anyio.run_process(["sh", "-ec", goes_on], cwd=workspace)
+    assert not done.stdout and not list(workspace.rglob("EVIL"))
+
+
 @pytest.mark.parametrize(
     "command",
     [
@@ -705,6 +748,18 @@ async def test_a_profile_may_deny_the_result_but_not_for_what_another_session_di
     assert results[1].error is None and results[1].output["stdout"] == "done\n"
 
 
+async def test_nobody_is_denied_a_result_for_what_the_kept_process_of_another_session_may_have_done(
+    supervisor: Supervisor, workspace: Path
+) -> None:
+    strict = ALL.replace(quarantined="deny")
+    first, second = [await supervisor.open_session("main", workspace=workspace, profile=strict) for _ in range(2)]
+    assert (await first.call("kept")).error is None
+    assert isinstance((await first.call("plant", {"path": ".envrc"})).error, PermissionDenied), "its own alone"
+    assert (await second.call("kept")).error is None
+    result = await first.call("plant", {"path": ".envrc"})
+    assert result.error is None and "'.envrc'" in told(result)
+
+
 async def test_no_session_fails_for_what_another_left(
     supervisor: Supervisor, workspace: Path, quarantine: Path
 ) -> None:
@@ -718,6 +773,83 @@ async def test_no_session_fails_for_what_another_left(
     quarantine.unlink()
     assert (await first.call("write", {"path": "a.txt", "content": "x"})).error is None
     assert listing(workspace) == {"a.txt": "x", "b.txt": "x"}
+
+
+async def test_what_is_stuck_is_tried_again_beside_the_calls_of_other_sessions(
+    supervisor: Supervisor, workspace: Path, quarantine: Path
+) -> None:
+    await anyio.run_process(["git", "init", "-q", str(workspace)])
+    quarantine.write_text("a file is in its place")
+    first = await supervisor.open_session("main", workspace=workspace)
+    second = await supervisor.open_session("main", workspace=workspace)
+    assert "could not be moved away" in told(await first.call("plant", {"path": ".envrc"}))
+    await anyio.sleep(seen.RACY_NS / 1e9)
+    settings, results = workspace / ".git/config", list[ToolResult]()
+    inode = settings.stat().st_ino
+
+    async def call() -> None:
+        command = (
+            "git config user.name One; mkdir sub; touch sub/.envrc up; until [ -e on ]; do sleep 0.02; done;"
+            "git config user.email one@example.com; git config user.name"
+        )
+        results.append(await second.call("shell", {"command": command}))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call)
+        with anyio.fail_after(20):
+            while not (workspace / "up").exists():
+                await anyio.sleep(0.01)
+        quarantine.unlink()
+        assert (await first.call("write", {"path": "a.txt", "content": "x"})).error is None
+        assert "One" in settings.read_text() and settings.stat().st_ino == inode, "a mount lies over it"
+        assert not (workspace / ".envrc").exists() and not (workspace / "sub/.envrc").exists()
+        (workspace / "on").touch()
+    assert results[0].unwrap()["stdout"] == "One\n"
+    assert told(results[0]).count(".envrc'") == 1 and "'sub/.envrc' was moved out" in told(results[0])
+    assert "one@example.com" in settings.read_text()
+
+
+async def test_no_longer_look_is_promised_where_another_directory_took_the_workspaces_place(
+    supervise: Any, workspace: Path, quarantine: Path
+) -> None:
+    results: list[ToolResult] = []
+    async with supervise(TOOLS, quarantine=quarantine) as supervisor:
+        tell, deny = [
+            await supervisor.open_session("main", workspace=workspace, profile=ALL.replace(unchecked=word))
+            for word in ("tell", "deny")
+        ]
+
+        async def call(session: Session, name: str) -> None:
+            command = f"touch {name}; until [ -e on ]; do sleep 0.02; done; echo done"
+            results.append(await session.call("shell", {"command": command}))
+
+        async with anyio.create_task_group() as tasks:
+            for session, name in ((tell, "a"), (deny, "b")):
+                tasks.start_soon(call, session, name)
+                with anyio.fail_after(20):
+                    while not (workspace / name).exists():
+                        await anyio.sleep(0.01)
+            old = workspace.rename(workspace.with_name("old"))
+            workspace.mkdir()
+            (old / "on").touch()
+    results.sort(key=lambda result: result.error is not None)
+    (notice,) = results[0].notices
+    assert notice.kind == "unchecked" and "moved or replaced" in notice.message
+    assert "No longer check follows" in notice.message and "runs now" not in notice.message
+    assert isinstance(results[1].error, PermissionDenied) and "runs now" not in results[1].error.message
+
+
+async def test_a_name_that_is_told_as_stuck_is_as_short_as_any_that_a_model_reads(
+    session: Session, quarantine: Path
+) -> None:
+    quarantine.write_text("a file is in its place")
+    long = "d\u202e" * 60
+    assert "could not be moved away" in told(await session.call("plant", {"path": f"{long}/.envrc"}))
+    refused = await session.call("write", {"path": "b.txt", "content": "x"})
+    assert isinstance(refused.error, SandboxUnavailable) and ".envrc" in refused.error.message
+    (name,) = [each for each in refused.error.message.split("'") if ".envrc" in each]
+    assert NAME_CHARS - 1 <= len(name) <= NAME_CHARS == 128 and name.replace("…", "").isascii()
+    quarantine.unlink()
 
 
 async def test_the_copies_of_settings_are_gone_with_the_supervisor(supervise: Any, workspace: Path) -> None:

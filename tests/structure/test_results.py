@@ -380,6 +380,43 @@ async def test_no_part_of_an_output_that_could_not_be_written_whole_stays(worksp
     assert in_workspace == in_store == [1_000], "parts"
 
 
+FAILING = """
+import json, resource, signal, sys
+from contextlib import suppress
+from pathlib import Path
+
+import anyio
+
+from toolcell import ToolResult
+from toolcell.dispatch.overflow import Overflow
+
+workspace = Path(sys.argv[1])
+
+async def main():
+    overflow = Overflow(100, keep_bytes=300_000)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+    kept = workspace / (await overflow.spilled(ToolResult(output="x" * 1_000), workspace)).artifacts[0].path
+    for _ in range(3):
+        await overflow.spilled(ToolResult(output="x" * 200_000), workspace)
+    found = [kept.exists()]
+    file = overflow.new_file(workspace)
+    for _ in range(3):
+        with suppress(OSError):
+            file.write(b"x" * 200_000)
+    print(json.dumps([*found, kept.exists(), file.closed("stdout").size]))
+    overflow.close()
+
+anyio.run(main)
+"""
+
+
+async def test_what_could_not_be_written_takes_no_room_from_what_was(workspace: Path) -> None:
+    done = await anyio.run_process([sys.executable, "-I", "-c", FAILING, str(workspace)], check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    assert json.loads(done.stdout) == [True, True, 50_000]
+
+
 async def test_the_session_values_stay_small_whatever_calls_leave_in_them(supervise: Any, workspace: Path) -> None:
     @tool
     def grow(ctx: ToolContext, key: str) -> str:

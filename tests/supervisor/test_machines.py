@@ -1,8 +1,10 @@
 """The whole path as root, as an ordinary user, and on kernels that refuse a mechanism."""
 
+import ast
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -106,6 +108,18 @@ def test_a_missing_mechanism_refuses_the_start_with_its_name_and_cure(
 def test_a_container_without_namespaces_is_refused_by_name(workspace: Path) -> None:
     found = run("user", workspace, refuse="unshare", error=errno.EPERM)
     assert found.get("mechanism") == "user_namespace", found
+
+
+def test_a_refusal_names_all_that_is_missing_and_the_allow_missing_that_it_shows_is_enough(workspace: Path) -> None:
+    said = run("user", workspace, refuse="unshare", error=errno.EPERM)["unavailable"]
+    assert said.count("allows unshare") == 1 and said.count(" are missing: ") == 1
+    assert said.endswith(
+        " Without them code in a cell can outlive its call (promise 5), and one layer only keeps promises 1, 2, 3, 4."
+    )
+    shown = re.search(r"allow_missing=({.*})", said)
+    assert shown is not None, said
+    names = tuple(ast.literal_eval(shown[1]))
+    assert run("user", workspace, refuse="unshare", error=errno.EPERM, allow=names)["saved"] == "saved 5 characters"
 
 
 @pytest.mark.parametrize("identity", IDENTITIES)

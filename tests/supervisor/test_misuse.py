@@ -1,6 +1,7 @@
 """What a program can get wrong in the arguments of the public API is a UsageError that says what to do instead."""
 
 import functools
+import inspect
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +13,12 @@ from toolcell import (
     BrokeredHttp,
     ConfigError,
     Credential,
+    HostNetwork,
+    Limits,
+    NoNetwork,
     Profile,
+    ProxyNetwork,
+    RecentJournal,
     Supervisor,
     UsageError,
     base_tools,
@@ -24,6 +30,15 @@ from toolcell import (
 from toolcell.blocking import Session
 
 Make = Callable[..., object]
+
+
+class Forgetful:
+    """A journal whose records nobody would ever get."""
+
+    async def write(self, record: object) -> None:
+        pass
+
+
 MAIN = Profile.for_kind("main")
 OPENED = [
     ({"kind": "mian"}, "no session kind 'mian'. Did you mean 'main'?"),
@@ -39,6 +54,7 @@ OPENED = [
     ({"config": 3}, "config is not a mapping of names: 3"),
     ({"config": {3: 4}}, "config is not a mapping of names"),
     ({"profile": "main"}, "profile is not a Profile: 'main'"),
+    ({"profil": MAIN}, " takes no 'profil'. Did you mean 'profile'?"),
 ]
 CALLED = [
     ({"timeout": "3"}, "timeout is not above 0: '3'. Pass a number of seconds, or None for the tool's own."),
@@ -50,6 +66,7 @@ CALLED = [
     ({"on_progress": 3}, "on_progress is not a function: 3"),
     ({"on_output": 3}, "on_output is not a function: 3"),
     ({"name": None}, "None is neither a tool nor the name of one"),
+    ({"time_out": 3}, "Session.call takes no 'time_out'. Did you mean 'timeout'?"),
 ]
 MADE = [
     ({"tools": 3}, r"tools is not a list: 3. Write tools=[my_tool]."),
@@ -68,12 +85,36 @@ MADE = [
     ({"http": 3}, "http is not a HttpClient: 3"),
     ({"journal": 3}, "journal is not a Journal: 3. Pass an object with write()."),
     ({"resolve": 3}, "resolve is not a function: 3"),
+    ({"journal": RecentJournal}, "journal is the class RecentJournal. Pass an instance: RecentJournal(…)."),
+    ({"journal": Forgetful()}, "is async or a generator. Write a plain def"),
+    ({"approver": 3}, "approver is not an Approver: 3. Pass an object with approve()."),
+    ({"standby": 2}, "standby is not 0 or 1: 2"),
+    ({"approvr": None}, "Supervisor takes no 'approvr'. Did you mean 'approver'?"),
+    ({"zzz": None}, "Supervisor takes no 'zzz'. There are: tools, toolsets, "),
     ({"quarantine": 3}, "quarantine is not a path: 3"),
 ]
 OTHERS: list[tuple[Make, str]] = [
     (functools.partial(tool, 3), "3 is not a function"),
     (functools.partial(cast("Make", module_toolset), 3), "3 is not the dotted name of a module"),
     (functools.partial(module_toolset, "json", allow={"reed"}), "no capability 'reed'. Did you mean 'read'?"),
+    (functools.partial(cast("Make", Limits), wal_s=3), "Limits takes no 'wal_s'. Did you mean 'wall_s'?"),
+    (functools.partial(Limits, wall_s=-1), "Limits.wall_s is not positive and finite: -1. Pass a value above zero."),
+    (functools.partial(cast("Make", Limits), 3), "Limits: too many positional arguments. It takes: wall_s, "),
+    (functools.partial(cast("Make", Limits().narrow), 3), "Limits.narrow was given no Limits: 3"),
+    (functools.partial(Limits().replace, wal_s=3), "Limits takes no 'wal_s'. Did you mean 'wall_s'?"),
+    (functools.partial(Profile, grants=frozenset({"reed"})), "no such capability: 'reed'"),
+    (functools.partial(cast("Make", Profile), grants=["read"]), "Profile.grants cannot be ['read']. Pass a set"),
+    (functools.partial(cast("Make", Profile), readable="/x"), "Profile.readable is not a list of texts: '/x'"),
+    (functools.partial(cast("Make", Profile), readable=[Path("/x")]), "which is not a text. Pass str(…) of it."),
+    (functools.partial(cast("Make", Profile), env={"A": 3}), "Profile.env holds 'A'"),
+    (functools.partial(MAIN.replace, writeable=()), "Profile takes no 'writeable'. Did you mean 'writable'?"),
+    (functools.partial(cast("Make", MAIN.narrow), limit=3), "Profile.narrow takes no 'limit'. Did you mean 'limits'?"),
+    (functools.partial(cast("Make", MAIN.narrow), grants=3), "Profile.narrow: grants is not a list of texts: 3"),
+    (functools.partial(MAIN.narrow, writable=["/x"]), "a path that the profile does not cover. Leave it out."),
+    (functools.partial(MAIN.lifting, ".vscod"), "Did you mean '/.vscode'?"),
+    (functools.partial(Profile.for_kind, "mian"), "no profile for this session kind: 'mian'. Use 'main'"),
+    (functools.partial(ProxyNetwork, allow=["https://x"]), "has an entry that is a URL: 'https://x'. Write it like"),
+    (functools.partial(cast("Make", ProxyNetwork), alow=[]), "ProxyNetwork takes no 'alow'. Did you mean 'allow'?"),
     (Credential, "has one of value, value_env and value_file. Pass one of them."),
     (functools.partial(BrokeredHttp, timeout_s=0), "timeout_s must be above zero"),
 ]
@@ -129,6 +170,56 @@ def test_a_call_is_refused_with_it(session: Session, wrong: dict[str, Any], says
 def test_an_object_of_the_api_cannot_be_made_of_it(make: Make, says: str) -> None:
     with _refused(says):
         make()
+
+
+MAKERS: list[tuple[Make, dict[str, Any]]] = [
+    (Supervisor, {}),
+    (blocking.Supervisor, {}),
+    (cast("Make", Profile), {}),
+    (cast("Make", Limits), {}),
+    (cast("Make", NoNetwork), {}),
+    (cast("Make", HostNetwork), {}),
+    (cast("Make", ProxyNetwork), {}),
+]
+
+
+def _each_wrong(make: Make, good: dict[str, Any], unchecked: frozenset[str] = frozenset()) -> Iterator[dict[str, Any]]:
+    """For each parameter, an object that it cannot be, and its name misspelt."""
+    yield {**good, "zzz": None}
+    for name in inspect.signature(make).parameters:
+        if name not in {"self", "others", "options", *unchecked}:
+            yield {**good, name: object()}
+            yield {**good, f"{name}z": None}
+
+
+@pytest.mark.parametrize(("make", "good"), MAKERS, ids=[make.__qualname__ for make, _good in MAKERS])
+def test_each_argument_of_a_constructor_is_checked(make: Make, good: dict[str, Any]) -> None:
+    for wrong in _each_wrong(make, good):
+        with pytest.raises(UsageError) as caught:
+            make(**wrong)
+        assert isinstance(caught.value, ValueError) or make in (Supervisor, blocking.Supervisor)
+
+
+def test_each_argument_of_a_method_is_checked(
+    supervisor: blocking.Supervisor, session: Session, tmp_path: Path
+) -> None:
+    methods: list[tuple[Make, dict[str, Any], frozenset[str]]] = [
+        (supervisor.open_session, {"kind": "main", "workspace": tmp_path}, frozenset()),
+        (session.open_child, {"kind": "worker"}, frozenset()),
+        (session.call, {"name": "read"}, frozenset({"args"})),  # which a model wrote: a result says what is wrong
+        (session.close, {}, frozenset()),
+    ]
+    for method, good, unchecked in methods:
+        for wrong in _each_wrong(method, good, unchecked):
+            with pytest.raises(UsageError):
+                method(**wrong)
+    error = session.call("read", cast("Any", [3])).error
+    assert error is not None and error.kind == "validation", error
+
+
+def test_what_the_types_say_is_what_the_wrapped_functions_say() -> None:
+    assert inspect.iscoroutinefunction(Supervisor.open_session)
+    assert list(inspect.signature(Limits).parameters)[:2] == ["wall_s", "cpu_s"]
 
 
 def test_settings_cannot_be_loaded_from_what_is_no_path() -> None:

@@ -44,6 +44,11 @@ def test_a_command_runs_in_the_workspace_or_below(shell: Shell, tmp_path: Path) 
             shell.run("pwd", cwd=cwd)
 
 
+def test_where_the_call_sees_no_workspace_the_refusal_says_what_the_tool_needs(tmp_path: Path) -> None:
+    with pytest.raises(ToolFailure, match=r"sees no workspace to run in. Add needs=\{Capability.READ\}"):
+        Shell(tmp_path / "unseen").run("pwd")
+
+
 def test_a_command_has_no_input(shell: Shell) -> None:
     assert shell.run("cat; echo end").stdout == "end\n"
 

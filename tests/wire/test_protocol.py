@@ -21,6 +21,7 @@ from toolcell.wire.frames import (
     packed,
 )
 from toolcell.wire.messages import (
+    OUTPUT_BYTES,
     REASONS,
     VERSION,
     Call,
@@ -33,6 +34,7 @@ from toolcell.wire.messages import (
     Load,
     Log,
     Message,
+    Output,
     Progress,
     Ready,
     Recycle,
@@ -647,6 +649,23 @@ def test_an_error_of_another_reason_is_a_violation(reason: str) -> None:
     violation = refuses(called(), Error(1, reason, "", {}))
     assert violation.reason == "malformed message"
     assert len(violation.detail) < 100
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        Output(1, 0, 0, b"x"),
+        Output(1, 3, 0, b"x"),
+        Output(1, 1, -1, b"x"),
+        Output(1, 1, 2**40 + 1, b"x"),
+        Output(1, 2, 0, bytes(OUTPUT_BYTES + 1)),
+    ],
+    ids=["stream 0", "stream 3", "less than nothing before it", "too much before it", "too long"],
+)
+def test_an_output_of_no_stream_or_out_of_bounds_is_a_violation(output: Output) -> None:
+    assert refuses(called(), output).reason == "malformed message"
+    fits = Output(1, 2, 2**40, bytes(OUTPUT_BYTES))
+    assert called().receive(stream(fits)) == [fits]
 
 
 # -- rule 4: the control socket ---------------------------------------------------------------------------------------

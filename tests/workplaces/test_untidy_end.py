@@ -20,9 +20,9 @@ import toolcell
 from toolcell import Profile, RecentJournal, Supervisor
 from toolcell.errors import UsageError
 from toolcell.testing.residue import cgroups_of
-from toolcell.workplaces import runtime
+from toolcell.workplaces import cleanup, runtime
 from toolcell.workplaces.cleanup import clean
-from toolcell.workplaces.record import Record
+from toolcell.workplaces.record import REWRITE_BYTES, Record
 from toolcell.workplaces.runtime import RuntimeDirectory
 from toolcell_sandbox.profile import python_paths
 from toolcell_sandbox.quarantine import Quarantine
@@ -269,6 +269,38 @@ def as_noted(kind: str, path: Path) -> list[object]:
     return ["directory", kind, str(path), info.st_dev, info.st_ino]
 
 
+def test_a_record_that_grows_drops_what_is_over(scene: Scene) -> None:
+    record, names = Record(), ("a-name",)
+    record.begin(RuntimeDirectory())
+    try:
+        record.enter((("/srv/in-flight",), names), 1, ())
+        sizes = []
+        for number in range(2_000):
+            trees = ((f"/srv/{number:0200}",), names)
+            record.enter(trees, 1, ())
+            record.leave(trees)
+            sizes.append(os.stat(record.path).st_size)
+        assert max(sizes) < 3 * REWRITE_BYTES and sizes[-1] != max(sizes)
+        text = Path(record.path).read_text()
+        assert "/srv/in-flight" in text and text.count("/srv/0") < 1_000
+    finally:
+        record.end()
+
+
+def test_a_directory_that_is_filled_while_it_is_removed_is_no_success(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outputs = scene.path / "temporary" / "toolcell-outputs-aaaaaaaa"
+    outputs.mkdir(mode=0o700)
+    (outputs / "late").write_text("written behind the look")
+    record = a_record(scene, as_noted("outputs", outputs))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "listdir", lambda _fd: [])
+        with pytest.raises(OSError, match="not empty"):
+            cleanup._remove("outputs", str(outputs), (outputs.stat().st_dev, outputs.stat().st_ino))
+    assert cleaned(scene) == [] and not outputs.exists() and not record.exists()
+
+
 def test_a_forged_record_removes_nothing_that_no_supervisor_made(scene: Scene) -> None:
     temporary = scene.path / "temporary"
     precious, wide, link = (temporary / f"toolcell-outputs-{each * 8}" for each in "abc")
@@ -421,7 +453,7 @@ def test_a_record_that_is_too_large_to_be_read_is_put_aside(scene: Scene) -> Non
 
 CUT_OFF = """
 import os, resource
-from toolcell.workplaces.record import Record
+from toolcell.workplaces.record import REWRITE_BYTES, Record
 from toolcell.workplaces.runtime import RuntimeDirectory
 record = Record()
 record.begin(RuntimeDirectory())

@@ -90,11 +90,11 @@ class CapturedOutput(_Frozen):
 
 
 class SandboxSummary(_Frozen):
-    """Which mechanisms the supervisor found on at its start, less those that the call's network policy leaves out,
-    which were allowed to be missing, and how far its network went.
+    """Which mechanisms were on for the call's cell, which were allowed to be missing, and how far its network went.
 
-    A workspace on a file system without id-mapped mounts is served from a user namespace instead: `on` has
-    `idmapped_mounts` all the same.
+    `on` has what the supervisor found at its start, without what the call's network policy leaves out, and without
+    `idmapped_mounts` where the workspace's file system has none: such a cell is in a user namespace of its own.
+    A call that reached no cell has what the supervisor found.
     """
 
     on: tuple[str, ...] = ()

@@ -110,6 +110,8 @@ class Shell:
         if timeout_s is not None and not timeout_s > 0:
             raise ToolFailure(f"timeout_s must be more than 0 seconds, not {timeout_s}")
         directory = resolved(self.root, cwd if cwd is not None else ".")
+        if not os.path.isdir(self.root):
+            raise ToolFailure("this call sees no workspace to run in. Add needs={Capability.READ} to the tool.")
         if not directory.is_dir():
             raise ToolFailure(f"cwd {os.fspath(cwd or '.')!r} is not a directory in the workspace")
         started = time.monotonic()

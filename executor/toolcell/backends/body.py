@@ -1,53 +1,64 @@
-"""Reading the body of a reply: capped as it is received and as it is decoded, so that a bomb stays small."""
+"""The body of an answer: decoded and bounded piece by piece, so that a bomb stays small."""
 
 import zlib
-from collections.abc import Callable
-from http.client import HTTPResponse, IncompleteRead
+from collections.abc import Iterator
 from typing import Protocol
 
 from toolcell.backends.errors import Unreachable
 
-__all__ = ["FREE_BYTES", "read_body"]
+__all__ = ["FREE_BYTES", "Body"]
 
 FREE_BYTES = 64 * 1024  # that a body may have before there must be room for all that it may have
-_CHUNK = 16 * 1024
+PIECE = 64 * 1024  # inflated at a time: the event loop waits for no more
 _SLACK = 64 * 1024  # how far a compressed body may exceed what it decodes to before it is cut off
 
 
-def read_body(
-    response: HTTPResponse, max_bytes: int, on_large: Callable[[], None] | None = None
-) -> tuple[bytes, bool, int | None]:
-    """Return the decoded body, at most `max_bytes` of it; whether that is not all; and its full length where known.
-    `on_large` is called before more than `FREE_BYTES` of it are kept, once, and may block.
+class Body:
+    """Keeps at most `max_bytes` of what arrives, decoded as `encoding`, the header, says. Unreachable for an encoding
+    that is not supported. `declared` is the length that the server announced.
     """
-    declared = response.length
-    decoder = _decoder(response.getheader("content-encoding"))
-    body = bytearray()
-    received = 0
-    ended = False
-    while len(body) <= max_bytes and received <= max_bytes + _SLACK:
-        try:
-            chunk = response.read1(_CHUNK)
-        except IncompleteRead:
-            break
-        if not chunk:
-            ended = not response.length and decoder.complete
-            break
-        received += len(chunk)
-        decoded = decoder.feed(chunk, max_bytes + 1 - len(body))
-        if on_large is not None and len(body) + len(decoded) > FREE_BYTES:
-            on_large()
-            on_large = None
-        body += decoded
-    truncated = not ended or len(body) > max_bytes
-    total = len(body) if not truncated else declared if isinstance(decoder, _Plain) else None
-    return bytes(memoryview(body)[:max_bytes]), truncated, total
+
+    def __init__(self, max_bytes: int, encoding: str = "", declared: int | None = None) -> None:
+        self._decoder = _decoder(encoding)
+        self._declared = declared
+        self._kept = bytearray()
+        self._max_bytes = max_bytes
+        self._received = 0
+
+    @property
+    def wants_more(self) -> bool:
+        return len(self._kept) <= self._max_bytes and self._received <= self._max_bytes + _SLACK
+
+    def decode(self, data: bytes) -> Iterator[bytes]:
+        """Yield what `data` decodes to, in pieces; `keep` each before the next. `zlib.error` for a damaged body."""
+        self._received += len(data)
+        while data and self.wants_more:
+            piece, data = self._decoder.feed(data, self._max_bytes + 1 - len(self._kept))
+            yield piece
+
+    def is_free(self, piece: bytes) -> bool:
+        """Whether the piece can be kept without asking for room."""
+        return len(self._kept) + len(piece) <= FREE_BYTES
+
+    def keep(self, piece: bytes) -> None:
+        self._kept += piece
+
+    def end(self, *, whole: bool) -> tuple[bytes, bool, int | None]:
+        """Return the body; whether bytes of it are missing; and its full length where known. `whole`: the server has
+        sent its last byte.
+        """
+        truncated = not (whole and self._decoder.complete and len(self._kept) <= self._max_bytes)
+        plain = isinstance(self._decoder, _Plain)
+        total = len(self._kept) if not truncated else self._declared if plain else None
+        return bytes(memoryview(self._kept)[: self._max_bytes]), truncated, total
 
 
 class _Decoder(Protocol):
     @property
     def complete(self) -> bool: ...
-    def feed(self, data: bytes, room: int) -> bytes: ...
+    def feed(self, data: bytes, room: int) -> tuple[bytes, bytes]:
+        """Return at most `room` bytes, and the data that is still to be fed."""
+        ...
 
 
 class _Stream(Protocol):
@@ -57,14 +68,16 @@ class _Stream(Protocol):
     def eof(self) -> bool: ...
     @property
     def unused_data(self) -> bytes: ...
+    @property
+    def unconsumed_tail(self) -> bytes: ...
     def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
 
 
 class _Plain:
     complete = True
 
-    def feed(self, data: bytes, room: int) -> bytes:
-        return data[:room]
+    def feed(self, data: bytes, room: int) -> tuple[bytes, bytes]:
+        return data[:room], data[room:]
 
 
 class _Inflate:
@@ -79,30 +92,29 @@ class _Inflate:
     def complete(self) -> bool:
         return not self._head if self._inflate is None else self._inflate.eof
 
-    def feed(self, data: bytes, room: int) -> bytes:
-        """Return at most `room` bytes of what `data` decodes to; where that is all of `room`, ask no more."""
-        out = b""
+    def feed(self, data: bytes, room: int) -> tuple[bytes, bytes]:
+        out, room = b"", min(room, PIECE)
         while data and len(out) < room:
             if self._inflate is None:
                 self._head += data
                 if len(self._head) < 2:
-                    break
+                    return out, b""
                 data, self._head = self._head, b""
                 self._gzip = data[:2] == b"\x1f\x8b"
                 zlib_header = data[0] & 15 == 8 and int.from_bytes(data[:2], "big") % 31 == 0
                 self._inflate = zlib.decompressobj(31 if self._gzip else 15 if zlib_header else -15)
             elif self._inflate.eof:
                 if not self._gzip or data[0] != 0x1F:
-                    break  # what follows the stream is padding
+                    return out, b""  # what follows the stream is padding
                 self._inflate = None
                 continue
             out += self._inflate.decompress(data, room - len(out))
-            data = self._inflate.unused_data if self._inflate.eof else b""
-        return out
+            data = self._inflate.unused_data if self._inflate.eof else self._inflate.unconsumed_tail
+        return out, data
 
 
-def _decoder(encoding: str | None) -> _Decoder:
-    name = (encoding or "identity").strip().lower()
+def _decoder(encoding: str) -> _Decoder:
+    name = encoding.strip().lower()
     if name in {"identity", ""}:
         return _Plain()
     if name in {"gzip", "x-gzip", "deflate"}:

@@ -1,34 +1,46 @@
-"""One request over one checked address: blocking, with a deadline over all of it and a cap on every byte kept."""
+"""One request over one connection to a checked address, with a cap on every byte that is kept; httpcore speaks HTTP.
 
-import io
-import socket
+Nothing is left to httpcore's defaults: no proxy, no retry, no HTTP/2, no authorities of its own, no second request on
+a connection. This module loads httpcore; `outbound` loads this module.
+"""
+
+import logging
+import os
 import ssl
-import threading
-import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-from toolcell.backends.body import read_body
+import httpcore
+from anyio.lowlevel import checkpoint
+
+from toolcell.backends.body import Body
 from toolcell.backends.errors import Unreachable
 from toolcell.backends.guard import Address, Target
+from toolcell.backends.pinned import HEAD_BYTES, HeadTooLarge, Pinned
 
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
+__all__ = ["Reply", "ask"]
 
-__all__ = ["REDIRECTS", "Exchange", "Reply"]
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_HEADERS = 100  # as http.client, and Apache's LimitRequestFields
+_LONGEST = 2**63 - 1  # bytes of a body that a server may announce; what is beyond is no length of anything
+_SENT_WITH_LENGTH = frozenset({"PATCH", "POST", "PUT"})  # also where it is 0 (RFC 9110, 8.6)
+_PIECES = 32  # of a body; after so many, other tasks have their turn
 
-REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_ATTEMPTS = 4  # addresses of one name to try; the deadline is shared out between them
+# httpcore logs the heads of answers at DEBUG, and a server may repeat a credential in one.
+_ours: ContextVar[bool] = ContextVar("toolcell.backends.exchange", default=False)
+for _name in ("httpcore.connection", "httpcore.http11"):
+    logging.getLogger(_name).addFilter(lambda record: not _ours.get())
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
     """`body` is decoded and at most `max_bytes` long; `total_bytes` is its full decoded length where that is known.
 
-    `location` is where a redirect leads; its body is not read. `headers` are as they came, in order.
+    `location` is where a redirect leads; its body is not read. `headers` are as they came, in order. `address` is the
+    one that was connected to.
     """
 
     status: int
@@ -37,165 +49,154 @@ class Reply:
     body: bytes
     truncated: bool
     total_bytes: int | None
+    address: str
 
     def header(self, name: str) -> str:
         """The first header of this name, in lower case; "" where there is none."""
         return next((value for each, value in self.headers if each.lower() == name), "")
 
 
-class Exchange:
-    """Ask one of `addresses` for `target` before `deadline`, a time of `time.monotonic`; by GET unless `method` says
-    so.
+async def ask(
+    target: Target,
+    addresses: Sequence[Address],
+    *,
+    tls: ssl.SSLContext | None,
+    headers: Mapping[str, str],
+    max_bytes: int,
+    method: str = "GET",
+    body: bytes = b"",
+    on_large: Callable[[], Awaitable[None]] | None = None,
+) -> Reply:
+    """Ask one of `addresses` for `target`, before the deadline of the caller's cancel scope. `headers` go out as they
+    are, beside Host, Connection and Content-Length. `on_large` is awaited once, before more than `FREE_BYTES` of the
+    body are kept. `tls` is for https, and must be there for it.
 
-    `headers` go out as they are, beside Host and Connection. `address` is the one that was connected to, once it is.
-    For one `run`, in a worker thread; `abort` ends it early from any other. `tls` is called there, for https only.
+    Raise `Unreachable` for whatever goes wrong.
     """
-
-    def __init__(
-        self,
-        target: Target,
-        addresses: Sequence[Address],
-        *,
-        deadline: float,
-        tls: Callable[[], ssl.SSLContext],
-        headers: Mapping[str, str],
-        method: str = "GET",
-        body: bytes = b"",
-    ) -> None:
-        self.address: Address | None = None
-        self._target = target
-        self._addresses = addresses[:_ATTEMPTS]
-        self._deadline = deadline
-        self._tls = tls
-        self._headers = headers
-        self._method = method
-        self._body = body
-        self._lock = threading.Lock()
-        self._socket: socket.socket | None = None
-        self._aborted = False
-
-    def abort(self) -> None:
-        """End a `run` in another thread: it raises at once. Harmless before, after and twice."""
-        with self._lock:
-            self._aborted = True
-            if self._socket is not None:
-                try:
-                    # Not SSLSocket.shutdown: that one drops the TLS state which the other thread is using.
-                    socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
-                except OSError:
-                    pass  # not connected yet, or not any more
-
-    def run(self, max_bytes: int, on_large: Callable[[], None] | None = None) -> Reply:
-        """Return the reply. Raise `TimeoutError` at the deadline, `Unreachable` for whatever else goes wrong.
-        `on_large` is for `read_body`.
-        """
-        host = self._target.host
-        try:
-            self._connect()
-            if self._target.scheme == "https":
-                self._handshake()
-            return self._ask(max_bytes, on_large)
-        except TimeoutError:
-            raise
-        except ssl.SSLCertVerificationError as error:
-            why = f"The certificate of {host} is not valid: {error.verify_message}. Use another source."
-        except zlib.error:
-            why = f"The answer of {host} is compressed and damaged. Try again later or use another source."
-        except (OSError, HTTPException, ValueError) as error:
-            reason = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
-            why = f"{host} could not be asked: {reason[:120]}. Try again later or use another source."
-        finally:
-            with self._lock:
-                if self._socket is not None:
-                    self._socket.close()
-        raise Unreachable(why)
-
-    def _adopt(self, sock: socket.socket) -> socket.socket:
-        with self._lock:
-            self._socket = sock
-            if self._aborted:
-                raise OSError("the fetch was cancelled")
-        return sock
-
-    def _connect(self) -> None:
-        for tried, address in enumerate(self._addresses):
-            last = tried + 1 == len(self._addresses)
-            share = _left(self._deadline) / (len(self._addresses) - tried)
-            family = socket.AF_INET if address.version == 4 else socket.AF_INET6
-            sock = self._adopt(socket.socket(family, socket.SOCK_STREAM))
-            sock.settimeout(share)
-            try:
-                sock.connect((str(address), self._target.port))
-                self.address = address
-                return
-            except OSError:
-                if last:
-                    raise
-                with self._lock:
-                    sock.close()
-
-    def _handshake(self) -> None:
-        plain = self._socket
-        assert plain is not None
-        # The server's name goes into SNI and is what the certificate is checked against, whatever the address.
-        sock = self._tls().wrap_socket(plain, server_hostname=self._target.host, do_handshake_on_connect=False)
-        self._adopt(sock)
-        sock.settimeout(_left(self._deadline))
-        sock.do_handshake()
-
-    def _ask(self, max_bytes: int, on_large: Callable[[], None] | None) -> Reply:
-        assert self._socket is not None
-        connection = HTTPConnection(self._target.host, self._target.port)
-        connection.sock = cast(socket.socket, _TimedSocket(self._socket, self._deadline))
-        headers = {"Host": self._target.authority, **self._headers, "Connection": "close"}
-        connection.request(self._method, self._target.path, self._body or None, headers)
-        with connection.getresponse() as response:
-            if response.status < 200:  # 100 is skipped; 101 would be another protocol
-                raise HTTPException
-            got = tuple(response.getheaders())
-            location = response.getheader("location") if response.status in REDIRECTS else None
-            if location is not None:
-                location = location.encode("latin-1").decode("utf-8", "replace")  # raw UTF-8 is common
-                return Reply(response.status, got, location, b"", False, None)
-            body, truncated, total = read_body(response, max_bytes, on_large)
-            return Reply(response.status, got, None, body, truncated, total)
+    assert tls is not None or target.scheme == "http"
+    pinned = Pinned(target, addresses)
+    origin = httpcore.Origin(target.scheme.encode(), target.host.encode(), target.port)
+    connection = httpcore.AsyncHTTPConnection(origin, ssl_context=tls, network_backend=pinned)
+    token = _ours.set(True)
+    try:
+        response = await connection.handle_async_request(_request(target, method, headers, body))
+        pinned.end_head()
+        return await _reply(response, pinned, max_bytes, on_large)
+    except HeadTooLarge:
+        why = f"The headers that {target.host} answered with are too many or too large. Use another source."
+    except zlib.error:
+        why = f"The answer of {target.host} is compressed and damaged. Try again later or use another source."
+    except (httpcore.ProtocolError, httpcore.NetworkError, OSError, ValueError) as error:
+        why = _why(target.host, error)
+    finally:
+        _ours.reset(token)
+        await pinned.aclose()
+    raise Unreachable(why)  # without a context, which has what the server said
 
 
-def _left(deadline: float) -> float:
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise TimeoutError
-    return left
+def _request(target: Target, method: str, headers: Mapping[str, str], body: bytes) -> httpcore.Request:
+    fields = {"Host": target.authority, **headers, "Connection": "close"}
+    if body or method in _SENT_WITH_LENGTH:
+        fields["Content-Length"] = str(len(body))
+    return httpcore.Request(
+        method,
+        httpcore.URL(scheme=target.scheme, host=target.host, port=target.port, target=target.path),
+        headers=[(name, value.strip(" \t")) for name, value in fields.items()],
+        content=body,
+    )
 
 
-class _TimedReader(io.RawIOBase):
-    """Every single read gets what is left of the deadline, so a server that drips bytes gains nothing."""
+async def _reply(
+    response: httpcore.Response, pinned: Pinned, max_bytes: int, on_large: Callable[[], Awaitable[None]] | None
+) -> Reply:
+    headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers)
+    extensions = cast("Mapping[str, bytes]", response.extensions)
+    if response.status < 200 or not extensions["http_version"].startswith(b"HTTP/1."):
+        raise httpcore.RemoteProtocolError  # 101 is another protocol
+    if len(headers) > _HEADERS or sum(len(name) + len(value) for name, value in headers) > HEAD_BYTES:
+        raise HeadTooLarge
+    location = _joined(response, b"location") if response.status in _REDIRECTS else None
+    if location is not None:
+        text = location.decode("utf-8", "replace")  # raw UTF-8 is common
+        return Reply(response.status, headers, text, b"", False, None, str(pinned.address))
+    encoding = (_joined(response, b"content-encoding") or b"").decode("latin-1")
+    kept = await _read(response, pinned, Body(max_bytes, encoding, _declared(response)), on_large)
+    return Reply(response.status, headers, None, *kept, str(pinned.address))
 
-    def __init__(self, sock: socket.socket, deadline: float) -> None:
-        self._socket = sock
-        self._deadline = deadline
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: "WriteableBuffer", /) -> int:
-        self._socket.settimeout(_left(self._deadline))
-        return self._socket.recv_into(buffer)
+def _joined(response: httpcore.Response, name: bytes) -> bytes | None:
+    """The values of every header of this name, as one."""
+    values = [value for each, value in response.headers if each.lower() == name]
+    return b", ".join(values) if values else None
 
 
-class _TimedSocket:
-    """As much of a socket as `http.client` uses. The exchange owns the real one and closes it."""
+def _declared(response: httpcore.Response) -> int | None:
+    """The length that is announced; None without one. h11 has seen to it that it is one number."""
+    length = _joined(response, b"content-length")
+    if length is None or _joined(response, b"transfer-encoding") is not None:
+        return None
+    number = int(length.split(b",")[0])
+    if number > _LONGEST:
+        raise httpcore.RemoteProtocolError
+    return number
 
-    def __init__(self, sock: socket.socket, deadline: float) -> None:
-        self._socket = sock
-        self._deadline = deadline
 
-    def makefile(self, mode: str) -> io.BufferedReader:
-        return io.BufferedReader(_TimedReader(self._socket, self._deadline))
+async def _read(
+    response: httpcore.Response, pinned: Pinned, body: Body, on_large: Callable[[], Awaitable[None]] | None
+) -> tuple[bytes, bool, int | None]:
+    whole, pieces = False, 0
+    chunks = aiter(cast("AsyncIterable[bytes]", response.stream))
+    try:
+        async for chunk in chunks:
+            for piece in body.decode(chunk):
+                if on_large is not None and not body.is_free(piece):
+                    await on_large()
+                    on_large = None
+                body.keep(piece)
+                pieces += 1
+                if pieces % _PIECES == 0:
+                    await checkpoint()
+            if not body.wants_more:
+                break
+        else:
+            whole = True
+    except httpcore.RemoteProtocolError:
+        pass  # it breaks off
+    finally:
+        pinned.end_body()
+        await _exhaust(chunks)
+    return body.end(whole=whole)
 
-    def sendall(self, data: bytes) -> None:
-        self._socket.settimeout(_left(self._deadline))
-        self._socket.sendall(data)
 
-    def close(self) -> None:
-        pass
+async def _exhaust(chunks: AsyncIterator[bytes]) -> None:
+    """End httpcore's generators here: left in the middle, they are ended late, and on trio with a warning."""
+    try:
+        async for _ in chunks:
+            pass
+    except httpcore.RemoteProtocolError:
+        pass  # as `Pinned.end_body` means it to
+
+
+def _why(host: str, error: Exception) -> str:
+    for each in _causes(error):
+        if isinstance(each, ssl.SSLCertVerificationError):
+            return f"The certificate of {host} is not valid: {each.verify_message}. Use another source."
+    return f"{host} could not be asked: {_reason(error)}. Try again later or use another source."
+
+
+def _reason(error: Exception) -> str:
+    """The reason in the words of the system, never in those of the server, and without an address."""
+    if isinstance(error, httpcore.ProtocolError):
+        return "its answer is not valid HTTP/1.1, or breaks off"
+    for each in _causes(error):
+        if isinstance(each, ssl.SSLError):
+            return (each.reason or type(each).__name__)[:120]
+        if isinstance(each, OSError) and each.errno is not None:
+            return os.strerror(each.errno)
+    return type(error).__name__
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__

@@ -1,6 +1,7 @@
 """Run blocking work in worker threads, and report an exhausted thread limit as `NoThread`."""
 
 from collections.abc import Callable
+from itertools import count
 from typing import Final, TypeVar
 
 from anyio import CapacityLimiter, to_thread
@@ -8,9 +9,10 @@ from anyio.lowlevel import RunVar
 
 from .errors import Unreachable
 
-__all__ = ["FILES", "NO_THREAD_RETRY_S", "STREAMS", "SWEEPS", "NoThread", "Threads", "in_thread"]
+__all__ = ["FILES", "NO_THREAD_RETRY_S", "STREAMS", "SWEEPS", "NoThread", "Threads", "Turns", "in_thread"]
 
 T = TypeVar("T")
+_numbers = count()
 NO_THREAD_RETRY_S: Final = 1.0
 """Seconds after which to retry: other calls' threads have probably ended."""
 
@@ -44,24 +46,36 @@ async def in_thread(work: Callable[[], T], *, abandon: bool = False, limiter: Ca
         raise NoThread from error
 
 
-class Threads:
-    """At most `total` worker threads at a time in each event loop; callers over that wait their turn."""
+class Turns:
+    """At most `total` callers at a time in each event loop; those over that wait their turn."""
 
     def __init__(self, total: int) -> None:
         self._total = total
         # A limiter belongs to one event loop; a backend may be shared by two (`toolcell.blocking`, a test).
-        self._limiter: RunVar[CapacityLimiter] = RunVar("toolcell.backends.threads")
+        # The name is unique, for variables of one name are one before anyio 4.10.
+        self._limiter: RunVar[CapacityLimiter] = RunVar(f"toolcell.backends.threads.{next(_numbers)}")
+
+    def limiter(self) -> CapacityLimiter:
+        """The limiter of the running event loop."""
+        try:
+            return self._limiter.get()
+        except LookupError:
+            limiter = CapacityLimiter(self._total)
+            self._limiter.set(limiter)
+            return limiter
+
+
+class Threads:
+    """At most `total` worker threads at a time in each event loop; callers over that wait their turn."""
+
+    def __init__(self, total: int) -> None:
+        self._turns = Turns(total)
 
     async def run(self, work: Callable[[], T], *, abandon: bool = False) -> T:
         """Return `work()`, as `in_thread` does. With `abandon`, a cancelled caller does not wait for it; without, it
         finishes first.
         """
-        try:
-            limiter = self._limiter.get()
-        except LookupError:
-            limiter = CapacityLimiter(self._total)
-            self._limiter.set(limiter)
-        return await in_thread(work, abandon=abandon, limiter=limiter)
+        return await in_thread(work, abandon=abandon, limiter=self._turns.limiter())
 
 
 FILES: Final = Threads(16)

@@ -5,37 +5,30 @@ answer which changes between two lookups changes nothing. Proxies, cookies and c
 """
 
 import json
-import socket
 import ssl
-import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
 import anyio
 
 from toolcell.backends.errors import NotConfigured, Refused, Unreachable
-from toolcell.backends.exchange import Exchange, Reply
 from toolcell.backends.guard import Target, checked_addresses, parse_pairs, parse_redirect, parse_url
+from toolcell.backends.outbound import Outbound, Resolver, resolve_with_system
 from toolcell.backends.protocols import FetchedPage, SearchHit
-from toolcell.backends.threads import Threads
 
-__all__ = ["MAX_BODY", "PublicWeb", "Resolver", "resolve_with_system"]
+if TYPE_CHECKING:
+    from toolcell.backends.exchange import Reply
 
-Resolver = Callable[[str, int], Iterable[str]]
+__all__ = ["MAX_BODY", "PublicWeb"]
 
 MAX_BODY = 32 * 1024 * 1024
 _SEARCH_BYTES = 2 * 1024 * 1024
 _MAX_QUERY = 1000
 _MAX_HITS = 50
 _MAX_FIELD = 2000
-_THREADS = 16
-
-
-def resolve_with_system(host: str, port: int) -> list[str]:
-    """Every address the system's resolver has for `host`, in its order of preference. Blocking; raises `OSError`."""
-    return [str(answer[4][0]) for answer in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+_AT_ONCE = 16
 
 
 class PublicWeb:
@@ -74,9 +67,7 @@ class PublicWeb:
         self._timeout_s = timeout_s
         self._max_redirects = max_redirects
         self._headers = {"User-Agent": user_agent, "Accept": "*/*", "Accept-Encoding": "gzip, deflate"}
-        self._resolve = resolve
-        self._tls = tls
-        self._threads = Threads(_THREADS)
+        self._outbound = Outbound(_AT_ONCE, resolve, tls)
 
     @property
     def can_search(self) -> bool:
@@ -91,12 +82,11 @@ class PublicWeb:
         """
         if not 0 < max_bytes <= MAX_BODY:
             raise Refused(f"max_bytes is {max_bytes}. Use a number from 1 to {MAX_BODY}.")
-        deadline = time.monotonic() + self._timeout_s
         target = parse_url(url, allowed=self._allowed)
         try:
             with anyio.fail_after(self._timeout_s):
                 for _ in range(self._max_redirects + 1):
-                    reply = await self._get(target, max_bytes, deadline)
+                    reply = await self._get(target, max_bytes)
                     if reply.location is None:
                         return _page(target, reply)
                     target = self._redirected(target, reply.location)
@@ -123,30 +113,11 @@ class PublicWeb:
                 f"The search engine answered with status {page.status}. Try again later; "
                 "whoever runs the agent should check search_url and that the engine allows its JSON format."
             )
-        return await self._threads.run(partial(_hits, page.body, max(0, min(limit, _MAX_HITS))))
+        return await self._outbound.in_thread(partial(_hits, page.body, max(0, min(limit, _MAX_HITS))))
 
-    async def _get(self, target: Target, max_bytes: int, deadline: float) -> Reply:
-        if target.literal is None:
-            try:
-                answers = await self._threads.run(partial(self._lookup, target), abandon=True)
-            except (OSError, UnicodeError):
-                raise Unreachable(f"The host {target.host} was not found. Check its spelling.") from None
-        else:
-            answers = [str(target.literal)]
-        addresses = checked_addresses(target, answers, self._allowed)
-        exchange = Exchange(target, addresses, deadline=deadline, tls=self._context, headers=self._headers)
-        try:
-            return await self._threads.run(partial(exchange.run, max_bytes), abandon=True)
-        finally:
-            exchange.abort()  # where the caller was cancelled, the thread is still in there
-
-    def _context(self) -> ssl.SSLContext:
-        if self._tls is None:
-            self._tls = ssl.create_default_context()  # reads every authority of the system: once, in a thread
-        return self._tls
-
-    def _lookup(self, target: Target) -> list[str]:
-        return list(self._resolve(target.host, target.port))
+    async def _get(self, target: Target, max_bytes: int) -> "Reply":
+        addresses = checked_addresses(target, await self._outbound.addresses(target), self._allowed)
+        return await self._outbound.ask(target, addresses, headers=self._headers, max_bytes=max_bytes)
 
     def _redirected(self, origin: Target, location: str) -> Target:
         try:
@@ -155,7 +126,7 @@ class PublicWeb:
             raise Refused(f"{origin.host} redirects to a URL that is refused. {error}") from None
 
 
-def _page(target: Target, reply: Reply) -> FetchedPage:
+def _page(target: Target, reply: "Reply") -> FetchedPage:
     omitted = 0 if not reply.truncated else None if reply.total_bytes is None else reply.total_bytes - len(reply.body)
     return FetchedPage(target.url, reply.status, reply.header("content-type")[:256], reply.body, omitted)
 

@@ -16,7 +16,7 @@ from toolcell.errors import ConfigError
 from toolcell_sandbox.explain import essentials
 from toolcell_sandbox.network import HostNetwork, NoNetwork
 from toolcell_sandbox.profile import Profile
-from toolcell_sandbox.report import Mechanism, SandboxReport
+from toolcell_sandbox.report import SandboxReport, by_cure, wholes
 from toolcell_tools.capability import SessionKind
 
 from . import promises
@@ -67,6 +67,9 @@ def probe() -> SandboxReport:
         return SandboxReport.from_wire(cast("dict[str, Any]", json.loads(done.stdout)))
     except (ValueError, TypeError, KeyError):
         said = done.stderr.strip().rpartition("\n")[2] or "nothing"
+        if "No module named" in said:
+            said += " (-I leaves out PYTHONPATH and packages of `pip install --user`; install toolcell into a virtual "
+            said += "environment)"
         raise ProbeFailed(
             f"the probe ended with status {done.returncode} and said: {said}. Run it by hand: {' '.join(command)}"
         ) from None
@@ -127,23 +130,15 @@ def _lines(report: SandboxReport, config: Config | None, kind: str | None, *, ve
 
 def _missing(report: SandboxReport, config: Config | None) -> Iterator[str]:
     """The missing mechanisms, those with one cure together, and what a supervisor makes of it."""
-    for cure, group in _by_cure(report).items():
+    for cure, group in by_cure(report.missing).items():
         yield f"Missing: {', '.join(mechanism.name for mechanism in group)}: {group[0].detail}"
         yield f"  cure: {cure}"
-    names = [mechanism.name for mechanism in report.missing]
-    if not names:
+    if not report.missing:
         return
-    if config is not None and config.allow_missing.issuperset(names):
+    if config is not None and config.allow_missing.issuperset(mechanism.name for mechanism in wholes(report.missing)):
         yield "The settings allow that: a supervisor with them starts here."
         return
-    yield f"A supervisor refuses to start here. To do without, knowingly: Supervisor(allow_missing={names!r})."
-
-
-def _by_cure(report: SandboxReport) -> dict[str, list[Mechanism]]:
-    found: dict[str, list[Mechanism]] = {}
-    for mechanism in report.missing:
-        found.setdefault(mechanism.cure, []).append(mechanism)
-    return found
+    yield f"A supervisor refuses to start here. To do without, knowingly: {report.do_without()}"
 
 
 def _unreadable(config: Config | None) -> Iterator[str]:

@@ -42,20 +42,21 @@ _COLOUR = {"on": "green", "substituted": "yellow", "missing": "red"}
 
 def lines(report: SandboxReport) -> Iterator[str]:
     """One line for each mechanism, and one more for what stands in or what to do where it is not on."""
+    told: dict[str, str] = {}  # a cure, and the first mechanism that it is for
     for mechanism in report.mechanisms:
         state = click.style(f"{mechanism.state:<11}", fg=_COLOUR[mechanism.state])
         purpose = PURPOSE.get(mechanism.name, "")
         detail = f" ({mechanism.detail})" if mechanism.state == "on" and mechanism.detail else ""
         yield f"  {state}  {mechanism.name:<16}  {purpose}{detail}"
-        for more in _more(mechanism):
+        for more in _more(mechanism, told.setdefault(mechanism.cure, mechanism.name)):
             yield f"{'':33}{more}"
 
 
-def _more(mechanism: Mechanism) -> Iterator[str]:
+def _more(mechanism: Mechanism, told_at: str) -> Iterator[str]:
     if mechanism.state == "on":
         return
     if mechanism.detail:
         word = "instead" if mechanism.state == "substituted" else "reason"
         yield f"{word}: {mechanism.detail}"
     if mechanism.cure:
-        yield f"cure: {mechanism.cure}"
+        yield f"cure: {mechanism.cure if told_at == mechanism.name else f'as for {told_at}'}"

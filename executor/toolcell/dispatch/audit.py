@@ -1,7 +1,9 @@
 """Protected names after a call: what it did to them, what it is told, and the longer look where one was cut short."""
 
+import errno
 import logging
 import os
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,17 +16,18 @@ from toolcell.sessions.protection import Guarded, Protection, Watch, overlap
 from toolcell.workplaces.cleanup import Audited
 from toolcell_sandbox.audit import Finding, together
 from toolcell_sandbox.profile import Profile, is_below
+from toolcell_sandbox.seen import NAME_CHARS
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.errors import PermissionDenied
 from toolcell_tools.preview import printable as escaped
-from toolcell_tools.result import Notice
+from toolcell_tools.result import Notice, ToolResult
 
 if TYPE_CHECKING:
     from toolcell.session import Session
 
 _log = logging.getLogger("toolcell")
 MAX_TOLD = 5
-NAME_CHARS = 128  # of a name that a model reads
+_REFUSED = re.compile(f"{os.strerror(errno.EBUSY)}|{os.strerror(errno.EROFS)}")
 SHOWN_CHARS = 1_000  # of a path; a call can make one of any length
 MAX_RECORDED = 1_000  # a call can make a million files; the journal is to hold more than that one call
 
@@ -96,10 +99,12 @@ def _record(journal: Journal, watch: Watch, tool: str, session_id: str, call_id:
 
 def unchecked(watch: Watch) -> Notice:
     """The notice for a call whose audit was incomplete."""
-    message = (
-        f"The check of the workspace for protected names is incomplete: {watch.unknown}. A longer check runs now "
-        "and moves protected names that this call made out of the workspace."
+    follows = (
+        "A longer check runs now and moves protected names that this call made out of the workspace."
+        if watch.looked_for
+        else "No longer check follows, because the directory that was there before the call is no longer in its place."
     )
+    message = f"The check of the workspace for protected names is incomplete: {watch.unknown}. {follows}"
     return Notice(kind="unchecked", message=message)
 
 
@@ -130,6 +135,32 @@ def quarantined(session: "Session", profile: Profile, watch: Watch) -> Notice:
     return Notice(kind="protected_name", message=message)
 
 
+def held(session: "Session", watch: Watch, result: ToolResult) -> Notice | None:
+    """Why a program met a busy or read-only file, where it was a mount over a protected name; None where it was none.
+
+    The kernel's words say neither. Programs that replace a file, as `sed -i` does, write another and rename it.
+    """
+    texts = [result.stderr.text, result.error.message if result.error is not None else ""]
+    lines = [line for text in texts for line in text.splitlines() if _REFUSED.search(line)]
+    root = f"{os.path.realpath(session.workspace)}/" if lines else ""
+    names = dict.fromkeys(
+        "/".join(bound.path.removeprefix(root).rsplit("/", 2)[-2:])
+        for bound in (watch.bound if lines else ())
+        if not bound.pin
+    )
+    met = [name for name in names if any(name in line for line in lines)]
+    met = met or [name for name in names if (above := os.path.dirname(name)) and any(above in line for line in lines)]
+    if not met:
+        return None
+    shown = ", ".join(map(quoted, met[:MAX_TOLD]))
+    message = (
+        f"Protected names that were there before the call are held while it runs: {shown}. They cannot be renamed, "
+        "replaced or removed, and but for git's settings not written. Change git's settings with git config; a "
+        "directory above the repository can be renamed."
+    )
+    return Notice(kind="protected_name", message=message)
+
+
 def _told(finding: Finding, roots: Sequence[str]) -> str:
     """One finding, for a model: the name below the workspace or another writable path, what became of it, and why."""
     root = next((root for root in roots if is_below(finding.path, [root])), os.path.dirname(finding.path))
@@ -139,6 +170,8 @@ def _told(finding: Finding, roots: Sequence[str]) -> str:
             return f"{path} was put back in its place ({finding.why})"
         case "refused":
             return f"{path} was left as it was ({finding.why})"
+        case "removed" if finding.place:
+            return f"{path}, of which a part could not be removed by the call, is removed now ({finding.why})"
         case _:
             away = "was moved out of the workspace" if finding.place else "could not be moved away"
             return f"{path} {away} ({finding.why})"

@@ -1,22 +1,33 @@
 """Hooks: the user's own code before and after each call. An ordered chain in which every hook is asked.
 
 Any denial wins. Replacing is explicit: a returned call or result takes the place of the present one, for the hooks that
-follow too. A hook that raises fails closed: before the call it denies it, after the call it withholds the result.
+follow too. A hook that raises fails closed: before the call it denies it, after the call it withholds the result. The
+close of the session ends a hook that is at work, in the same way.
 """
 
 import inspect
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
 
 from toolcell.call import ToolCall
-from toolcell_tools.errors import ErrorBase, PermissionDenied
+from toolcell.sessions import ending
+from toolcell_tools.errors import Cancelled, ErrorBase, PermissionDenied
 from toolcell_tools.result import ToolResult
+
+from .approval import closed
+
+if TYPE_CHECKING:
+    from toolcell.session import Session
 
 __all__ = ["Deny", "Hook"]
 
 _log = logging.getLogger("toolcell.hooks")
+_ENDED: Final = object()
+"""The answer of a hook that was ended with its session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +40,8 @@ class Deny:
 class Hook:
     """A base for hooks; one may also be any object that has some of these methods, plain or async.
 
-    They run in the supervisor's process, on its event loop. `call.arguments` have been validated.
+    They run in the supervisor's process, on its event loop. `call.arguments` have been validated. A session that closes
+    cancels the hooks of its calls; one that is asked after that, about a call that the close has ended, has `grace_s`.
     """
 
     async def before_call(self, call: ToolCall) -> ToolCall | Deny | None:
@@ -47,15 +59,19 @@ class Hook:
         """Sees the error of a call that ran and failed; a returned result takes its place."""
 
 
-async def before(hooks: Sequence[object], call: ToolCall) -> tuple[ToolCall, PermissionDenied | None]:
-    """The call as the hooks leave it, and the first denial."""
+async def before(
+    session: "Session", hooks: Sequence[object], call: ToolCall
+) -> tuple[ToolCall, PermissionDenied | Cancelled | None]:
+    """The call as the hooks leave it, and the first denial: Cancelled where the session closes meanwhile."""
     denial: PermissionDenied | None = None
     for hook in hooks:
         method = getattr(hook, "before_call", None)
         if method is None:
             continue
         try:
-            answer = await _answered(method(call))
+            answer = await _answered(session, hook, method(call))
+            if answer is _ENDED:
+                return call, closed(call.tool)
             if isinstance(answer, ToolCall) and (answer.id, answer.tool) != (call.id, call.tool):
                 raise TypeError("before_call returned a call of another id or tool; it may replace arguments only")
             if not (answer is None or isinstance(answer, (ToolCall, Deny))):
@@ -71,7 +87,7 @@ async def before(hooks: Sequence[object], call: ToolCall) -> tuple[ToolCall, Per
     return call, denial
 
 
-async def after(hooks: Sequence[object], call: ToolCall, result: ToolResult) -> ToolResult:
+async def after(session: "Session", hooks: Sequence[object], call: ToolCall, result: ToolResult) -> ToolResult:
     """The result as the hooks leave it: `on_error` first where it is an error, then `after_call`."""
     for name in ("on_error", "after_call"):
         for hook in hooks:
@@ -79,12 +95,19 @@ async def after(hooks: Sequence[object], call: ToolCall, result: ToolResult) -> 
             if method is None or (name == "on_error" and result.error is None):
                 continue
             try:
-                answer = await _answered(method(call, result.error if name == "on_error" else result))
+                given = method(call, result.error if name == "on_error" else result)
+                answer = await _answered(session, hook, given)
+                if answer is _ENDED:
+                    message = (
+                        "The call has run, but its result is withheld, because its session was closed while the hook "
+                        f"{_name(hook)} had it."
+                    )
+                    return _with(result, error=Cancelled(message=message))
                 if not (answer is None or isinstance(answer, ToolResult)):
                     raise TypeError(f"{name} returned {answer!r}; it returns a ToolResult or None")
                 if answer is not None:  # again, since model_copy validates nothing
-                    given: ToolResult = answer  # pyright: ignore[reportUnknownVariableType] - isinstance tells it of no R
-                    answer = ToolResult.model_validate({key: getattr(given, key) for key in given.model_fields_set})
+                    put_in: ToolResult = answer  # pyright: ignore[reportUnknownVariableType] - isinstance tells it of no R
+                    answer = ToolResult.model_validate({key: getattr(put_in, key) for key in put_in.model_fields_set})
             except Exception:
                 _log.exception("hook %r failed after call %s of %s", hook, call.id, call.tool)
                 message = f"The call has run, but its result is withheld, because the hook {_name(hook)} failed."
@@ -94,15 +117,22 @@ async def after(hooks: Sequence[object], call: ToolCall, result: ToolResult) -> 
     return result
 
 
-async def _answered(answer: Any) -> Any:
-    return await answer if inspect.isawaitable(answer) else answer
+async def _answered(session: "Session", hook: object, answer: Any) -> Any:
+    """What a hook answers, `_ENDED` where the close of the session ends it first."""
+    if not inspect.isawaitable(answer):
+        return answer
+    with ending.doing(session, f"the hook {_name(hook)}") as work, work.scope:
+        if session.closed:  # nobody ends it any more
+            work.scope.deadline = anyio.current_time() + session.profile.limits.grace_s
+        return await answer
+    return _ENDED
 
 
 def _name(hook: object) -> str:
     return type(hook).__name__
 
 
-def _with(result: ToolResult, error: PermissionDenied) -> ToolResult:
+def _with(result: ToolResult, error: PermissionDenied | Cancelled) -> ToolResult:
     return _identified(ToolResult(error=error), result)
 
 

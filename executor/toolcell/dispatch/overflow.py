@@ -85,6 +85,11 @@ class Overflow:
                 self._room += size
                 raise NoRoom(errno.ENOSPC, "no room is left for the streams of calls")
 
+    def give_back(self, size: int) -> None:
+        """So much of what was reserved is not used."""
+        with self._lock:
+            self._room += size
+
     def keep(self, root: Path, path: str, size: int) -> None:
         """A file that has grown is to make room when its turn comes."""
         with self._lock:
@@ -103,9 +108,13 @@ class Overflow:
         with self._lock:
             self._make_room(len(raw))
             path, kind, root = f"{FOLDER}/outputs/{name}", "output", workspace
-            if workspace is None or not _is_written(workspace, path, raw):
-                path, kind, root = name, "stored", self._own_store()
-                _write_new(root, path, raw)
+            try:
+                if workspace is None or not _is_written(workspace, path, raw):
+                    path, kind, root = name, "stored", self._own_store()
+                    _write_new(root, path, raw)
+            except BaseException:
+                self._room += len(raw)
+                raise
             assert root is not None
             self._kept.append((root, path, len(raw)))
         return Artifact(path, kind, digest_of(raw), len(raw), media_type, uri=(root / path).as_uri())
@@ -143,11 +152,20 @@ class NewFile:
     def write(self, data: bytes) -> None:
         self._overflow.reserve(len(data))
         rest = memoryview(data)
-        while rest:
-            written = self._file.write(rest)
-            self._digest.update(rest[:written])
-            self.size += written
-            rest = rest[written:]
+        try:
+            while rest:
+                written = self._file.write(rest)
+                self._digest.update(rest[:written])
+                self.size += written
+                rest = rest[written:]
+        finally:
+            self._overflow.give_back(len(rest))
+
+    def discard(self) -> None:
+        """Remove it, into which nothing could be written."""
+        self._file.close()
+        with Root(str(self._root)) as root:
+            root.unlink(self.path)
 
     def closed(self, kind: str) -> Artifact:
         """The artifact that it is, once nothing more comes."""

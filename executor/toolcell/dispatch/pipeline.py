@@ -8,14 +8,15 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from toolcell.backends.threads import NO_THREAD_RETRY_S, NoThread
 from toolcell.call import ToolCall
 from toolcell.errors import UsageError
 from toolcell.journal import Record
-from toolcell.pool.run import NOTHING_USED, SOON_S, Outcome
+from toolcell.pool.run import NOTHING_USED, SOON_S, Outcome, Used
 from toolcell.pool.zygote import CURES, EXHAUSTED
+from toolcell.sessions import ending
 from toolcell.sessions.protection import Watch
 from toolcell.wire.frames import encoded_bytes
 from toolcell.wire.messages import VALUES_BYTES
@@ -36,15 +37,15 @@ from toolcell_tools.result import ToolResult, Usage
 from toolcell_tools.toolsets import ToolsetError
 
 from . import approval, hooks, host
-from .audit import quarantined, trespass, unchecked
+from .audit import held, quarantined, trespass, unchecked
 from .permission import mutates, of_provider, permit
 from .pool import SessionRun
 from .present import NOTHING, fitting, left_by_hooks
-from .result import Draft, state_lost
+from .result import Draft, in_userns, state_lost
 from .streams import READ_ON
 
 if TYPE_CHECKING:
-    from toolcell.session import Checks, Session
+    from toolcell.session import Checks, Route, Session
 
 Repair = Callable[[ValidationError], Awaitable[dict[str, Any]]]
 TRACEBACK_CHARS = 20_000
@@ -57,6 +58,7 @@ _MISPLACED = SandboxUnavailable(
     mechanism="",
     cure=_PUT_BACK,
 )
+_made = tuple[Any, ...].__new__  # what calling the class of a named tuple does, in one function less
 _log = logging.getLogger("toolcell.tool")
 
 
@@ -77,7 +79,10 @@ async def dispatch(
         error = result.error
         if repair is None or number >= MAX_ATTEMPTS or not isinstance(error, ValidationError) or not error.retryable:
             return result
-        arguments, number = await repair(error), number + 1
+        with ending.doing(session, f"the repair of call {call_id}") as work, work.scope:
+            arguments, number = await repair(error), number + 1
+        if work.scope.cancelled_caught:
+            return result.model_copy(update={"error": approval.closed(result.tool)})
 
 
 async def attempt(
@@ -120,14 +125,17 @@ async def attempt(
     call = ToolCall(call_id, name, valid.arguments, number, info, declaration, valid.packed)
     # before hooks
     if supervisor.hooks:
-        hooked, denied = await hooks.before(supervisor.hooks, call)
+        hooked, denied = await hooks.before(session, supervisor.hooks, call)
         if denied is not None:
             return _refused(session, hooked, tool, denied)
         replaced = _replaced(checks, call, hooked.arguments, "a hook")  # always: one may have changed them in place
         if isinstance(replaced, ValidationError):
             return _refused(session, hooked, tool, replaced)
         call = replaced
-        route, info = session.route(tool), session.info  # the workspace may be another directory by now
+        try:
+            route, info = session.route(tool), session.info  # the workspace may be another directory by now
+        except _UNROUTABLE as error:
+            return _refused(session, call, tool, _unusable(error))
     # permit
     verdict = permit(supervisor.policy, call, route, info)
     if not isinstance(verdict, str):
@@ -135,7 +143,10 @@ async def attempt(
     # approve
     if verdict:
         call = call._replace(packed=None)  # what runs is what is shown now
-        approved = await approval.ask(session, tool, call, verdict)
+        try:
+            approved = await approval.ask(session, tool, call, verdict)
+        except _UNROUTABLE as error:  # to its preview
+            return _refused(session, call, tool, _unusable(error))
         if isinstance(approved, (PermissionDenied, Cancelled)):
             return _refused(session, call, tool, approved)
         if approved is not call.arguments:
@@ -158,68 +169,115 @@ async def attempt(
     if session.closed:  # while a toolset, a hook or an approver had its time
         return _refused(session, call, tool, approval.closed(call.tool))
     if not changes:
-        route = session.route(tool, mutates=False)
+        try:
+            route = session.route(tool, mutates=False)
+        except _UNROUTABLE as error:
+            return _refused(session, call, tool, _unusable(error))
     wall_s = timeout if timeout is not None else tool.timeout or route.limits.wall_s
-    run: SessionRun | None = None
-    watch: Watch | None = None
     if tool.placement == "host":
         limit = route.limits.result_bytes
         outcome, used = await host.run(session, tool, call, wall_s=wall_s, result_bytes=limit, on_progress=on_progress)
-        draft, facts = Draft(route, call, used), route.facts.copy()
-    else:
-        ways = 1
-        while True:
-            if session.is_misplaced and route.spec.cwd == str(session.workspace):
-                return _refused(session, call, tool, _MISPLACED)
-            if route.guarded is not None:
-                try:
-                    keeps = bool(route.spec.key.kept_tool)
-                    watch = await route.guarded.enter(
-                        session.id, kept=keeps or session.has_kept_writers(route), keeps=keeps
-                    )
-                except (SandboxError, OSError) as error:
-                    return _refused(session, call, tool, _unseen(error))
-                except NoThread as error:
-                    return _refused(session, call, tool, _no_thread(error))
-            before, run = run, SessionRun(session, route, call, wall_s, on_progress, watch)
-            run.on_heard, run.has_result = on_output, True
-            if before is not None:  # its time goes on
-                run.queued_at, run.deadline_at = before.queued_at, before.deadline_at
-            late: Outcome | None = None
-            if watch is not None and (session.closed or session.has_moved(route)):  # while it looked, in a thread
-                late = Outcome("cancelled" if session.closed else "moved")
-                run.end(late, time.monotonic())
-            waiter, used = session.pool.submit(run) if late is None else late, run.used
-            draft, facts = Draft(route, call, used), route.facts.copy()  # while its process is at work
+        here = _Ran(route, Draft(route, call, used), route.facts.copy(), outcome, used)
+        return await _concluded(session, call, checks, here)
+    ran = await _in_cell(session, route, call, changes, wall_s, on_progress, on_output)
+    if type(ran) is not _Ran:
+        return _refused(session, call, tool, ran)
+    try:
+        return await _concluded(session, call, checks, ran)
+    except BaseException:  # the caller has gone, while a hook or a file had its time
+        if ran.run is not None:
+            ran.run.leave()
+        raise
+
+
+@final
+class _Ran(NamedTuple):
+    """A call that has run, or was given up before it could."""
+
+    route: "Route"
+    draft: Draft
+    facts: dict[str, Any]
+    outcome: Outcome
+    used: Used
+    run: SessionRun | None = None
+    watch: Watch | None = None
+
+
+async def _in_cell(
+    session: "Session",
+    route: "Route",
+    call: ToolCall,
+    changes: bool,
+    wall_s: float,
+    on_progress: Any,
+    on_output: Any,
+) -> _Ran | SandboxUnavailable | Overloaded:
+    """Run the call in a cell, of the directory that is the workspace when its turn comes."""
+    run: SessionRun | None = None
+    watch: Watch | None = None
+    ways = 1
+    while True:
+        if session.is_misplaced and route.spec.cwd == str(session.workspace):
+            return _MISPLACED
+        if route.guarded is not None:
             try:
-                outcome = waiter if isinstance(waiter, Outcome) else await waiter
-                if watch is not None:
-                    await run.audited(watch)
-            except BaseException:
-                run.abandon(watch)
-                raise
-            if outcome.ending != "moved" or ways >= MOST_WAYS:
-                break
-            ways += 1  # another directory is the workspace by now
-            try:
-                route = session.route(tool, mutates=changes)
-            except _UNROUTABLE as error:
-                return _refused(session, call, tool, _unusable(error))
+                keeps = bool(route.spec.key.kept_tool)
+                watch = await route.guarded.enter(
+                    session.id, kept=keeps or session.has_kept_writers(route), keeps=keeps
+                )
+            except (SandboxError, OSError) as error:
+                return _unseen(error)
+            except NoThread as error:
+                return _no_thread(error)
+        before, run = run, SessionRun(session, route, call, wall_s, on_progress, watch)
+        run.on_heard, run.has_result = on_output, True
+        if before is not None:  # its time goes on
+            run.queued_at, run.deadline_at = before.queued_at, before.deadline_at
+        late: Outcome | None = None
+        if watch is not None and (session.closed or session.has_moved(route)):  # while it looked, in a thread
+            late = Outcome("cancelled" if session.closed else "moved")
+            run.end(late, time.monotonic())
+        waiter, used = session.pool.submit(run) if late is None else late, run.used
+        draft, facts = Draft(route, call, used), route.facts.copy()  # while its process is at work
+        try:
+            outcome = waiter if isinstance(waiter, Outcome) else await waiter
+            if watch is not None:
+                await run.audited(watch)
+        except BaseException:
+            run.abandon(watch)
+            raise
+        if outcome.ending != "moved" or ways >= MOST_WAYS:
+            return _made(_Ran, (route, draft, facts, outcome, used, run, watch))
+        ways += 1  # another directory is the workspace by now
+        try:
+            route = session.route(route.tool, mutates=changes)
+        except _UNROUTABLE as error:
+            return _unusable(error)
+
+
+async def _concluded(session: "Session", call: ToolCall, checks: "Checks", ran: _Ran) -> ToolResult:
+    """The result of a call that has run: held to what its tool has declared, seen by the hooks, and put on record."""
+    route, draft, facts, outcome, used, run, watch = ran
+    supervisor, tool = session.supervisor, route.tool
     # render
     result = draft.of(outcome)
+    if run is not None and run.cell is not None and run.cell.in_userns:
+        result = result.model_copy(update={"sandbox": in_userns(result.sandbox)})
     if run is not None and run.state_lost:
         result = result.model_copy(update={"notices": (*result.notices, state_lost(tool.name, run.state_lost))})
     answered = outcome.ending == "result"
     if draft.lie and run is not None and run.cell is not None:
         run.cell.calls.condemn(run, draft.lie)
     elif watch is not None and (answered or outcome.ending == "error"):
-        denied = trespass(session, declaration, route.spec.profile, watch)
+        denied = trespass(session, route.declaration, route.spec.profile, watch)
         if denied is not None:
             result = result.model_copy(update={**NOTHING, "error": denied})
     if watch is not None and watch.tells:
         found = [quarantined(session, route.spec.profile, watch)] if watch.findings else []
         not_all = [unchecked(watch)] if watch.unknown else []
         result = result.model_copy(update={"notices": (*result.notices, *found, *not_all)})
+    elif watch is not None and watch.bound and (busy := held(session, watch, result)) is not None:
+        result = result.model_copy(update={"notices": (*result.notices, busy)})
     schema = checks.output if answered else None
     if schema is not None and result.error is None:
         result = fitting(result, schema)
@@ -229,7 +287,7 @@ async def attempt(
     received = used["received_bytes"]
     if supervisor.hooks:
         returned = result
-        result = await hooks.after(supervisor.hooks, call, returned)
+        result = await hooks.after(session, supervisor.hooks, call, returned)
         if returned.error is not None or result.output is not returned.output:
             schema = checks.output
         result = left_by_hooks(result, tool, route.limits, schema)  # always: one may have changed it in place
@@ -239,7 +297,7 @@ async def attempt(
         result = await supervisor.overflow.spilled(result, own)
     if run is not None and run.streams is not None:
         result = await run.streams.told(result)
-    facts["attempt"] = number
+    facts["attempt"] = call.attempt
     facts.update(used)
     _record(session, call, facts, result.error, outcome)
     return result

@@ -90,11 +90,15 @@ class SessionRun(Run):
     def abandon(self, watch: Watch | None = None) -> None:
         """The caller has gone: the call is ended and audited behind it, and nothing is left running."""
         self._session.pool.cancel(self)
+        self.leave()
+        if watch is not None:
+            self._session.in_background(self.audited, watch)
+
+    def leave(self) -> None:
+        """The caller has gone, before the call's end or after it: its files are closed once it has ended."""
         self._given_up = self.has_result
         if self.outcome is not None:
             self._leave()
-        if watch is not None:
-            self._session.in_background(self.audited, watch)
 
     def on_progress(self, progress: Progress) -> None:
         charged = partial(self._charged, REQUEST_COST + memory_of(progress.message))

@@ -12,6 +12,7 @@ from toolcell.pool.capture import EMPTY, Captured
 from toolcell.pool.run import Outcome, Used
 from toolcell.wire.frames import encoded_bytes
 from toolcell.wire.messages import VALUES_BYTES, display_of
+from toolcell_sandbox.explain import amount
 from toolcell_sandbox.limits import Limits
 from toolcell_tools.capability import Capability
 from toolcell_tools.declaration import ToolDeclaration
@@ -62,6 +63,11 @@ _result: Callable[[dict[str, Any]], ToolResult] = constructor(ToolResult)
 def blank(tool: Tool[..., Any], session_id: str, sandbox: SandboxSummary) -> dict[str, Any]:
     """The fields of a result in which nothing is said yet: what all calls of a tool in a session have in common."""
     return vars(ToolResult.build(tool=tool.name, version=tool.version, session_id=session_id, sandbox=sandbox))
+
+
+def in_userns(summary: SandboxSummary) -> SandboxSummary:
+    """That of a cell which is in a user namespace, since its workspace's file system has no id-mapped mounts."""
+    return summary.model_copy(update={"on": tuple(name for name in summary.on if name != "idmapped_mounts")})
 
 
 class Draft:
@@ -200,9 +206,11 @@ def _error_of(outcome: Outcome, declaration: ToolDeclaration, limits: Limits, el
 
 
 def limit_exceeded(resource: str, tool: str, limits: Limits) -> LimitExceeded:
-    limit: float = getattr(limits, _LIMIT_OF[resource])
+    name = _LIMIT_OF[resource]
+    limit: float = getattr(limits, name)
+    what = f"{resource.replace('_', ' ')}: {amount(name, limit)}"
     return LimitExceeded(
-        message=f"The tool {tool!r} exceeded its limit on {resource.replace('_', ' ')}: {limit:,}. Ask for less.",
+        message=f"The tool {tool!r} exceeded its limit on {what}. Ask for less.",
         resource=cast("LimitedResource", "scratch" if resource == "scratch_inodes" else resource),
         limit=limit,
     )

@@ -3,6 +3,8 @@
 import codecs
 import inspect
 import logging
+import sys
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -28,11 +30,13 @@ if TYPE_CHECKING:
 _log = logging.getLogger("toolcell.tool")
 StreamName = Literal["stdout", "stderr"]
 OnOutput = Callable[[StreamName, str], Awaitable[None] | None]
-"""Hears what a call prints: `on_output("stdout", "line\\n")`."""
+"""Hears what a call prints: `on_output("stdout", "line\\n")`. A plain function runs on the event loop, as any callback
+there, and returns at once; one that takes its time is async."""
 NAMES: Final[dict[int, StreamName]] = {1: "stdout", 2: "stderr"}
 READ_ON: Final = frozenset({Capability.READ, Capability.WRITE})
 """What a session needs whose outputs its workspace may have."""
-WAITING_BYTES = 256 * 1024  # for a listener that is slower than the call
+WAITING_BYTES = 256 * 1024  # of memory, for a listener that is slower than the call
+SLOW_S = 0.1  # of the event loop's time that a plain function takes; asyncio's debug mode warns of as much
 HEARD_WITHIN_S = 1.0  # after the end of a call, its result waits so long for its listener
 PIECE_BYTES = 256  # what a piece takes beside its text
 _Charged = Callable[[int], Charge]
@@ -115,13 +119,10 @@ class StreamFile:
         self._room = most_bytes
         self._charged = charged
         self._waiting: list[tuple[bytes, Charge]] = []
-        self._file: NewFile | None = None
+        self._file: NewFile | None = None  # once there is something in it
+        self.in_workspace = False
         self._at_rest = anyio.Event()
         self._at_rest.set()
-
-    @property
-    def in_workspace(self) -> bool:
-        return self._file is not None and self._file.in_workspace
 
     def feed(self, data: bytes, skipped: int) -> None:
         if skipped:
@@ -154,28 +155,40 @@ class StreamFile:
             self._at_rest.set()
 
     def _write(self, batch: list[bytes]) -> None:
-        if self._file is None:
-            self._file = self._overflow.new_file(self._workspace)
-        for data in batch:
-            self._file.write(data)
+        file = self._file or self._overflow.new_file(self._workspace)
+        try:
+            for data in batch:
+                file.write(data)
+        finally:
+            if file.size:
+                self._file, self.in_workspace = file, file.in_workspace
+            else:
+                file.discard()
 
     async def closed(self, kind: str) -> Artifact | None:
-        """The artifact that it is, None where nothing could be written."""
+        """The artifact that it is, None where nothing could be written, or it was closed before."""
         self._room = 0
         await self._at_rest.wait()
-        return None if self._file is None else self._file.closed(kind)
+        file, self._file = self._file, None
+        return None if file is None else file.closed(kind)
 
 
 class _Piece(NamedTuple):
     stream: int
     skipped: int  # bytes before it that nobody hears
-    size: int  # in bytes
+    size: int  # in bytes, as it was printed
     text: str
+
+    @property
+    def memory(self) -> int:
+        """The bytes that it takes: up to four for a character, where one of them needs so many (PEP 393)."""
+        return sys.getsizeof(self.text) + PIECE_BYTES
 
 
 class Listener:
     """Whoever hears a call's output: one piece at a time, in order, one in a turn of the loop. What it raises is its
-    own affair. Where it is too slow, the oldest of what waits for it is left out and counted."""
+    own affair, and logged once; so is the time that a plain function takes of the loop. Where it is too slow, the
+    oldest of what waits for it is left out and counted."""
 
     def __init__(self, session: "Session", call_id: str, on_output: OnOutput) -> None:
         self._session = session
@@ -183,7 +196,8 @@ class Listener:
         self._on_output = on_output
         self._decoders = {number: codecs.getincrementaldecoder("utf-8")("replace") for number in NAMES}
         self._waiting: deque[_Piece] = deque()
-        self._size = 0
+        self._memory = 0
+        self._has_raised = self._is_slow = False  # which has been logged
         self._left_out = dict.fromkeys(NAMES, 0)  # bytes of a stream that came before all of it that waits
         self._at_rest = anyio.Event()
         self._at_rest.set()
@@ -194,10 +208,10 @@ class Listener:
 
     def _add(self, piece: _Piece) -> None:
         self._waiting.append(piece)
-        self._size += piece.size + PIECE_BYTES
-        while self._size > WAITING_BYTES:
+        self._memory += piece.memory
+        while self._memory > WAITING_BYTES and len(self._waiting) > 1:
             oldest = self._waiting.popleft()
-            self._size -= oldest.size + PIECE_BYTES
+            self._memory -= oldest.memory
             self._left_out[oldest.stream] += oldest.skipped + oldest.size
         if self._at_rest.is_set():
             self._at_rest = anyio.Event()
@@ -209,10 +223,12 @@ class Listener:
             return
         stream, text = self._taken()
         answer: Awaitable[None] | None = None
+        began = time.monotonic()
         try:
             answer = self._on_output(NAMES[stream], text) if text else None
         except Exception:
-            _log.exception("on_output of call %s raised", self._call_id)
+            self._on_raised()
+        self._on_took(time.monotonic() - began)
         if inspect.isawaitable(answer):
             self._session.in_background(self._await, answer)
         else:
@@ -224,7 +240,7 @@ class Listener:
         left_out, self._left_out[stream] = self._left_out[stream], 0
         while self._waiting and self._waiting[0].stream == stream:
             piece = self._waiting.popleft()
-            self._size -= piece.size + PIECE_BYTES
+            self._memory -= piece.memory
             left_out += piece.skipped
             if left_out:
                 texts.append(f"\n[… {left_out:,} bytes left out …]\n")
@@ -236,8 +252,23 @@ class Listener:
         try:
             await answer
         except Exception:
-            _log.exception("on_output of call %s raised", self._call_id)
+            self._on_raised()
         self._next()
+
+    def _on_raised(self) -> None:
+        if not self._has_raised:
+            self._has_raised = True
+            _log.exception("on_output of call %s raised; what else it raises is not logged", self._call_id)
+
+    def _on_took(self, seconds: float) -> None:
+        if seconds > SLOW_S and not self._is_slow:
+            self._is_slow = True
+            _log.warning(
+                "on_output of call %s took %.1f s of the event loop's time, in which no other call goes on. "
+                "Make it an async function, or have it only put the text into a queue.",
+                self._call_id,
+                seconds,
+            )
 
     async def heard(self) -> None:
         """Wait until it has heard all that there was, but no longer than a moment: it may be slow."""

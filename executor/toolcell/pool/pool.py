@@ -361,6 +361,7 @@ class Pool:
         try:
             request = self._request_for(spec, slot, cgroup)
             cell = Cell(id, slot, spec, self._reactor, self._deadlines, self, cgroup=cgroup, standby=self._standby)
+            cell.in_userns = spec.key.session_id in self._userns_sessions
         except BaseException:
             self.slots.give_back(slot, cgroup)
             raise

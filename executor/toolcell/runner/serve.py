@@ -1,7 +1,6 @@
 """The call process: waits for its call, runs the tool, answers, is gone. Whatever the tool does, it does it here."""
 
 import gc
-import io
 import os
 import signal
 import sys
@@ -20,7 +19,7 @@ from toolcell_sandbox.view import Bind
 from toolcell_tools import function
 from toolcell_tools.definition import Tool
 
-from . import fds, forks, perform, warm
+from . import fds, forks, perform, printed, warm
 from .context import Contexts
 from .control import Control
 from .link import Link
@@ -38,9 +37,7 @@ def preload() -> None:
     """In the zygote: set up what every call needs, and have tools imported later not derive schemas."""
     function.deriving = False
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's handler would raise KeyboardInterrupt in an init that polls
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(line_buffering=True)  # what a call printed before it crashed is there to be read
+    printed.unbuffer()
     perform.unbuffer_c()
     warm.rehearse(answer)
 

@@ -1,8 +1,10 @@
 """Grants and profile → what the kernel enforces: the one place where tools meet the sandbox."""
 
+import glob
 import os
 import site
 import sys
+import sysconfig
 from collections.abc import Set
 from functools import cache, lru_cache
 from pathlib import Path
@@ -20,12 +22,12 @@ from toolcell_tools.result import SandboxSummary
 
 @cache
 def code_roots() -> tuple[str, ...]:
-    """Where packages lie that the interpreter's prefixes do not hold: our own three, in an editable install, and the
-    directories of installed packages that a .pth file added.
+    """Where packages lie that the interpreter's prefixes do not hold: our own three, in an editable install, the
+    directories of installed packages that a .pth file added, and what installed files are links to.
     """
     roots: dict[str, None] = {}
     ours = [os.path.dirname(str(package.__file__)) for package in (toolcell, toolcell_sandbox, toolcell_tools)]
-    for directory in (*ours, *_added_packages()):
+    for directory in (*ours, *_added_packages(), *_linked_packages()):
         root = os.path.realpath(directory)
         if not is_below(root, [os.path.realpath(sys.prefix), os.path.realpath(sys.base_prefix)]):
             roots[root] = None
@@ -37,6 +39,14 @@ def _added_packages() -> list[str]:
     others = {*os.environ.get("PYTHONPATH", "").split(os.pathsep), site.getusersitepackages()}
     packages = ("site-packages", "dist-packages")
     return [path for path in sys.path if os.path.basename(path) in packages and path not in others]
+
+
+def _linked_packages() -> list[str]:
+    """Where the files of installed distributions lie that are links, each into a directory of a cache with that
+    distribution alone: so installs uv with UV_LINK_MODE=symlink.
+    """
+    names = glob.glob(os.path.join(glob.escape(sysconfig.get_path("purelib")), "*.dist-info", "METADATA"))
+    return [os.path.dirname(os.path.dirname(os.path.realpath(name))) for name in names if os.path.islink(name)]
 
 
 def session_grants(kind: SessionKind, profile: Profile, parent: Set[Capability] | None) -> frozenset[Capability]:

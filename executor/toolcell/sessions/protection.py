@@ -49,6 +49,7 @@ class Watch:
     since_ns: int = 0
     sole: bool = True  # no call of another session can have made what was found
     unknown: str = ""  # what the audit could not see
+    looked_for: bool = False  # whether a look behind the calls follows for that
     stuck: str = ""  # what it could not move away
 
     @property
@@ -73,10 +74,14 @@ class _Window:
         return self.before.is_before(seen.changed_ns) and seen.changed_ns <= self.until_ns
 
 
+def _came_since(watch: Watch, finding: Finding) -> bool:
+    """Whether it came about since the call began, as far as change times tell."""
+    return finding.changed_ns + tick_of(finding.changed_ns) >= watch.since_ns
+
+
 def _may_have_made(watch: Watch, finding: Finding, running: Sequence[Watch]) -> bool:
-    """Whether it came about since the call began, as far as change times tell, or before all that run."""
-    end_ns = finding.changed_ns + tick_of(finding.changed_ns)
-    return end_ns >= watch.since_ns or all(end_ns < each.since_ns for each in running)
+    """Whether it came about since the call began, or before all that run."""
+    return _came_since(watch, finding) or not any(_came_since(each, finding) for each in running)
 
 
 def _hold(windows: Sequence[_Window], path: str, seen: Seen) -> bool:
@@ -209,36 +214,50 @@ class _Place:
             settled = await FILES.run(partial(self._tree.settle, self._before, self._quarantine, active, others))
         except NoThread as error:
             settled = Settled((), str(error))
-        running = [each for each in self._watches if each.run is not None and each.run.cell is not None]
-        sessions = {*(each.session_id for each in running), *self._kept_by}
+        running, sessions = self._running()
         self._stuck = active if settled.stuck else frozenset()
         self._stuck_by = frozenset(sessions) if settled.stuck else frozenset()
         if settled.unknown and not settled.replaced:
             self._add_window(_Window(self._before, time.time_ns(), active))
         for each in running:
-            index = self._watches[each]
-            mine = [
-                finding
-                for finding in settled.findings
-                if finding.names[index] and _may_have_made(each, finding, running)
-            ]
-            each.findings += mine
-            each.sole = each.sole and (not mine or sessions <= {each.session_id})
+            mine = [finding for finding in settled.findings if _may_have_made(each, finding, running)]
+            self._tell(each, mine, sessions)
         told = [*running, leaving] if leaving is not None else running
         for each in told:
-            each.unknown, each.stuck = each.unknown or settled.unknown, each.stuck or settled.stuck
+            if settled.unknown and not each.unknown:
+                each.unknown, each.looked_for = settled.unknown, not settled.replaced
+            each.stuck = each.stuck or settled.stuck
         if leaving is not None:
             leaving.findings += settled.findings
         self._record.quarantine(self._quarantine.temporary)
 
+    def _running(self) -> tuple[list[Watch], set[str]]:
+        """The calls that are at work here, and the sessions that can have made what is found now."""
+        running = [each for each in self._watches if each.run is not None and each.run.cell is not None]
+        return running, {*(each.session_id for each in running), *self._kept_by}
+
+    def _tell(self, watch: Watch, findings: Sequence[Finding], sessions: set[str]) -> bool:
+        """Lay at the door of a call what its profile protects of these; says whether there was any."""
+        mine = [finding for finding in findings if finding.names[self._watches[watch]]]
+        again = {finding.path for finding in mine}  # what could not be moved away before
+        watch.findings = [*(finding for finding in watch.findings if finding.path not in again), *mine]
+        watch.sole = watch.sole and (not mine or sessions <= {watch.session_id})
+        return bool(mine)
+
     async def _move_what_is_stuck(self, session_id: str) -> None:
-        """Try again. SandboxError where it stays and this session can have made it; others are told after a call."""
+        """Try again, beside the calls that run. SandboxError where it stays and this session can have made it; others
+        are told after a call."""
         assert self._before is not None
-        active = self._stuck
-        settled = await FILES.run(partial(self._tree.settle, self._before, self._quarantine, active))
-        for each in settled.findings:
-            if each.place:
-                _log.warning("%a was %s by an earlier call, and is now at %a", each.path, each.what, each.place)
+        others = bool(self._watches or self._kept)
+        settle = partial(self._tree.settle, self._before, self._quarantine, self._stuck, others)
+        settled = await FILES.run(settle)
+        running, sessions = self._running()
+        for finding in settled.findings:
+            told = [self._tell(each, [finding], sessions) for each in running if _came_since(each, finding)]
+            if finding.place and not any(told):
+                _log.warning(
+                    "%a was %s by an earlier call, and is now at %a", finding.path, finding.what, finding.place
+                )
         if (settled.stuck or settled.unknown) and session_id not in self._stuck_by:
             return
         if settled.stuck or settled.unknown:

@@ -21,6 +21,7 @@ from cloudpickle.cloudpickle import dynamic_subimport
 from toolcell.errors import UsageError
 from toolcell_sandbox.profile import is_below, python_paths
 from toolcell_tools.definition import Tool
+from toolcell_tools.function import as_tool
 
 from .modules import ModuleTool
 from .policy import code_roots
@@ -37,15 +38,22 @@ def ship(tool: Tool[..., Any]) -> Mapping[str, object]:
     return shipped(tool)[0]
 
 
-def shipped(tool: Tool[..., Any]) -> tuple[Mapping[str, object], Use]:
-    """The same, with what the tool uses by value: where that is not current any more, the tool is shipped anew."""
+def shipped(tool: Tool[..., Any], before: Use = NOTHING) -> tuple[Mapping[str, object], Use]:
+    """The same, with what the tool uses by value: where that is not current any more, the tool is shipped anew, and
+    `before` is its use the last time. One that was defined again is sent as it is now.
+    """
     if isinstance(tool, ModuleTool):
         return tool.shipment, NOTHING
     path = _import_path(tool)
     if path is not None:
         preload = libraries_of(tool, pickled=False)
         return {"name": tool.name, "how": "import", "where": path, "preload": preload}, NOTHING
+    home = before.home or _home_of(tool)
+    tool = latest(tool, home)
     use = use_of(tool, goes_along)
+    if home is not None:
+        use.home = home
+        use.bound.append((*home, home[0].get(home[1])))
     _check_held(tool, use)
     _check_imports(tool, use)
     with _by_value(_unreachable_modules()):
@@ -63,6 +71,32 @@ def shipped(tool: Tool[..., Any]) -> tuple[Mapping[str, object], Use]:
             "can be sent by value. Put its data into a file of the workspace, or the tool into an installed module."
         )
     return {"name": tool.name, "how": "pickle", "where": pickled, "preload": libraries_of(tool, pickled=True)}, use
+
+
+def latest(tool: Tool[..., Any], home: tuple[dict[str, Any], str] | None) -> Tool[..., Any]:
+    """The tool as the program defines it now. UsageError where models were told otherwise of it."""
+    found = None if home is None else home[0].get(home[1])
+    if getattr(found, "fn", found) is tool.fn or not isinstance(found, (Tool, FunctionType)):
+        return tool
+    again = cast("Tool[..., Any]", found) if isinstance(found, Tool) else as_tool(found)
+    if again.name != tool.name:
+        return tool
+    told = tool.declaration
+    if again.declaration.model_copy(update={"fingerprint": told.fingerprint}) != told:  # that is of the code, too
+        raise UsageError(
+            f"The tool {tool.name!r} was defined again, and not as it was declared to models when this supervisor got "
+            "it. Make another Supervisor with the new one."
+        )
+    return again
+
+
+def _home_of(tool: Tool[..., Any]) -> tuple[dict[str, Any], str] | None:
+    function: object = tool.fn
+    if not isinstance(function, FunctionType):
+        return None
+    home = function.__globals__, function.__name__
+    found = home[0].get(home[1])
+    return home if getattr(found, "fn", found) is function else None
 
 
 def content_of(shipments: Iterable[Mapping[str, object]]) -> str:

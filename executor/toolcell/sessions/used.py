@@ -56,6 +56,8 @@ class Use:
     held: list[tuple[str, object]] = field(default_factory=list[tuple[str, object]])
     names: set[str] = field(default_factory=set[str])
     imported: dict[str, str] = field(default_factory=dict[str, str])
+    home: tuple[dict[str, Any], str] | None = None
+    """The namespace and the name by which the program itself knew the tool, or its function, when it was first sent."""
 
     def is_current(self) -> bool:
         """Whether every global name still stands for what it stood for."""

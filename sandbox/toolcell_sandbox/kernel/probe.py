@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 _CURES = {
     **dict.fromkeys(namespaces.FLAGS, namespaces.CURE),
-    "mount_namespace": f"{namespaces.CURE} AppArmor must let it mount, and an outer Landlock sandbox does not.",
     "mount_setattr": "Use a kernel from 5.12; in Docker allow the mount system calls in the seccomp profile.",
     "idmapped_mounts": "Use a kernel from 5.12 and a file system with id-mapped mounts, not overlayfs.",
     "pivot_root": namespaces.CURE,
@@ -40,6 +39,12 @@ _CURES = {
     "no_new_privs": "Use a kernel from 3.5.",
     "close_range": "Use a kernel from 5.9.",
     "pidfd": "Use a kernel from 5.3.",
+}
+_MAY_MOUNT = "AppArmor must let it mount, and an outer Landlock sandbox does not."
+_DEPENDENTS = {
+    "pid_namespace": ("proc",),
+    "mount_namespace": ("mount_setattr", "idmapped_mounts", "pivot_root", "proc"),
+    "user_namespace": (*namespaces.FLAGS, "mount_setattr", "pivot_root", "proc"),
 }
 _SUBSTITUTED = {"proc": "cells have no /proc"}
 
@@ -69,13 +74,16 @@ def start_probe(mode: "Mode | None" = None) -> Callable[[], SandboxReport]:
 
 def _reported(mode: "Mode", id_map: "int | SandboxError | None", findings: "list[Finding]") -> SandboxReport:
     found = {name: (number, detail) for name, number, detail in findings}
-    cures = {**_CURES, "user_namespace": user_namespace_cure()}
+    cures = {**_CURES, "user_namespace": user_namespace_cure(found.get("user_namespace", (0, ""))[0])}
+    if found["mount_namespace"][1]:  # it can be made, and nothing mounted in it
+        cures.update(dict.fromkeys(namespaces.FLAGS, f"{namespaces.CURE} {_MAY_MOUNT}"))
     if mode != "root" and (known := restriction()):
         cures.update(dict.fromkeys(namespaces.FLAGS, known))
     if isinstance(id_map, SandboxError):
         cures["idmapped_mounts"] = id_map.cure
-    if found["mount_namespace"][0]:
-        cures.update(dict.fromkeys(("mount_setattr", "idmapped_mounts", "pivot_root"), cures["mount_namespace"]))
+    for cause, dependents in _DEPENDENTS.items():  # the most general cause last: its cure is everyone's
+        if found.get(cause, (0, ""))[0]:
+            cures.update(dict.fromkeys(dependents, cures[cause]))
     mechanisms = [_judge(name, *found[name], cures[name]) for name in NAMES if name in found]
     return SandboxReport((*mechanisms, _cgroup(mode)), mode)
 

@@ -17,11 +17,9 @@ def make(identity: Identity, home: str, bound: Container[str]) -> None:
             continue
         os.makedirs("/etc", 0o755, exist_ok=True)
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o444)
-        try:
+        with os.fdopen(fd, "wb") as file:
             os.fchmod(fd, 0o444)  # whatever the umask took away
-            os.write(fd, text.encode())
-        finally:
-            os.close(fd)
+            file.write(text.encode())
 
 
 def _passwd(identity: Identity, home: str) -> str:

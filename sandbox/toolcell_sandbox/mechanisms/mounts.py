@@ -47,6 +47,7 @@ class Tree:
     fd: int
     path: str
     directory: bool
+    link: bool = False  # it is a symbolic link, in place of a file
 
 
 def make_private() -> None:
@@ -100,7 +101,7 @@ def _open_bind(bind: Bind, id_maps: Mapping[tuple[int, int], int], root: int) ->
     except BaseException:
         os.close(fd)
         raise
-    return Tree(fd, bind.path, bind.directory)
+    return Tree(fd, bind.path, bind.directory, link=bool(bind.source) and not bind.directory)
 
 
 def _prepare(fd: int, bind: Bind, id_maps: Mapping[tuple[int, int], int]) -> None:
@@ -231,12 +232,23 @@ def attach_late(trees: Sequence[Tree]) -> None:
 
 
 def _mount(tree: Tree, root: int) -> None:
+    """A link in place of a file is more than a kernel need do: where it refuses, the file is read-only instead."""
     at = open_beneath(root, tree.path)
+    instead = -1
     try:
-        step = f"mount {tree.path}"
-        syscall("move_mount", tree.fd, "", at, "", MOVE_FROM_FD | MOVE_TO_FD, step=step, mechanism="mount_setattr")
+        flags = MOVE_FROM_FD | MOVE_TO_FD
+        if tree.link:
+            if attempt("move_mount", tree.fd, "", at, "", flags) >= 0:
+                return
+            clone = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH
+            instead = syscall("open_tree", at, "", clone, step=f"open tree {tree.path}", mechanism="mount_setattr")
+            set_attributes(instead, ATTR_NOSUID | ATTR_NODEV | ATTR_RDONLY)
+        fd = tree.fd if instead < 0 else instead
+        syscall("move_mount", fd, "", at, "", flags, step=f"mount {tree.path}", mechanism="mount_setattr")
     finally:
         os.close(at)
+        if instead >= 0:
+            os.close(instead)
 
 
 def _make_mount_point(tree: Tree, root: int) -> None:

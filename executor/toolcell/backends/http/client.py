@@ -1,27 +1,26 @@
 """The default HTTP client: one request to one host, with the credentials that the supervisor holds for it."""
 
 import ssl
-import time
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import anyio
-from anyio import from_thread
 
 from toolcell.backends.errors import Refused, Unreachable
-from toolcell.backends.exchange import Exchange, Reply
 from toolcell.backends.guard import Address, Target, checked_addresses, parse_url
 from toolcell.backends.http.redaction import Redaction, headers_for
-from toolcell.backends.http.rules import ANSWER_HEADER_BYTES
+from toolcell.backends.outbound import Outbound, Resolver, resolve_with_system
 from toolcell.backends.protocols import HttpReply, HttpRequest
-from toolcell.backends.threads import Threads
-from toolcell.backends.web import Resolver, resolve_with_system
 from toolcell.credentials import Credential, Origin, parse_origin
 from toolcell.errors import ArgumentError
 
+if TYPE_CHECKING:
+    from toolcell.backends.exchange import Reply
+
 __all__ = ["BrokeredHttp"]
 
-_THREADS = 64
+_AT_ONCE = 64
 
 
 class BrokeredHttp:
@@ -62,9 +61,7 @@ class BrokeredHttp:
             self._credentials[parse_origin(place)] = listed
         self._timeout_s = timeout_s
         self._headers = {"user-agent": user_agent, "accept": "*/*"}
-        self._resolve = resolve
-        self._tls = tls
-        self._threads = Threads(_THREADS)
+        self._outbound = Outbound(_AT_ONCE, resolve, tls)
 
     def __repr__(self) -> str:
         places = ", ".join(f"{scheme}://{host}:{port}" for scheme, host, port in self._credentials)
@@ -75,10 +72,11 @@ class BrokeredHttp:
         allowed, `NotConfigured` for a credential that has gone, `Unreachable` for the rest: an answer that is too
         large, breaks off or comes too late is none.
         """
-        deadline = time.monotonic() + self._timeout_s
         target = parse_url(request.url, any_port=True)
         credentials = self._credentials.get((target.scheme, target.host, target.port), ()) if request.authorize else ()
-        own, redaction = await self._threads.run(partial(headers_for, credentials, target.host))
+        own, redaction = headers_for((), target.host)
+        if credentials:  # which may be read from files
+            own, redaction = await self._outbound.in_thread(partial(headers_for, credentials, target.host))
         taken = next((name for name in request.headers if name.replace("_", "-") in own), None)
         if taken is not None:
             raise Refused(f"The header {taken!r} is not a tool's to set: the supervisor sets it. Leave it out.")
@@ -86,21 +84,19 @@ class BrokeredHttp:
         room = _Room(request)
         try:
             with anyio.fail_after(self._timeout_s):
-                addresses = _checked(request, target, await self._addresses(target))
-                exchange = Exchange(
+                addresses = _checked(request, target, await self._outbound.addresses(target))
+                reply = await self._outbound.ask(
                     target,
                     addresses,
-                    deadline=deadline,
-                    tls=self._context,
                     headers=headers,
+                    max_bytes=request.max_bytes,
                     method=request.method,
                     body=request.body,
+                    on_large=room.grow,
                 )
-                try:
-                    work = partial(_answer, exchange, target, request, room, redaction, tuple(own))
-                    return await self._threads.run(work, abandon=True)
-                finally:
-                    exchange.abort()  # where the caller was cancelled, the thread is still in there
+                _require_whole(target, reply, request.max_bytes)
+                redact = partial(_redacted, reply, redaction, tuple(own))
+                return await self._outbound.in_thread(redact, abandon=True) if own else redact()
         except TimeoutError:
             if room.is_awaited:
                 raise Unreachable(
@@ -111,22 +107,6 @@ class BrokeredHttp:
                 f"{target.host} did not answer within {self._timeout_s:g} s. It may have done what it was asked: try "
                 "again later if twice does no harm."
             ) from None
-
-    def _context(self) -> ssl.SSLContext:
-        if self._tls is None:
-            self._tls = ssl.create_default_context()  # reads every authority of the system: once, in a thread
-        return self._tls
-
-    async def _addresses(self, target: Target) -> list[str]:
-        if target.literal is not None:
-            return [str(target.literal)]
-        try:
-            return await self._threads.run(partial(self._lookup, target), abandon=True)
-        except (OSError, UnicodeError):
-            raise Unreachable(f"The host {target.host} was not found. Check its spelling.") from None
-
-    def _lookup(self, target: Target) -> list[str]:
-        return list(self._resolve(target.host, target.port))
 
 
 def _checked(request: HttpRequest, target: Target, answers: list[str]) -> list[Address]:
@@ -149,41 +129,24 @@ class _Room:
         self._request = request
         self.is_awaited = False
 
-    def grow(self) -> None:
-        """Wait for it, in a worker thread."""
+    async def grow(self) -> None:
         if self._request.grow is not None:
             self.is_awaited = True
-            from_thread.run(self._request.grow, self._request.max_bytes)
+            await self._request.grow(self._request.max_bytes)
             self.is_awaited = False
 
 
-def _answer(
-    exchange: Exchange,
-    target: Target,
-    request: HttpRequest,
-    room: _Room,
-    redaction: Redaction,
-    credentials: tuple[str, ...],
-) -> HttpReply:
-    """All that is done with an answer, in a worker thread."""
-    reply = exchange.run(request.max_bytes, room.grow)
-    _require_whole(target, reply, request.max_bytes)
-    return _redacted(reply, redaction, str(exchange.address), credentials)
-
-
-def _require_whole(target: Target, reply: Reply, max_bytes: int) -> None:
+def _require_whole(target: Target, reply: "Reply", max_bytes: int) -> None:
     """Half an answer would be taken for all of it."""
     if len(reply.body) >= max_bytes and reply.truncated:
         raise Unreachable(f"The answer of {target.host} is larger than {max_bytes:,} bytes. Ask for less at a time.")
     if reply.truncated:
         raise Unreachable(f"The answer of {target.host} breaks off. Try again later.")
-    if sum(len(name) + len(value) for name, value in reply.headers) > ANSWER_HEADER_BYTES:
-        raise Unreachable(f"The headers that {target.host} answered with are too large. Use another URL.")
 
 
-def _redacted(reply: Reply, redaction: Redaction, address: str, credentials: tuple[str, ...]) -> HttpReply:
+def _redacted(reply: "Reply", redaction: Redaction, credentials: tuple[str, ...]) -> HttpReply:
     body = redaction.body(reply.body)
     kept = (header for header in reply.headers if body == reply.body or header[0].lower() != "content-length")
     headers = tuple((redaction.text(name), redaction.text(value)) for name, value in kept)
     location = None if reply.location is None else redaction.text(reply.location)
-    return HttpReply(reply.status, headers, body, location, address, credentials)
+    return HttpReply(reply.status, headers, body, location, reply.address, credentials)

@@ -16,7 +16,6 @@ __all__ = ["answer_headers", "checked_headers", "checked_method", "rule_for"]
 
 MAX_HEADERS = 64
 HEADER_BYTES = 16 * 1024  # nginx and Apache take 8 KiB a line
-ANSWER_HEADER_BYTES = 64 * 1024
 DECODED = 4  # times; a path that is not plain by then has no good reason
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")  # RFC 9110, 5.6.2
 _VALUE = re.compile(r"[\t\x20-\x7e]*")

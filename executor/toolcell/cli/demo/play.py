@@ -15,7 +15,7 @@ from toolcell.cli.mechanisms import IDENTITY, lines
 from toolcell.errors import SandboxUnavailableError
 from toolcell.supervisor import Supervisor
 from toolcell_sandbox.errors import SandboxError
-from toolcell_sandbox.report import SandboxReport
+from toolcell_sandbox.report import SandboxReport, wholes
 from toolcell_tools.base import base_tools
 from toolcell_tools.capability import SessionKind
 
@@ -30,14 +30,19 @@ from .view import LEGEND, Row, View, view
 def run(allow_missing: tuple[str, ...]) -> int:
     """Play it and show it; return the exit status."""
     logging.getLogger("toolcell").addHandler(logging.NullHandler())  # the table says it all
+    report: SandboxReport | None = None
     with view() as shown:
         try:
-            probe().require(allow_missing)
+            report = probe()
+            report.require(allow_missing)
             shown.say(LEGEND)
             return _play(shown, allow_missing)
         except (ProbeFailed, SandboxError, SandboxUnavailableError) as error:
             shown.say(f"The demo cannot run here: {error}")
             shown.say("`toolcell doctor` says what this machine offers, and the cure for what is missing.")
+            if report is not None and report.missing:
+                options = " ".join(f"--allow-missing {each.name}" for each in wholes(report.missing))
+                shown.say(f"To see what happens without it: toolcell demo {options}")
             return 1
 
 

@@ -62,6 +62,7 @@ class Cell(Stateful):
         self.spec = spec
         self.cgroup = cgroup
         self.pid = 0  # of the init, as the host sees it
+        self.in_userns = False  # in place of id-mapped mounts, which its workspace's file system does not have
         self.idle_since = 0.0
         self.binding: Binding | None = None  # between a session's claim and its paths being in place
         self._pidfd = -1
@@ -239,8 +240,10 @@ class Cell(Stateful):
 
     def assign(self, run: Run, now: float) -> None:
         """Send the call to the waiting process. Raises Unpackable where the arguments cannot be sent."""
-        context, call = context_of(run, now), run.call
-        self._meter.begin()  # first: it may be an OSError, and nothing is sent yet
+        context, call, meter = context_of(run, now), run.call, self._meter
+        meter.evidence.new_call()  # first: it may be an OSError, and nothing is sent yet
+        if meter.reads_clock:
+            meter.read_clock()
         buffers = self._link.call(call.id, call.tool, context, call.arguments, call.packed)  # may be Unpackable
         self._machine.on(Event.ASSIGNED)
         if not self._standby:

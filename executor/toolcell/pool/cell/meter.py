@@ -32,6 +32,7 @@ class Meter:
         "_status_fd",
         "evidence",
         "process",
+        "reads_clock",
     )
 
     def __init__(self, cgroup: Cgroup | None, limits: Limits, *, kept: bool, standby: bool) -> None:
@@ -46,6 +47,7 @@ class Meter:
         self._at_rest = self._rss_before = 0  # of a kept process: memory of its group (0: unknown), its peak when read
         # A kept process's clock says no more than the counter of its tree: the kernel moves both at one time.
         self._asks_clock = not (kept and self.evidence.counts_cpu)
+        self.reads_clock = kept and self._asks_clock  # before each call
 
     def new_cell(self, init_pid: int) -> None:
         """The init is there."""
@@ -108,11 +110,9 @@ class Meter:
 
     # -- what a call uses ---------------------------------------------------------------------------------------------
 
-    def begin(self) -> None:
-        """A call is about to be sent. Raises OSError where its cgroup cannot be read."""
-        self.evidence.new_call()
-        if self._kept and self._asks_clock:
-            self._cpu_before = self._cpu_clock()
+    def read_clock(self) -> None:
+        """A call is about to be sent to a process that has had others."""
+        self._cpu_before = self._cpu_clock()
 
     def measure(self, run: Run, *, find: bool = True) -> None:
         """Fill in what the call used by the kernel's count, as long as its processes are there to be asked. `find` says

@@ -1,0 +1,90 @@
+"""What the web client and the HTTP client share: name lookups in threads, TLS, and so many requests at a time.
+
+httpcore and the system's authorities are loaded with the first request that needs them, in a thread.
+"""
+
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, TypeVar
+
+from toolcell.backends.errors import Unreachable
+from toolcell.backends.guard import Address, Target
+from toolcell.backends.threads import Threads, Turns
+
+if TYPE_CHECKING:
+    from toolcell.backends.exchange import Reply
+
+__all__ = ["Outbound", "Resolver", "resolve_with_system"]
+
+Resolver = Callable[[str, int], Iterable[str]]
+T = TypeVar("T")
+
+
+def resolve_with_system(host: str, port: int) -> list[str]:
+    """Every address the system's resolver has for `host`, in its order of preference. Blocking; raises `OSError`."""
+    return [str(answer[4][0]) for answer in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+
+
+class Outbound:
+    """Looks names up and sends requests, at most `total` of each at a time in each event loop.
+
+    `resolve(host, port)` is blocking and returns addresses; `tls` is for a private authority.
+    """
+
+    def __init__(self, total: int, resolve: Resolver, tls: ssl.SSLContext | None) -> None:
+        self._resolve = resolve
+        self._tls = tls
+        self._threads = Threads(total)
+        self._turns = Turns(total)
+        self._is_loaded = False
+
+    async def in_thread(self, work: Callable[[], T], *, abandon: bool = False) -> T:
+        """Return `work()`, as `Threads.run` does."""
+        return await self._threads.run(work, abandon=abandon)
+
+    async def addresses(self, target: Target) -> list[str]:
+        """Look the host up, once; an address is its own answer."""
+        if target.literal is not None:
+            return [str(target.literal)]
+        try:
+            return await self.in_thread(lambda: list(self._resolve(target.host, target.port)), abandon=True)
+        except (OSError, UnicodeError):
+            raise Unreachable(f"The host {target.host} was not found. Check its spelling.") from None
+
+    async def ask(
+        self,
+        target: Target,
+        addresses: Sequence[Address],
+        *,
+        headers: Mapping[str, str],
+        max_bytes: int,
+        method: str = "GET",
+        body: bytes = b"",
+        on_large: Callable[[], Awaitable[None]] | None = None,
+    ) -> "Reply":
+        """Return the answer, as `exchange.ask` does. `addresses` have been checked."""
+        async with self._turns.limiter():
+            is_tls = target.scheme == "https"
+            if not self._is_loaded or (is_tls and self._tls is None):
+                await self.in_thread(partial(self._load, is_tls))
+            from toolcell.backends.exchange import ask
+
+            return await ask(
+                target,
+                addresses,
+                tls=self._tls if is_tls else None,
+                headers=headers,
+                max_bytes=max_bytes,
+                method=method,
+                body=body,
+                on_large=on_large,
+            )
+
+    def _load(self, is_tls: bool) -> None:
+        import_module("toolcell.backends.exchange")
+        self._is_loaded = True
+        if is_tls and self._tls is None:
+            self._tls = ssl.create_default_context()  # reads every authority of the system

@@ -1,0 +1,118 @@
+"""A network backend for httpcore that connects to addresses which the guard has judged, and to nothing else.
+
+Each connection is for one request. What a server may send before the body is bounded here, for h11 bounds neither the
+number of headers nor that of interim answers.
+"""
+
+import math
+import ssl
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import anyio
+import httpcore
+from httpcore import AnyIOBackend, AsyncNetworkStream
+
+from toolcell.backends.guard import Address, Target
+
+__all__ = ["HEAD_BYTES", "HeadTooLarge", "Pinned"]
+
+HEAD_BYTES = 64 * 1024  # of all heads of one answer, interim ones included
+_HEAD_LINES = 256
+_HEAD_READ = 4 * 1024  # bytes at a time: the event loop waits while h11 reads them
+_ATTEMPTS = 4  # addresses of one name to try; the deadline is shared out between them
+
+
+class HeadTooLarge(Exception):
+    """The server sends more before the body than any answer needs."""
+
+
+class Pinned(httpcore.AsyncNetworkBackend):
+    """Connects to the first of `addresses` that answers, at the port of `target`, whatever host and port it is asked
+    for. TLS is for the name of `target`.
+
+    `address` is the one that was connected to, once it is. On asyncio and on trio.
+    """
+
+    def __init__(self, target: Target, addresses: Sequence[Address]) -> None:
+        self.address: Address | None = None
+        self._target = target
+        self._addresses = addresses[:_ATTEMPTS]
+        self._streams: list[_Bounded] = []
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> AsyncNetworkStream:
+        """Connect before the deadline of the caller's cancel scope. `httpcore.ConnectError` of the last address."""
+        failed: httpcore.ConnectError | None = None
+        for waiting, address in reversed(list(enumerate(reversed(self._addresses)))):
+            left = anyio.current_effective_deadline() - anyio.current_time()
+            with anyio.move_on_after(left / (waiting + 1) if waiting else math.inf):
+                try:
+                    stream = await AnyIOBackend().connect_tcp(str(address), self._target.port)
+                except httpcore.ConnectError as error:
+                    failed = error
+                    continue
+                self.address = address
+                self._streams.append(_Bounded(stream, self._target.host))
+                return self._streams[0]
+        raise failed or httpcore.ConnectError("no address answered in time")
+
+    def end_head(self) -> None:
+        """The answer's last head is read: what follows is its body."""
+        for stream in self._streams:
+            stream.is_head = False
+
+    def end_body(self) -> None:
+        """Read no more from the network: httpcore takes it for the end of the connection."""
+        for stream in self._streams:
+            stream.is_over = True
+
+    async def aclose(self) -> None:
+        """Close the connection, also where httpcore has lost it to a cancellation (in the TLS handshake, it does)."""
+        with anyio.CancelScope(shield=True):
+            for stream in self._streams:
+                await stream.aclose()
+
+
+class _Bounded(AsyncNetworkStream):
+    """A stream that hands out so much of an answer's heads and no more."""
+
+    def __init__(self, stream: AsyncNetworkStream, host: str) -> None:
+        self.is_head, self.is_over = True, False
+        self._stream = stream
+        self._host = host
+        self._bytes = self._lines = 0
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        if self.is_over:
+            return b""
+        if not self.is_head:
+            return await self._stream.read(max_bytes, timeout)
+        if self._bytes > HEAD_BYTES or self._lines > _HEAD_LINES:
+            raise HeadTooLarge
+        data = await self._stream.read(min(max_bytes, _HEAD_READ), timeout)
+        self._bytes += len(data)
+        self._lines += data.count(b"\n")
+        return data
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        await self._stream.write(buffer, timeout)
+
+    async def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> AsyncNetworkStream:
+        # The name goes into SNI and is what the certificate is checked against, whatever the address.
+        self._stream = await self._stream.start_tls(ssl_context, self._host, timeout)
+        return self
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()

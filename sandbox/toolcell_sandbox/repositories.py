@@ -1,0 +1,103 @@
+"""Whole repositories that a call has moved, or has removed as far as it could.
+
+A directory above a repository can be moved in a cell: the mounts over its parts go with it. What it cannot do is remove
+those parts, for a mount point is busy. So the audit follows what was moved as a whole, and finishes what was removed.
+"""
+
+import os
+
+from . import walker
+from .gitconfig import NotRead, parse
+from .harmless import content
+from .protected import GIT_PARTS, GIT_POINTER, quick
+from .seen import Look, Seen, as_before
+from .walker import Root
+
+_DEPTH = 16  # of a protected path below its repository or work tree
+_RELATIVE = ("core.hookspath", "core.worktree", "include.", "includeif.")
+
+
+def moved(before: Look, now: Look) -> dict[str, str]:
+    """The repositories that are no longer where they were, to where they are."""
+    were = {inode: path for path, inode in before.repositories.items()}
+    return {
+        old: path
+        for path, inode in now.repositories.items()
+        if (old := were.get(inode)) is not None and old != path and now.repositories.get(old) != inode
+    }
+
+
+def follow(root: Root, before: Look, now: Look) -> None:
+    """Enter what was moved with its repository or work tree, and is as it was, into `before` at its new place.
+
+    Not where the settings name further files: from there, their paths may lead to others.
+    """
+    there = {old: new for old, new in moved(before, now).items() if not _name_more(root, new, now)}
+    there |= {
+        os.path.dirname(old): os.path.dirname(new)
+        for old, new in there.items()
+        if os.path.basename(old) == os.path.basename(new) == GIT_POINTER and "/" in old and "/" in new
+    }
+    for path, was in list(before.found.items()) if there else ():
+        above: str = os.path.dirname(path)
+        for _ in range(_DEPTH):
+            if above in there:
+                place = f"{there[above]}{path[len(above) :]}"
+                seen = now.found.get(place)
+                if seen is not None and as_before(seen, was):
+                    before.found[place] = seen
+                break
+            above = str(os.path.dirname(above))
+
+
+def _name_more(root: Root, repository: str, now: Look) -> bool:
+    for part in ("config", "config.worktree"):
+        path = f"{repository}/{part}"
+        seen = now.found.get(path)
+        raw = content(root, path, seen) if seen is not None else b""
+        try:
+            if raw is None or any(entry.key.startswith(_RELATIVE) for entry in parse(raw)):
+                return True
+        except NotRead:
+            return True
+    return False
+
+
+def removed(root: Root, before: Look, now: Look) -> dict[str, Seen]:
+    """The repositories of which nothing is left but what no cell can remove, with one of their parts."""
+    left: dict[str, Seen] = {}
+    for path in before.complete - now.complete if before.complete else ():
+        if not path or path not in before.repositories or now.repositories.get(path) != before.repositories[path]:
+            continue
+        entries = _entries(root, path)
+        parts = [seen for name in entries if (seen := now.found.get(f"{path}/{name}")) is not None]
+        if parts and all(quick(name) in GIT_PARTS for name in entries):
+            left[path] = parts[0]
+    return left
+
+
+def _entries(root: Root, path: str) -> list[str]:
+    try:
+        fd = root.open(path, walker.LIST)
+    except OSError:
+        return []  # it is gone meanwhile
+    try:
+        return os.listdir(fd)
+    finally:
+        os.close(fd)
+
+
+def remove_if_empty(root: Root, path: str) -> None:
+    """Remove the directory in which a repository was, if nothing else is in it."""
+    if not path:
+        return
+    try:
+        parent = root.parent(path)
+    except OSError:
+        return
+    try:
+        os.rmdir(os.path.basename(path), dir_fd=parent)
+    except OSError:
+        pass  # something is in it, or it is gone
+    finally:
+        os.close(parent)
