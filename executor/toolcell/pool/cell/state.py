@@ -13,7 +13,7 @@ Each line of the picture names a state, and where each event leads from there. E
     BUSY ─ violated, failed → DYING · killed, orphaned → LOSING · died → DEAD
     JUDGED ─ swept, exited, ended → SWEEPING · violated, failed → DYING · killed, orphaned → LOSING · died → DEAD
     SWEEPING ─ ready → READY · killed → DYING · orphaned → ORPHANED · died → DEAD
-    RETIRING ─ exited, killed → DYING · orphaned → ORPHANED · died → DEAD
+    RETIRING ─ killed → DYING · orphaned → ORPHANED · died → DEAD
     DOOMED ─ spawned → DYING · not spawned, orphaned → DEAD
     LOSING ─ answered, kept answer, exited, ended, timed out, violated, failed → DYING · died → DEAD
     DYING ─ orphaned → ORPHANED · died → DEAD
@@ -207,7 +207,7 @@ TABLE: Final[Mapping[tuple[State, Event], Row]] = {
     (S.SWEEPING, E.ORPHANED): (S.ORPHANED, (A.KILL_INIT,)),
     (S.SWEEPING, E.DIED): (S.DEAD, (A.BURY,)),
     #
-    (S.RETIRING, E.EXITED): (S.DYING, (A.KILL_INIT,)),
+    (S.RETIRING, E.EXITED): (S.RETIRING, (A.KILL_INIT,)),  # its room is taken until all of it is gone
     (S.RETIRING, E.KILLED): (S.DYING, (A.KILL_INIT,)),
     (S.RETIRING, E.ORPHANED): (S.ORPHANED, (A.KILL_INIT,)),
     (S.RETIRING, E.DIED): (S.DEAD, (A.BURY,)),
