@@ -245,11 +245,11 @@ class Cell(Stateful):
         if meter.reads_clock:
             meter.read_clock()
         buffers = self._link.call(call.id, call.tool, context, call.arguments, call.packed)  # may be Unpackable
-        self._machine.on(Event.ASSIGNED)
         if not self._standby:
             self._control.fork()  # nothing waits; the call is in the pipe before it is read
         run.cell = self
         self.calls.send(run, buffers, now)
+        self._machine.on(Event.ASSIGNED)  # while the cell works; that no call is under way, the link has said before
         if self._served != self._control.process:
             self._served = self._control.process
             if self._kept:
