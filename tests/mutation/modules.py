@@ -72,7 +72,7 @@ MODULES: dict[str, Held] = {
             "permission": held("dispatch/test_policy", "structure/test_matrix", "dispatch/test_approval"),
             "policy": held("dispatch/test_policy"),
             "approval": held("dispatch/test_approval"),
-            "hooks": held("dispatch/test_hooks"),
+            "hooks": held("dispatch/test_hooks", "structure/test_closing"),
             "pipeline": held(
                 "dispatch/test_hooks",
                 "dispatch/test_approval",

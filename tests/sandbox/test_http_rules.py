@@ -43,7 +43,7 @@ def test_a_rule_is_read_and_written_in_one_way(text: str, canonical: str) -> Non
         "GET a.example/a\\b",
         "GET a.example\r\nX", "GET a.example/\n", "GET *.com", "GET *", "GET a.*.example", "GET *.127.0.0.1",
         "GET *.a.example private", "GET 127.1", "GET 0x7f000001", "GET 2130706433", "GET straße.example",
-        "GET\ta.example", 7, None,
+        "GET\ta.example",
     ],
 )  # fmt: skip
 def test_what_is_no_rule_is_refused_with_an_example(text: str) -> None:
@@ -51,8 +51,14 @@ def test_what_is_no_rule_is_refused_with_an_example(text: str) -> None:
         Profile(http=(text,))
 
 
+@pytest.mark.parametrize("rule", [7, None, b"GET a.example"])
+def test_what_is_no_text_is_refused(rule: object) -> None:
+    with pytest.raises(ValueError, match=r"^Profile\.http holds .*, which is not a text\."):
+        Profile(http=(rule,))  # type: ignore[arg-type]
+
+
 def test_one_string_is_no_list() -> None:
-    with pytest.raises(ValueError, match=r"Put the one rule in a list\."):
+    with pytest.raises(ValueError, match=r"not a list of rules: 'GET api\.example\.com'\. Put the one in a list\."):
         Profile(http="GET api.example.com")  # type: ignore[arg-type]
 
 

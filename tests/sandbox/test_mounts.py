@@ -322,12 +322,14 @@ def test_where_the_kernel_mounts_no_link_the_file_is_read_only_instead(tmp_path:
     (tmp_path / "file").write_text("mine")
     (tmp_path / "other").mkdir()
     code = f"""
-        import errno
+        import errno, os
         from toolcell_sandbox.mechanisms import mounts
         mounts.make_private()
         fd = mounts.clone_tree({str(tmp_path / "other")!r})  # a directory in place of a file is refused by every kernel
         mounts.attach([mounts.Tree(fd, {str(tmp_path / "file")!r}, directory=False, link=True)])
         assert open({str(tmp_path / "file")!r}).read() == "mine"
+        flags = os.statvfs({str(tmp_path / "file")!r}).f_flag
+        assert flags & os.ST_NOSUID and flags & os.ST_NODEV
         try:
             open({str(tmp_path / "file")!r}, "a")
         except OSError as error:

@@ -79,6 +79,9 @@ def test_narrowing_never_widens() -> None:
     assert narrow.grants == {"read"} and narrow.limits.wall_s == 5
     assert narrow.limits.memory_bytes == profile.limits.memory_bytes and narrow.writable == ()
     assert profile.narrow(writable=("/srv/w/deep",), readable=("/srv/w",)).is_narrower_than(profile)
+    for name in ("grants", "readable", "writable", "http", "protected"):
+        with pytest.raises(ValueError, match=f"Profile.narrow: {name} is not a list of texts"):
+            profile.narrow(**{name: "read"})  # type: ignore[arg-type]
     for wider in ({"writable": ("/srv",)}, {"readable": ("/srvother",)}, {"readable": ("/etc",)}):
         with pytest.raises(ValueError, match="does not cover"):
             profile.narrow(**wider)  # type: ignore[arg-type]

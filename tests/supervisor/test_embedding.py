@@ -20,6 +20,7 @@ LEFT = """
     def left():
         return sorted(Residue.now().children)
 """
+INTERRUPTIBLE = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
 
 
 @pytest.fixture(autouse=True)
@@ -28,8 +29,9 @@ def leftovers(supervise: object) -> None:
 
 
 def program(code: str, *flags: str) -> subprocess.CompletedProcess[str]:
-    """Run a program, which may ask for what is left of its children: `left()`."""
-    text = textwrap.dedent(LEFT) + textwrap.dedent(code)
+    """Run a program, which may ask for what is left of its children: `left()`. It hears SIGINT, also where the tests
+    run in the background of a shell that lets it be ignored."""
+    text = INTERRUPTIBLE + textwrap.dedent(LEFT) + textwrap.dedent(code)
     return subprocess.run([sys.executable, *flags, "-c", text], capture_output=True, text=True, timeout=60, check=False)
 
 
