@@ -14,6 +14,8 @@ from toolcell.dispatch import pipeline
 from toolcell.dispatch.result import Draft
 from toolcell.dispatch.validate import Validator
 from toolcell.pool.cell import Cell
+from toolcell.pool.cell.channels import Channels
+from toolcell.pool.cell.intake import Intake
 from toolcell.pool.outbox import Outbox
 from toolcell.pool.pool import Pool
 from toolcell.pool.run import Run
@@ -25,12 +27,12 @@ WRAPPED: Sequence[tuple[Any, str, str, str]] = (
     (Validator, "check", "to validate", "validated"),
     (Pool, "submit", "submitted", ""),
     (Outbox, "write", "to write", ""),
-    (Cell, "_on_ready", "woken", ""),
-    (Cell, "_on_frame", "received", ""),
+    (Channels, "look", "woken", ""),
+    (Intake, "_on_frame", "received", ""),
     (Cell, "__init__", "to make a cell", "described"),
     (Zygote, "spawn", "to ask", "asked"),
     (Zygote, "finish", "to finish", ""),
-    (Cell, "on_finished", "in place", ""),
+    (Cell, "on_bound", "in place", ""),
     (Run, "end", "measured", ""),
     (Draft, "of", "resumed", ""),
     (pipeline, "_record", "rendered", ""),

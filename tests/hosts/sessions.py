@@ -28,7 +28,7 @@ async def main(workspaces: list[str]) -> None:
         pool = supervisor.pool
 
         async def quiet() -> None:
-            while pool._stocking_up is not None or not all(cell.free for cell in pool._stock.cells.values()):
+            while pool._stocking_up is not None or not all(cell.idle for cell in pool._stock.cells.values()):
                 await anyio.sleep(0.01)
 
         for workspace in workspaces:
@@ -39,7 +39,7 @@ async def main(workspaces: list[str]) -> None:
             answers.append("" if result.error is None else str(result.error))
             await session.close()
             await quiet()
-            (zygote,) = pool._zygotes
+            (zygote,) = pool.fleet.zygotes
             held = [path for path in held_by(zygote.pid) if path.startswith("/")]
             mounts.append(sum(not path.startswith(("/dev", "/proc")) for path in held))
     print(json.dumps({"answers": answers, "ahead": ahead, "mounts": mounts}))

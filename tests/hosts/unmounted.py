@@ -26,7 +26,7 @@ async def waiting(supervisor: Supervisor) -> set[int]:
     while True:
         await anyio.sleep(0.2)
         cells = {cell.pid for cell in supervisor.pool.cells.values()}
-        zygotes = [psutil.Process(zygote.pid) for zygote in supervisor.pool._zygotes]
+        zygotes = [psutil.Process(zygote.pid) for zygote in supervisor.pool.fleet.zygotes]
         found = {child.pid for zygote in zygotes for child in zygote.children()} - cells
         if found and found == before:
             return found

@@ -136,10 +136,16 @@ MODULES: dict[str, Held] = {
             "plan": held("pool/test_plan", "structure/test_concurrency", "pool/test_kept"),
             "budget": held("pool/test_budget", "outcomes/test_budgets"),
             "recovery": held("pool/test_recovery"),
+            "outbox": held("pool/test_parts", "structure/test_calls", "pool/test_failures"),
+        },
+    ),
+    **beside(
+        "executor/toolcell/pool/cell",
+        {
+            "state": held("pool/cell/test_state"),
             "evidence": held(
                 "pool/test_parts", "supervisor/test_usage", "pool/test_failures", "outcomes/test_outcomes"
             ),
-            "outbox": held("pool/test_parts", "structure/test_calls", "pool/test_failures"),
         },
     ),
     **beside(

@@ -462,12 +462,12 @@ async def test_what_was_connected_before_the_call_is_not_served_in_it(
 async def test_a_cell_that_is_ready_before_the_zygote_says_so_has_its_proxy_all_the_same(
     proxied: Proxied, site: Site, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    on_spawned = Pool._on_spawned
+    on_spawned = Pool.on_spawned
 
     def late(pool: Pool, *arguments: int) -> None:
         pool._deadlines.at(time.monotonic() + 0.5, lambda: on_spawned(pool, *arguments))
 
-    monkeypatch.setattr(Pool, "_on_spawned", late)
+    monkeypatch.setattr(Pool, "on_spawned", late)
     async with opened(proxied([speak], allow_private=[f"127.0.0.1:{site.port}"]), workspace) as session:
         (answer,) = await told(session, get(f"http://127.0.0.1:{site.port}/hello.txt"))
         assert answer.endswith("hello there\n")

@@ -22,7 +22,7 @@ from toolcell import (
     tool,
     toolset,
 )
-from toolcell.pool.cell import CellState
+from toolcell.pool.cell import State
 from toolcell.testing import misbehaving
 from toolcell.testing.misbehaving import echo
 from toolcell.testing.residue import Residue
@@ -179,9 +179,9 @@ async def test_a_cgroup_that_somebody_has_removed_costs_no_further_call(
         for cell in list(pool.cells.values()):
             cell.kill()
         with anyio.fail_after(10):
-            while pool.cells or pool._vacating:
+            while pool.cells or pool.slots.vacating:
                 await anyio.sleep(0.01)
-        for cgroup in pool._free_cgroups:
+        for cgroup in pool.slots.free_cgroups:
             for path in cgroup.paths:
                 os.rmdir(path)
         assert (await session.call("echo", {"value": 2})).unwrap() == 2
@@ -202,7 +202,7 @@ async def test_a_cell_that_dies_while_no_descriptor_is_left_leaves_none_open(
             for cell in cells:
                 cell.kill()
             with anyio.fail_after(10):
-                while any(cell.state is not CellState.DEAD for cell in cells):
+                while any(cell.state is not State.DEAD for cell in cells):
                     await anyio.sleep(0.01)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)

@@ -32,9 +32,11 @@ from toolcell import (
     ValidationError,
     tool,
 )
-from toolcell.pool import cell as cell_module
-from toolcell.pool.evidence import Evidence
-from toolcell.pool.pool import MOST_ASKED, Pool
+from toolcell.pool.cell import calls, intake
+from toolcell.pool.cell import cell as cell_module
+from toolcell.pool.cell.evidence import Evidence
+from toolcell.pool.fleet import MOST_ASKED
+from toolcell.pool.pool import Pool
 from toolcell.pool.reactor import current_reactor
 from toolcell.testing import probes
 from toolcell.testing.misbehaving import echo, flood_with_progress
@@ -175,9 +177,9 @@ async def test_a_deadline_that_is_near_only_later_is_kept_all_the_same(
     async with supervise([sleep]) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
         await session.call("sleep", {"seconds": 0.0})
-        result = await session.call("sleep", {"seconds": 30.0}, timeout=5 * cell_module.NEAR_S)
+        result = await session.call("sleep", {"seconds": 30.0}, timeout=5 * calls.NEAR_S)
         assert isinstance(result.error, Timeout)
-        assert 0.0 <= result.error.elapsed - 5 * cell_module.NEAR_S < 0.5
+        assert 0.0 <= result.error.elapsed - 5 * calls.NEAR_S < 0.5
 
 
 @tool(lifetime="session")
@@ -205,7 +207,7 @@ def look(ctx: ToolContext, seconds: float) -> list[int]:
 async def test_a_kept_process_does_not_take_the_cancellation_of_an_answered_call_for_the_next_ones(
     supervise: Callable[..., Supervisor], workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cell_module, "CANCEL_GRACE_S", 5.0)
+    monkeypatch.setattr(calls, "CANCEL_GRACE_S", 5.0)
     async with supervise([look]) as supervisor:
         session = await supervisor.open_session("worker", workspace=workspace)
         before = (await session.call("look", {"seconds": 0.0})).unwrap()
@@ -417,10 +419,10 @@ async def test_a_tool_that_ignores_the_end_of_children_as_it_is_loaded_is_swept_
 async def test_a_burst_of_sessions_waits_for_the_zygote_and_does_not_cost_the_calls_that_run(workspace: Path) -> None:
     """Its socket holds some hundred requests: a zygote that it is too full for is taken for stuck."""
     async with Supervisor([sleep], max_cells=50) as supervisor:  # as descriptors of an ordinary user allow
-        supervisor.pool._zygote_count = 1
+        supervisor.pool.fleet.size = 1
         running = await supervisor.open_session("main", workspace=workspace)
         sessions = [await supervisor.open_session("main", workspace=workspace) for _ in range(45)]
-        (zygote,) = supervisor.pool._zygotes
+        (zygote,) = supervisor.pool.fleet.zygotes
         most = 0
 
         async def call(session: Session, seconds: float) -> None:
@@ -439,7 +441,7 @@ async def test_a_burst_of_sessions_waits_for_the_zygote_and_does_not_cost_the_ca
             asked = len(zygote.asked)
             os.kill(zygote.pid, signal.SIGCONT)
         assert asked == MOST_ASKED
-        assert supervisor.pool._zygotes == [zygote]
+        assert supervisor.pool.fleet.zygotes == [zygote]
 
 
 async def test_a_ready_within_a_call_is_a_violation(supervise: Callable[..., Supervisor], workspace: Path) -> None:
@@ -450,7 +452,7 @@ async def test_a_ready_within_a_call_is_a_violation(supervise: Callable[..., Sup
         async def lie() -> None:
             await anyio.sleep(0.3)
             (cell,) = supervisor.pool.cells.values()
-            cell._on_process(Ready(cell._process + 1, True))
+            cell.on_process(Ready(cell._control.process + 1, True))
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lie)
@@ -472,20 +474,20 @@ async def test_a_call_that_floods_with_small_frames_is_read_in_small_pieces(
     supervise: Callable[..., Supervisor], workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[int] = []
-    take_in = cell_module.Cell._take_in
+    take_in = intake.Intake._take_in
 
-    def counted(cell: cell_module.Cell, events: Any) -> None:
+    def counted(cell: intake.Intake, events: Any) -> None:
         taken.append(len(events))
         take_in(cell, events)
 
-    monkeypatch.setattr(cell_module.Cell, "_take_in", counted)
+    monkeypatch.setattr(intake.Intake, "_take_in", counted)
     async with supervise([flood_with_progress]) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
         for _ in range(2):
             taken.clear()
             result = await session.call("flood_with_progress", timeout=1.0)
             assert isinstance(result.error, Timeout) and sum(taken) > 2_000
-            most = cell_module.LEAST_READ_BYTES // 7  # the bytes of the smallest frame
+            most = intake.LEAST_READ_BYTES // 7  # the bytes of the smallest frame
             assert sum(frames > most for frames in taken) <= 1, "the read that told of the flood"
 
 

@@ -107,7 +107,7 @@ async def test_a_crash_a_deadline_and_the_death_of_a_zygote_lose_state_too(
         late = await session.call("stay", {"seconds": 0.0})
         assert late.error is None and told(late) == ["state_lost"]
         assert told(await session.call("count")) == []
-        for zygote in supervisor.pool._zygotes:
+        for zygote in supervisor.pool.fleet.zygotes:
             zygote.kill()
         while any(not cell.doomed for cell in supervisor.pool.cells.values()):
             await anyio.sleep(0.01)

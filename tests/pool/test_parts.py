@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolcell.pool.capture import Capture
+from toolcell.pool.cell.evidence import SHORT_CALL_S, Evidence, limit_of_exit
 from toolcell.pool.deadlines import Deadlines
-from toolcell.pool.evidence import SHORT_CALL_S, Evidence, limit_of_exit
 from toolcell.pool.outbox import Outbox, read_available
 from toolcell_sandbox import Limits
 

@@ -1,13 +1,14 @@
-"""The plan, without any process: cells and runs are made of the few facts that it looks at."""
+"""The plan, without any process: of runs and cells there are the few facts that it looks at."""
 
 from dataclasses import dataclass
-from typing import Any, cast
+from itertools import count
 
-from toolcell.pool.cell import Cell, CellState
+from toolcell.pool.cell import Snapshot, State
 from toolcell.pool.plan import Action, Assign, Retire, Room, Spawn, obstacle, outlived, plan
-from toolcell.pool.run import CellKey, CellSpec, Run
+from toolcell.pool.run import CellKey, CellSpec
 from toolcell_sandbox import Limits, Profile
 
+_ids = count(1)
 ROOM = Room(cells=4, cells_per_session=3)
 
 
@@ -24,83 +25,74 @@ class FakeRun:
     deadline_at: float = 1000.0
 
 
-@dataclass(eq=False)
-class FakeCell:
-    spec: CellSpec
-    state: CellState = CellState.READY
-    idle_since: float = 0.0
-    run: FakeRun | None = None
-    doomed: bool = False
-    leaving: bool = False
-
-    @property
-    def free(self) -> bool:
-        return self.state is CellState.READY
+def cell(spec: CellSpec, state: State = State.READY, idle_since: float = 0.0, run: FakeRun | None = None) -> Snapshot:
+    of_run = (run.exclusive, run.started_at, run.deadline_at) if run is not None else ()
+    return Snapshot(next(_ids), spec.key, state, idle_since, *of_run)
 
 
-def decide(runs: list[FakeRun], cells: list[FakeCell], room: Room = ROOM, taken: str = "") -> list[Action]:
-    return plan(cast("list[Run]", runs), cast("list[Cell]", cells), room, set(taken.split()))
+def decide(runs: list[FakeRun], cells: list[Snapshot], room: Room = ROOM, taken: str = "") -> list[Action[FakeRun]]:
+    return plan(runs, cells, room, set(taken.split()))
 
 
 def test_a_call_goes_to_the_cell_that_was_used_last() -> None:
-    old, young = FakeCell(spec(), idle_since=1.0), FakeCell(spec(), idle_since=2.0)
+    old, young = cell(spec(), idle_since=1.0), cell(spec(), idle_since=2.0)
     run = FakeRun(spec())
-    assert decide([run], [young, old]) == [Assign(cast(Run, run), cast(Cell, young))]
+    assert decide([run], [young, old]) == [Assign(run, young.id)]
 
 
 def test_a_call_never_goes_to_a_cell_of_other_grants_or_of_another_session() -> None:
     run = FakeRun(spec())
-    assert decide([run], [FakeCell(spec(grants="read write")), FakeCell(spec("other"))]) == [Spawn(run.spec)]
+    assert decide([run], [cell(spec(grants="read write")), cell(spec("other"))]) == [Spawn(run.spec)]
 
 
 def test_a_call_waits_for_a_cell_that_is_on_its_way() -> None:
     run = FakeRun(spec())
-    assert decide([run], [FakeCell(spec(), CellState.RECYCLING)]) == []
-    assert decide([run], [FakeCell(spec(), CellState.STARTING)]) == []
+    assert decide([run], [cell(spec(), State.SWEEPING)]) == []
+    assert decide([run], [cell(spec(), State.STARTING)]) == []
 
 
 def test_each_cell_on_its_way_is_counted_for_one_call_only() -> None:
     first, second = FakeRun(spec()), FakeRun(spec())
-    assert decide([first, second], [FakeCell(spec(), CellState.STARTING)]) == [Spawn(second.spec)]
+    assert decide([first, second], [cell(spec(), State.STARTING)]) == [Spawn(second.spec)]
 
 
 def test_calls_that_must_not_overlap_run_one_after_the_other() -> None:
     first, second = FakeRun(spec(), "s"), FakeRun(spec(), "s")
-    cells = [FakeCell(spec()), FakeCell(spec())]
+    cells = [cell(spec()), cell(spec())]
     assert [type(action) for action in decide([first, second], cells)] == [Assign]
-    assert decide([second], [FakeCell(spec(), CellState.BUSY), FakeCell(spec())], taken="s") == []
-    assert decide([second], [FakeCell(spec()), FakeCell(spec())], taken="s") == []  # over, and not audited yet
+    assert decide([second], [cell(spec(), State.BUSY), cell(spec())], taken="s") == []
+    assert decide([second], [cell(spec()), cell(spec())], taken="s") == []  # over, and not audited yet
 
 
 def test_calls_that_may_overlap_overtake_one_that_waits_for_its_turn() -> None:
-    busy = FakeCell(spec(), CellState.BUSY)
+    busy = cell(spec(), State.BUSY)
     waiting, free = FakeRun(spec(), "s"), FakeRun(spec())
-    idle = FakeCell(spec(), idle_since=1.0)
-    assert decide([waiting, free], [busy, idle], taken="s") == [Assign(cast(Run, free), cast(Cell, idle))]
+    idle = cell(spec(), idle_since=1.0)
+    assert decide([waiting, free], [busy, idle], taken="s") == [Assign(free, idle.id)]
 
 
 def test_a_full_session_retires_its_own_longest_idle_cell_and_nobody_elses() -> None:
-    cells = [FakeCell(spec(grants=f"read {other}"), idle_since=when) for other, when in (("write", 3.0), ("web", 2.0))]
-    cells.append(FakeCell(spec(grants="channel"), CellState.BUSY, run=FakeRun(spec())))
+    cells = [cell(spec(grants=f"read {other}"), idle_since=when) for other, when in (("write", 3.0), ("web", 2.0))]
+    cells.append(cell(spec(grants="channel"), State.BUSY, run=FakeRun(spec())))
     run = FakeRun(spec())
-    assert decide([run], cells) == [Retire(cast(Cell, cells[1])), Spawn(run.spec)]
+    assert decide([run], cells) == [Retire(cells[1].id), Spawn(run.spec)]
 
 
 def test_a_full_machine_retires_the_longest_idle_cell_of_any_session() -> None:
-    cells = [FakeCell(spec(f"other{number}"), idle_since=float(9 - number)) for number in range(4)]
+    cells = [cell(spec(f"other{number}"), idle_since=float(9 - number)) for number in range(4)]
     run = FakeRun(spec())
-    assert decide([run], cells) == [Retire(cast(Cell, cells[3])), Spawn(run.spec)]
+    assert decide([run], cells) == [Retire(cells[3].id), Spawn(run.spec)]
 
 
 def test_where_everything_is_busy_a_call_waits() -> None:
-    cells = [FakeCell(spec(f"o{n}"), CellState.BUSY, run=FakeRun(spec())) for n in range(4)]
+    cells = [cell(spec(f"o{n}"), State.BUSY, run=FakeRun(spec())) for n in range(4)]
     assert decide([FakeRun(spec())], cells) == []
 
 
 def test_a_kept_process_is_one_and_does_not_end_by_being_idle() -> None:
-    kept = FakeCell(spec(kept="repl"), CellState.BUSY, run=FakeRun(spec(kept="repl")))
+    kept = cell(spec(kept="repl"), State.BUSY, run=FakeRun(spec(kept="repl")))
     assert decide([FakeRun(spec(kept="repl"))], [kept]) == []
-    assert outlived([cast(Any, FakeCell(spec(kept="repl")))], now=1e9, idle_s=1.0) == []
+    assert outlived([cell(spec(kept="repl"))], now=1e9, idle_s=1.0) == []
 
 
 def test_two_calls_that_wait_for_one_kept_process_get_one() -> None:
@@ -109,88 +101,88 @@ def test_two_calls_that_wait_for_one_kept_process_get_one() -> None:
 
 
 def test_the_kept_process_that_has_been_idle_longest_makes_room_for_a_call_that_waits() -> None:
-    cells = [FakeCell(spec(f"k{n}", kept="repl"), idle_since=float(9 - n)) for n in range(4)]
+    cells = [cell(spec(f"k{n}", kept="repl"), idle_since=float(9 - n)) for n in range(4)]
     run = FakeRun(spec("other"))
-    assert decide([run], cells) == [Retire(cast(Cell, cells[3]))], "its room is the call's when it has torn down"
-    cells[3].doomed = cells[3].leaving = True
+    assert decide([run], cells) == [Retire(cells[3].id)], "its room is the call's when it has torn down"
+    cells[3] = cells[3]._replace(state=State.RETIRING)
     assert decide([run], cells) == [], "one is enough"
-    cells[3].state = CellState.DEAD
+    cells[3] = cells[3]._replace(state=State.DEAD)
     assert decide([run], cells) == [Spawn(run.spec)]
 
 
 def test_each_kept_process_that_leaves_makes_room_for_one_call() -> None:
-    leaving = FakeCell(spec("k", kept="repl"), CellState.RECYCLING, doomed=True, leaving=True)
-    cells = [leaving, *(FakeCell(spec(f"k{n}", kept="repl"), idle_since=float(n)) for n in range(3))]
-    assert decide([FakeRun(spec("a")), FakeRun(spec("b"))], cells) == [Retire(cast(Cell, cells[1]))]
+    leaving = cell(spec("k", kept="repl"), State.RETIRING)
+    cells = [leaving, *(cell(spec(f"k{n}", kept="repl"), idle_since=float(n)) for n in range(3))]
+    assert decide([FakeRun(spec("a")), FakeRun(spec("b"))], cells) == [Retire(cells[1].id)]
 
 
 def test_another_idle_cell_makes_room_before_a_kept_process_does() -> None:
-    cells = [FakeCell(spec(f"k{n}", kept="repl"), idle_since=1.0) for n in range(3)]
-    young = FakeCell(spec("young"), idle_since=5.0)
+    cells = [cell(spec(f"k{n}", kept="repl"), idle_since=1.0) for n in range(3)]
+    young = cell(spec("young"), idle_since=5.0)
     run = FakeRun(spec("other"))
-    assert decide([run], [*cells, young]) == [Retire(cast(Cell, young)), Spawn(run.spec)]
+    assert decide([run], [*cells, young]) == [Retire(young.id), Spawn(run.spec)]
 
 
 def test_a_kept_process_for_which_a_call_waits_makes_room_last() -> None:
-    wanted = FakeCell(spec("k0", kept="repl"), idle_since=1.0)
-    others = [FakeCell(spec(f"k{n}", kept="repl"), idle_since=2.0) for n in (1, 2, 3)]
+    wanted = cell(spec("k0", kept="repl"), idle_since=1.0)
+    others = [cell(spec(f"k{n}", kept="repl"), idle_since=2.0) for n in (1, 2, 3)]
     runs = [FakeRun(spec("other")), FakeRun(spec("k0", kept="repl"), "word")]
-    assert decide(runs, [wanted, *others], taken="word") == [Retire(cast(Cell, others[0]))]
+    assert decide(runs, [wanted, *others], taken="word") == [Retire(others[0].id)]
 
 
 def test_kept_processes_have_a_bound_of_their_own_below_that_of_all_cells() -> None:
     assert [Room(cells, 8).kept for cells in (1, 2, 3, 4, 59)] == [1, 1, 2, 3, 44]
-    busy = [FakeCell(spec(f"k{n}", kept="repl"), CellState.BUSY, run=FakeRun(spec())) for n in range(3)]
+    busy = [cell(spec(f"k{n}", kept="repl"), State.BUSY, run=FakeRun(spec())) for n in range(3)]
     kept, plain = FakeRun(spec("other", kept="repl")), FakeRun(spec("other"))
     assert decide([kept], busy) == []
     assert decide([kept, plain], busy) == [Spawn(plain.spec)]
-    idle = FakeCell(spec("k", kept="repl"))
-    assert decide([kept], [*busy[:2], idle]) == [Retire(cast(Cell, idle))]
+    idle = cell(spec("k", kept="repl"))
+    assert decide([kept], [*busy[:2], idle]) == [Retire(idle.id)]
 
 
 def test_a_session_full_of_kept_processes_ends_one_of_its_own() -> None:
-    own = [FakeCell(spec(kept=f"repl{n}"), idle_since=float(n)) for n in range(3)]
+    own = [cell(spec(kept=f"repl{n}"), idle_since=float(n)) for n in range(3)]
     room = Room(cells=40, cells_per_session=3)
-    assert decide([FakeRun(spec())], [FakeCell(spec("other", kept="repl")), *own], room) == [Retire(cast(Cell, own[0]))]
+    assert decide([FakeRun(spec())], [cell(spec("other", kept="repl")), *own], room) == [Retire(own[0].id)]
 
 
 def test_a_call_for_which_there_is_no_room_at_all_ends_nothing() -> None:
-    own = [FakeCell(spec(), CellState.BUSY, run=FakeRun(spec())) for _ in range(3)]
-    idle = FakeCell(spec("other", kept="repl"))
+    own = [cell(spec(), State.BUSY, run=FakeRun(spec())) for _ in range(3)]
+    idle = cell(spec("other", kept="repl"))
     assert decide([FakeRun(spec(grants="web")), FakeRun(spec(grants="web"))], [*own, idle]) == []
 
 
 def test_a_cell_that_makes_room_is_not_given_to_the_call_behind() -> None:
     """One cell is allowed, and the second call that waits is of the retired cell's key."""
-    idle = FakeCell(spec("idle"))
+    idle = cell(spec("idle"))
     first, second = FakeRun(spec("first")), FakeRun(spec("idle"))
     assert decide([first, second], [idle], Room(cells=1, cells_per_session=1)) == [
-        Retire(cast(Cell, idle)),
+        Retire(idle.id),
         Spawn(first.spec),
     ]
 
 
 def test_doomed_and_dead_cells_do_not_count() -> None:
     run = FakeRun(spec())
-    cells = [FakeCell(spec(), CellState.RECYCLING, doomed=True), FakeCell(spec(), CellState.DEAD)]
+    cells = [cell(spec(), State.DYING), cell(spec(), State.DEAD)]
     assert decide([run], cells) == [Spawn(run.spec)]
 
 
 def test_idle_cells_outlive_their_time_and_busy_ones_do_not() -> None:
-    idle, busy = FakeCell(spec(), idle_since=1.0), FakeCell(spec(), CellState.BUSY, idle_since=1.0)
-    assert outlived([cast(Any, idle), cast(Any, busy)], now=62.0, idle_s=60.0) == [Retire(cast(Cell, idle))]
+    idle, busy = cell(spec(), idle_since=1.0), cell(spec(), State.BUSY, idle_since=1.0)
+    assert outlived([idle, busy], now=62.0, idle_s=60.0) == [Retire(idle.id)]
 
 
 def told(
-    run: FakeRun, cells: list[FakeCell], room: Room = ROOM, taken: str = "", now: float = 100.0
+    run: FakeRun, cells: list[Snapshot], room: Room = ROOM, taken: str = "", now: float = 100.0
 ) -> tuple[str, float]:
-    return obstacle(cast(Run, run), cast("list[Cell]", cells), room, set(taken.split()), now)
+    return obstacle(run, cells, room, set(taken.split()), now)
 
 
 def test_a_waiting_call_is_told_what_is_full_and_when_the_first_of_it_is_likely_over() -> None:
-    own = [FakeCell(spec(), CellState.BUSY, run=FakeRun(spec(), started_at=100.0 - n)) for n in (4.0, 2.0, 3.0)]
-    other = FakeCell(spec("other"), CellState.BUSY, run=FakeRun(spec("other"), started_at=99.0))
+    own = [cell(spec(), State.BUSY, run=FakeRun(spec(), started_at=100.0 - n)) for n in (4.0, 2.0, 3.0)]
+    other = cell(spec("other"), State.BUSY, run=FakeRun(spec("other"), started_at=99.0))
     assert told(FakeRun(spec()), [*own, other]) == ("all 3 cells that the session may have are busy", 2.0)
     assert told(FakeRun(spec()), [*own[:2], other]) == ("all 4 cells that max_cells allows are busy", 1.0)
-    soon = FakeCell(spec(), CellState.BUSY, run=FakeRun(spec(), started_at=0.0, deadline_at=101.5))
+    soon = cell(spec(), State.BUSY, run=FakeRun(spec(), started_at=0.0, deadline_at=101.5))
     assert told(FakeRun(spec()), [*own[:1], soon, soon]) == ("all 3 cells that the session may have are busy", 1.5)

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from toolcell import Crashed, Overloaded, Profile, SandboxUnavailable, Session, Supervisor, Timeout, ToolResult
-from toolcell.pool import pool as pool_module
+from toolcell.pool import fleet
 from toolcell.pool.recovery import FIRST_PAUSE_S, HEALTHY_S, MOST_PAUSE_S, RESTARTS, Recovery, SupervisorStatus
 from toolcell.testing.misbehaving import echo
 
@@ -120,7 +120,7 @@ class TestWithZygotes:
             status = supervisor.status()
             assert status.zygotes == 0 and status.zygote_deaths > RESTARTS and status.problem
             assert status.next_attempt_s is not None and "next attempt in" in str(status)
-            supervisor.pool._start_zygote_at(time.monotonic() + 2.0)  # a pause that the test cannot miss
+            supervisor.pool.fleet.start_at(time.monotonic() + 2.0)  # a pause that the test cannot miss
             started = time.monotonic()
             error = (await session.call("echo", {"value": 2}, timeout=0.5)).error
             assert isinstance(error, SandboxUnavailable), error
@@ -137,7 +137,7 @@ class TestWithZygotes:
             session = await supervisor.open_session("main", workspace=workspace)
             await break_down(supervisor)
             pool = supervisor.pool
-            pool._start_zygote_at(time.monotonic() + 3.0)
+            pool.fleet.start_at(time.monotonic() + 3.0)
             results: list[ToolResult] = []
 
             async def call() -> None:
@@ -147,12 +147,12 @@ class TestWithZygotes:
                 tasks.start_soon(call)
                 await anyio.sleep(0.1)
                 assert not results
-                pool._start_zygote_at(time.monotonic() + 5.0)
+                pool.fleet.start_at(time.monotonic() + 5.0)
                 with anyio.fail_after(2.0):
                     while not results:
                         await anyio.sleep(0.01)
             assert isinstance(results[0].error, SandboxUnavailable) and results[0].error.retryable
-            pool._start_zygote_at(time.monotonic())
+            pool.fleet.start_at(time.monotonic())
             assert (await session.call("echo", {"value": 2}, timeout=20.0)).unwrap() == 2
 
     async def test_a_zygote_that_cannot_be_started_is_tried_again(
@@ -165,7 +165,7 @@ class TestWithZygotes:
             assert (await session.call("echo", {"value": 1})).unwrap() == 1
             resource.setrlimit(resource.RLIMIT_NOFILE, (8, hard))
             try:
-                for zygote in supervisor.pool._zygotes:
+                for zygote in supervisor.pool.fleet.zygotes:
                     zygote.kill()
                 with anyio.fail_after(10):
                     while "could be started" not in supervisor.status().problem:
@@ -182,7 +182,7 @@ class TestWithZygotes:
         async with supervise([echo]) as supervisor:
             session = await supervisor.open_session("main", workspace=workspace)
             await break_down(supervisor)
-            supervisor.pool._start_zygote_at(time.monotonic() + 60.0)
+            supervisor.pool.fleet.start_at(time.monotonic() + 60.0)
             ended: list[ToolResult] = []
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(call_into, session, ended)
@@ -194,7 +194,7 @@ class TestWithZygotes:
     async def test_a_zygote_that_is_stopped_is_replaced_and_its_calls_are_made_elsewhere(
         self, supervise: Callable[..., Supervisor], workspace: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(pool_module, "STUCK_S", 2.0)
+        monkeypatch.setattr(fleet, "STUCK_S", 2.0)
         preset = Profile.for_kind("worker")
         profile = preset.replace(limits=preset.limits.replace(start_s=1.0))
         async with supervise([echo]) as supervisor:

@@ -34,7 +34,7 @@ async def called(supervisor: Supervisor, workspace: Path, profile: Profile | Non
 
 
 def children(supervisor: Supervisor) -> set[int]:
-    return {child.pid for zygote in supervisor.pool._zygotes for child in psutil.Process(zygote.pid).children()}
+    return {child.pid for zygote in supervisor.pool.fleet.zygotes for child in psutil.Process(zygote.pid).children()}
 
 
 async def spare_of(supervisor: Supervisor) -> int:
@@ -81,7 +81,7 @@ async def test_a_spare_that_dies_is_reaped_and_missed_by_nobody(supervisor: Supe
 async def test_a_spare_dies_with_its_zygote(supervisor: Supervisor, tmp_path: Path) -> None:
     await called(supervisor, tmp_path)
     spare = await spare_of(supervisor)
-    os.kill(supervisor.pool._zygotes[0].pid, signal.SIGKILL)
+    os.kill(supervisor.pool.fleet.zygotes[0].pid, signal.SIGKILL)
     with anyio.fail_after(5):
         while psutil.pid_exists(spare):
             await anyio.sleep(0.01)

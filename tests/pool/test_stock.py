@@ -19,7 +19,8 @@ import pytest
 from toolcell import Limits, PermissionDenied, Profile, SandboxUnavailable, Supervisor, base_tools, tool
 from toolcell.pool import stock
 from toolcell.pool.cell import Cell
-from toolcell.wire.messages import Failed
+from toolcell.pool.pool import Pool
+from toolcell.wire.messages import Exited, Failed
 from toolcell_sandbox import late
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.view import View
@@ -158,7 +159,7 @@ async def stocked(supervisor: Supervisor) -> list[Cell]:
     """The cells that are there before anybody needs them, when there are all that will be."""
     pool = supervisor.pool
     with anyio.fail_after(20):
-        while pool._stocking_up is not None or not all(cell.free for cell in pool._stock.cells.values()):
+        while pool._stocking_up is not None or not all(cell.idle for cell in pool._stock.cells.values()):
             await anyio.sleep(0.01)
     return list(pool._stock.cells.values())
 
@@ -312,7 +313,7 @@ async def starting(supervisor: Supervisor, like: Cell) -> Cell:
         while not pool._stock.cells:
             await anyio.sleep(0)
     (coming,) = pool._stock.cells.values()
-    assert not coming.free
+    assert coming.starting
     return coming
 
 
@@ -332,7 +333,7 @@ async def test_one_that_dies_as_it_is_made_costs_the_session_that_took_it_nothin
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(session.call, "seen", {"name": "x"})
         with anyio.fail_after(5):
-            while not coming.finishing or not coming.pid:
+            while coming.binding is None or not coming.pid:
                 await anyio.sleep(0)
         os.kill(coming.pid, signal.SIGKILL)
     (await session.call("seen", {"name": "x"})).unwrap()
@@ -410,7 +411,7 @@ async def test_tools_that_wait_for_their_session_as_they_are_loaded_are_waited_f
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(awaits)
             with anyio.fail_after(5):
-                while not coming.finishing:
+                while coming.binding is None:
                     await anyio.sleep(0)
             assert coming._watchdog is due, "the time that it has to start does not begin anew"
         assert coming.doomed
@@ -459,6 +460,37 @@ async def test_the_next_is_begun_when_one_has_started_or_died_and_no_clock_ticks
         assert len(await stocked(owner)) == (2 if end == "starts" else 1)
 
 
+async def test_a_session_gets_none_whose_call_process_has_died(supervisor: Supervisor, tmp_path: Path) -> None:
+    await first_call(supervisor, tmp_path)
+    (ready,) = await stocked(supervisor)
+    os.kill(ready.pid, signal.SIGSTOP)  # so that nothing but its last word tells
+    ready.on_process(Exited(1, -signal.SIGKILL, 0.0, 0))
+    assert ready.doomed
+    with anyio.fail_after(10):
+        assert (await first_call(supervisor, tmp_path))[0] is not ready
+
+
+async def test_a_call_does_not_go_to_a_cell_whose_call_process_dies_while_its_paths_are_put_in_place(
+    supervisor: Supervisor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_in_place = Pool.on_lacking
+
+    def dying(pool: Pool, cell: Cell) -> None:
+        put_in_place(pool, cell)
+        (waits,) = Path(f"/proc/{cell.pid}/task/{cell.pid}/children").read_text().split()
+        os.kill(cell.pid, signal.SIGSTOP)  # so that nothing but its last word tells
+        os.kill(int(waits), signal.SIGKILL)
+        cell.on_process(Exited(1, -signal.SIGKILL, 0.0, 0))
+
+    monkeypatch.setattr(Pool, "on_lacking", dying)
+    await first_call(supervisor, tmp_path)
+    (ready,) = await stocked(supervisor)
+    session = await supervisor.open_session("main", workspace=tmp_path)
+    with anyio.fail_after(10):
+        (await session.call("seen", {"name": "x"})).unwrap()
+    assert ready not in supervisor.pool.cells.values()
+
+
 async def test_one_that_dies_is_missed_by_nobody(supervisor: Supervisor, tmp_path: Path) -> None:
     await first_call(supervisor, tmp_path)
     (ready,) = await stocked(supervisor)
@@ -488,7 +520,7 @@ async def test_they_die_with_their_zygote_and_with_the_supervisor(tmp_path: Path
     async with Supervisor(tools=TOOLS) as supervisor:
         await first_call(supervisor, tmp_path)
         (ready,) = await stocked(supervisor)
-        os.kill(supervisor.pool._zygotes[0].pid, signal.SIGKILL)
+        os.kill(supervisor.pool.fleet.zygotes[0].pid, signal.SIGKILL)
         with anyio.fail_after(5):
             while psutil.pid_exists(ready.pid) or supervisor.pool._stock.cells:
                 await anyio.sleep(0.01)
@@ -557,11 +589,11 @@ async def test_a_path_that_cannot_be_put_in_place_costs_nobody_anything(tmp_path
         async with Supervisor(tools=tools) as supervisor:
             for workspace in (tmp_path, place / "workspace"):
                 ready = await stocked(supervisor)
-                zygotes = [zygote.pid for zygote in supervisor.pool._zygotes]
+                zygotes = [zygote.pid for zygote in supervisor.pool.fleet.zygotes]
                 session = await supervisor.open_session("main", workspace=workspace)
                 (await session.call("leaves", {})).unwrap()
                 assert all(cell.doomed for cell in set(ready) & set(supervisor.pool.cells.values()))
-                assert [zygote.pid for zygote in supervisor.pool._zygotes] == zygotes
+                assert [zygote.pid for zygote in supervisor.pool.fleet.zygotes] == zygotes
             assert ready
     finally:
         subprocess.run(["rm", "-rf", str(place)], check=True)
@@ -592,8 +624,8 @@ async def test_a_pool_whose_zygotes_keep_dying_makes_none_meanwhile_and_closes(t
         await stocked(supervisor)
         session = await supervisor.open_session("main", workspace=tmp_path)
         with anyio.fail_after(60):
-            while pool._zygotes:
-                for zygote in pool._zygotes:
+            while pool.fleet.zygotes:
+                for zygote in pool.fleet.zygotes:
                     zygote.kill()
                 await session.call("seen", {"name": "x"}, timeout=0.01)
         pool._stock.want(cell.spec)
@@ -603,8 +635,8 @@ async def test_a_pool_whose_zygotes_keep_dying_makes_none_meanwhile_and_closes(t
 
 
 async def test_word_of_a_cell_that_has_died_since_is_no_news(supervisor: Supervisor) -> None:
-    supervisor.pool._on_failed(12345, Failed("finish the cell", "it is gone", "", ""))
-    supervisor.pool._on_finished(12345)
+    supervisor.pool.on_failed(12345, Failed("finish the cell", "it is gone", "", ""))
+    supervisor.pool.on_bound(12345)
 
 
 async def test_there_is_none_where_there_is_no_room_for_it(tmp_path: Path) -> None:

@@ -267,7 +267,7 @@ async def _concluded(session: "Session", call: ToolCall, checks: "Checks", ran: 
         result = result.model_copy(update={"notices": (*result.notices, state_lost(tool.name, run.state_lost))})
     answered = outcome.ending == "result"
     if draft.lie and run is not None and run.cell is not None:
-        run.cell.condemn(run, draft.lie)
+        run.cell.calls.condemn(run, draft.lie)
     elif watch is not None and (answered or outcome.ending == "error"):
         denied = trespass(session, route.declaration, route.spec.profile, watch)
         if denied is not None:

@@ -179,11 +179,11 @@ class SessionRun(Run):
             held.release()
             return
         try:
-            self.cell.reply(self, request.request, ok, value, held)
+            self.cell.calls.reply(self, request.request, ok, value, held)
         except Unpackable as error:
             why = "is too large for this call" if isinstance(error, TooLarge) else "cannot be sent"
             refusal = broker.Refusal("execution", f"The answer {why}: {error}. Ask for less.")
-            self.cell.reply(self, request.request, False, refusal.to_wire(), held)
+            self.cell.calls.reply(self, request.request, False, refusal.to_wire(), held)
 
     async def _answer(self, request: Request, held: Charge) -> tuple[bool, Field]:
         assert self._operations is not None

@@ -15,15 +15,31 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import Generic, Protocol, TypeVar
 
-from .cell import Cell, CellState
-from .run import SOON_S, CellKey, CellSpec, Run
+from .cell import Snapshot, State
+from .cell.state import ENDING, IDLE, WITH_CALL
+from .run import SOON_S, CellKey, CellSpec
+
+LATE_S = 60.0  # the most that a call without a place is told to wait
+
+
+class Waiting(Protocol):
+    """What the plan looks at in a call that waits."""
+
+    @property
+    def spec(self) -> CellSpec: ...
+    @property
+    def exclusive(self) -> str: ...
+
+
+R = TypeVar("R", bound=Waiting)
 
 
 @dataclass(frozen=True, slots=True)
-class Assign:
-    run: Run
-    cell: Cell
+class Assign(Generic[R]):
+    run: R
+    cell: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +49,11 @@ class Spawn:
 
 @dataclass(frozen=True, slots=True)
 class Retire:
-    cell: Cell
+    cell: int
 
 
-Action = Assign | Spawn | Retire
+Action = Assign[R] | Spawn | Retire
 _idle_since = attrgetter("idle_since")
-LATE_S = 60.0  # the most that a call without a place is told to wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,23 +69,23 @@ class Room:
         return max(1, self.cells * 3 // 4)
 
 
-def plan(waiting: Iterable[Run], cells: Sequence[Cell], room: Room, exclusive: Set[str]) -> list[Action]:
+def plan(waiting: Iterable[R], cells: Iterable[Snapshot], room: Room, exclusive: Set[str]) -> list[Action[R]]:
     """Decide what to do now, in the order in which to do it. `exclusive` has the words of the calls that are not over,
     or are over and not audited.
     """
-    actions: list[Action] = []
+    actions: list[Action[R]] = []
     crowd = _Crowd(room, {run.spec.key for run in waiting})
-    free: dict[CellKey, list[Cell]] = {}
+    free: dict[CellKey, list[Snapshot]] = {}
     coming: dict[CellKey, int] = {}
     kept: set[CellKey] = set()
     sessions = {run.spec.key.session_id for run in waiting}  # the cells of others can make room, and no more
     for cell in cells:
-        state, key = cell.state, cell.spec.key
-        if not crowd.add(cell) or key.session_id not in sessions or cell.leaving:
+        state, key = cell.state, cell.key
+        if not crowd.add(cell) or key.session_id not in sessions or state is State.RETIRING:
             continue
-        if state is CellState.READY:
+        if state is State.READY:
             free.setdefault(key, []).append(cell)
-        elif state is not CellState.BUSY:
+        elif state is not State.BUSY:
             coming[key] = coming.get(key, 0) + 1
         if key.kept_tool:
             kept.add(key)
@@ -83,8 +98,8 @@ def plan(waiting: Iterable[Run], cells: Sequence[Cell], room: Room, exclusive: S
             continue
         if free.get(key):
             cell = free[key].pop()
-            crowd.idle.pop(cell, None)
-            actions.append(Assign(run, cell))
+            crowd.idle.pop(cell.id, None)
+            actions.append(Assign(run, cell.id))
         elif coming.get(key):
             coming[key] -= 1
         elif key in kept:
@@ -94,11 +109,11 @@ def plan(waiting: Iterable[Run], cells: Sequence[Cell], room: Room, exclusive: S
             if victims is None:
                 continue
             for victim in victims:
-                if not victim.leaving:
-                    actions.append(Retire(victim))
-                if victim in free.get(victim.spec.key, ()):
-                    free[victim.spec.key].remove(victim)
-            if not any(victim.spec.key.kept_tool for victim in victims):  # else when that is gone
+                if victim.state is not State.RETIRING:
+                    actions.append(Retire(victim.id))
+                if victim in free.get(victim.key, ()):
+                    free[victim.key].remove(victim)
+            if not any(victim.key.kept_tool for victim in victims):  # else when that is gone
                 actions.append(Spawn(run.spec))
             if key.kept_tool:
                 kept.add(key)
@@ -111,37 +126,37 @@ class _Crowd:
     """The cells as far as they take up room, and which of them can be ended to make some."""
 
     def __init__(self, room: Room, wanted: Set[CellKey]) -> None:
-        self.idle: dict[Cell, None] = {}
+        self.idle: dict[int, Snapshot] = {}
         self._room = room
         self._wanted = wanted
-        self._leaving: dict[Cell, None] = {}  # kept processes that tear down: no call has been promised their room
+        self._leaving: dict[int, Snapshot] = {}  # kept processes that tear down: nobody has been promised their room
         self._total = self._kept = 0
         self._per_session: Counter[str] = Counter()
         self._hopeless: set[tuple[str, bool]] = (
             set()
         )  # sessions for which no room can be made, for kept processes or not
 
-    def add(self, cell: Cell) -> bool:
+    def add(self, cell: Snapshot) -> bool:
         """Count a cell; False for one that takes up no room, as it is dead or about to be."""
-        if cell.state is CellState.DEAD or (cell.doomed and not cell.leaving):
+        if cell.state is State.RETIRING:
+            self._leaving[cell.id] = cell
+        elif cell.state in ENDING:
             return False
-        if cell.leaving:
-            self._leaving[cell] = None
-        elif cell.state is CellState.READY:
-            self.idle[cell] = None
-        self._count(cell.spec.key, 1)
+        elif cell.state is State.READY:
+            self.idle[cell.id] = cell
+        self._count(cell.key, 1)
         return True
 
-    def make_room(self, key: CellKey) -> list[Cell] | None:
+    def make_room(self, key: CellKey) -> list[Snapshot] | None:
         """Count a cell of this key, and name those that must end before it is made; None where that is impossible."""
         session_id, is_kept = key.session_id, bool(key.kept_tool)
         if (session_id, is_kept) in self._hopeless:
             return None
-        victims: list[Cell] = []
+        victims: list[Snapshot] = []
         if self._per_session[session_id] >= self._room.cells_per_session:
-            victims += self._victims(lambda cell: cell.spec.key.session_id == session_id)
+            victims += self._victims(lambda cell: cell.key.session_id == session_id)
         if is_kept and self._kept >= self._room.kept:
-            victims += self._victims(lambda cell: bool(cell.spec.key.kept_tool))
+            victims += self._victims(lambda cell: bool(cell.key.kept_tool))
         if self._total >= self._room.cells:
             victims += self._victims(lambda _cell: True)
         self._count(key, 1)
@@ -161,16 +176,17 @@ class _Crowd:
             or of_kept
         )
 
-    def _victims(self, fits: Callable[[Cell], bool]) -> Iterator[Cell]:
+    def _victims(self, fits: Callable[[Snapshot], bool]) -> Iterator[Snapshot]:
         """The cell that makes room, if one can: first one that is leaving anyway."""
-        cell = next(filter(fits, self._leaving), None) or min(filter(fits, self.idle), key=self._price, default=None)
+        leaving, idle = self._leaving.values(), self.idle.values()
+        cell = next(filter(fits, leaving), None) or min(filter(fits, idle), key=self._price, default=None)
         if cell is not None:
-            self._leaving.pop(cell, None)
-            self.idle.pop(cell, None)
-            self._count(cell.spec.key, -1)
+            self._leaving.pop(cell.id, None)
+            self.idle.pop(cell.id, None)
+            self._count(cell.key, -1)
             yield cell
 
-    def _price(self, cell: Cell) -> tuple[bool, bool, float]:
+    def _price(self, cell: Snapshot) -> tuple[bool, bool, float]:
         return _price(cell, self._wanted)
 
     def _count(self, key: CellKey, by: int) -> None:
@@ -179,33 +195,33 @@ class _Crowd:
         self._kept += by * bool(key.kept_tool)
 
 
-def _price(cell: Cell, wanted: Container[CellKey]) -> tuple[bool, bool, float]:
+def _price(cell: Snapshot, wanted: Container[CellKey]) -> tuple[bool, bool, float]:
     """Order: kept processes last, of those the ones last that a call waits for; then the longest idle first."""
-    is_kept = bool(cell.spec.key.kept_tool)
-    return is_kept, is_kept and cell.spec.key in wanted, cell.idle_since
+    is_kept = bool(cell.key.kept_tool)
+    return is_kept, is_kept and cell.key in wanted, cell.idle_since
 
 
-def longest_idle(cells: Iterable[Cell]) -> Cell | None:
+def longest_idle(cells: Iterable[Snapshot]) -> int | None:
     """The cell that can be ended at the least cost, None where none is idle."""
-    return min(
-        (cell for cell in cells if cell.free and not cell.doomed), key=lambda cell: _price(cell, ()), default=None
-    )
+    free = [cell for cell in cells if cell.state is State.READY]
+    return min(free, key=lambda cell: _price(cell, ())).id if free else None
 
 
-def obstacle(run: Run, cells: Iterable[Cell], room: Room, exclusive: Set[str], now: float) -> tuple[str, float]:
+def obstacle(run: Waiting, cells: Iterable[Snapshot], room: Room, exclusive: Set[str], now: float) -> tuple[str, float]:
     """Why a waiting call has no cell, and in how many seconds one is likely: a call that has run for long is taken to
     run for as long again, to its deadline at the most.
     """
     key = run.spec.key
-    living = [cell for cell in cells if cell.state is not CellState.DEAD and not cell.doomed]
-    of_session = [cell for cell in living if cell.spec.key.session_id == key.session_id]
-    of_kept = [cell for cell in living if cell.spec.key.kept_tool]
+    living = [cell for cell in cells if cell.state not in ENDING]
+    of_session = [cell for cell in living if cell.key.session_id == key.session_id]
+    of_kept = [cell for cell in living if cell.key.kept_tool]
+    holders: Sequence[Snapshot]
     if run.exclusive in exclusive:
         why = "an earlier call of the session, with which it must not overlap, is not over"
-        holders = [cell for cell in of_session if cell.run is not None and cell.run.exclusive == run.exclusive]
-    elif key.kept_tool and any(cell.spec.key == key for cell in of_session):
+        holders = [cell for cell in of_session if cell.exclusive == run.exclusive]
+    elif key.kept_tool and any(cell.key == key for cell in of_session):
         why = "the tool's kept process is busy with another call"
-        holders = [cell for cell in of_session if cell.spec.key == key]
+        holders = [cell for cell in of_session if cell.key == key]
     elif len(of_session) >= room.cells_per_session:
         why = f"all {room.cells_per_session} cells that the session may have are busy"
         holders = of_session
@@ -216,15 +232,17 @@ def obstacle(run: Run, cells: Iterable[Cell], room: Room, exclusive: Set[str], n
         kept = f", {len(of_kept)} of them with calls of kept processes" if of_kept else ""
         why = f"all {room.cells} cells that max_cells allows are busy{kept}"
         holders = living
-    return why, min((_remaining_s(cell.run, now) for cell in holders if cell.run is not None), default=SOON_S)
+    return why, min((_remaining_s(cell, now) for cell in holders if cell.state in WITH_CALL), default=SOON_S)
 
 
-def _remaining_s(run: Run, now: float) -> float:
-    return min(LATE_S, max(SOON_S, min(now - run.started_at, run.deadline_at - now)))
+def _remaining_s(cell: Snapshot, now: float) -> float:
+    return min(LATE_S, max(SOON_S, min(now - cell.started_at, cell.deadline_at - now)))
 
 
-def outlived(cells: Iterable[Cell], now: float, idle_s: float) -> list[Retire]:
+def outlived(cells: Iterable[Snapshot], now: float, idle_s: float) -> list[Retire]:
     """The cells that have been idle so long that their sessions count as parked. Kept processes stay."""
     return [
-        Retire(cell) for cell in cells if cell.free and not cell.spec.key.kept_tool and now - cell.idle_since > idle_s
+        Retire(cell.id)
+        for cell in cells
+        if cell.state in IDLE and not cell.key.kept_tool and now - cell.idle_since > idle_s
     ]

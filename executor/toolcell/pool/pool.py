@@ -4,6 +4,7 @@ import logging
 import math
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -15,34 +16,39 @@ from toolcell.wire.messages import AHEAD_NEEDS, Failed
 from toolcell.workplaces.record import Record
 from toolcell_sandbox import late, view
 from toolcell_sandbox.errors import SandboxError
-from toolcell_sandbox.identity import Identity, unused_slots
+from toolcell_sandbox.identity import Identity
 from toolcell_sandbox.mechanisms.cgroup_tree import CgroupTree
 from toolcell_sandbox.mechanisms.cgroups import Cgroup
 from toolcell_sandbox.report import SandboxReport
 
 from . import stock
 from .budget import Budgets
-from .cell import AHEAD_AFTER_S, Cell, CellState
+from .cell import Cell, Snapshot, State
+from .cell.cell import AHEAD_AFTER_S
 from .deadlines import Deadline, Deadlines
+from .fleet import Fleet
 from .plan import LATE_S, Assign, Room, Spawn, longest_idle, obstacle, outlived, plan
 from .reactor import Reactor, Waiter
-from .recovery import Recovery, SupervisorStatus
-from .run import NO_PROCESS, SOON_S, CellKey, CellSpec, Outcome, Run, unavailable
+from .recovery import SupervisorStatus
+from .run import NO_PROCESS, CellKey, CellSpec, Outcome, Run, unavailable
+from .slots import Slots
 from .stock import Stock, Surroundings
-from .zygote import CURES, EXHAUSTED, Zygote, require_proc
+from .zygote import CURES, EXHAUSTED, require_proc
 
 _log = logging.getLogger("toolcell.pool")
 WATCH_S = 0.05  # how often running calls are held against the limits of their whole tree
 AHEAD_APART_S = 0.001
-MOST_ASKED = 32  # cells that a zygote has been asked for and has not made yet: its socket holds some hundred requests
 STOCK_UP_AFTER_S = 0.003  # after the last call that waited for a cell has one: most are over by then
 STOCK_UP_SOON_S = 0.0003  # the same where there was none for that call: the next session may come as soon
 PRUNE_S = 5.0
-BUSY_ZYGOTE = 2  # cells that a zygote has been asked for and has not made yet
-VACATE_AGAIN_S = 0.005  # how often the cgroup of a dead cell is looked at again until it is empty
-STUCK_S = 20.0  # a zygote answers within milliseconds; one that is silent this long was stopped, or hangs
-VACATE_S = 10.0  # what SIGKILL has not ended by then hangs in the kernel
 _now = time.monotonic
+_SHOWN_AS = {
+    State.READY: "idle",
+    State.BUSY: "busy",
+    **dict.fromkeys((State.SPAWNING, State.STARTING, State.UNBOUND, State.BINDING), "starting"),
+    **dict.fromkeys((State.JUDGED, State.SWEEPING), "sweeping"),
+    **dict.fromkeys((State.RETIRING, State.DOOMED, State.LOSING, State.DYING, State.ORPHANED, State.DEAD), "ending"),
+}
 
 
 class Pool:
@@ -71,34 +77,29 @@ class Pool:
         self.budgets = Budgets()
         self.waiting: dict[Run, None] = {}  # in the order of their arrival
         self._reactor = reactor
-        self._allow_missing = allow_missing
         self._room = Room(max_cells, cells_per_session)
         self._standby = standby
-        self._zygote_count = zygotes or max(1, min(4, os.cpu_count() or 1))
         self._idle_s = idle_s
         self._max_waiting = max_waiting
         self._on_kept_gone = on_kept_gone
-        self._preload = _preload(tools)
-        self._record = record or Record()
         self._deadlines = Deadlines(lambda when: reactor.set_alarm(when, self._ring))
         self._idle: dict[CellKey, list[Cell]] = {}
         self._exclusive: set[str] = set()
-        self._zygotes: list[Zygote] = []
-        self._zygote_of: dict[int, Zygote] = {}
-        self._recovery = Recovery()
-        self._resume_at = 0.0  # where there is no zygote
-        self._resuming: Deadline | None = None
         self._states: dict[str, dict[str, str]] = {}  # by session, the tools whose processes kept state, and its end
         self._open = False  # from start to close
         self._last_id = 0
-        # Uids of cells: a range of this supervisor's own, so that two of them do not count each other's processes.
-        self._first_slot = unused_slots()
-        self._free_slots: list[int] = []
-        self._next_slot = self._first_slot
         self._userns_sessions: set[str] = set()  # whose workspace cannot be mounted with mapped ids
-        self._cgroup_tree: CgroupTree | None = None
-        self._free_cgroups: list[Cgroup] = []
-        self._vacating: set[Cell] = set()  # dead cells whose cgroups are not empty yet
+        record = record or Record()
+        self.slots = Slots(self._deadlines, record, self._check_empty)
+        self.fleet = Fleet(
+            self,
+            reactor,
+            self._deadlines,
+            record,
+            size=zygotes,
+            allow_missing=allow_missing,
+            preload=_preload(tools),
+        )
         self._watching: Deadline | None = None
         self._forks_ahead = False  # whether cells here can keep a process that waits apart from one that works
         self._forking_ahead: Deadline | None = None
@@ -112,25 +113,11 @@ class Pool:
 
     def status(self) -> SupervisorStatus:
         """What the kernel offers here, as probed at the start, and how the zygotes are now."""
-        now = _now()
-        pause = None if self._resuming is None else max(0.0, self._resume_at - now)
-        problem, deaths = self._recovery.problem_now(now), self._recovery.deaths
-        return SupervisorStatus(
-            self.report.mechanisms, self.report.identity, len(self._zygotes), deaths, pause, problem
-        )
+        return self.fleet.status()
 
     def __repr__(self) -> str:
-        states = [cell.state for cell in self.cells.values()]
-        counts = " · ".join(
-            f"{states.count(state)} {name}"
-            for state, name in (
-                (CellState.READY, "idle"),
-                (CellState.BUSY, "busy"),
-                (CellState.STARTING, "starting"),
-                (CellState.RECYCLING, "recycling"),
-            )
-            if states.count(state)
-        )
+        states = Counter(_SHOWN_AS[cell.state] for cell in self.cells.values())
+        counts = " · ".join(f"{states[name]} {name}" for name in dict.fromkeys(_SHOWN_AS.values()) if states[name])
         return f"<Pool [cells: {counts or 'none'} · calls: {len(self.waiting)} queued]>"
 
     # -- start and end ------------------------------------------------------------------------------------------------
@@ -141,17 +128,15 @@ class Pool:
         tree = CgroupTree.detect()  # before the first child: it may be this process's cgroup that has to be divided
         with ExitStack() as undo:
             undo.callback(self._reactor.close)
-            undo.callback(self._close_zygotes)
-            first = self._new_zygote(None)
+            undo.callback(self.fleet.close)
             try:
-                self.report = SandboxReport.from_wire(dict(await first.started()))
-                self.report.require(self._allow_missing)
+                self.report = await self.fleet.start()
                 self._forks_ahead = self.report.on >= AHEAD_NEEDS
                 self._deadlines.at(time.monotonic() + PRUNE_S, self._prune)  # which takes a descriptor
             except SandboxError as error:
                 raise SandboxUnavailableError(str(error), error.mechanism, error.cure) from None
             if tree is not None and "cgroup" in self.report.on:
-                self._cgroup_tree = tree
+                self.slots.tree = tree
                 tree.sweep_stale()  # of supervisors that were killed
             undo.pop_all()
         self._open = True
@@ -159,15 +144,16 @@ class Pool:
     async def close(self) -> None:
         """End every call and every cell, wait until they are gone, and leave nothing behind."""
         self._open = False
+        self.fleet.stand_down()
         for run in list(self.waiting):
             self._end_waiting(run, Outcome(ending="cancelled"))
         for cell in list(self.cells.values()):
-            cell.end(Outcome(ending="cancelled"))
+            cell.calls.end(Outcome(ending="cancelled"))
             cell.retire()
         for cell in list(self._stock.cells.values()):
             cell.retire()
         try:
-            if self.cells or self._vacating or self._stock.cells:
+            if self.cells or self.slots.vacating or self._stock.cells:
                 empty = self._reactor.waiter()
                 self._on_empty = lambda: empty.set(None)
                 await empty
@@ -177,26 +163,9 @@ class Pool:
     def abandon(self) -> None:
         """End every process, now, without a turn of the event loop: what lives ends with its zygote."""
         self._open = False
-        self._close_zygotes()
+        self.fleet.close()
         self._reactor.close()
-        cells = [*self.cells.values(), *self._vacating, *self._stock.cells.values()]
-        self._free_cgroups += [cell.cgroup for cell in cells if cell.cgroup is not None]
-        with ExitStack() as removing:  # every one, also where one cannot be
-            for cgroup in self._free_cgroups:
-                removing.callback(cgroup.remove)
-            self._free_cgroups.clear()
-
-    def _close_zygotes(self) -> None:
-        for zygote in self._zygotes:
-            zygote.close()
-        self._zygotes.clear()
-
-    def _new_zygote(self, report: Mapping[str, object] | None) -> Zygote:
-        zygote = Zygote(self._reactor, self._on_spawned, self._on_finished, self._on_failed, self._on_zygote_lost)
-        zygote.start(report, self._allow_missing, self._preload)
-        self._zygotes.append(zygote)
-        self._record.process(zygote.pid)
-        return zygote
+        self.slots.remove([*self.cells.values(), *self._stock.cells.values()])
 
     # -- calls --------------------------------------------------------------------------------------------------------
 
@@ -222,8 +191,8 @@ class Pool:
         if not self._open:
             run.end(Outcome(ending="unavailable", message="The supervisor is closing."), _now())
             return
-        if not self._zygotes and run.deadline_at <= self._resume_at:
-            run.end(self._no_zygote(), _now())
+        if not self.fleet and run.deadline_at <= self.fleet.resumes_at:
+            run.end(self.fleet.absence(), _now())
             return
         if len(self.waiting) >= self._max_waiting:
             run.end(self._too_many_wait(run), _now())
@@ -237,7 +206,7 @@ class Pool:
         if run in self.waiting:
             self._end_waiting(run, Outcome(ending="cancelled"))
         elif run.cell is not None:
-            run.cell.tell_end(run, "the caller has gone", run.limits.grace_s)
+            run.cell.calls.tell_end(run, "the caller has gone", run.limits.grace_s)
 
     def tell_end(self, session_id: str, reason: str, least_s: float, most_s: float) -> list[Run]:
         """End the session's calls that wait, and tell those that run to end. Returns these: each is over at the end of
@@ -247,14 +216,14 @@ class Pool:
         told = [run for run in running if run is not None and run.cell is not None]
         for run in told:
             assert run.cell is not None
-            run.cell.tell_end(run, reason, min(most_s, max(least_s, run.limits.grace_s)))
+            run.cell.calls.tell_end(run, reason, min(most_s, max(least_s, run.limits.grace_s)))
         return told
 
     def end_session(self, session_id: str) -> None:
         """End the session's calls and cells."""
         self._end_all_waiting(session_id)
         for cell in [cell for cell in self.cells.values() if cell.spec.key.session_id == session_id]:
-            cell.end(Outcome(ending="cancelled"))
+            cell.calls.end(Outcome(ending="cancelled"))
             self._retire(cell)
         self._userns_sessions.discard(session_id)
         self._states.pop(session_id, None)
@@ -276,8 +245,6 @@ class Pool:
                 self._deadlines.cancel(run.deadline)
             run.end(unavailable(_not_made(error)), _now())
             return
-        if cell.is_new_process:
-            self._on_first_call(run, cell)
         if run.exclusive:
             self._exclusive.add(run.exclusive)
         if self._watching is None:
@@ -287,9 +254,8 @@ class Pool:
             if self._forking_ahead is None and cell.ahead_due < math.inf:
                 self._forking_ahead = self._deadlines.at(run.started_at + AHEAD_AFTER_S, self._fork_ahead)
 
-    def _on_first_call(self, run: Run, cell: Cell) -> None:
+    def on_new_process(self, cell: Cell, run: Run) -> None:
         """A process that is kept over calls has its first one: `run` is told of the state that another one had."""
-        cell.is_new_process = False
         key = run.spec.key
         of_session = self._states.setdefault(key.session_id, {})
         if key.kept_tool in of_session:
@@ -327,11 +293,11 @@ class Pool:
     def _expire(self, run: Run) -> None:
         if run in self.waiting:
             waited = _now() - run.queued_at
-            if any(cell.spec.key == run.spec.key and cell.state is CellState.STARTING for cell in self.cells.values()):
+            if any(cell.spec.key == run.spec.key and cell.starting for cell in self.cells.values()):
                 self._end_waiting(run, Outcome(ending="timeout"))  # there was room; its own cell was too slow to start
                 return
-            if not self._zygotes:
-                self._end_waiting(run, self._no_zygote())
+            if not self.fleet:
+                self._end_waiting(run, self.fleet.absence())
                 return
             why, again_s = self._obstacle(run)
             message = (
@@ -350,26 +316,18 @@ class Pool:
         return Outcome(ending="overloaded", message=message, retry_after_s=again_s)
 
     def _obstacle(self, run: Run) -> tuple[str, float]:
-        why, again_s = obstacle(run, self.cells.values(), self._room, self._exclusive, _now())
+        why, again_s = obstacle(run, _snapshots(self.cells.values()), self._room, self._exclusive, _now())
         return why, round(again_s, 2)
-
-    def _no_zygote(self) -> Outcome:
-        """There is no process that makes cells, and there will be one."""
-        pause_s = round(max(SOON_S, self._resume_at - _now()), 2)
-        what = f"There is no zygote to make a cell: {self._recovery.deaths} have died, or could not be started."
-        cure = "Retry then. If it persists, free memory or raise the limits on processes and open files; see the log."
-        message = f"{what} The next attempt is in {pause_s:g} s. {cure}"
-        return Outcome(ending="unavailable", message=message, cure=cure, retry_after_s=pause_s)
 
     def _pump(self) -> None:
         """Carry out what the plan says about the calls that wait."""
-        if not self.waiting or not self._open or not self._zygotes:
+        if not self.waiting or not self._open or not self.fleet:
             return
-        for action in plan(self.waiting, list(self.cells.values()), self._room, self._exclusive):
-            if not isinstance(action, Assign) and len(self._next_zygote().asked) >= MOST_ASKED:
+        for action in plan(self.waiting, _snapshots(self.cells.values()), self._room, self._exclusive):
+            if not isinstance(action, Assign) and not self.fleet.has_capacity:
                 continue  # until one of those cells is there
             if isinstance(action, Assign):
-                self._assign_waiting(action.run, action.cell)
+                self._assign_waiting(action.run, self.cells[action.cell])
             elif isinstance(action, Spawn):
                 try:
                     self._spawn(action.spec)
@@ -378,7 +336,7 @@ class Pool:
                     if not (exhausted and self._make_way()):
                         self._on_start_failed(action.spec, _not_made(error))
             else:
-                self._evict(action.cell)
+                self._evict(self.cells[action.cell])
 
     # -- cells --------------------------------------------------------------------------------------------------------
 
@@ -399,30 +357,22 @@ class Pool:
         """A cell, and what a zygote is to be told of it."""
         self._last_id += 1
         id = self._last_id
-        cgroup = self._take_cgroup(spec)
-        slot = self._take_slot()
+        slot, cgroup = self.slots.take(spec.profile.limits)
         try:
-            if cgroup is not None:
-                cgroup.open()
             request = self._request_for(spec, slot, cgroup)
             cell = Cell(id, slot, spec, self._reactor, self._deadlines, self, cgroup=cgroup, standby=self._standby)
             cell.in_userns = spec.key.session_id in self._userns_sessions
         except BaseException:
-            self._free_slots.append(slot)
-            if cgroup is not None:
-                self._free_cgroups.append(cgroup)
+            self.slots.give_back(slot, cgroup)
             raise
         return cell, request
 
     def _ask_for(self, cell: Cell, request: Mapping[str, object]) -> None:
-        zygote = self._zygote_of[cell.id] = self._least_busy_zygote()
         try:
-            zygote.spawn(cell.id, request, cell.child_fds)
+            self.fleet.spawn(cell, request)
         except (OSError, Unpackable) as error:
             failure = _not_made(error)
             self._reactor.soon(lambda: cell.on_not_spawned(failure))  # not now: the pump is at work
-            return
-        cell.handed_over()
 
     def _identity_of(self, session_id: str, slot: int) -> Identity:
         in_userns = session_id in self._userns_sessions
@@ -450,22 +400,23 @@ class Pool:
             return False
         cell, lacking = taken
         self.cells[cell.id] = cell
-        if cell.free:
+        if cell.idle:
             self._stocks_after = STOCK_UP_AFTER_S
         try:
-            cell.finish(spec, lacking)
+            cell.claim(spec, lacking)
         except Unpackable:
             cell.kill()
             return False  # a cell that is made for the session cannot be told of it either, and the call hears so
         return True
 
-    def on_unfinished(self, cell: Cell) -> None:
+    def on_lacking(self, cell: Cell) -> None:
         """A cell that was made ahead waits for its session's paths."""
+        assert cell.binding is not None
         try:
-            self._zygote_of[cell.id].finish(cell.id, cell.lacking)
+            self.fleet.bind(cell, cell.binding.paths)
         except (OSError, Unpackable) as error:
             failure = _not_made(error)
-            self._reactor.soon(lambda: self._on_failed(cell.id, failure))  # not now: the pump may be at work
+            self._reactor.soon(lambda: self.on_failed(cell.id, failure))  # not now: the pump may be at work
 
     def _stock_up_soon(self) -> None:
         self._stocks_next = False
@@ -479,10 +430,10 @@ class Pool:
         """Make one cell like those that were asked for, while there is no other to be made: where a call waits, or a
         cell starts, we hear of its end."""
         self._stocking_up = None
-        if not self._open or not self._zygotes or not self._stocks or self.waiting:
+        if not self._open or not self.fleet or not self._stocks or self.waiting:
             return
         cells = (*self.cells.values(), *self._stock.cells.values())
-        if any(cell.state is CellState.STARTING for cell in cells):
+        if any(cell.starting for cell in cells):
             self._stocks_next = True
             return
         spec = next(self._stock.wanted(), None)
@@ -491,7 +442,7 @@ class Pool:
         self._stock_up_soon()
 
     def _make_for_stock(self, like: CellSpec) -> None:
-        identity = self._identity_of(like.key.session_id, self._next_slot)
+        identity = self._identity_of(like.key.session_id, self.slots.last)
         if not stock.is_possible(like, identity, self.report):
             return
         spec = stock.unfinished(like)
@@ -504,32 +455,9 @@ class Pool:
         self._stock.add(cell, replace(surroundings, identity=self._identity_of("", cell.slot)))
         self._ask_for(cell, {**request, "owners": sorted({bind.owner for bind in planned.binds if bind.owner})})
 
-    def _next_zygote(self) -> Zygote:
-        return min(self._zygotes, key=lambda each: (not each.has_started, len(each.asked)))
-
-    def _least_busy_zygote(self) -> Zygote:
-        """One that has started, if there is any. Where even that has cells to make, another is started beside it, for
-        later: an interpreter with all imports takes a third of a second of a core, which a few cells do not repay.
-        """
-        zygote = self._next_zygote()
-        busy = len(zygote.asked) >= BUSY_ZYGOTE and len(self._zygotes) < self._zygote_count
-        if busy and not self._recovery.problem_now(_now()):
-            try:
-                self._new_zygote(self.report.to_wire())
-            except SandboxUnavailableError as error:
-                _log.warning("no more than %d zygotes: %s", len(self._zygotes), error)
-        return zygote
-
     def on_unanswered(self, cell: Cell) -> None:
-        """End the zygote that has not made this cell in time, if it has been silent for long."""
-        zygote = self._zygote_of.get(cell.id)
-        if zygote is None or zygote not in self._zygotes or cell.id not in zygote.asked:
-            return
-        if _now() - zygote.heard_at >= STUCK_S:
-            _log.error("%r has said nothing for %g s and is ended", zygote, STUCK_S)
-            zygote.kill()
-        else:
-            self._deadlines.at(zygote.heard_at + STUCK_S, lambda: self.on_unanswered(cell))
+        """Its time to start is over."""
+        self.fleet.on_unanswered(cell.id)
 
     def _make_way(self) -> bool:
         """End an idle cell where the host has nothing left for another one; whether any cell is ending, so that there
@@ -538,9 +466,9 @@ class Pool:
         cells = (*self.cells.values(), *self._stock.cells.values())
         if not any(cell.doomed for cell in cells):
             self._stock.end_one()
-            idle = longest_idle(self.cells.values())
+            idle = longest_idle(_snapshots(self.cells.values()))
             if idle is not None and not any(cell.doomed for cell in cells):
-                self._evict(idle)
+                self._evict(self.cells[idle])
         return any(cell.doomed for cell in cells)
 
     def _evict(self, cell: Cell) -> None:
@@ -558,49 +486,24 @@ class Pool:
             idle.remove(cell)
         cell.retire()
 
-    def _take_slot(self) -> int:
-        if self._free_slots:
-            return self._free_slots.pop()
-        self._next_slot += 1
-        return self._next_slot
-
-    def _take_cgroup(self, spec: CellSpec) -> Cgroup | None:
-        if self._cgroup_tree is None:
-            return None
-        while self._free_cgroups:
-            cgroup = self._free_cgroups.pop()
-            if not cgroup.exists():  # somebody has removed it
-                cgroup.close()
-                continue
-            try:
-                cgroup.set_limits(spec.profile.limits)
-            except BaseException:
-                self._free_cgroups.append(cgroup)
-                raise
-            return cgroup
-        # Named after the slots too: a killed supervisor of our pid may have left its groups.
-        group = self._cgroup_tree.create(f"{self._first_slot:x}-{self._last_id}", spec.profile.limits)
-        self._record.cgroup(group.paths)
-        return group
-
     def _cell(self, id: int) -> Cell:
         return self.cells[id] if id in self.cells else self._stock.cells[id]
 
-    def _on_spawned(self, id: int, pid: int, pidfd: int, listener: int) -> None:
-        self._record.process(pid)
+    def on_spawned(self, id: int, pid: int, pidfd: int, listener: int) -> None:
+        """A zygote has made this cell's init."""
         self._cell(id).on_spawned(pid, pidfd, listener)
-        if len(self._zygote_of[id].asked) == MOST_ASKED - 1:
-            self._reactor.soon(self._pump)
 
-    def _on_finished(self, id: int) -> None:
+    def on_bound(self, id: int) -> None:
+        """A session's paths are in place."""
         if id in self.cells:  # else it has died since
-            self.cells[id].on_finished()
+            self.cells[id].on_bound()
 
-    def _on_failed(self, id: int, failure: Failed) -> None:
+    def on_failed(self, id: int, failure: Failed) -> None:
+        """A zygote could not make this cell, or not put its session's paths in place."""
         if id not in self.cells and id not in self._stock.cells:
             return  # it has died since
         cell = self._cell(id)
-        if not cell.finishing:
+        if cell.binding is None:
             cell.on_not_spawned(failure)
         else:
             # A cell that is made for its session does without what failed, or says what is the matter.
@@ -621,7 +524,7 @@ class Pool:
             self._stock_up_soon()
         if cell.spec.unfinished:
             return  # for none of the calls that wait
-        if self.waiting and not cell.doomed:
+        if self.waiting:
             oldest = next(iter(self.waiting))
             same = oldest.spec is cell.spec or oldest.spec.key == cell.spec.key
             if same and oldest.exclusive not in self._exclusive and self._assign_waiting(oldest, cell):
@@ -649,9 +552,9 @@ class Pool:
             failure = None  # nobody waits for it
         else:
             del self.cells[cell.id]
-        self._zygote_of.pop(cell.id, None)
+        self.fleet.forget(cell.id)
         self._lasting.discard(cell)
-        self._vacate(cell, _now() + VACATE_S)
+        self.slots.vacate(cell)
         idle = self._idle.get(cell.spec.key)
         if idle is not None:
             if cell in idle:
@@ -667,54 +570,12 @@ class Pool:
         self._check_empty()
         self._pump()
 
-    def _vacate(self, cell: Cell, until: float) -> None:
-        """Free a dead cell's uid and cgroup for another cell, once nothing is left in the cgroup.
-
-        The kernel ends a pid namespace with its init, so there is nothing; this is what holds where that fails, or
-        where a cell was allowed to have no namespace.
-        """
-        left = self._left_in_group(cell)
-        if left and cell not in self._vacating:
-            self._vacating.add(cell)
-            cell.report(f"processes outlived their cell and were killed by its cgroup: {len(left)}")
-        if left and _now() < until:
-            self._deadlines.at(_now() + VACATE_AGAIN_S, lambda: self._vacate(cell, until))
-            return
-        self._vacating.discard(cell)
-        if left:
-            _log.error("%r is given up with its cgroup: %d processes in it do not die", cell, len(left))
-            if cell.cgroup is not None:
-                cell.cgroup.close()
-        else:
-            self._free_slots.append(cell.slot)
-            if cell.cgroup is not None:
-                self._free_cgroups.append(cell.cgroup)
-        self._check_empty()
-
-    def _left_in_group(self, cell: Cell) -> list[int]:
-        """The processes that a dead cell's cgroup still has, which are killed. A cgroup that cannot be read, such as
-        for want of a descriptor, is removed, since the kernel removes only an empty one.
-        """
-        cgroup = cell.cgroup
-        if cgroup is None:
-            return []
-        try:
-            return cgroup.kill_now()
-        except (OSError, SandboxError) as unreadable:
-            try:
-                cgroup.remove(timeout_s=0.0)
-            except SandboxError:
-                _log.warning("the cgroup of %r cannot be read: %s", cell, unreadable)
-                return [0]  # how many is unknown
-            cell.cgroup = None
-            return []
-
     def kept_writable(self) -> list[tuple[str, ...]]:
         """The paths to which the processes that are kept over calls may write, of each."""
         return [cell.spec.profile.writable for cell in self.cells.values() if cell.spec.key.kept_tool]
 
     def _check_empty(self) -> None:
-        gone = not (self.cells or self._vacating or self._stock.cells)
+        gone = not (self.cells or self.slots.vacating or self._stock.cells)
         if not self._open and gone and self._on_empty is not None:
             self._on_empty()
 
@@ -731,43 +592,18 @@ class Pool:
                 outcome = unavailable(failure)
             self._end_waiting(run, outcome)
 
-    def _on_zygote_lost(self, zygote: Zygote) -> None:
-        """A zygote died. Its cells die with it; a new one takes its place, unless they keep dying."""
-        if zygote not in self._zygotes:
-            return
-        self._zygotes.remove(zygote)
-        if not self._open:
-            return
-        _log.error("%r has died: %s", zygote, zygote.last_words() or "it said nothing")
-        self._start_zygote_at(self._recovery.on_death(_now()))
-        for cell in [self._cell(id) for id, maker in self._zygote_of.items() if maker is zygote]:
-            cell.orphan()
+    def on_orphaned(self, id: int) -> None:
+        """The zygote of this cell is gone."""
+        self._cell(id).orphan()
 
-    def _start_zygote_at(self, when: float) -> None:
-        """Start a zygote then, or now. Until then, calls that have no time to wait are told so."""
-        if self._resuming is not None:
-            self._deadlines.cancel(self._resuming)
-            self._resuming = None
-        if when <= _now():
-            self._start_zygote()
-            return
-        self._resume_at = when
-        self._resuming = self._deadlines.at(when, self._start_zygote)
-        if not self._zygotes:
-            for run in [run for run in self.waiting if run.deadline_at <= when]:
-                self._end_waiting(run, self._no_zygote())
-
-    def _start_zygote(self) -> None:
-        self._resuming = None
-        if not self._open:
-            return
-        try:
-            self._new_zygote(self.report.to_wire())
-        except SandboxUnavailableError as error:
-            _log.error("%s", error)
-            self._start_zygote_at(max(_now() + SOON_S, self._recovery.on_setback(_now(), str(error))))
-            return
+    def on_capacity(self) -> None:
+        """More cells can be asked for."""
         self._reactor.soon(self._pump)  # not now: cells of a zygote that has died may be here still
+
+    def on_pause(self) -> None:
+        """There is no zygote: calls that have no time to wait for one are told so."""
+        for run in [run for run in self.waiting if run.deadline_at <= self.fleet.resumes_at]:
+            self._end_waiting(run, self.fleet.absence())
 
     # -- time ---------------------------------------------------------------------------------------------------------
 
@@ -813,9 +649,14 @@ class Pool:
 
     def _prune(self) -> None:
         now = _now()
-        for retire in outlived([*self.cells.values(), *self._stock.cells.values()], now, self._idle_s):
-            self._retire(retire.cell)
+        cells = (*self.cells.values(), *self._stock.cells.values())
+        for retire in outlived(_snapshots(cells), now, self._idle_s):
+            self._retire(self._cell(retire.cell))
         self._deadlines.at(now + PRUNE_S, self._prune)
+
+
+def _snapshots(cells: Iterable[Cell]) -> list[Snapshot]:
+    return [cell.snapshot() for cell in cells]
 
 
 _CANNOT_SPAWN = (OSError, SandboxError, Unpackable)

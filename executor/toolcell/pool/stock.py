@@ -131,7 +131,7 @@ class Stock:
 
     def remove(self, cell: Cell) -> bool:
         """It has died. Whether it was one of these. No other is made ahead of a kind that has to have a session."""
-        if cell.unfit and (cell.spec.unfinished or cell.finishing):
+        if cell.unfit and (cell.spec.unfinished or cell.binding is not None):
             self._wanted.pop(kind_of(cell.spec), None)
             self._unfit[kind_of(cell.spec)] = None
             if len(self._unfit) > UNFIT:

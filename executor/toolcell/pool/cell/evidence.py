@@ -10,10 +10,9 @@ import math
 import signal
 import time
 
+from toolcell.pool.tree import TreeUsage, reaped_cpu_s, shared_memory_of_the_machine, tree_usage
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.mechanisms.cgroups import Cgroup
-
-from .tree import TreeUsage, reaped_cpu_s, shared_memory_of_the_machine, tree_usage
 
 _log = logging.getLogger("toolcell.pool")
 SHORT_CALL_S = 0.02

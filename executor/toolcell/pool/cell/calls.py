@@ -1,0 +1,339 @@
+"""The calls of one cell, one after the other: how each begins, what it ends with, and who hears of that.
+
+What happens to a call is an event of the cell's table. The table's actions that are about calls come back as methods.
+"""
+
+import logging
+import math
+import time
+from typing import Protocol
+
+from toolcell.pool.budget import Charge
+from toolcell.pool.deadlines import Deadlines
+from toolcell.pool.reactor import Reactor
+from toolcell.pool.run import Outcome, Run, unavailable
+from toolcell.wire.frames import Buffer, Field, Violation
+from toolcell.wire.messages import Cancel, Exited, Failed, Reply
+from toolcell.wire.pipes import PIPE_BYTES, narrow
+from toolcell.wire.protocol import SupervisorLink
+
+from .channels import Channels
+from .evidence import SHORT_CALL_S, limit_of_exit
+from .intake import READ_BYTES, STALL_S, Intake
+from .keeper import Keeper
+from .listener import Listener
+from .meter import Meter
+from .state import Event, Machine, State
+
+_log = logging.getLogger("toolcell.pool")
+NEAR_S = 0.2  # a deadline that is further off is for `inspect`, which comes more often than this
+CANCEL_GRACE_S = 0.05  # how long a tool that is to end, and has not looked at ctx.cancelled yet, may still do so
+
+
+class Owner(Protocol):
+    """The cell, as its calls see it."""
+
+    def on(self, event: Event) -> None:
+        """Go on to the next state, and do what that takes."""
+        ...
+
+    def on_bug(self) -> None:
+        """Called in the handling of an exception that is a bug of ours."""
+        ...
+
+
+class Calls:
+    """`run` is the call that is under way, `verdict` what it ends with where that is decided, `last` the one before."""
+
+    def __init__(
+        self,
+        owner: Owner,
+        machine: Machine,
+        channels: Channels,
+        link: SupervisorLink,
+        meter: Meter,
+        deadlines: Deadlines,
+        reactor: Reactor,
+        keeper: Keeper,
+        *,
+        kept: bool,
+    ) -> None:
+        self.run: Run | None = None
+        self.verdict: Outcome | None = None
+        self.last: Run | None = None
+        self.listener: Listener | None = None  # where the cell connects to its proxy, if its profile has one
+        self._leaving: Run | None = None  # it is concluded, and its processes may still be there
+        self._sent = 0  # bytes, in this call
+        self._owner = owner
+        self._machine = machine
+        self._channels = channels
+        self._link = link
+        self._meter = meter
+        self._deadlines = deadlines
+        self._keeper = keeper
+        self._kept = kept
+        self.intake = Intake(self, channels, link, keeper.budgets, reactor, kept=kept)
+
+    @property
+    def state(self) -> State:
+        """The cell's."""
+        return self._machine.state
+
+    def on_bug(self) -> None:
+        self._owner.on_bug()
+
+    # -- under way ----------------------------------------------------------------------------------------------------
+
+    def send(self, run: Run, buffers: list[Buffer], now: float) -> None:
+        """Begin the call by sending it."""
+        if self.listener is not None:
+            self.listener.begin(run)
+        self._channels.to_call.write(buffers)  # as soon as all is counted from here: what follows is done meanwhile
+        self.run = run
+        run.started_at = now
+        intake, self._sent = self.intake, sum(map(len, buffers))
+        intake.received, intake.read_bytes = 0, READ_BYTES
+        if run.deadline is not None and run.deadline.action is not None:  # for which it has waited
+            run.deadline.action = self._on_deadline
+        elif run.deadline_at - now < NEAR_S:
+            run.deadline = self._deadlines.at(run.deadline_at, self._on_deadline)
+        else:
+            run.deadline = None
+
+    def reply(self, run: Run, request: int, ok: bool, value: Field, held: Charge) -> None:
+        """Answer a handle request of the running call; too late is no error. `held` is charged with the reply until it
+        is written."""
+        if self.run is run and run.outcome is None and self._machine.state is State.BUSY:
+            buffers = self._link.send(Reply(self._link.seq, request, ok, value))
+            size = sum(map(len, buffers))
+            self._sent += size
+            held.change(size)
+            self._channels.to_call.write(buffers, lambda: self._on_replied(run, request, held))
+        else:
+            held.release()
+
+    def _on_replied(self, run: Run, request: int, held: Charge) -> None:
+        """A reply is written, or nobody waits for it any more."""
+        if self.run is run:
+            self._link.written(request)
+        held.release()
+
+    def inspect(self, now: float) -> None:
+        """Look whether the running call is near its deadline, or has exceeded a limit of its whole tree."""
+        run = self.run
+        if run is None or self.verdict is not None:
+            return
+        if run.deadline is None and run.deadline_at - now < NEAR_S:
+            run.deadline = self._deadlines.at(run.deadline_at, self._on_deadline)
+        if self.intake.stalls(now):
+            what = f"no byte arrived for {STALL_S:g} s while other calls waited for memory"
+            self.on_violation(Violation("stalled frame", what))
+        elif now - run.started_at >= SHORT_CALL_S and (resource := self._meter.evidence.exceeded()):
+            self.on_exceeded(resource)
+
+    def tell_end(self, run: Run, reason: str, grace_s: float) -> None:
+        """Tell the tool that its call is to end, and end it: after the grace where the tool looks at `ctx.cancelled`, a
+        moment later where it does not. The deadline of the call holds all the same."""
+        if self.run is not run or self._machine.state is not State.BUSY:
+            return
+        now = time.monotonic()
+        if run.ends_at == math.inf:
+            self._channels.to_call.write(self._link.send(Cancel(self._link.seq, reason)))
+        run.ends_at = min(run.ends_at, now + grace_s)
+        self._end_at(run, run.ends_at if run.heeds else min(run.ends_at, now + CANCEL_GRACE_S))
+
+    def on_heeds(self, run: Run) -> None:
+        run.heeds = True
+        if run.ends_at < math.inf:
+            self._end_at(run, run.ends_at)
+
+    def _end_at(self, run: Run, when: float) -> None:
+        """End the running call as cancelled then, or at its deadline if that comes first."""
+        if run.deadline is not None:
+            self._deadlines.cancel(run.deadline)
+        if when < run.deadline_at:
+            run.deadline = self._deadlines.at(when, lambda: self.end(Outcome(ending="cancelled")))
+        else:
+            run.deadline = self._deadlines.at(run.deadline_at, self._on_deadline)
+
+    # -- what it ends with --------------------------------------------------------------------------------------------
+
+    def end(self, outcome: Outcome) -> None:
+        """End the running call with this outcome, now; its processes are swept behind it."""
+        self.intake.catch_up()
+        if self.run is not None:
+            self.verdict = outcome
+            self._owner.on(Event.ENDED)
+
+    def on_answer(self, outcome: Outcome) -> None:
+        """The call's terminal frame is there."""
+        run, evidence = self.run, self._meter.evidence
+        assert run is not None
+        self._meter.measure(run)
+        if evidence.oom_killed_behind_an_answer():  # a child was: the tool may not have noticed what its answer lacks
+            outcome.ending, outcome.resource = "limit", "memory"
+        elif outcome.reason == "again" and evidence.forks_refused():
+            outcome.ending, outcome.resource = "limit", "processes"
+        self.verdict = outcome
+        self._owner.on(Event.KEPT_ANSWER if self._kept else Event.ANSWERED)
+
+    def on_exceeded(self, resource: str) -> None:
+        """End the running call for a limit, once its processes are gone, so that its counts are exact. How much memory
+        a process had that the kernel is about to end, only the init's account says."""
+        run = self.run
+        if run is not None and self.verdict is None and self._machine.takes(Event.EXCEEDED):
+            if run.deadline is not None:
+                self._deadlines.cancel(run.deadline)
+            self.verdict = Outcome(ending="limit", resource=resource)
+            self._owner.on(Event.EXCEEDED)
+
+    def on_violation(self, violation: Violation) -> None:
+        """The cell lied or broke its pipe. Its call ends with that, and the cell is never used again."""
+        if self.run is not None:
+            self.run.on_incident(f"protocol violation: {violation}")
+            self.verdict = Outcome(ending="violation", message=str(violation))
+            self._owner.on(Event.VIOLATED)
+        else:
+            self.report(f"protocol violation after the call's end: {violation}")
+            self._owner.on(Event.KILLED)
+
+    def on_endless_pipe(self) -> None:
+        self.report("somebody still writes to the pipes of a call whose processes are gone")
+        self._owner.on(Event.KILLED)
+
+    def _on_deadline(self) -> None:
+        run = self.run
+        self.intake.catch_up()  # a result that is in the pipe came in time
+        if run is not None and self.run is run and self.verdict is None:
+            self._owner.on(Event.TIMED_OUT)
+
+    def judge_lateness(self) -> None:
+        """The call is not over at its deadline, unless it has exceeded a limit by then."""
+        resource = self._meter.evidence.exceeded() or self._memory_or_processes()
+        self.verdict = Outcome(ending="limit", resource=resource) if resource else Outcome(ending="timeout")
+
+    def judge_exit(self, exited: Exited) -> None:
+        """The call process has ended without an answer, unless that is in its pipe."""
+        if self.run is not None:
+            self.intake.drain()
+        if self.run is not None:
+            self.verdict = self.verdict or self._outcome_of_exit(self.run, exited)
+            self._meter.account_exit(self.run, exited)
+
+    def _outcome_of_exit(self, run: Run, exited: Exited) -> Outcome:
+        if self._link.partial and exited.code >= 0:  # else it was killed while it wrote
+            run.on_incident("protocol violation: half a frame")
+            return Outcome(ending="violation", message="half a frame: the call process ended within one")
+        # What an exited process used is of its whole life, and of the children that it waited for.
+        cpu_s = self._meter.evidence.account(math.inf).cpu_s if self._kept else exited.cpu_s
+        resource = limit_of_exit(exited.code, cpu_s, run.limits) or self._memory_or_processes()
+        if resource:
+            return Outcome(ending="limit", resource=resource, code=exited.code)
+        return Outcome(ending="exited", code=exited.code)
+
+    def _memory_or_processes(self) -> str:
+        if self._meter.evidence.oom_killed():
+            return "memory"
+        return "processes" if self._meter.evidence.forks_refused() else ""
+
+    def judge_death(self, failure: Failed | None) -> None:
+        """The init is gone too. If the kernel killed for memory, that is why."""
+        if self.run is None or self.verdict is not None:
+            return
+        if self._meter.evidence.oom_killed():
+            self.verdict = Outcome(ending="limit", resource="memory")
+        elif failure is not None and self.last is None:  # the last step of the cell's making, in its first call
+            self.verdict = unavailable(failure)
+        else:
+            self.verdict = Outcome(ending="lost", message="The cell ended under the call.")
+
+    # -- the end of a call --------------------------------------------------------------------------------------------
+
+    def measure(self) -> None:
+        """Note what the call has used, as long as its processes are there to be asked."""
+        if self.run is not None:
+            self._meter.measure(self.run)
+
+    def count_to_the_end(self) -> None:
+        """The processes of a call are swept whose outcome is decided: take in the last that it has printed and used."""
+        if self.run is not None:
+            self.intake.drain()
+        if self.run is not None:  # else what was read has ended it
+            self._meter.measure(self.run, find=False)
+
+    def conclude(self) -> None:
+        """Give the call its outcome, and whoever waits for it."""
+        run, outcome = self.run, self.verdict
+        self.run = self.verdict = None
+        if run is None or outcome is None:
+            return
+        self.last = run
+        if run.deadline is not None:
+            self._deadlines.cancel(run.deadline)
+            run.deadline = None
+        now = time.monotonic()
+        if self._kept and (outcome.ending != "result" or now - run.started_at > SHORT_CALL_S):  # else at the sweep
+            self._settle()
+        intake = self.intake
+        run.used["sent_bytes"], run.used["received_bytes"] = self._sent, intake.received
+        outcome.progress = run.last_progress
+        if intake.stdout.total or intake.stderr.total:
+            intake.take_printed(outcome)
+        if self.listener is not None:
+            self.listener.end()
+        try:
+            ending = run.on_ended()
+        except Exception:  # a journal that raises must not keep the caller waiting
+            _log.exception("the connections of %r could not be ended", run)
+            ending = True
+        if run.gone is not None:
+            self._leaving = run
+        run.end(outcome, now, later=ending)
+        if run.exclusive:
+            self._keeper.on_call_ended(run)
+
+    def _settle(self) -> None:
+        """Begin the counts anew, or end the cell: what is not settled would be held against the next call."""
+        try:
+            self._meter.evidence.settle()
+        except OSError as error:
+            _log.warning("the counts of %r cannot be read: %s", self._owner, error)
+            self._owner.on(Event.KILLED)
+
+    def release(self) -> None:
+        """Tell whoever waits for it that no process of the concluded call is left."""
+        if self._leaving is not None and self._leaving.gone is not None:
+            self._leaving.gone.set()
+        self._leaving = None
+
+    def keep(self) -> None:
+        """Begin anew with the process that stays, and so does what it has begun to send."""
+        intake = self.intake
+        self._link.next_kept_call()
+        if intake.paused is not None:
+            intake.read_on()
+        if intake.received > PIPE_BYTES:
+            narrow(self._channels.frames)
+        if self._sent > PIPE_BYTES:
+            narrow(self._channels.calls)
+        if self._leaving is not None:
+            self.release()
+
+    def condemn(self, run: Run, what: str) -> None:
+        """What the call `run` answered turned out to be a lie: put it on record, and never use this cell again."""
+        run.on_incident(f"protocol violation: {what}")
+        if self.last is run:
+            self._owner.on(Event.KILLED)
+
+    def report(self, what: str) -> None:
+        """Put on record, with the last call, what was found behind it."""
+        if self.last is not None:
+            self.last.on_incident(what)
+
+    def close(self) -> None:
+        """The cell is gone."""
+        self.release()
+        self.intake.forget()
+        if self.listener is not None:
+            self.listener.close()
+            self.listener = None

@@ -1,0 +1,406 @@
+"""A cell: it drives the table of `state`, and does what that says.
+
+Every change happens in a callback of the event loop, and the pool hears of it.
+"""
+
+import logging
+import math
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from toolcell.pool.deadlines import Deadline, Deadlines
+from toolcell.pool.reactor import Reactor
+from toolcell.pool.run import CellSpec, Outcome, Run
+from toolcell.wire.frames import Violation, WireLimits
+from toolcell.wire.messages import Exited, Failed, Ready
+from toolcell.wire.protocol import CONTROL_LIMITS, ControlLink, SupervisorLink
+from toolcell_sandbox.mechanisms.cgroups import Cgroup
+from toolcell_sandbox.view import Bind
+
+from .calls import Calls
+from .channels import Channels
+from .control import Control
+from .keeper import Binding, Keeper, Snapshot
+from .listener import Listener
+from .meter import Meter
+from .state import IDLE, UNKNOWN, Action, Event, State, Stateful
+from .terms import context_of, introduction_to, load_of
+
+_log = logging.getLogger("toolcell.pool")
+AHEAD_AFTER_S = 0.003  # into a call: most are over by then, and those that are not have time for another one's fork
+RECYCLE_S = 5.0  # a sweep takes a millisecond or two; one that takes this long never ends
+JUST_NOW_S = 0.0002  # ago, an idle cell's descriptors were all looked at
+TEARDOWN_S = 2.0  # for what a tool of a session's lifetime does at its end, such as saying goodbye to a server
+
+
+class Cell(Stateful):
+    """One cell. Methods `on_…` are called by the event loop; the others by the pool, which finds the call that is under
+    way in `calls`.
+
+    Making one raises Unpackable where its tools or options cannot be sent, OSError where descriptors run out.
+    """
+
+    def __init__(
+        self,
+        id: int,
+        slot: int,
+        spec: CellSpec,
+        reactor: Reactor,
+        deadlines: Deadlines,
+        keeper: Keeper,
+        *,
+        cgroup: Cgroup | None,
+        standby: bool,
+    ) -> None:
+        super().__init__()
+        kept, limits = bool(spec.key.kept_tool), spec.profile.limits
+        self.id = id
+        self.slot = slot
+        self.spec = spec
+        self.cgroup = cgroup
+        self.pid = 0  # of the init, as the host sees it
+        self.in_userns = False  # in place of id-mapped mounts, which its workspace's file system does not have
+        self.idle_since = 0.0
+        self.binding: Binding | None = None  # between a session's claim and its paths being in place
+        self._pidfd = -1
+        self._deadlines = deadlines
+        self._keeper = keeper
+        self._kept = kept
+        self._standby = standby or kept
+        self._served = 0  # the number of the last call process that had a call
+        self._watchdog: Deadline | None = None
+        self._swept_by = math.inf
+        self._early: list[Ready | Exited] = []  # what the init said before the zygote's word that it is there
+        wire_limits = WireLimits.for_results(limits.result_bytes)
+        keeper.budgets.expect(wire_limits.frame_bytes)
+        control_link = ControlLink(CONTROL_LIMITS)
+        load = control_link.send(load_of(spec, kept=kept, standby=self._standby))  # Unpackable: nothing is open yet
+        self._link = SupervisorLink(wire_limits, kept=kept)
+        self._meter = Meter(cgroup, spec.key.limits, kept=kept, standby=self._standby)
+        self._channels = channels = Channels(reactor, self.on_bug)
+        self._control = Control(self, channels, control_link)
+        self.calls = Calls(
+            self, self._machine, channels, self._link, self._meter, deadlines, reactor, keeper, kept=kept
+        )
+        intake = self.calls.intake
+        channels.listen(intake.on_stdout, intake.on_stderr, intake.on_frames, self._control.on_readable)
+        self._do = self._actions()
+        self._control.tell(load)
+        self._arm(limits.start_s, self._on_start_deadline)
+
+    def _actions(self) -> Mapping[Action, Callable[[], None]]:
+        calls = self.calls
+        return {
+            Action.MEET_INIT: self._meet_init,
+            Action.DISOWN_INIT: self._disown_init,
+            Action.BLAME: self._blame,
+            Action.EXCUSE: self._excuse,
+            Action.ASK_FOR_PATHS: partial(self._keeper.on_lacking, self),
+            Action.INTRODUCE: self._introduce,
+            Action.OFFER: self._offer,
+            Action.MEASURE: calls.measure,
+            Action.KILL_PROCESS: self._meter.kill_process,
+            Action.SWEEP: self._sweep,
+            Action.SWEEP_AND_COUNT: partial(self._sweep, count=True),
+            Action.JUDGE_LATENESS: calls.judge_lateness,
+            Action.JUDGE_DEATH: lambda: calls.judge_death(self._control.failure),
+            Action.CONCLUDE: calls.conclude,
+            Action.KEEP: calls.keep,
+            Action.RELEASE: calls.release,
+            Action.TEAR_DOWN: self._tear_down,
+            Action.STOP_WATCHDOG: self._disarm,
+            Action.KILL_INIT: self._kill_init,
+            Action.BURY: self._bury,
+        }
+
+    def __repr__(self) -> str:
+        running = f" · {self.run}" if self.run else ""
+        return f"<Cell {self.id} {self.state.value} · {'+'.join(sorted(self.spec.key.grants)) or 'no grants'}{running}>"
+
+    # -- its state ----------------------------------------------------------------------------------------------------
+
+    @property
+    def unfit(self) -> bool:
+        """Whether its tools could not be loaded, or not in time; not where it was ended, or had no room."""
+        failure = self._control.failure
+        return self._control.process == 0 and failure is not None and failure.step == "import"
+
+    def on(self, event: Event) -> None:
+        """Go on to the next state, and do what that takes."""
+        actions = self._machine.on(event)
+        try:
+            for action in actions:
+                self._do[action]()
+        except Exception:  # as in `Channels.look`
+            self.on_bug()
+
+    def on_bug(self) -> None:
+        """End the cell, in the handling of an exception: better a lost cell and an error than a call that never
+        ends."""
+        _log.exception("%r failed and is ended", self)
+        self.calls.verdict = Outcome(ending="lost")
+        self.on(Event.FAILED if self._machine.takes(Event.FAILED) else Event.KILLED)
+        self.calls.conclude()  # where the exception was one of an action, before it came to that
+
+    # -- being made ---------------------------------------------------------------------------------------------------
+
+    @property
+    def child_fds(self) -> Sequence[int]:
+        """What the cell gets, in the order that the zygote expects."""
+        return self._channels.theirs
+
+    def handed_over(self) -> None:
+        """The zygote has its copies of `child_fds`."""
+        self._channels.handed_over()
+
+    def on_spawned(self, pid: int, pidfd: int, listener: int = -1) -> None:
+        """The zygote made the cell's init. `listener` is the socket of its proxy, -1 where it has none."""
+        self.pid, self._pidfd = pid, pidfd
+        if listener >= 0:
+            self.calls.listener = Listener(listener, self._channels, self._deadlines, kept=self._kept)
+        self.on(Event.SPAWNED)
+        early, self._early = self._early, []
+        for event in early:
+            self.on_process(event)
+
+    def on_not_spawned(self, failure: Failed) -> None:
+        """The zygote could not make it."""
+        self._control.failure = failure
+        self.on(Event.NOT_SPAWNED)
+
+    def _meet_init(self) -> None:
+        self._meter.new_cell(self.pid)
+        self._channels.watch(self._pidfd, self._on_death)
+
+    def _disown_init(self) -> None:
+        self._kill_init()
+        self.calls.close()
+        os.close(self._pidfd)
+
+    def _on_start_deadline(self) -> None:
+        loading = self._control.hello is not None
+        self._control.failure = Failed(
+            "import" if loading else "enter",
+            f"The cell was not ready after {self.spec.profile.limits.start_s:g} s; it was "
+            + ("importing the tools." if loading else "entering the sandbox."),
+            "",
+            "Import less at the top of the tool's module, or raise limits.start_s.",
+        )
+        self.kill()
+        if self._machine.state is State.DOOMED:
+            self._keeper.on_unanswered(self)
+
+    # -- serving a session --------------------------------------------------------------------------------------------
+
+    def claim(self, spec: CellSpec, lacking: Sequence[Bind]) -> None:
+        """It is to serve this session, and lacks these paths of it; the keeper hears `on_lacking` when it waits for
+        them, which may be now. Raises Unpackable."""
+        self.binding = Binding(lacking, self._control.pack(introduction_to(spec, lacking)))
+        self.spec = spec
+        if self._machine.state is State.UNBOUND:  # else its time to start has begun
+            self._arm(spec.profile.limits.start_s, self._on_start_deadline)
+        self.on(Event.CLAIMED)
+
+    def on_bound(self) -> None:
+        """The paths are in place."""
+        self._channels.look()  # it may have died meanwhile, which makes no difference to the zygote
+        self.on(Event.BOUND)
+
+    def _introduce(self) -> None:
+        assert self.binding is not None
+        self._control.tell(self.binding.introduction)
+        self.binding = None
+
+    def snapshot(self) -> Snapshot:
+        """What the plan looks at."""
+        seen = Snapshot(self.id, self.spec.key, self._machine.state, self.idle_since)
+        run = self.calls.run
+        return seen if run is None else Snapshot(*seen[:4], run.exclusive, run.started_at, run.deadline_at)
+
+    # -- calls --------------------------------------------------------------------------------------------------------
+
+    @property
+    def run(self) -> Run | None:
+        """The call that is under way."""
+        return self.calls.run
+
+    @property
+    def last_call_id(self) -> str:
+        """Of the call that it served last, "" before the first."""
+        return self.calls.last.call_id if self.calls.last is not None else ""
+
+    def check(self, now: float) -> bool:
+        """Take in what has happened to an idle cell that the loop has not come to; whether it is free still."""
+        if now - self.idle_since > JUST_NOW_S:
+            self._channels.look()
+        return self._machine.state is State.READY
+
+    def assign(self, run: Run, now: float) -> None:
+        """Send the call to the waiting process. Raises Unpackable where the arguments cannot be sent."""
+        context, call, meter = context_of(run, now), run.call, self._meter
+        meter.evidence.new_call()  # first: it may be an OSError, and nothing is sent yet
+        if meter.reads_clock:
+            meter.read_clock()
+        buffers = self._link.call(call.id, call.tool, context, call.arguments, call.packed)  # may be Unpackable
+        if not self._standby:
+            self._control.fork()  # nothing waits; the call is in the pipe before it is read
+        run.cell = self
+        self.calls.send(run, buffers, now)
+        self._machine.on(Event.ASSIGNED)  # while the cell works; that no call is under way, the link has said before
+        if self._served != self._control.process:
+            self._served = self._control.process
+            if self._kept:
+                self._keeper.on_new_process(self, run)
+
+    @property
+    def ahead_due(self) -> float:
+        """When the next call process is to be forked, as the call that runs may last; math.inf where it is not."""
+        run, control = self.calls.run, self._control
+        if run is None or self.calls.verdict is not None or control.asked > control.process or not self._standby:
+            return math.inf
+        return run.started_at + AHEAD_AFTER_S
+
+    def fork_ahead(self) -> None:
+        """Have the init fork the process for the next call, so that it is ready when this one ends, or crashes. Where
+        the process is kept, the other one waits for its end."""
+        self._meter.evidence.forked_ahead()
+        self._control.fork_ahead()
+
+    def inspect(self, now: float) -> None:
+        """Look after the running call, and whether a sweep ends; the pool asks now and then."""
+        if now > self._swept_by:
+            self.kill()
+        self.calls.inspect(now)
+
+    def _sweep(self, count: bool = False) -> None:
+        """Nothing more is written for the old call after this."""
+        run = self.calls.run
+        self._channels.to_call.clear()
+        waited_for = run is not None and run.gone is not None  # which the account says before the next fork
+        self._control.sweep(account=count or waited_for)
+        self._swept_by = time.monotonic() + RECYCLE_S
+        self._keeper.watch()
+
+    def _offer(self) -> None:
+        if self._machine.state not in IDLE:
+            return  # what was to be done before has ended it
+        if self._watchdog is not None:
+            self._disarm()
+        self._swept_by = math.inf
+        self.idle_since = time.monotonic()
+        self._keeper.on_idle(self)
+
+    # -- what the init says -------------------------------------------------------------------------------------------
+
+    def on_process(self, event: Ready | Exited) -> None:
+        """The init says that the next call may come, or that the call process has ended."""
+        if self._machine.state in UNKNOWN:
+            self._early.append(event)  # the cell was quicker than the zygote
+        elif isinstance(event, Exited):
+            self._on_exited(event)
+        elif self._machine.takes(Event.SWEPT):
+            self._on_ready(event)
+        else:
+            self.on_violation(Violation("frame out of place", "Ready within a call"))
+
+    def on_violation(self, violation: Violation) -> None:
+        self.calls.on_violation(violation)
+
+    def _on_ready(self, ready: Ready) -> None:
+        """Everything before is gone, and a call process waits, or where there is no standby, can be forked."""
+        meter, intake = self._meter, self.calls.intake
+        meter.forget_process()
+        if self._machine.state is State.JUDGED:
+            self.calls.count_to_the_end()
+        self.on(Event.SWEPT)
+        self._control.process = ready.seq
+        intake.drain()  # what came after the end of the last call is a violation
+        if self.doomed:
+            return
+        if meter.left_behind(own=2 if ready.waiting else 1):
+            self.kill()  # its cgroup has them, and the pool kills what is in that
+            return
+        meter.evidence.new_process()
+        intake.next_call()
+        if self.binding is not None:
+            self.on(Event.LACKING)
+        else:
+            self.on(Event.PREWARMED if self.spec.unfinished else Event.READY)
+        if ready.waiting and self._machine.state is not State.DEAD:  # a call that has waited works by now
+            meter.find_process()
+
+    def _on_exited(self, exited: Exited) -> None:
+        """The call process is gone. If it answered, this is only the account; if not, this is the outcome."""
+        self._meter.forget_process()
+        self.calls.judge_exit(exited)
+        if self._machine.state is State.RETIRING:
+            self.calls.intake.drain()
+            if exited.code != 0:
+                tool, said = self.spec.key.kept_tool, self.calls.intake.stderr.take().text
+                _log.warning("the tool %s could not tear down (exit code %d):\n%s", tool, exited.code, said)
+        self.on(Event.EXITED)
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def retire(self) -> None:
+        """End the cell. A kept process that is idle hears of it by the end of its pipe, and has 2 s to tear down."""
+        if self._kept and self._machine.state is State.READY and self._meter.process:
+            self.on(Event.RETIRED)
+        elif self._machine.state is not State.RETIRING:
+            self.kill()
+
+    def kill(self) -> None:
+        """Kill the init; the kernel ends the rest. The cell is dead once its pidfd says so."""
+        self.on(Event.KILLED)
+
+    def orphan(self) -> None:
+        """The zygote is gone, so the cell is too, or will never be. Nobody's fault: its calls may have another."""
+        self.on(Event.ORPHANED)
+
+    def _on_death(self) -> None:
+        """The init has ended, and with it every process of its namespace."""
+        self.calls.intake.drain()
+        self._control.on_readable()
+        self.on(Event.DIED)
+
+    def _blame(self) -> None:
+        how = "ended" if self._machine.state is State.DEAD else "was ended"
+        self._control.failure = self._control.failure or Failed(
+            "start", f"The cell {how} while it started. Try again.", "", "Try again."
+        )
+
+    def _excuse(self) -> None:
+        self._control.failure = None
+
+    def _tear_down(self) -> None:
+        self._channels.close_calls()
+        self._arm(TEARDOWN_S, self.kill)
+
+    def _kill_init(self) -> None:
+        self._disarm()
+        self._swept_by = math.inf
+        try:
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # it has ended and the zygote has reaped it; its pidfd, readable by now, tells the cell
+
+    def _bury(self) -> None:
+        self._disarm()
+        self.calls.close()
+        self._channels.close()
+        self._meter.close()
+        if self._pidfd >= 0:
+            os.close(self._pidfd)
+        self._keeper.on_dead(self, None if self.binding is not None else self._control.failure)
+
+    def _arm(self, seconds: float, action: Callable[[], None]) -> None:
+        self._disarm()
+        self._watchdog = self._deadlines.at(time.monotonic() + seconds, action)
+
+    def _disarm(self) -> None:
+        if self._watchdog is not None:
+            self._deadlines.cancel(self._watchdog)
+            self._watchdog = None

@@ -1,0 +1,339 @@
+"""What a cell's call says and prints: read frame by frame, as far as the budgets have room for it.
+
+A call that asks for more than there is room for is paused: none of its pipes is read, and the kernel makes it wait. A
+large frame is counted from its first bytes. What was read before a pause waits in the backlog.
+"""
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
+
+from toolcell.pool.budget import MOST_A_BYTE, Account, Ask, Budgets
+from toolcell.pool.capture import Capture
+from toolcell.pool.outbox import read_available, read_into
+from toolcell.pool.reactor import Reactor
+from toolcell.pool.run import Outcome, Run
+from toolcell.wire.frames import Violation
+from toolcell.wire.messages import Error, Heeds, Log, Output, Progress, Request, Result
+from toolcell.wire.pipes import widen
+from toolcell.wire.protocol import Event, SupervisorLink
+
+from .channels import Channels
+from .state import State
+
+LEAST_READ_BYTES = 4096
+MANY_FRAMES = 256  # in one read; a call that sends so many is read in small pieces from then on
+READ_BYTES = 64 * 1024  # what a pipe holds; more than malloc keeps for later is more than a page fault each time
+PRINTED_READS = 16  # of a stream at once: a flood must not hold the loop
+DRAIN_READS = 4096  # more than any pipe has room for packets; a process that goes on writing is not swept
+KEEP_OUTPUT_BYTES = 30_000  # of each stream; as much as `shell` gives the model
+CATCH_UP_READS = 4  # of what a pipe holds, which waits there when a call is ended
+PROGRESS_CHARS = 1_000  # of the last progress that a call has reported
+MOMENT_BYTES = 8 * 1024  # that must have room before more frames are read; some small ones
+STALL_S = 5.0  # without a byte of the large frame that it has begun, while others wait for room
+
+
+class Speaker(Protocol):
+    """The calls of a cell, as its intake sees them."""
+
+    run: Run | None
+    """The call that is under way."""
+    verdict: Outcome | None
+    """What that ends with, where it is decided: then nothing more counts but what it had printed before."""
+
+    @property
+    def state(self) -> State: ...
+    def on_answer(self, outcome: Outcome) -> None: ...
+    def on_heeds(self, run: Run) -> None: ...
+    def on_violation(self, violation: Violation) -> None: ...
+    def on_exceeded(self, resource: str) -> None: ...
+    def on_endless_pipe(self) -> None:
+        """Somebody still writes, though the call's processes are gone."""
+        ...
+
+    def on_bug(self) -> None:
+        """Called in the handling of an exception that is a bug of ours."""
+        ...
+
+
+class Intake:
+    """Reads the pipes of frames, stdout and stderr. Methods `on_…` are called when one is ready."""
+
+    __slots__ = (
+        "_backlog",
+        "_calls",
+        "_channels",
+        "_decoder",
+        "_dropping",
+        "_frame",
+        "_frames",
+        "_kept",
+        "_link",
+        "_moved",
+        "_reactor",
+        "_requests",
+        "paused",
+        "read_bytes",
+        "received",
+        "stderr",
+        "stdout",
+    )
+
+    def __init__(
+        self,
+        calls: Speaker,
+        channels: Channels,
+        link: SupervisorLink,
+        budgets: Budgets,
+        reactor: Reactor,
+        *,
+        kept: bool,
+    ) -> None:
+        self._calls = calls
+        self._channels = channels
+        self._link = link
+        self._decoder = link.decoder
+        self._kept = kept
+        self._reactor = reactor
+        self._frames = budgets.frames.account()
+        self._requests = budgets.requests
+        self._frame: Ask | None = None  # for a large frame that has begun to come
+        self._moved = 0.0  # when some of it came
+        self.paused: Ask | None = None  # for room for more requests
+        self._backlog: deque[Event] = deque()  # what was read before that
+        self._dropping = False  # within `drain` and `catch_up`: what is read is dropped, or small, and never paused for
+        self.read_bytes = READ_BYTES  # at once, in this call
+        self.received = 0  # bytes, in this call
+        self.stdout = Capture(KEEP_OUTPUT_BYTES)
+        self.stderr = Capture(KEEP_OUTPUT_BYTES)
+
+    # -- frames -------------------------------------------------------------------------------------------------------
+
+    def on_frames(self) -> bool:
+        """Read once, so that a flood of frames shares the loop with other cells. Says whether there may be more."""
+        rest, run, fd = self._link.rest, self._calls.run, self._channels.frames
+        if rest is not None:
+            data = read_into(fd, rest)
+        elif run is None or run.pending is None:
+            data = read_available(fd, self.read_bytes)
+        else:  # a little where there is little room: what is small may be many objects
+            room = max(LEAST_READ_BYTES, run.pending.room // 16)
+            data = read_available(fd, min(self.read_bytes, room))
+        if not data:
+            if data is not None:  # every writer is gone, and the init is one of them: its pidfd says the rest
+                self._channels.unwatch(fd)
+            return False
+        self.received += len(data)
+        events = self._link.receive(data)
+        if self._frame is not None:
+            self._moved = time.monotonic()
+            if self._decoder.sizes or not self._decoder.begun:
+                self._frame.end()
+                self._frame = None
+        self._take_in(events)
+        if self._decoder.begun and self._frame is None and self.paused is None:
+            self._begin_large()
+        if not events and rest is None and (rest := self._link.rest) is not None and self._calls.state is State.BUSY:
+            widen(fd, len(rest))  # further than the call process may; not once the init puts sizes back
+        return True
+
+    def _take_in(self, events: Sequence[Event]) -> None:
+        """Act on what was read, as far as there is room for what it asks for."""
+        if len(events) > MANY_FRAMES:
+            self.read_bytes = LEAST_READ_BYTES
+        for done, event in enumerate(events, 1):
+            self._on_frame(event)
+            run = self._calls.run
+            if run is not None and run.pending is not None and self._pause_for(run.pending):
+                self._backlog.extend(events[done:])
+                return
+
+    def _on_frame(self, event: Event) -> None:
+        run = self._calls.run
+        if isinstance(event, Violation):
+            self._calls.on_violation(event)
+        elif run is None:
+            pass
+        elif self._calls.verdict is not None:
+            if isinstance(event, Output):  # what it had printed before its end was decided
+                self._on_output(run, event)
+        elif isinstance(event, Result):
+            self._calls.on_answer(Outcome("result", event.payload))
+        elif isinstance(event, Error):
+            outcome = Outcome(ending="error", reason=event.reason, message=event.message, payload=event.data)
+            self._calls.on_answer(outcome)
+        elif isinstance(event, Progress):
+            message = event.message
+            run.last_progress = event._replace(message=message[:PROGRESS_CHARS]) if message[PROGRESS_CHARS:] else event
+            run.on_progress(event)
+        elif isinstance(event, Log):
+            run.on_log(event)
+        elif isinstance(event, Output):
+            self._on_output(run, event)
+        elif isinstance(event, Request) and not self._dropping:  # else its process is gone
+            run.on_request(event)
+        elif isinstance(event, Heeds):
+            self._calls.on_heeds(run)
+
+    def _on_output(self, run: Run, output: Output) -> None:
+        capture = self.stdout if output.stream == 1 else self.stderr
+        run.on_output(output, capture)
+        capture.relay(output.data, output.skipped)
+
+    # -- what is printed ----------------------------------------------------------------------------------------------
+
+    def on_stdout(self) -> None:
+        self._capture(self._channels.stdout, self.stdout)
+
+    def on_stderr(self) -> None:
+        self._capture(self._channels.stderr, self.stderr)
+
+    def _capture(self, fd: int, capture: Capture, reads: int = PRINTED_READS) -> None:
+        run, stream = self._calls.run, 1 if capture is self.stdout else 2
+        for _ in range(reads):
+            data = read_available(fd, READ_BYTES)
+            if data is None:
+                break
+            if not data:
+                self._channels.unwatch(fd)
+                break
+            if run is not None:
+                run.on_output(Output(0, stream, 0, data), capture)
+            capture.feed(data)
+            if run is not None and run.pending is not None and self._pause_for(run.pending):
+                break
+        else:
+            if reads == DRAIN_READS:
+                self._calls.on_endless_pipe()
+        if run is not None and capture.total - capture.relayed > run.limits.output_bytes:
+            self._calls.on_exceeded("output")
+
+    # -- room ---------------------------------------------------------------------------------------------------------
+
+    def _begin_large(self) -> None:
+        """Have a large frame counted from its first bytes until it is whole; what there is no room for is not read."""
+        run = self._calls.run
+        if self._dropping:
+            return
+        if run is None:
+            if self._kept and self._calls.state is State.READY:  # no handle's is late: its process waits for that
+                self._calls.on_violation(Violation("frame out of place", "a large one after the end of the call"))
+            return  # else nobody waits for it, and its process ends
+        if self._decoder.of_report:
+            run.pending = run.pending or self._requests.account()
+            self._frame = run.pending.ask(self._decoder.begun * MOST_A_BYTE, self.read_on)
+        else:
+            self._frame = self._frames.ask(self._decoder.begun, self.read_on)
+        self._moved = time.monotonic()
+        if self._frame.charge is None:
+            self._channels.pause()
+
+    def _pause_for(self, pending: Account) -> bool:
+        """Read no frames until this account has room for some. Says whether they wait."""
+        if not self._dropping and self.paused is None and not pending.has_room(MOMENT_BYTES):
+            self.paused = pending.ask(MOMENT_BYTES, self.read_on)
+            self._channels.pause()
+        return self.paused is not None
+
+    def read_on(self) -> None:
+        """There is room, or what is read is dropped."""
+        paused, self.paused = self.paused, None
+        if paused is not None:
+            paused.end()
+        if self._backlog and not self._dropping:
+            self._reactor.soon(self._on_backlog)  # not now: it is a task of a call that has made room
+            return
+        if self._decoder.begun and self._frame is None:
+            self._begin_large()
+        has_room = self._dropping or self._frame is None or self._frame.charge is not None
+        if has_room and self._channels.is_paused:
+            self._moved = time.monotonic()
+            self._channels.resume()
+
+    def _on_backlog(self) -> None:
+        """There is room for more of what was read."""
+        try:
+            while self._backlog and self.paused is None:
+                self._take_in((self._backlog.popleft(),))
+            if self.paused is None and self._calls.state is not State.DEAD:
+                self.read_on()
+        except Exception:  # as in `Channels.look`
+            self._calls.on_bug()
+
+    def stalls(self, now: float) -> bool:
+        """Whether it keeps room that others wait for, for a frame that does not come."""
+        frame = self._frame
+        if frame is None or frame.charge is None or self._channels.is_paused or now - self._moved < STALL_S:
+            return False
+        return frame.account.budget.is_short
+
+    # -- the end of a call --------------------------------------------------------------------------------------------
+
+    def catch_up(self) -> None:
+        """Take in what the running call has in its pipes at this moment: its outcome, or what it has printed so far."""
+        self._channels.look()
+        run = self._calls.run
+        for _ in range(CATCH_UP_READS):
+            if run is None or self._calls.run is not run or self._frame is not None or self.read_bytes < READ_BYTES:
+                return
+            self._dropping = True  # whatever it asks for, there is no time to serve it
+            try:
+                while self._backlog:
+                    self._take_in((self._backlog.popleft(),))
+                more = self.on_frames()
+            finally:
+                self._dropping = False
+            if not more:
+                return
+
+    def drain(self) -> None:
+        """Read what is in the pipes of a call whose processes are gone, to the last byte, for what is left would be the
+        next call's. A short read is no end: the call may have made its pipes hold packets (O_DIRECT, pipe(2)).
+        """
+        self._dropping = True
+        try:
+            while self._backlog:
+                self._take_in((self._backlog.popleft(),))
+            if self._channels.is_paused:
+                self.read_on()
+            ready = self._channels.ready()
+            if self._channels.stdout in ready:
+                self._capture(self._channels.stdout, self.stdout, DRAIN_READS)
+            if self._channels.stderr in ready:
+                self._capture(self._channels.stderr, self.stderr, DRAIN_READS)
+            if self._channels.frames in ready:
+                self._drain_frames()
+        finally:
+            self._dropping = False
+
+    def _drain_frames(self) -> None:
+        for _ in range(DRAIN_READS):
+            if not self.on_frames() or self._channels.closed:
+                return
+        self._calls.on_endless_pipe()
+
+    def take_printed(self, outcome: Outcome) -> None:
+        """Give the outcome what was printed since the last call."""
+        if self.stdout.total:
+            outcome.stdout = self.stdout.take()
+        if self.stderr.total:
+            outcome.stderr = self.stderr.take()
+
+    def next_call(self) -> None:
+        """All that was is gone: nothing of it is the next call's."""
+        for capture in (self.stdout, self.stderr):
+            if capture.total:
+                capture.clear()
+        self._link.next_call()
+        if self._frame is not None or self.paused is not None:
+            self.forget()
+
+    def forget(self) -> None:
+        """Whatever waits for room, nobody waits for it. What the cell is to read is dropped too."""
+        self._channels.to_call.clear()
+        for ask in (self.paused, self._frame):
+            if ask is not None:
+                ask.end()
+        self.paused = self._frame = None
+        self._backlog.clear()

@@ -1,0 +1,330 @@
+"""A cell's life as a table: `(state, event) → (state, actions)`. It does nothing; `Cell` carries the actions out.
+
+Each line of the picture names a state, and where each event leads from there. Events that lead nowhere are left out:
+
+    SPAWNING ─ spawned → STARTING · killed → DOOMED · not spawned, orphaned → DEAD
+    STARTING ─ prewarmed → UNBOUND · lacking → BINDING · ready → READY
+    STARTING ─ killed → DYING · orphaned → ORPHANED · died → DEAD
+    UNBOUND ─ claimed → BINDING · exited, killed → DYING · orphaned → ORPHANED · died → DEAD
+    BINDING ─ bound → READY · killed → DYING · exited, orphaned → ORPHANED · died → DEAD
+    READY ─ assigned → BUSY · exited → SWEEPING · retired → RETIRING
+    READY ─ killed → DYING · orphaned → ORPHANED · died → DEAD
+    BUSY ─ kept answer → READY · answered, exited, ended, timed out → SWEEPING · exceeded → JUDGED
+    BUSY ─ violated, failed → DYING · killed, orphaned → LOSING · died → DEAD
+    JUDGED ─ swept, exited, ended → SWEEPING · violated, failed → DYING · killed, orphaned → LOSING · died → DEAD
+    SWEEPING ─ ready → READY · killed → DYING · orphaned → ORPHANED · died → DEAD
+    RETIRING ─ killed → DYING · orphaned → ORPHANED · died → DEAD
+    DOOMED ─ spawned → DYING · not spawned, orphaned → DEAD
+    LOSING ─ answered, kept answer, exited, ended, timed out, violated, failed → DYING · died → DEAD
+    DYING ─ orphaned → ORPHANED · died → DEAD
+    ORPHANED ─ died → DEAD
+
+A call is under way in BUSY, JUDGED and LOSING, and in no other state: each event that leads out of these three without
+leading to another one of them concludes the call.
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+
+class State(Enum):
+    SPAWNING = "spawning"
+    """A zygote was asked for it, and has not said which process its init is."""
+    STARTING = "starting"
+    """The init enters the sandbox and loads the tools."""
+    UNBOUND = "unbound"
+    """It is prewarmed and waits for its session."""
+    BINDING = "binding"
+    """It has a session, and waits for the paths of that."""
+    READY = "ready"
+    """A call can be assigned."""
+    BUSY = "busy"
+    """A call is under way."""
+    JUDGED = "judged"
+    """The call's outcome is decided. Its processes are swept first, so that what it used is counted to the end."""
+    SWEEPING = "sweeping"
+    """The call is concluded. The init ends what is left of it."""
+    RETIRING = "retiring"
+    """A kept process tears down."""
+    DOOMED = "doomed"
+    """It is to be killed as soon as the zygote says which process it is."""
+    LOSING = "losing"
+    """It was killed under its call, which ends with what it has still sent, or with the cell's death."""
+    DYING = "dying"
+    """It was killed, and its pidfd has not told."""
+    ORPHANED = "orphaned"
+    """The same, and nobody is to blame: whoever waits for it may have another cell."""
+    DEAD = "dead"
+    """No process and no descriptor of it is left."""
+
+    __hash__ = object.__hash__  # Enum's is a function of Python's
+
+
+class Event(Enum):
+    """What has happened to a cell."""
+
+    SPAWNED = "spawned"
+    """The zygote says which process its init is."""
+    NOT_SPAWNED = "not spawned"
+    """The zygote could not make it, or was not asked."""
+    PREWARMED = "prewarmed"
+    """The tools are loaded, a call process waits, and no session has claimed it."""
+    CLAIMED = "claimed"
+    """A session is to have it."""
+    LACKING = "lacking"
+    """The tools are loaded, a call process waits, and its session's paths are not in place."""
+    BOUND = "bound"
+    """Its session's paths are in place."""
+    READY = "ready"
+    """The init says that the next call may come."""
+    ASSIGNED = "assigned"
+    """It is given a call."""
+    ANSWERED = "answered"
+    """The call's result or error is there."""
+    KEPT_ANSWER = "kept answer"
+    """The same, and its process stays for the next call."""
+    EXITED = "exited"
+    """The call process has ended by itself."""
+    EXCEEDED = "exceeded"
+    """The call has exceeded a limit."""
+    TIMED_OUT = "timed out"
+    """The call's deadline has come."""
+    ENDED = "ended"
+    """The supervisor ends the call."""
+    VIOLATED = "violated"
+    """The call, or the init under the call, has broken the protocol."""
+    SWEPT = "swept"
+    """The init says that no process from before is left."""
+    FAILED = "failed"
+    """An exception that is a bug of ours has come in between."""
+    RETIRED = "retired"
+    """The pool wants its room, and its kept process may tear down first."""
+    KILLED = "killed"
+    """The pool wants its room, or it is of no use any more."""
+    ORPHANED = "orphaned"
+    """Its zygote is gone, or cannot give it its session's paths."""
+    DIED = "died"
+    """Its pidfd tells that the init is gone, and every process of the cell with it."""
+
+    __hash__ = object.__hash__
+
+
+class Action(Enum):
+    """What is to be done about an event."""
+
+    MEET_INIT = "watch the init"
+    DISOWN_INIT = "kill the init of a cell that is dead already, and forget it"
+    BLAME = "note that the cell ended while it started, unless it has said itself why"
+    EXCUSE = "forget why the cell ended: nobody is told"
+    ASK_FOR_PATHS = "have the zygote put the session's paths in place"
+    INTRODUCE = "tell the cell whose it is"
+    OFFER = "tell the pool that a call may come"
+    MEASURE = "note what the call has used, as long as its processes are there to be asked"
+    KILL_PROCESS = "kill the call process without waiting for the init"
+    SWEEP = "have the init sweep, and make the next call process"
+    SWEEP_AND_COUNT = "the same, with the init's account of the call process"
+    JUDGE_LATENESS = "decide whether the call was only late, or has exceeded a limit"
+    JUDGE_DEATH = "decide what the cell's death means for its call"
+    CONCLUDE = "give the call its outcome"
+    KEEP = "begin anew with the process that stays"
+    RELEASE = "say that no process of the concluded call is left"
+    TEAR_DOWN = "close the pipe of calls, and give the kept process time to tear down"
+    STOP_WATCHDOG = "give up the time that it has to start, or to tear down"
+    KILL_INIT = "kill the init"
+    BURY = "close what is open, and tell the pool"
+
+    __hash__ = object.__hash__
+
+
+S, E, A = State, Event, Action  # the table is read more often than this line
+
+Row = tuple[State, tuple[Action, ...]]
+TABLE: Final[Mapping[tuple[State, Event], Row]] = {
+    (S.SPAWNING, E.SPAWNED): (S.STARTING, (A.MEET_INIT,)),
+    (S.SPAWNING, E.NOT_SPAWNED): (S.DEAD, (A.BURY,)),
+    (S.SPAWNING, E.CLAIMED): (S.SPAWNING, ()),
+    (S.SPAWNING, E.KILLED): (S.DOOMED, (A.BLAME, A.STOP_WATCHDOG)),
+    (S.SPAWNING, E.ORPHANED): (S.DEAD, (A.EXCUSE, A.BURY)),
+    #
+    (S.STARTING, E.CLAIMED): (S.STARTING, ()),
+    (S.STARTING, E.SWEPT): (S.STARTING, ()),
+    (S.STARTING, E.PREWARMED): (S.UNBOUND, (A.OFFER,)),
+    (S.STARTING, E.LACKING): (S.BINDING, (A.ASK_FOR_PATHS,)),
+    (S.STARTING, E.READY): (S.READY, (A.OFFER,)),
+    (S.STARTING, E.EXITED): (S.STARTING, ()),  # the init says why, or ends
+    (S.STARTING, E.KILLED): (S.DYING, (A.BLAME, A.KILL_INIT)),
+    (S.STARTING, E.ORPHANED): (S.ORPHANED, (A.KILL_INIT,)),
+    (S.STARTING, E.DIED): (S.DEAD, (A.BLAME, A.BURY)),
+    #
+    (S.UNBOUND, E.CLAIMED): (S.BINDING, (A.ASK_FOR_PATHS,)),
+    (S.UNBOUND, E.EXITED): (S.DYING, (A.KILL_INIT,)),  # nobody has claimed it: it is missed by nobody
+    (S.UNBOUND, E.KILLED): (S.DYING, (A.KILL_INIT,)),
+    (S.UNBOUND, E.ORPHANED): (S.ORPHANED, (A.KILL_INIT,)),
+    (S.UNBOUND, E.DIED): (S.DEAD, (A.BURY,)),
+    #
+    (S.BINDING, E.BOUND): (S.READY, (A.INTRODUCE, A.OFFER)),
+    (S.BINDING, E.EXITED): (S.ORPHANED, (A.KILL_INIT,)),  # its session's call would go into a pipe without a reader
+    (S.BINDING, E.KILLED): (S.DYING, (A.KILL_INIT,)),
+    (S.BINDING, E.ORPHANED): (S.ORPHANED, (A.KILL_INIT,)),
+    (S.BINDING, E.DIED): (S.DEAD, (A.BURY,)),
+    #
+    (S.READY, E.ASSIGNED): (S.BUSY, ()),
+    (S.READY, E.EXITED): (S.SWEEPING, (A.RELEASE, A.SWEEP)),
+    (S.READY, E.RETIRED): (S.RETIRING, (A.TEAR_DOWN,)),
+    (S.READY, E.KILLED): (S.DYING, (A.KILL_INIT,)),
+    (S.READY, E.ORPHANED): (S.ORPHANED, (A.KILL_INIT,)),
+    (S.READY, E.DIED): (S.DEAD, (A.BURY,)),
+    #
+    (S.BUSY, E.ANSWERED): (S.SWEEPING, (A.SWEEP, A.CONCLUDE)),  # first: the init is at work while we conclude
+    (S.BUSY, E.KEPT_ANSWER): (S.READY, (A.CONCLUDE, A.KEEP, A.OFFER)),
+    (S.BUSY, E.EXITED): (S.SWEEPING, (A.SWEEP, A.CONCLUDE, A.RELEASE)),
+    (S.BUSY, E.ENDED): (S.SWEEPING, (A.MEASURE, A.SWEEP, A.CONCLUDE)),
+    (S.BUSY, E.TIMED_OUT): (
+        S.SWEEPING,
+        (A.MEASURE, A.KILL_PROCESS, A.SWEEP, A.JUDGE_LATENESS, A.CONCLUDE),
+    ),  # it dies while we look at what the call is guilty of
+    (S.BUSY, E.EXCEEDED): (S.JUDGED, (A.MEASURE, A.SWEEP_AND_COUNT)),
+    (S.BUSY, E.VIOLATED): (S.DYING, (A.MEASURE, A.CONCLUDE, A.KILL_INIT)),
+    (S.BUSY, E.FAILED): (S.DYING, (A.KILL_INIT, A.CONCLUDE)),
+    (S.BUSY, E.KILLED): (S.LOSING, (A.KILL_INIT,)),
+    (S.BUSY, E.ORPHANED): (S.LOSING, (A.KILL_INIT,)),
+    (S.BUSY, E.DIED): (S.DEAD, (A.JUDGE_DEATH, A.CONCLUDE, A.BURY)),
+    #
+    (S.JUDGED, E.SWEPT): (S.SWEEPING, (A.CONCLUDE, A.RELEASE)),
+    (S.JUDGED, E.EXITED): (S.SWEEPING, (A.CONCLUDE, A.RELEASE)),
+    (S.JUDGED, E.ENDED): (S.SWEEPING, (A.MEASURE, A.CONCLUDE)),
+    (S.JUDGED, E.VIOLATED): (S.DYING, (A.MEASURE, A.CONCLUDE, A.KILL_INIT)),
+    (S.JUDGED, E.FAILED): (S.DYING, (A.KILL_INIT, A.CONCLUDE)),
+    (S.JUDGED, E.KILLED): (S.LOSING, (A.KILL_INIT,)),
+    (S.JUDGED, E.ORPHANED): (S.LOSING, (A.KILL_INIT,)),
+    (S.JUDGED, E.DIED): (S.DEAD, (A.JUDGE_DEATH, A.CONCLUDE, A.BURY)),
+    #
+    (S.SWEEPING, E.SWEPT): (S.SWEEPING, (A.RELEASE,)),
+    (S.SWEEPING, E.READY): (S.READY, (A.OFFER,)),
+    (S.SWEEPING, E.EXITED): (S.SWEEPING, (A.RELEASE,)),
+    (S.SWEEPING, E.KILLED): (S.DYING, (A.KILL_INIT,)),
+    (S.SWEEPING, E.ORPHANED): (S.ORPHANED, (A.KILL_INIT,)),
+    (S.SWEEPING, E.DIED): (S.DEAD, (A.BURY,)),
+    #
+    (S.RETIRING, E.EXITED): (S.RETIRING, (A.KILL_INIT,)),  # its room is taken until all of it is gone
+    (S.RETIRING, E.KILLED): (S.DYING, (A.KILL_INIT,)),
+    (S.RETIRING, E.ORPHANED): (S.ORPHANED, (A.KILL_INIT,)),
+    (S.RETIRING, E.DIED): (S.DEAD, (A.BURY,)),
+    #
+    (S.DOOMED, E.SPAWNED): (S.DYING, (A.MEET_INIT, A.KILL_INIT)),
+    (S.DOOMED, E.NOT_SPAWNED): (S.DEAD, (A.BURY,)),
+    (S.DOOMED, E.KILLED): (S.DOOMED, ()),
+    (S.DOOMED, E.ORPHANED): (S.DEAD, (A.EXCUSE, A.BURY)),
+    #
+    (S.LOSING, E.ANSWERED): (S.DYING, (A.CONCLUDE,)),
+    (S.LOSING, E.KEPT_ANSWER): (S.DYING, (A.CONCLUDE,)),
+    (S.LOSING, E.SWEPT): (S.LOSING, ()),
+    (S.LOSING, E.EXITED): (S.DYING, (A.CONCLUDE, A.RELEASE)),
+    (S.LOSING, E.ENDED): (S.DYING, (A.MEASURE, A.CONCLUDE)),
+    (S.LOSING, E.TIMED_OUT): (S.DYING, (A.MEASURE, A.JUDGE_LATENESS, A.CONCLUDE)),
+    (S.LOSING, E.VIOLATED): (S.DYING, (A.MEASURE, A.CONCLUDE)),
+    (S.LOSING, E.FAILED): (S.DYING, (A.KILL_INIT, A.CONCLUDE)),
+    (S.LOSING, E.KILLED): (S.LOSING, ()),
+    (S.LOSING, E.ORPHANED): (S.LOSING, ()),
+    (S.LOSING, E.DIED): (S.DEAD, (A.JUDGE_DEATH, A.CONCLUDE, A.EXCUSE, A.BURY)),
+    #
+    (S.DYING, E.BOUND): (S.DYING, ()),  # the zygote's word, on its way when the cell was killed
+    (S.DYING, E.SWEPT): (S.DYING, (A.RELEASE,)),
+    (S.DYING, E.EXITED): (S.DYING, (A.RELEASE,)),
+    (S.DYING, E.KILLED): (S.DYING, ()),
+    (S.DYING, E.ORPHANED): (S.ORPHANED, ()),
+    (S.DYING, E.DIED): (S.DEAD, (A.BURY,)),
+    #
+    (S.ORPHANED, E.BOUND): (S.ORPHANED, ()),
+    (S.ORPHANED, E.SWEPT): (S.ORPHANED, (A.RELEASE,)),
+    (S.ORPHANED, E.EXITED): (S.ORPHANED, (A.RELEASE,)),
+    (S.ORPHANED, E.KILLED): (S.ORPHANED, ()),
+    (S.ORPHANED, E.ORPHANED): (S.ORPHANED, ()),
+    (S.ORPHANED, E.DIED): (S.DEAD, (A.EXCUSE, A.BURY)),
+    #
+    (S.DEAD, E.SPAWNED): (S.DEAD, (A.DISOWN_INIT,)),
+    (S.DEAD, E.NOT_SPAWNED): (S.DEAD, ()),
+    (S.DEAD, E.BOUND): (S.DEAD, ()),
+    (S.DEAD, E.KILLED): (S.DEAD, ()),
+    (S.DEAD, E.ORPHANED): (S.DEAD, ()),
+}
+
+WITH_CALL: Final = frozenset({S.BUSY, S.JUDGED, S.LOSING})
+"""A call is under way."""
+IDLE: Final = frozenset({S.READY, S.UNBOUND})
+"""It waits, for a call or for a session."""
+AT_WORK: Final = WITH_CALL | {S.SWEEPING}
+"""A call is under way or swept up after: the pool looks at the cell now and then."""
+BEGUN: Final = frozenset({S.SPAWNING, S.STARTING, S.BINDING})
+"""It has not come to its first call."""
+UNKNOWN: Final = frozenset({S.SPAWNING, S.DOOMED})
+"""Which process its init is, the zygote has not said."""
+ENDING: Final = frozenset({S.RETIRING, S.DOOMED, S.LOSING, S.DYING, S.ORPHANED, S.DEAD})
+"""It has no further call."""
+
+
+class Impossible(Exception):
+    """An event came that has no row in the table. This is a bug in toolcell: please report it."""
+
+
+class Machine:
+    """The state of one cell. `on` alone changes it: no other module sets a state, which a test holds."""
+
+    __slots__ = ("state",)
+
+    def __init__(self) -> None:
+        self.state = State.SPAWNING
+
+    def takes(self, event: Event) -> bool:
+        """Whether the event has a row: what a cell says may have none, and is its violation then."""
+        return (self.state, event) in TABLE
+
+    def on(self, event: Event) -> tuple[Action, ...]:
+        """Go on to the next state. Returns what is to be done, in this order; raises Impossible."""
+        try:
+            self.state, actions = TABLE[self.state, event]
+        except KeyError:
+            raise Impossible(f"{event.value!r} cannot happen to a cell that is {self.state.value}") from None
+        return actions
+
+
+class Stateful:
+    """What the pool asks of a cell's state."""
+
+    def __init__(self) -> None:
+        self._machine = Machine()
+
+    @property
+    def state(self) -> State:
+        return self._machine.state
+
+    @property
+    def free(self) -> bool:
+        """Whether a call can be assigned now."""
+        return self._machine.state is State.READY
+
+    @property
+    def idle(self) -> bool:
+        """Whether it waits: for a call, or where it is prewarmed, for its session."""
+        return self._machine.state in IDLE
+
+    @property
+    def starting(self) -> bool:
+        """Whether it has not come to its first call."""
+        return self._machine.state in BEGUN
+
+    @property
+    def doomed(self) -> bool:
+        """Whether it is ending, or has ended."""
+        return self._machine.state in ENDING
+
+    @property
+    def leaving(self) -> bool:
+        """Whether it is a kept process that tears down: it takes up room until that is done."""
+        return self._machine.state is State.RETIRING
+
+    @property
+    def at_work(self) -> bool:
+        """Whether it runs a call, or sweeps up after one."""
+        return self._machine.state in AT_WORK

@@ -1,0 +1,216 @@
+"""The zygotes: which one makes a cell, when there is another one, and what is done where they die or hang."""
+
+import logging
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from toolcell.errors import SandboxUnavailableError
+from toolcell.wire.messages import Failed
+from toolcell.workplaces.record import Record
+from toolcell_sandbox.report import SandboxReport
+from toolcell_sandbox.view import Bind
+
+from .cell import Cell
+from .deadlines import Deadline, Deadlines
+from .reactor import Reactor
+from .recovery import Recovery, SupervisorStatus
+from .run import SOON_S, Outcome
+from .zygote import Zygote
+
+_log = logging.getLogger("toolcell.pool")
+MOST_ASKED = 32  # cells that a zygote has been asked for and has not made yet: its socket holds some hundred requests
+BUSY_ZYGOTE = 2  # cells that a zygote has been asked for and has not made yet
+STUCK_S = 20.0  # a zygote answers within milliseconds; one that is silent this long was stopped, or hangs
+_now = time.monotonic
+
+
+class Customer(Protocol):
+    """The pool, as the fleet sees it."""
+
+    def on_spawned(self, id: int, pid: int, pidfd: int, listener: int) -> None: ...
+    def on_bound(self, id: int) -> None: ...
+    def on_failed(self, id: int, failure: Failed) -> None: ...
+    def on_orphaned(self, id: int) -> None:
+        """The zygote that was to make this cell, or has made it, is gone."""
+        ...
+
+    def on_capacity(self) -> None:
+        """More cells can be asked for."""
+        ...
+
+    def on_pause(self) -> None:
+        """There is no zygote, and the next one is started at `resumes_at`."""
+        ...
+
+
+class Fleet:
+    """Of one supervisor. Falsy where there is no zygote now."""
+
+    def __init__(
+        self,
+        customer: Customer,
+        reactor: Reactor,
+        deadlines: Deadlines,
+        record: Record,
+        *,
+        size: int = 0,
+        allow_missing: frozenset[str] = frozenset(),
+        preload: Sequence[str] | None = None,
+    ) -> None:
+        """`size` is the most zygotes that there are, 0 for what fits the machine; `preload` are the libraries that most
+        cells are going to need, None for all that a zygote knows."""
+        self.report = SandboxReport((), "rootless")
+        self.zygotes: list[Zygote] = []
+        self.size = size or max(1, min(4, os.cpu_count() or 1))
+        self.resumes_at = 0.0  # where there is no zygote
+        self._customer = customer
+        self._reactor = reactor
+        self._deadlines = deadlines
+        self._record = record
+        self._allow_missing = allow_missing
+        self._preload = preload
+        self._open = False  # whether zygotes that die are replaced
+        self._maker_of: dict[int, Zygote] = {}
+        self._recovery = Recovery()
+        self._resuming: Deadline | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.zygotes)
+
+    def status(self) -> SupervisorStatus:
+        """What the kernel offers here, as probed at the start, and how the zygotes are now."""
+        now = _now()
+        pause = None if self._resuming is None else max(0.0, self.resumes_at - now)
+        problem, deaths = self._recovery.problem_now(now), self._recovery.deaths
+        return SupervisorStatus(self.report.mechanisms, self.report.identity, len(self.zygotes), deaths, pause, problem)
+
+    async def start(self) -> SandboxReport:
+        """Start one zygote, which reports what the kernel offers. Raises SandboxUnavailableError, or SandboxError where
+        something is missing that may not be."""
+        first = self._new(None)
+        self.report = SandboxReport.from_wire(dict(await first.started()))
+        self.report.require(self._allow_missing)
+        self._open = True
+        return self.report
+
+    def stand_down(self) -> None:
+        """Replace no zygote from now on."""
+        self._open = False
+
+    def close(self) -> None:
+        """End the zygotes, and with them every cell."""
+        self.stand_down()
+        for zygote in self.zygotes:
+            zygote.close()
+        self.zygotes.clear()
+
+    def _new(self, report: Mapping[str, object] | None) -> Zygote:
+        customer = self._customer
+        zygote = Zygote(self._reactor, self._on_spawned, customer.on_bound, customer.on_failed, self._on_lost)
+        zygote.start(report, self._allow_missing, self._preload)
+        self.zygotes.append(zygote)
+        self._record.process(zygote.pid)
+        return zygote
+
+    # -- cells --------------------------------------------------------------------------------------------------------
+
+    @property
+    def has_capacity(self) -> bool:
+        """Whether another cell can be asked for now."""
+        return len(self._next().asked) < MOST_ASKED
+
+    def spawn(self, cell: Cell, request: Mapping[str, object]) -> None:
+        """Ask for a cell. Raises Unpackable or OSError where the request cannot be sent."""
+        zygote = self._maker_of[cell.id] = self._least_busy()
+        zygote.spawn(cell.id, request, cell.child_fds)
+        cell.handed_over()
+
+    def bind(self, cell: Cell, paths: Sequence[Bind]) -> None:
+        """Have these put in place in a prewarmed cell. Raises as `spawn` does."""
+        self._maker_of[cell.id].finish(cell.id, paths)
+
+    def forget(self, id: int) -> None:
+        """The cell is gone."""
+        self._maker_of.pop(id, None)
+
+    def _next(self) -> Zygote:
+        return min(self.zygotes, key=lambda each: (not each.has_started, len(each.asked)))
+
+    def _least_busy(self) -> Zygote:
+        """One that has started, if there is any. Where even that has cells to make, another is started beside it, for
+        later: an interpreter with all imports takes a third of a second of a core, which a few cells do not repay.
+        """
+        zygote = self._next()
+        busy = len(zygote.asked) >= BUSY_ZYGOTE and len(self.zygotes) < self.size
+        if busy and not self._recovery.problem_now(_now()):
+            try:
+                self._new(self.report.to_wire())
+            except SandboxUnavailableError as error:
+                _log.warning("no more than %d zygotes: %s", len(self.zygotes), error)
+        return zygote
+
+    def _on_spawned(self, id: int, pid: int, pidfd: int, listener: int) -> None:
+        self._record.process(pid)
+        self._customer.on_spawned(id, pid, pidfd, listener)
+        if len(self._maker_of[id].asked) == MOST_ASKED - 1:
+            self._customer.on_capacity()
+
+    # -- zygotes that die or hang -------------------------------------------------------------------------------------
+
+    def on_unanswered(self, id: int) -> None:
+        """End the zygote that has not made this cell in time, if it has been silent for long."""
+        zygote = self._maker_of.get(id)
+        if zygote is None or zygote not in self.zygotes or id not in zygote.asked:
+            return
+        if _now() - zygote.heard_at >= STUCK_S:
+            _log.error("%r has said nothing for %g s and is ended", zygote, STUCK_S)
+            zygote.kill()
+        else:
+            self._deadlines.at(zygote.heard_at + STUCK_S, lambda: self.on_unanswered(id))
+
+    def absence(self) -> Outcome:
+        """What a call is told of there being no process that makes cells, where there will be one."""
+        pause_s = round(max(SOON_S, self.resumes_at - _now()), 2)
+        what = f"There is no zygote to make a cell: {self._recovery.deaths} have died, or could not be started."
+        cure = "Retry then. If it persists, free memory or raise the limits on processes and open files; see the log."
+        message = f"{what} The next attempt is in {pause_s:g} s. {cure}"
+        return Outcome(ending="unavailable", message=message, cure=cure, retry_after_s=pause_s)
+
+    def _on_lost(self, zygote: Zygote) -> None:
+        """A zygote died. Its cells die with it; a new one takes its place, unless they keep dying."""
+        if zygote not in self.zygotes:
+            return
+        self.zygotes.remove(zygote)
+        if not self._open:
+            return
+        _log.error("%r has died: %s", zygote, zygote.last_words() or "it said nothing")
+        self.start_at(self._recovery.on_death(_now()))
+        for id in [id for id, maker in self._maker_of.items() if maker is zygote]:
+            self._customer.on_orphaned(id)
+
+    def start_at(self, when: float) -> None:
+        """Start a zygote then, or now. Until then, calls that have no time to wait are told so."""
+        if self._resuming is not None:
+            self._deadlines.cancel(self._resuming)
+            self._resuming = None
+        if when <= _now():
+            self._start()
+            return
+        self.resumes_at = when
+        self._resuming = self._deadlines.at(when, self._start)
+        if not self.zygotes:
+            self._customer.on_pause()
+
+    def _start(self) -> None:
+        self._resuming = None
+        if not self._open:
+            return
+        try:
+            self._new(self.report.to_wire())
+        except SandboxUnavailableError as error:
+            _log.error("%s", error)
+            self.start_at(max(_now() + SOON_S, self._recovery.on_setback(_now(), str(error))))
+            return
+        self._customer.on_capacity()

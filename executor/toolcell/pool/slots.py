@@ -1,0 +1,136 @@
+"""What each cell has to itself on this host, its uid and its cgroup; and when another cell may have them."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+
+from toolcell.workplaces.record import Record
+from toolcell_sandbox.errors import SandboxError
+from toolcell_sandbox.identity import unused_slots
+from toolcell_sandbox.limits import Limits
+from toolcell_sandbox.mechanisms.cgroup_tree import CgroupTree
+from toolcell_sandbox.mechanisms.cgroups import Cgroup
+
+from .cell import Cell
+from .deadlines import Deadlines
+
+_log = logging.getLogger("toolcell.pool")
+VACATE_AGAIN_S = 0.005  # how often the cgroup of a dead cell is looked at again until it is empty
+VACATE_S = 10.0  # what SIGKILL has not ended by then hangs in the kernel
+_now = time.monotonic
+
+
+class Slots:
+    """`vacating` are dead cells whose cgroups are not empty yet. `on_vacated` is called when one of them is done with.
+
+    Where `tree` is None, cells have no cgroup.
+    """
+
+    def __init__(self, deadlines: Deadlines, record: Record, on_vacated: Callable[[], None]) -> None:
+        self.tree: CgroupTree | None = None
+        self.vacating: set[Cell] = set()
+        self.free_cgroups: list[Cgroup] = []
+        self._deadlines = deadlines
+        self._record = record
+        self._on_vacated = on_vacated
+        # Uids of cells: a range of this supervisor's own, so that two of them do not count each other's processes.
+        self._first = unused_slots()
+        self._free: list[int] = []
+        self.last = self._first
+        self._made = 0
+
+    def take(self, limits: Limits) -> tuple[int, Cgroup | None]:
+        """The slot of a new cell, and its cgroup, which is open. Raises OSError or SandboxError."""
+        cgroup = self._take_cgroup(limits)
+        if self._free:
+            slot = self._free.pop()
+        else:
+            self.last += 1
+            slot = self.last
+        try:
+            if cgroup is not None:
+                cgroup.open()
+        except BaseException:
+            self.give_back(slot, cgroup)
+            raise
+        return slot, cgroup
+
+    def _take_cgroup(self, limits: Limits) -> Cgroup | None:
+        if self.tree is None:
+            return None
+        while self.free_cgroups:
+            cgroup = self.free_cgroups.pop()
+            if not cgroup.exists():  # somebody has removed it
+                cgroup.close()
+                continue
+            try:
+                cgroup.set_limits(limits)
+            except BaseException:
+                self.free_cgroups.append(cgroup)
+                raise
+            return cgroup
+        # Named after the slots too: a killed supervisor of our pid may have left its groups.
+        self._made += 1
+        group = self.tree.create(f"{self._first:x}-{self._made}", limits)
+        self._record.cgroup(group.paths)
+        return group
+
+    def give_back(self, slot: int, cgroup: Cgroup | None) -> None:
+        """Another cell may have them."""
+        self._free.append(slot)
+        if cgroup is not None:
+            self.free_cgroups.append(cgroup)
+
+    def vacate(self, cell: Cell) -> None:
+        """Free a dead cell's slot and cgroup for another cell, once nothing is left in the cgroup.
+
+        The kernel ends a pid namespace with its init, so there is nothing; this is what holds where that fails, or
+        where a cell was allowed to have no namespace.
+        """
+        self._vacate(cell, _now() + VACATE_S)
+
+    def _vacate(self, cell: Cell, until: float) -> None:
+        left = _left_in_group(cell)
+        if left and cell not in self.vacating:
+            self.vacating.add(cell)
+            cell.calls.report(f"processes outlived their cell and were killed by its cgroup: {len(left)}")
+        if left and _now() < until:
+            self._deadlines.at(_now() + VACATE_AGAIN_S, lambda: self._vacate(cell, until))
+            return
+        self.vacating.discard(cell)
+        if left:
+            _log.error("%r is given up with its cgroup: %d processes in it do not die", cell, len(left))
+            if cell.cgroup is not None:
+                cell.cgroup.close()
+        else:
+            self.give_back(cell.slot, cell.cgroup)
+        self._on_vacated()
+
+    def remove(self, cells: Iterable[Cell]) -> None:
+        """Remove every cgroup, those of these cells among them."""
+        living = [*cells, *self.vacating]
+        self.free_cgroups += [cell.cgroup for cell in living if cell.cgroup is not None]
+        with ExitStack() as removing:  # every one, also where one cannot be
+            for cgroup in self.free_cgroups:
+                removing.callback(cgroup.remove)
+            self.free_cgroups.clear()
+
+
+def _left_in_group(cell: Cell) -> list[int]:
+    """The processes that a dead cell's cgroup still has, which are killed. A cgroup that cannot be read, such as for
+    want of a descriptor, is removed, since the kernel removes only an empty one.
+    """
+    cgroup = cell.cgroup
+    if cgroup is None:
+        return []
+    try:
+        return cgroup.kill_now()
+    except (OSError, SandboxError) as unreadable:
+        try:
+            cgroup.remove(timeout_s=0.0)
+        except SandboxError:
+            _log.warning("the cgroup of %r cannot be read: %s", cell, unreadable)
+            return [0]  # how many is unknown
+        cell.cgroup = None
+        return []

@@ -1,0 +1,174 @@
+"""What the pool does with its cells, seen in its repr: there is no process, and no clock that ticks."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from toolcell.pool.cell import State
+from toolcell.pool.cell.state import Event
+from toolcell.pool.run import Outcome
+
+from .fakes import FakePool, fake_cells, spec
+
+
+@pytest.fixture(autouse=True)
+def cells() -> Iterator[None]:
+    with fake_cells():
+        yield
+
+
+def test_a_call_waits_for_its_cell_and_the_next_one_finds_it_idle() -> None:
+    pool = FakePool()
+    first = pool.call(spec())
+    assert repr(pool) == "<Pool [cells: 1 starting · calls: 1 queued]>"
+    cell = pool.starting().start()
+    assert repr(pool) == "<Pool [cells: 1 busy · calls: 0 queued]>"
+    cell.answer()
+    assert first.ending == "result"
+    assert repr(pool) == "<Pool [cells: 1 sweeping · calls: 0 queued]>"
+    cell.ready()
+    assert repr(pool) == "<Pool [cells: 1 idle · calls: 0 queued]>"
+    second = pool.call(spec())
+    assert second.served_by is cell and repr(pool) == "<Pool [cells: 1 busy · calls: 0 queued]>"
+
+
+def test_a_call_that_comes_while_its_cell_is_swept_waits_for_that_one() -> None:
+    pool = FakePool()
+    pool.call(spec())
+    cell = pool.starting().start()
+    cell.answer()
+    second = pool.call(spec())
+    assert repr(pool) == "<Pool [cells: 1 sweeping · calls: 1 queued]>"
+    cell.ready()
+    assert second.served_by is cell
+
+
+def test_calls_of_one_session_run_side_by_side_as_far_as_it_may_have_cells() -> None:
+    pool = FakePool(cells_per_session=2)
+    runs = [pool.call(spec()) for _ in range(3)]
+    assert repr(pool) == "<Pool [cells: 2 starting · calls: 3 queued]>"
+    first, second = [cell.start() for cell in pool.cells]
+    assert repr(pool) == "<Pool [cells: 2 busy · calls: 1 queued]>"
+    assert runs[2].served_by is None
+    second.answer()
+    second.ready()
+    assert runs[2].served_by is second and runs[0].served_by is first
+
+
+def test_the_cell_that_was_idle_longest_is_evicted_where_the_machine_is_full() -> None:
+    pool = FakePool(max_cells=2)
+    for session in ("a", "b"):
+        pool.call(spec(session))
+        cell = pool.starting().start()
+        cell.answer()
+        cell.ready()
+    assert repr(pool) == "<Pool [cells: 2 idle · calls: 0 queued]>"
+    pool.call(spec("c"))
+    assert repr(pool) == "<Pool [cells: 1 idle · 1 starting · 1 ending · calls: 1 queued]>"
+    gone, left, coming = pool.cells
+    assert (gone.spec.key.session_id, left.spec.key.session_id) == ("a", "b")
+    gone.die()
+    coming.start()
+    assert repr(pool) == "<Pool [cells: 1 idle · 1 busy · calls: 0 queued]>"
+
+
+def test_a_kept_process_tears_down_before_another_takes_its_room() -> None:
+    pool = FakePool(max_cells=1)
+    pool.call(spec("a", kept="repl"))
+    kept = pool.starting().start()
+    kept.answer()
+    assert repr(pool) == "<Pool [cells: 1 idle · calls: 0 queued]>"
+    pool.call(spec("b"))
+    assert kept.leaving and repr(pool) == "<Pool [cells: 1 ending · calls: 1 queued]>"
+    kept.on(Event.EXITED)
+    kept.die()
+    assert repr(pool) == "<Pool [cells: 1 starting · calls: 1 queued]>"
+
+
+def test_a_kept_process_that_makes_room_is_missed_by_the_next_call_of_its_tool() -> None:
+    pool = FakePool(max_cells=1)
+    pool.call(spec("a", kept="repl"))
+    kept = pool.starting().start()
+    kept.answer()
+    pool.call(spec("b"))
+    kept.on(Event.EXITED)
+    kept.die()
+    other = pool.starting().start()
+    other.answer()
+    other.ready()
+    again = pool.call(spec("a", kept="repl"))
+    other.die()
+    pool.starting().start()
+    assert "make room" in again.state_lost
+
+
+def test_calls_that_must_not_overlap_wait_for_each_other_though_there_is_room() -> None:
+    pool = FakePool()
+    first, second = pool.call(spec(), exclusive="w"), pool.call(spec(), exclusive="w")
+    assert repr(pool) == "<Pool [cells: 1 starting · calls: 2 queued]>"
+    cell = pool.starting().start()
+    assert repr(pool) == "<Pool [cells: 1 busy · calls: 1 queued]>"
+    cell.answer()
+    cell.ready()
+    pool.turn()
+    assert first.ending == "result" and second.served_by is cell
+
+
+def test_too_many_calls_are_refused_and_say_what_is_full() -> None:
+    pool = FakePool(max_cells=1, max_waiting=1)
+    pool.call(spec())
+    refused = pool.call(spec())
+    assert refused.outcome is not None and refused.ending == "overloaded"
+    assert refused.outcome.message.startswith("1 calls are waiting already, the most that max_waiting allows")
+
+
+def test_a_cell_that_cannot_be_made_ends_the_calls_that_wait_for_it() -> None:
+    pool = FakePool()
+    run = pool.call(spec())
+    pool.starting().fail("enter")
+    assert run.ending == "unavailable" and repr(pool) == "<Pool [cells: none · calls: 0 queued]>"
+
+
+def test_a_cell_whose_zygote_is_gone_costs_the_call_that_waits_for_it_nothing() -> None:
+    pool = FakePool()
+    run = pool.call(spec())
+    pool.pool.on_orphaned(pool.starting().id)
+    assert run.ending == "" and repr(pool) == "<Pool [cells: 1 starting · calls: 1 queued]>"
+    pool.starting().start()
+    assert run.served_by is pool.starting()
+
+
+@pytest.mark.parametrize("state", [State.SPAWNING, State.STARTING, State.READY, State.BUSY, State.SWEEPING])
+def test_the_end_of_a_session_ends_its_cell_in_whatever_state_and_its_calls(state: State) -> None:
+    pool = FakePool()
+    run = pool.call(spec())
+    cell = pool.starting()
+    steps: list[Callable[[], object]] = [lambda: cell.on(Event.SPAWNED), cell.ready, cell.answer, cell.ready]
+    while cell.state is not state:
+        steps.pop(0)()
+    assert cell.state is state
+    pool.pool.end_session("s")
+    assert cell.doomed and run.ending in ("cancelled", "result")
+    cell.on(Event.SPAWNED if cell.state is State.DOOMED else Event.DIED)
+    if cell.state is not State.DEAD:
+        cell.die()
+    assert repr(pool) == "<Pool [cells: none · calls: 0 queued]>"
+
+
+def test_a_call_that_is_cancelled_while_it_waits_is_forgotten() -> None:
+    pool = FakePool()
+    run = pool.call(spec())
+    pool.pool.cancel(run)
+    assert run.ending == "cancelled" and repr(pool) == "<Pool [cells: 1 starting · calls: 0 queued]>"
+    assert pool.starting().start().state is State.READY
+
+
+def test_a_call_that_dies_with_its_cell_is_lost_and_the_next_one_gets_another() -> None:
+    pool = FakePool()
+    first = pool.call(spec())
+    cell = pool.starting().start()
+    second = pool.call(spec(), exclusive="")
+    cell.verdict = Outcome(ending="lost")
+    cell.die()
+    assert first.ending == "lost" and second.ending == ""
+    assert repr(pool) == "<Pool [cells: 1 starting · calls: 1 queued]>"
