@@ -323,7 +323,7 @@ class Session:
         declared = [route.tool.declaration for route in routes if not route.grants.missing]
         declared += [tool.declaration for tool in self.supervisor.provider_tools.values()]
         offered = [one for one in declared if is_offered(self.supervisor.policy, one, self.info)]
-        return [as_offered(one, lambda: self.web) for one in offered]
+        return [as_offered(one, self.profile, lambda: self.web) for one in offered]
 
     @named
     async def close(self, *, grace_s: float | None = None) -> None:

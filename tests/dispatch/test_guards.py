@@ -336,6 +336,15 @@ async def test_a_search_says_where_there_is_no_engine(supervise: Any, workspace:
         assert search.description.startswith("Search the web.")
 
 
+async def test_a_shell_without_a_network_says_so(supervise: Any, workspace: Path) -> None:
+    wide = Profile.for_kind("main").replace(network=HostNetwork())
+    async with supervise(base_tools()) as supervisor:
+        for profile, closed in ((None, True), (wide, False)):
+            session = await supervisor.open_session("main", workspace=workspace, profile=profile)
+            (shell,) = [one for one in await session.tools() if one.name == "shell"]
+            assert shell.description.endswith("\n\nIt has no network.") is closed
+
+
 async def test_what_reaches_something_is_offered_and_runs(supervise: Any, workspace: Path) -> None:
     wide = Profile.for_kind("main").replace(network=HostNetwork(), http=("GET https://api.example.com",))
     engine = PublicWeb(search_url="https://search.example/?q={query}")

@@ -581,6 +581,16 @@ async def test_a_setting_that_may_run_something_takes_no_other_setting_with_it(
     assert again.unwrap()["stdout"] == "https://example.org/d.git\nada@example.org\n" and not again.notices
 
 
+async def test_where_git_may_track_what_was_moved_away_the_notice_says_what_git_shows(
+    session: Session, workspace: Path
+) -> None:
+    said = "shows as deleted: do not commit that"
+    assert said not in told(await session.call("shell", {"command": "touch .envrc"}))
+    await anyio.run_process(["git", "init", "-q", str(workspace / "d")])
+    assert said in told(await session.call("shell", {"command": "touch d/sub.txt d/.envrc"}))
+    assert said not in told(await session.call("shell", {"command": "touch d/.git/hooks/pre-push"}))
+
+
 async def test_settings_that_a_call_has_in_a_repository_that_it_made_are_cut_down_too(
     session: Session, workspace: Path
 ) -> None:

@@ -132,7 +132,23 @@ def quarantined(session: "Session", profile: Profile, watch: Watch) -> Notice:
     if len(watch.findings) > MAX_TOLD:
         shown.append(f"and {len(watch.findings) - MAX_TOLD:,} more")
     message = f"Protected names were made, changed or moved while the call ran: {'; '.join(shown)}."
+    if any(
+        finding.place and finding.what in ("made", "changed") and _in_work_tree(finding)
+        for finding in watch.findings[:MAX_TOLD]
+    ):
+        message += " Where git tracks one that was moved out, it shows as deleted: do not commit that."
     return Notice(kind="protected_name", message=message)
+
+
+def _in_work_tree(finding: Finding) -> bool:
+    """Whether git may track it: it is no part of a repository, and one is above it."""
+    if finding.name.startswith(".git/"):
+        return False
+    above = finding.path
+    while (above := os.path.dirname(above)) != "/":
+        if os.path.lexists(f"{above}/.git"):
+            return True
+    return False
 
 
 def held(session: "Session", watch: Watch, result: ToolResult) -> Notice | None:

@@ -13,6 +13,7 @@ NOTHING: frozenset[Capability] = frozenset()
 SEARCHES = "searches"
 """The key in a tool's metadata which says that it needs a search engine, and not only the web."""
 NO_ENGINE = "There is no search engine here, so that every call fails."
+NO_NETWORK = "It has no network."
 
 WHY: Mapping[Capability, tuple[str, str]] = {
     Capability.NET: (
@@ -37,12 +38,17 @@ def out_of_reach(tool: Tool[..., object], profile: Profile) -> frozenset[Capabil
     return frozenset(found)
 
 
-def as_offered(declaration: ToolDeclaration, web: Callable[[], WebClient]) -> ToolDeclaration:
-    """The declaration that a model gets. That of a search tool says so if there is no search engine."""
-    if declaration.metadata.get(SEARCHES) is not True or getattr(web(), "can_search", True):
+def as_offered(declaration: ToolDeclaration, profile: Profile, web: Callable[[], WebClient]) -> ToolDeclaration:
+    """The declaration that a model gets. It says so where a search tool has no search engine, and where a tool that may
+    use the network has none."""
+    description = declaration.description
+    if declaration.metadata.get(SEARCHES) is True and not getattr(web(), "can_search", True):
+        description = f"{NO_ENGINE} {description}"
+    if Capability.NET in declaration.uses and declaration.placement == "cell" and _is_closed(profile):
+        description = f"{description}\n\n{NO_NETWORK}"
+    if description == declaration.description:
         return declaration
-    description = f"{NO_ENGINE} {declaration.description}"[:1024]
-    return declaration.model_copy(update={"description": description})
+    return declaration.model_copy(update={"description": description[:1024]})
 
 
 def _is_closed(profile: Profile) -> bool:

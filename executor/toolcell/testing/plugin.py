@@ -94,4 +94,6 @@ def toolcell_supervisor() -> "Iterator[Callable[..., Supervisor]]":
     left = [supervisor for supervisor in made if supervisor.is_left_open]
     made.clear()
     if left:
-        raise UsageError(f"The test left {left!r} open. Use async with, or await aclose() in the fixture that made it.")
+        raise UsageError(
+            f"The test never closed {left!r}. Use async with, or await aclose() in the fixture that made it."
+        )
