@@ -131,12 +131,9 @@ def quarantined(session: "Session", profile: Profile, watch: Watch) -> Notice:
     shown = [_told(finding, roots) for finding in watch.findings[:MAX_TOLD]]
     if len(watch.findings) > MAX_TOLD:
         shown.append(f"and {len(watch.findings) - MAX_TOLD:,} more")
+    if any(each.place and each.what in ("made", "changed") and _in_work_tree(each) for each in watch.findings[:MAX_TOLD]):
+        shown.append("where git tracks one that was moved out, it shows as deleted: do not commit that")
     message = f"Protected names were made, changed or moved while the call ran: {'; '.join(shown)}."
-    if any(
-        finding.place and finding.what in ("made", "changed") and _in_work_tree(finding)
-        for finding in watch.findings[:MAX_TOLD]
-    ):
-        message += " Where git tracks one that was moved out, it shows as deleted: do not commit that."
     return Notice(kind="protected_name", message=message)
 
 
