@@ -131,7 +131,9 @@ def quarantined(session: "Session", profile: Profile, watch: Watch) -> Notice:
     shown = [_told(finding, roots) for finding in watch.findings[:MAX_TOLD]]
     if len(watch.findings) > MAX_TOLD:
         shown.append(f"and {len(watch.findings) - MAX_TOLD:,} more")
-    if any(each.place and each.what in ("made", "changed") and _in_work_tree(each) for each in watch.findings[:MAX_TOLD]):
+    if any(
+        each.place and each.what in ("made", "changed") and _in_work_tree(each) for each in watch.findings[:MAX_TOLD]
+    ):
         shown.append("where git tracks one that was moved out, it shows as deleted: do not commit that")
     message = f"Protected names were made, changed or moved while the call ran: {'; '.join(shown)}."
     return Notice(kind="protected_name", message=message)
