@@ -239,7 +239,8 @@ def on_record(kind: str, **facts: object) -> Expectation:
 
 
 def sees_only_what_is_bound(paths: Iterable[str]) -> Expectation:
-    """Each path is absent, or a mere step on the way to what the profile binds (an interpreter below a home folder)."""
+    """Each path is absent, or refused where the cell has no root of its own, or a mere step on the way to what the
+    profile binds (an interpreter below a home folder)."""
     wanted = tuple(paths)
 
     def holds(result: ToolResult, stage: Stage) -> bool:
@@ -248,11 +249,11 @@ def sees_only_what_is_bound(paths: Iterable[str]) -> Expectation:
         output: Any = result.output
         return not result.is_error and all(_fits(path, output[path], bound) for path in wanted)
 
-    return Expectation("absent, but for the way to what is bound", holds)
+    return Expectation("absent or refused, but for the way to what is bound", holds)
 
 
 def _fits(path: str, seen: object, bound: tuple[str, ...]) -> bool:
-    if seen == "ENOENT":
+    if seen in ("ENOENT", "EACCES"):
         return True
     if not isinstance(seen, list):
         return False
