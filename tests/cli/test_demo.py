@@ -11,6 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 from rich.console import Console
+from tests.escape.machines import MACHINES, command_on
 
 from toolcell import LimitedResource, LimitExceeded, Supervisor, ToolResult, base_tools
 from toolcell.cli.demo.expect import crashed, gives, happened, works
@@ -41,6 +42,15 @@ def test_every_outcome_is_the_right_one(cli: Run, anyone: list[str], allowed: li
     seconds = re.search(r"calls in (\d+\.\d) s", done.stdout)
     assert seconds is not None
     assert float(seconds[1]) < 20
+
+
+def test_it_is_right_too_where_there_are_no_namespaces() -> None:
+    machine = next(each for each in MACHINES if each.name == "no namespaces")
+    kinds = ("user", "mount", "pid", "net", "ipc", "uts", "cgroup")
+    allowed = [word for kind in kinds for word in ("--allow-missing", f"{kind}_namespace")]
+    command = command_on(machine, [sys.executable, "-I", "-m", "toolcell.cli", "demo", *allowed])
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd="/")
+    assert done.returncode == 0 and WRONG not in done.stdout, done.stdout + done.stderr
 
 
 def test_the_table_shows_the_facts_of_each_error(cli: Run, allowed: list[str]) -> None:
