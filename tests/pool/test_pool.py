@@ -7,6 +7,7 @@ import pytest
 from toolcell.pool.cell import State
 from toolcell.pool.cell.state import Event
 from toolcell.pool.run import Outcome
+from toolcell.wire.messages import Failed
 
 from .fakes import FakePool, fake_cells, spec
 
@@ -127,6 +128,19 @@ def test_a_cell_that_cannot_be_made_ends_the_calls_that_wait_for_it() -> None:
     run = pool.call(spec())
     pool.starting().fail("enter")
     assert run.ending == "unavailable" and repr(pool) == "<Pool [cells: none · calls: 0 queued]>"
+
+
+def test_a_cell_that_cannot_go_on_after_a_call_makes_way_for_another() -> None:
+    pool = FakePool()
+    pool.call(spec())
+    cell = pool.starting().start()
+    cell.answer()
+    waiting = pool.call(spec())
+    cell.failure = Failed("fork", "There was no room.", "", "Try again.")
+    cell.die()
+    assert waiting.ending == "" and repr(pool) == "<Pool [cells: 1 starting · calls: 1 queued]>"
+    pool.starting().start()
+    assert waiting.served_by is pool.starting()
 
 
 def test_a_cell_whose_zygote_is_gone_costs_the_call_that_waits_for_it_nothing() -> None:

@@ -242,7 +242,7 @@ class Calls:
             return
         if self._meter.evidence.oom_killed():
             self.verdict = Outcome(ending="limit", resource="memory")
-        elif failure is not None and self.last is None:  # the last step of the cell's making, in its first call
+        elif failure is not None:  # the last step of the cell's making, or the call's process, which is not there
             self.verdict = unavailable(failure)
         else:
             self.verdict = Outcome(ending="lost", message="The cell ended under the call.")

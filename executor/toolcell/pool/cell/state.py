@@ -205,7 +205,7 @@ TABLE: Final[Mapping[tuple[State, Event], Row]] = {
     (S.SWEEPING, E.EXITED): (S.SWEEPING, (A.RELEASE,)),
     (S.SWEEPING, E.KILLED): (S.DYING, (A.KILL_INIT,)),
     (S.SWEEPING, E.ORPHANED): (S.ORPHANED, (A.KILL_INIT,)),
-    (S.SWEEPING, E.DIED): (S.DEAD, (A.BURY,)),
+    (S.SWEEPING, E.DIED): (S.DEAD, (A.EXCUSE, A.BURY)),  # it could be made: another one can, or says why not
     #
     (S.RETIRING, E.EXITED): (S.RETIRING, (A.KILL_INIT,)),  # its room is taken until all of it is gone
     (S.RETIRING, E.KILLED): (S.DYING, (A.KILL_INIT,)),
