@@ -9,6 +9,7 @@ from importlib import import_module
 
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
 if TYPE_CHECKING:
+    __version__: str
     from toolcell_sandbox.limits import Limits
     from toolcell_sandbox.network import HostNetwork, NoNetwork, ProxyNetwork
     from toolcell_sandbox.profile import Profile
@@ -347,6 +348,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
+    if name == "__version__":
+        return import_module("importlib.metadata").version("toolcell")
     if name not in _HOME_OF:
         raise AttributeError(f"module 'toolcell' has no attribute {name!r}")
     import_module("toolcell.errors")  # what a Profile refuses is a UsageError from then on
