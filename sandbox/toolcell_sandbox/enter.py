@@ -47,7 +47,7 @@ class Order:
 
     `id_maps` has the user namespace of each owner; `limited` what the cgroups limit, of "memory" and "pids";
     `processes` is RLIMIT_NPROC. An
-    `unfinished` cell gets the rest of its paths later, and only then the rules about files that go with them (`late`).
+    `unbound` cell gets the rest of its paths later, and only then the rules about files that go with them (`late`).
     """
 
     base: Base
@@ -63,7 +63,7 @@ class Order:
     parent_pid: int
     landlock_abi: int
     filter: bytes
-    unfinished: bool = False
+    unbound: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ def enter(
     os.close(base.parent_fd)
     note("privileges")
     if "landlock" not in base.off:
-        rules = [landlock.Rule("/", landlock.ALL)] if order.unfinished else _landlock_rules(order)
+        rules = [landlock.Rule("/", landlock.ALL)] if order.unbound else _landlock_rules(order)
         landlock.restrict(rules, order.landlock_abi, connect=_ports(profile.reach))
         note("landlock")
     if "seccomp" not in base.off:

@@ -11,8 +11,8 @@ from .kernel.syscalls import start_holder, syscall, write_file
 
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Literal
+    from collections.abc import Callable, Sequence
+    from typing import Any, Literal
 
     Mode = Literal["root", "rootless", "userns-root"]
 
@@ -55,6 +55,16 @@ class Identity:
         if mode == "rootless":
             return cls(mode, os.getuid(), os.getgid(), slot)
         return cls(mode, FIRST_UID + slot, FIRST_UID + slot, slot)
+
+    def to_wire(self) -> list[object]:
+        """The mode, and ints."""
+        return [self.mode, self.uid, self.gid, self.slot]
+
+    @classmethod
+    def from_wire(cls, wire: "Sequence[Any]") -> "Identity":
+        """The inverse of `to_wire`."""
+        mode, uid, gid, slot = wire
+        return cls(mode, uid, gid, slot)
 
 
 def unused_slots(draw: "Callable[[], int]" = lambda: int.from_bytes(os.urandom(4), "big")) -> int:

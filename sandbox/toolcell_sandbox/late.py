@@ -35,7 +35,7 @@ def is_possible(profile: Profile, identity: Identity, report: SandboxReport) -> 
 
 
 class Door:
-    """The maker's way into the mounts of a cell that is unfinished (`spawn`), and only there before a call has run.
+    """The maker's way into the mounts of a cell that is unbound (`spawn`), and only there before a call has run.
 
     `mounts` is a descriptor that has POLLPRI once what is mounted here has changed (proc_pid_mounts(5)): the cell holds
     copies of what was, so it is to be ended.

@@ -49,7 +49,7 @@ def verify(order: "Order", kept_fds: "Collection[int]") -> None:
         if not os.path.samefile("/..", "/"):
             raise _surprise("the old root is still there, above the new one")
         _equal("read-only root", os.statvfs("/").f_flag & os.ST_RDONLY, os.ST_RDONLY)
-    if "landlock" not in off and not order.unfinished:
+    if "landlock" not in off and not order.unbound:
         verify_files((), order.landlock_abi)
     if isinstance(profile.reach, ProxyNetwork):
         _cannot_connect("connection to the outside", "192.0.2.1", PROXY_PORT, errno.ENETUNREACH)  # nobody's: RFC 5737

@@ -57,7 +57,7 @@ def spawn(
     allow_missing: frozenset[str] = frozenset(),
     protected: Sequence[Bound] = (),
     spare: "Spare | None" = None,
-    unfinished: bool = False,
+    unbound: bool = False,
 ) -> Child:
     """Fork a cell that enters the sandbox and then runs `main`, which never returns.
 
@@ -66,7 +66,7 @@ def spawn(
     raises the same SandboxError. `protected` is what `ProtectedTree.bound` found in the writable paths; looking again
     afterwards is up to the caller, as `run` does. Descriptors 0, 1, 2 and `keep_fds` are the only ones the cell keeps.
     A `spare` that fits becomes the cell, and runs the `main` that it was made with: what is returned is its `child`.
-    An `unfinished` cell is to get more paths (`late`), and has no rules about files before.
+    An `unbound` cell is to get more paths (`late`), and has no rules about files before.
     """
     order = prepare(
         profile,
@@ -77,7 +77,7 @@ def spawn(
         allow_missing=allow_missing,
         protected=protected,
         system=None if spare is None else spare.system_of(profile, identity),
-        unfinished=unfinished,
+        unbound=unbound,
     )
     if spare is not None and spare.take(order):
         return spare.child
@@ -134,7 +134,7 @@ def prepare(
     allow_missing: frozenset[str] = frozenset(),
     protected: Sequence[Bound] = (),
     system: Found | None = None,
-    unfinished: bool = False,
+    unbound: bool = False,
 ) -> Order:
     """Everything that can be worked out, checked and cached before the fork. SandboxError for what is missing."""
     report.require(allow_missing)
@@ -172,7 +172,7 @@ def prepare(
         parent_pid=os.getpid(),
         landlock_abi=0 if "landlock" in off else landlock.abi(),
         filter=b"" if "seccomp" in off else _filter(profile),
-        unfinished=unfinished,
+        unbound=unbound,
     )
 
 

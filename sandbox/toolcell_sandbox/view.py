@@ -11,6 +11,11 @@ from .identity import Identity
 from .network import HostNetwork
 from .profile import Profile
 
+TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
 _MAX_LINKS = 40  # as the kernel follows, path_resolution(7)
 _RESOLVER = tuple(
     f"/etc/{name}" for name in ("resolv.conf", "hosts", "host.conf", "nsswitch.conf", "gai.conf", "services")
@@ -41,6 +46,18 @@ class Bind:
     owner: tuple[int, int] | None
     source: str = ""  # what is shown there, where it is not the path itself; it may be a symbolic link
 
+    def to_wire(self) -> list[object]:
+        """Paths as bytes, for one may have bytes that are no text; else only bools, ints and lists."""
+        owner = None if self.owner is None else list(self.owner)
+        return [os.fsencode(self.path), self.writable, self.directory, *self.inode, owner, os.fsencode(self.source)]
+
+    @classmethod
+    def from_wire(cls, wire: "Sequence[Any]") -> "Bind":
+        """The inverse of `to_wire`."""
+        path, writable, directory, device, inode, owner, source = wire
+        of = None if owner is None else (owner[0], owner[1])
+        return cls(os.fsdecode(path), writable, directory, (device, inode), of, os.fsdecode(source))
+
 
 @dataclass(frozen=True, slots=True)
 class Bound:
@@ -54,6 +71,16 @@ class Bound:
     inode: tuple[int, int]
     born_ns: int = 0  # tells it from another that has got the inode's number since
     source: str = ""
+
+    def to_wire(self) -> list[object]:
+        """As `Bind.to_wire`."""
+        return [os.fsencode(self.path), self.pin, *self.inode, self.born_ns, os.fsencode(self.source)]
+
+    @classmethod
+    def from_wire(cls, wire: "Sequence[Any]") -> "Bound":
+        """The inverse of `to_wire`."""
+        path, pin, device, inode, born_ns, source = wire
+        return cls(os.fsdecode(path), pin, (device, inode), born_ns, os.fsdecode(source))
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """A pool without processes: its cells are tables that a test drives, its zygotes note what they are asked for."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -16,7 +16,7 @@ from toolcell.pool.fleet import Fleet
 from toolcell.pool.pool import Pool
 from toolcell.pool.reactor import Reactor
 from toolcell.pool.run import CellKey, CellSpec, Outcome, Run
-from toolcell.wire.messages import Failed
+from toolcell.wire.messages import Failed, MakeCell
 from toolcell_sandbox import Limits, Profile
 from toolcell_sandbox.view import Bind
 
@@ -109,7 +109,7 @@ class FakeCell(Stateful):
         if self.binding is not None:
             self.on(Event.LACKING)
         else:
-            self.on(Event.PREWARMED if self.spec.unfinished else Event.READY)
+            self.on(Event.PREWARMED if self.spec.unbound else Event.READY)
 
     def answer(self) -> None:
         self.verdict = Outcome(ending="result")
@@ -180,7 +180,7 @@ class FakeFleet:
     def __bool__(self) -> bool:
         return self.lives
 
-    def spawn(self, cell: FakeCell, request: Mapping[str, object]) -> None:
+    def make(self, cell: FakeCell, request: MakeCell) -> None:
         self.asked.append(cell)
 
     def bind(self, cell: FakeCell, paths: Sequence[Bind]) -> None:

@@ -141,8 +141,7 @@ def test_a_rehearsal_finds_its_tool_and_loads_nothing_that_a_zygote_has_not() ->
         """
 from toolcell.runner.loading import LoadError, load
 from toolcell.runner.rehearsal import _TOOLS, rehearse
-from toolcell_sandbox.report import SandboxReport
-rehearse(SandboxReport((), "root"))
+rehearse()
 assert not any(isinstance(each, LoadError) for each in load(_TOOLS).values())
 """,
     )

@@ -81,7 +81,7 @@ OUT_OF_A_CELL: list[Message] = [
 ]
 INTO_A_CELL: list[Message] = [CALL, Reply(1, 1, True, {"hits": []}), Reply(1, 2, False, "no"), Cancel(1, "gone")]
 ON_CONTROL: list[Message] = [
-    Hello(VERSION, {"report": {}, "pid": 1}),
+    Hello(VERSION),
     Ready(1, True),
     Exited(1, -9, 0.25, 1 << 20),
     Ready(2, True),

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import msgpack
 import pytest
 
+from toolcell.wire.fast import recycle
 from toolcell.wire.frames import (
     HEADER,
     REPLY_BYTES,
@@ -50,13 +51,14 @@ from toolcell.wire.protocol import (
     ControlLink,
     Event,
     LocalProtocolError,
-    State,
     SupervisorLink,
-    recycle,
     result_fits,
 )
+from toolcell.wire.sequence import Stage
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left_of_the_module")
+
+LOAD = Load([{"name": "read"}], {}, "/tmp", False, True, False, 1.0, 1, 1, "/tmp", [], [], {})
 
 LIMITS = WireLimits()
 Receive = Callable[[bytes], list[Event]]
@@ -128,7 +130,7 @@ def working() -> CellLink:
 
 def greeted() -> ControlLink:
     link = ControlLink(LIMITS)
-    hello = Hello(VERSION, {})
+    hello = Hello(VERSION)
     assert link.receive(stream(hello)) == [hello]
     return link
 
@@ -282,7 +284,7 @@ def test_a_call_its_cancellation_and_the_next_call_may_come_in_one_read() -> Non
 def test_the_whole_frame_of_a_call_is_taken_in_one_step() -> None:
     cell = CellLink(LIMITS)
     assert cell.called(stream(call())) == call()
-    assert (cell.state, cell.seq) == (State.CALLED, 1)
+    assert (cell.state, cell.seq) == (Stage.CALLED, 1)
     assert cell.called(stream(call(2))) is None  # not while one runs: that is for `receive` to refuse
     cell.send(result())
     assert cell.called(stream(call(2))) == call(2)
@@ -294,7 +296,7 @@ def test_the_whole_frame_of_a_call_is_taken_in_one_step() -> None:
 def test_what_is_not_the_whole_frame_of_a_call_is_not_taken_for_one(data: bytes) -> None:
     cell = CellLink(LIMITS)
     assert cell.called(data) is None
-    assert (cell.state, cell.seq) == (State.IDLE, 0)
+    assert (cell.state, cell.seq) == (Stage.IDLE, 0)
 
 
 def test_the_rest_of_a_frame_is_not_taken_for_a_call() -> None:
@@ -322,13 +324,13 @@ def test_a_long_text_is_copied_into_no_frame() -> None:
 def test_the_state_goes_from_idle_to_called_to_done_and_back() -> None:
     link = SupervisorLink(LIMITS)
     cell = CellLink(LIMITS)
-    assert (link.state, cell.state, link.seq) == (State.IDLE, State.IDLE, 0)
+    assert (link.state, cell.state, link.seq) == (Stage.IDLE, Stage.IDLE, 0)
     cell.receive(b"".join(send(link, call())))
-    assert (link.state, cell.state, link.seq) == (State.CALLED, State.CALLED, 1)
+    assert (link.state, cell.state, link.seq) == (Stage.CALLED, Stage.CALLED, 1)
     link.receive(b"".join(cell.send(result())))
-    assert (link.state, cell.state, link.seq) == (State.DONE, State.DONE, 1)
+    assert (link.state, cell.state, link.seq) == (Stage.DONE, Stage.DONE, 1)
     link.next_call()
-    assert (link.state, link.seq) == (State.IDLE, 1)
+    assert (link.state, link.seq) == (Stage.IDLE, 1)
 
 
 def test_the_repr_names_state_call_and_requests() -> None:
@@ -343,11 +345,11 @@ def test_the_repr_names_state_call_and_requests() -> None:
 EVERY_WORD: list[Spoken] = [progress(), log(), request(), result(), error()]
 INTO_A_CELL: list[Message] = [call(), Reply(1, 1, True, None), Cancel(1, "")]
 ON_CONTROL: list[Message] = [
-    Hello(VERSION, {}),
+    Hello(VERSION),
     Failed("", "", "", ""),
     Ready(1, True),
     Exited(1, 0, 0, 0),
-    Load([], {}),
+    LOAD,
     Recycle(1, account=False),
 ]
 
@@ -519,7 +521,7 @@ def test_a_request_that_is_too_large_is_refused_before_it_is_sent(given: dict[st
     cell = working()
     with pytest.raises(TooLarge):
         cell.send(Request(1, 1, "http.request", given))
-    assert cell.state is State.CALLED
+    assert cell.state is Stage.CALLED
     assert cell.send(Request(1, 1, "http.request", {"body": b"x" * (REQUEST_BYTES - 100)}))
 
 
@@ -671,9 +673,7 @@ def test_an_output_of_no_stream_or_out_of_bounds_is_a_violation(output: Output) 
 # -- rule 4: the control socket ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "first", [Hello(VERSION, {"pid": 1}), Failed("landlock", "no", "landlock", "")], ids=["Hello", "Failed"]
-)
+@pytest.mark.parametrize("first", [Hello(VERSION), Failed("landlock", "no", "landlock", "")], ids=["Hello", "Failed"])
 def test_the_control_socket_opens_with_hello_or_failed(first: Message) -> None:
     data = stream(first)
     for cut in range(len(data) + 1):
@@ -702,23 +702,22 @@ def test_ready_exited_and_failed_follow_hello() -> None:
 
 
 def test_a_second_hello_is_a_violation() -> None:
-    assert refuses(greeted(), Hello(VERSION, {})).reason == "frame out of place"
+    assert refuses(greeted(), Hello(VERSION)).reason == "frame out of place"
 
 
 @pytest.mark.parametrize("version", [0, VERSION + 1, -1, 2**64 - 1])
 def test_a_cell_of_another_version_is_refused(version: int) -> None:
-    assert refuses(ControlLink(LIMITS), Hello(version, {})).reason == "protocol version"
+    assert refuses(ControlLink(LIMITS), Hello(version)).reason == "protocol version"
 
 
-@pytest.mark.parametrize("message", [*INTO_A_CELL, *EVERY_WORD, Load([], {}), Recycle(1, account=False)], ids=name_of)
+@pytest.mark.parametrize("message", [*INTO_A_CELL, *EVERY_WORD, LOAD, Recycle(1, account=False)], ids=name_of)
 def test_no_other_message_may_come_from_the_init(message: Message) -> None:
     assert refuses(ControlLink(LIMITS), message).reason == "frame out of place"
     assert refuses(greeted(), message).reason == "frame out of place"
 
 
 def test_what_the_supervisor_tells_the_init_is_one_frame() -> None:
-    load = Load([{"name": "read"}], {"kept": False})
-    assert b"".join(greeted().send(load)) == stream(load)
+    assert b"".join(greeted().send(LOAD)) == stream(LOAD)
     frames = FrameDecoder(LIMITS).feed(recycle(3, account=True) + recycle(70_000, account=False))
     assert [from_fields(frame) for frame in frames if isinstance(frame, list)] == [
         Recycle(3, account=True),
@@ -744,7 +743,7 @@ def test_a_reply_or_cancellation_that_crossed_with_the_result_is_no_violation_an
     cell.send(result())
     crossed: list[Message] = [Cancel(1, "gone"), Reply(1, 1, True, None)]
     assert cell.receive(stream(*crossed)) == []
-    assert cell.state is State.DONE
+    assert cell.state is Stage.DONE
     assert cell.receive(stream(*crossed, call(2), Cancel(2, "gone"))) == [call(2), Cancel(2, "gone")]
 
 
@@ -752,7 +751,7 @@ def test_a_kept_cell_takes_its_next_call_after_its_result() -> None:
     cell = working()
     cell.send(result())
     assert cell.receive(stream(call(2))) == [call(2)]
-    assert (cell.seq, cell.state) == (2, State.CALLED)
+    assert (cell.seq, cell.state) == (2, Stage.CALLED)
     cell.send(result(2))
 
 
@@ -822,9 +821,9 @@ def test_a_call_that_cannot_be_sent_was_never_made() -> None:
         send(link, call()._replace(arguments={"path": TOO_LONG}))
     with pytest.raises(Unpackable):
         send(link, call()._replace(tool="\ud800"))
-    assert (link.state, link.seq) == (State.IDLE, 0)
+    assert (link.state, link.seq) == (Stage.IDLE, 0)
     send(link, call())
-    assert (link.state, link.seq) == (State.CALLED, 1)
+    assert (link.state, link.seq) == (Stage.CALLED, 1)
 
 
 def test_a_reply_that_cannot_be_sent_leaves_its_request_waiting() -> None:
@@ -843,7 +842,7 @@ def test_a_cancellation_that_cannot_be_sent_leaves_the_call_running() -> None:
     send(link, call())
     with pytest.raises(TooLarge):
         link.send(Cancel(1, TOO_LONG))
-    assert link.state is State.CALLED
+    assert link.state is Stage.CALLED
 
 
 def test_a_result_that_cannot_be_sent_leaves_room_for_the_error_that_says_so() -> None:
@@ -855,7 +854,7 @@ def test_a_result_that_cannot_be_sent_leaves_room_for_the_error_that_says_so() -
         cell.send(Result(1, {"output": "\ud800"}))
     told = Error(1, "result", "too large", {})
     assert called().receive(b"".join(cell.send(told))) == [told]
-    assert cell.state is State.DONE
+    assert cell.state is Stage.DONE
 
 
 # -- broken for good --------------------------------------------------------------------------------------------------

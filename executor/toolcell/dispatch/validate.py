@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, cast
 
 from toolcell.errors import UsageError
+from toolcell.wire.fast import LONG
 from toolcell.wire.frames import packed
-from toolcell.wire.texts import LONG
 from toolcell_tools.cost import BUDGET, CHARS, Cost, SelfReference, is_cheap, is_flat, is_linear, size_of
 from toolcell_tools.encode import encode_counted
 from toolcell_tools.errors import ValidationError

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from toolcell.errors import SandboxUnavailableError
-from toolcell.wire.messages import Failed
+from toolcell.wire.messages import Failed, MakeCell
 from toolcell.workplaces.record import Record
 from toolcell_sandbox.report import SandboxReport
 from toolcell_sandbox.view import Bind
@@ -121,15 +121,15 @@ class Fleet:
         """Whether another cell can be asked for now."""
         return len(self._next().asked) < MOST_ASKED
 
-    def spawn(self, cell: Cell, request: Mapping[str, object]) -> None:
+    def make(self, cell: Cell, request: MakeCell) -> None:
         """Ask for a cell. Raises Unpackable or OSError where the request cannot be sent."""
         zygote = self._maker_of[cell.id] = self._least_busy()
-        zygote.spawn(cell.id, request, cell.child_fds)
+        zygote.make(request, cell.child_fds)
         cell.handed_over()
 
     def bind(self, cell: Cell, paths: Sequence[Bind]) -> None:
-        """Have these put in place in a prewarmed cell. Raises as `spawn` does."""
-        self._maker_of[cell.id].finish(cell.id, paths)
+        """Have these put in place in a prewarmed cell. Raises as `make` does."""
+        self._maker_of[cell.id].bind(cell.id, paths)
 
     def forget(self, id: int) -> None:
         """The cell is gone."""

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import cast
 
 from toolcell.errors import SandboxUnavailableError
-from toolcell.wire.frames import Unpackable
-from toolcell.wire.messages import AHEAD_NEEDS, Failed
+from toolcell.wire.frames import Field, Unpackable
+from toolcell.wire.messages import AHEAD_NEEDS, Failed, MakeCell
 from toolcell.workplaces.record import Record
 from toolcell_sandbox import late, view
 from toolcell_sandbox.errors import SandboxError
@@ -353,13 +353,13 @@ class Pool:
         if self._stocks:
             self._stock.want(spec)
 
-    def _new_cell(self, spec: CellSpec) -> tuple[Cell, dict[str, object]]:
+    def _new_cell(self, spec: CellSpec) -> tuple[Cell, MakeCell]:
         """A cell, and what a zygote is to be told of it."""
         self._last_id += 1
         id = self._last_id
         slot, cgroup = self.slots.take(spec.profile.limits)
         try:
-            request = self._request_for(spec, slot, cgroup)
+            request = self._request_for(id, spec, slot, cgroup)
             cell = Cell(id, slot, spec, self._reactor, self._deadlines, self, cgroup=cgroup, standby=self._standby)
             cell.in_userns = spec.key.session_id in self._userns_sessions
         except BaseException:
@@ -367,9 +367,9 @@ class Pool:
             raise
         return cell, request
 
-    def _ask_for(self, cell: Cell, request: Mapping[str, object]) -> None:
+    def _ask_for(self, cell: Cell, request: MakeCell) -> None:
         try:
-            self.fleet.spawn(cell, request)
+            self.fleet.make(cell, request)
         except (OSError, Unpackable) as error:
             failure = _not_made(error)
             self._reactor.soon(lambda: cell.on_not_spawned(failure))  # not now: the pump is at work
@@ -378,20 +378,18 @@ class Pool:
         in_userns = session_id in self._userns_sessions
         return Identity.for_slot(slot, "userns-root" if in_userns else self.report.identity)
 
-    def _request_for(self, spec: CellSpec, slot: int, cgroup: Cgroup | None) -> dict[str, object]:
-        """What a zygote is told of a cell, beside its descriptors."""
-        identity = self._identity_of(spec.key.session_id, slot)
-        return {
-            "profile": spec.profile.to_wire(short=True),
-            "identity": {"mode": identity.mode, "uid": identity.uid, "gid": identity.gid, "slot": identity.slot},
-            "cgroups": list(cgroup.paths) if cgroup else [],
-            "preload": _preload(spec.tools),
-            "protected": [
-                [os.fsencode(each.path), each.pin, *each.inode, os.fsencode(each.source)] for each in spec.protected
-            ],
-            "unfinished": spec.unfinished,
-            "owners": [],
-        }
+    def _request_for(self, id: int, spec: CellSpec, slot: int, cgroup: Cgroup | None) -> MakeCell:
+        preload = _preload(spec.tools)
+        return MakeCell(
+            id,
+            profile=cast("dict[str, Field]", spec.profile.to_wire(short=True)),
+            identity=cast("list[Field]", self._identity_of(spec.key.session_id, slot).to_wire()),
+            cgroups=[*cgroup.paths] if cgroup else [],
+            preload=None if preload is None else [*preload],
+            protected=[cast("Field", each.to_wire()) for each in spec.protected],
+            unbound=spec.unbound,
+            owners=[],
+        )
 
     def _finish(self, spec: CellSpec) -> bool:
         """Make a cell that is in stock the one that is asked for, where one fits."""
@@ -445,7 +443,7 @@ class Pool:
         identity = self._identity_of(like.key.session_id, self.slots.last)
         if not stock.is_possible(like, identity, self.report):
             return
-        spec = stock.unfinished(like)
+        spec = stock.unbound(like)
         try:
             surroundings = Surroundings.of(spec.profile, identity)
             planned = view.plan(like.profile, identity, (), surroundings.system)
@@ -453,7 +451,8 @@ class Pool:
         except _CANNOT_SPAWN:
             return  # whoever needs a cell hears why
         self._stock.add(cell, replace(surroundings, identity=self._identity_of("", cell.slot)))
-        self._ask_for(cell, {**request, "owners": sorted({bind.owner for bind in planned.binds if bind.owner})})
+        owners = sorted({bind.owner for bind in planned.binds if bind.owner})
+        self._ask_for(cell, request._replace(owners=[list(owner) for owner in owners]))
 
     def on_unanswered(self, cell: Cell) -> None:
         """Its time to start is over."""
@@ -522,7 +521,7 @@ class Pool:
             return
         if self._stocks_next:
             self._stock_up_soon()
-        if cell.spec.unfinished:
+        if cell.spec.unbound:
             return  # for none of the calls that wait
         if self.waiting:
             oldest = next(iter(self.waiting))

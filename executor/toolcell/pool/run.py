@@ -61,7 +61,7 @@ class CellKey:
 @dataclass(frozen=True, slots=True, eq=False)
 class CellSpec:
     """All it takes to make a cell for a key. `profile` is narrowed to the grants already, `session` is what is the same
-    in the contexts of all its calls. An `unfinished` cell gets another spec when it is known whose it is.
+    in the contexts of all its calls. An `unbound` cell gets another spec when it is known whose it is.
     """
 
     key: CellKey
@@ -70,7 +70,7 @@ class CellSpec:
     cwd: str
     protected: tuple[Bound, ...] = ()
     session: Mapping[str, Field] = field(default_factory=dict[str, Field])
-    unfinished: bool = False
+    unbound: bool = False
 
 
 FAILURE_CHARS = 4000  # of what a cell says of its failure

@@ -31,7 +31,7 @@ def kind_of(spec: CellSpec) -> CellKey:
     return replace(spec.key, session_id="", workspace=(0, 0, 0), protected="")
 
 
-def unfinished(spec: CellSpec) -> CellSpec:
+def unbound(spec: CellSpec) -> CellSpec:
     """What is the same for all sessions whose cells are like this one."""
     nobody = {"session_id": "", "agent_id": "", "workspace_root": _NOWHERE}
     return CellSpec(
@@ -40,7 +40,7 @@ def unfinished(spec: CellSpec) -> CellSpec:
         spec.tools,
         _NOWHERE,
         session={**spec.session, **nobody},
-        unfinished=True,
+        unbound=True,
     )
 
 
@@ -51,7 +51,7 @@ def _without_workspace(spec: CellSpec, name: str) -> tuple[str, ...]:
 
 def is_possible(spec: CellSpec, identity: Identity, report: SandboxReport) -> bool:
     """Whether such a cell can be made ahead. Not where loading its tools runs what has not run outside: a cell that is
-    unfinished has no rules about files (`toolcell_sandbox.late`)."""
+    unbound has no rules about files (`toolcell_sandbox.late`)."""
     untrusted = any("directory" in tool for tool in spec.tools)
     return not (spec.key.kept_tool or untrusted) and late.is_possible(spec.profile, identity, report)
 
@@ -131,7 +131,7 @@ class Stock:
 
     def remove(self, cell: Cell) -> bool:
         """It has died. Whether it was one of these. No other is made ahead of a kind that has to have a session."""
-        if cell.unfit and (cell.spec.unfinished or cell.binding is not None):
+        if cell.unfit and (cell.spec.unbound or cell.binding is not None):
             self._wanted.pop(kind_of(cell.spec), None)
             self._unfit[kind_of(cell.spec)] = None
             if len(self._unfit) > UNFIT:

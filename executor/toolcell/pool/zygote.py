@@ -7,6 +7,7 @@ The supervisor never forks: `subprocess` execs the interpreter anew (vfork and e
 import contextlib
 import errno
 import fcntl
+import logging
 import os
 import signal
 import socket
@@ -18,18 +19,28 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import IO, cast
 
-import msgpack
-
 from toolcell.errors import SandboxUnavailableError
 from toolcell.wire.code import running_code
-from toolcell.wire.frames import Unpackable
-from toolcell.wire.messages import Failed
+from toolcell.wire.frames import HEADER, Field, Unpackable
+from toolcell.wire.messages import (
+    BindPaths,
+    CellFailed,
+    CellMade,
+    Failed,
+    MakeCell,
+    PathsBound,
+    Prepare,
+    Refused,
+    Started,
+)
+from toolcell.wire.protocol import ZYGOTE_LIMITS, Event, ZygoteLink
 from toolcell_sandbox.kernel.passing import receive_fds
 from toolcell_sandbox.view import Bind
 
 from .reactor import Reactor
 
-MESSAGE_BYTES = 256 * 1024
+_log = logging.getLogger("toolcell.pool")
+MESSAGE_BYTES = HEADER.size + ZYGOTE_LIMITS.frame_bytes
 ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
     "LANG": "C.UTF-8",
@@ -103,26 +114,27 @@ def require_proc() -> None:
 
 
 class Zygote:
-    """One exec'd zygote. `on_spawned(id, pid, pidfd, listener)`, `on_finished(id)`, `on_failed(id, Failed)` and
+    """One exec'd zygote. `on_spawned(id, pid, pidfd, listener)`, `on_bound(id)`, `on_failed(id, Failed)` and
     `on_lost(zygote)` are callbacks; `listener` is the socket of the cell's proxy, or -1."""
 
     def __init__(
         self,
         reactor: Reactor,
         on_spawned: Callable[[int, int, int, int], None],
-        on_finished: Callable[[int], None],
+        on_bound: Callable[[int], None],
         on_failed: Callable[[int, Failed], None],
         on_lost: Callable[["Zygote"], None],
     ) -> None:
         self._reactor = reactor
         self._on_spawned = on_spawned
-        self._on_finished = on_finished
+        self._on_bound = on_bound
         self._on_failed = on_failed
         self._on_lost = on_lost
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._stderr: IO[bytes] | None = None
         self._started = reactor.waiter()
+        self._link = ZygoteLink.of_supervisor()
         self._last_words = ""
         self.has_started = False
         self.heard_at = 0.0  # when it said something, or was asked with nothing else to do
@@ -152,8 +164,8 @@ class Zygote:
             cure = CURES.get(error.errno or 0, "")
             what = f"No zygote process could be started: {error}. {cure}".strip()
             raise SandboxUnavailableError(what, "", cure) from error
-        first = {"op": "start", "report": report, "allow_missing": sorted(allow_missing), "preload": preload}
-        self._send(first, ())
+        known = None if report is None else cast("dict[str, Field]", dict(report))
+        self._send(Prepare(known, [*sorted(allow_missing)], None if preload is None else [*preload]))
         self._reactor.watch(ours.fileno(), self._on_readable)
 
     def _exec(self) -> socket.socket:
@@ -181,41 +193,27 @@ class Zygote:
             raise answer
         return cast("Mapping[str, object]", answer)
 
-    def spawn(self, id: int, request: Mapping[str, object], fds: Sequence[int]) -> None:
+    def make(self, request: MakeCell, fds: Sequence[int]) -> None:
         """Ask for a cell. Exactly one of `on_spawned`, `on_failed` and `on_lost` follows.
 
         Raises Unpackable or OSError, and has not asked, where the request cannot be sent.
         """
-        self._send({"op": "cell", "id": id, **request}, fds)
+        self._send(request, fds)
         if not self.asked:
             self.heard_at = time.monotonic()
-        self.asked.add(id)
+        self.asked.add(request.id)
 
-    def finish(self, id: int, binds: Iterable[Bind]) -> None:
-        """Have these put in place in an unfinished cell. `on_finished`, `on_failed` or `on_lost` follows, or the cell's
-        death. Raises as `spawn` does.
+    def bind(self, id: int, binds: Iterable[Bind]) -> None:
+        """Have these put in place in an unbound cell. `on_bound`, `on_failed` or `on_lost` follows, or the cell's
+        death. Raises as `make` does.
         """
-        rows = [
-            [
-                os.fsencode(bind.path),
-                bind.writable,
-                bind.directory,
-                *bind.inode,
-                bind.owner and list(bind.owner),
-                os.fsencode(bind.source),
-            ]
-            for bind in binds
-        ]
-        self._send({"op": "finish", "id": id, "binds": rows}, ())
+        self._send(BindPaths(id, [cast("Field", bind.to_wire()) for bind in binds]))
 
-    def _send(self, message: Mapping[str, object], fds: Sequence[int]) -> None:
+    def _send(self, message: Prepare | MakeCell | BindPaths, fds: Sequence[int] = ()) -> None:
         assert self._socket is not None
+        frame = self._link.send(message)
         try:
-            data = msgpack.packb(dict(message))
-        except UnicodeEncodeError as error:
-            raise Unpackable(f"the request cannot be encoded: {error}") from error
-        try:
-            socket.send_fds(self._socket, [data], list(fds))
+            socket.send_fds(self._socket, [frame], list(fds))
         except (BrokenPipeError, ConnectionResetError):
             self._reactor.soon(self._lost)
         except BlockingIOError:
@@ -224,7 +222,7 @@ class Zygote:
         except OSError as error:
             if error.errno != errno.EMSGSIZE:
                 raise
-            raise Unpackable(f"the request of {len(data):,} bytes is too large for the zygote's socket") from error
+            raise Unpackable(f"the request of {len(frame):,} bytes is too large for the zygote's socket") from error
 
     def _on_readable(self) -> None:
         if self._socket is None:
@@ -243,33 +241,41 @@ class Zygote:
             if not data:
                 self._lost()
                 return
-            self._on_message(cast("dict[str, object]", msgpack.unpackb(data)), fds)
+            self._on_message(self._link.receive(data), fds)
 
-    def _on_message(self, message: dict[str, object], fds: list[int]) -> None:
+    def _on_message(self, message: Event, fds: list[int]) -> None:
         self.heard_at = time.monotonic()
-        if message["op"] == "started":
-            self.has_started = True
-            ours, theirs = running_code(), cast("dict[str, str]", message.get("code", {}))
-            if ours == theirs:
-                self._started.set(message["report"])
-            else:
-                self._give_up(_other_code(ours, theirs))
-            return
-        if message["op"] == "refused":
-            refused = Failed(*cast("list[str]", message["failure"]))
-            self._started.set(SandboxUnavailableError(refused.message, refused.mechanism, refused.cure))
-            return
-        id = cast("int", message["id"])
-        self.asked.discard(id)
-        if message["op"] == "spawned" and not fds:  # cut off: no descriptor is left here. Its control socket ends it.
-            self._on_failed(id, Failed("spawn", "The supervisor is out of descriptors.", "", "Raise ulimit -n."))
-        elif message["op"] == "spawned":
-            pidfd, listener = (*fds, -1)[:2]
-            self._on_spawned(id, cast("int", message["pid"]), pidfd, listener)
-        elif message["op"] == "finished":
-            self._on_finished(id)
+        match message:
+            case Started(report, code):
+                self._on_started(report, cast("dict[str, str]", code))
+            case Refused(_step, what, mechanism, cure):
+                self._started.set(SandboxUnavailableError(what, mechanism, cure))
+            case CellMade(id, pid) if fds:
+                self.asked.discard(id)
+                pidfd, listener = (*fds, -1)[:2]
+                self._on_spawned(id, pid, pidfd, listener)
+            case CellMade(id, _):  # cut off: no descriptor is left here. Its control socket ends it.
+                self.asked.discard(id)
+                self._on_failed(id, Failed("spawn", "The supervisor is out of descriptors.", "", "Raise ulimit -n."))
+            case PathsBound(id):
+                self._on_bound(id)
+            case CellFailed(id, step, what, mechanism, cure):
+                self.asked.discard(id)
+                self._on_failed(id, Failed(step, what, mechanism, cure))
+            case _:
+                _log.error("%r does not keep to the protocol: %s", self, message)
+                if self.has_started:
+                    self.kill()
+                else:
+                    self._give_up(_other_code(running_code(), {}))  # which code it is, it could not say
+
+    def _on_started(self, report: Mapping[str, object], theirs: Mapping[str, str]) -> None:
+        self.has_started = True
+        ours = running_code()
+        if ours == theirs:
+            self._started.set(report)
         else:
-            self._on_failed(id, Failed(*cast("list[str]", message["failure"])))
+            self._give_up(_other_code(ours, theirs))
 
     def _lost(self) -> None:
         """The zygote is gone: its cells die with it, and what it printed last says why."""

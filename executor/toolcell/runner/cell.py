@@ -17,7 +17,8 @@ from functools import partial
 from importlib import import_module
 from typing import NoReturn, cast
 
-from toolcell.wire.frames import Field, WireLimits
+from toolcell.wire.fast import exited, ready, recycled
+from toolcell.wire.frames import WireLimits
 from toolcell.wire.messages import AHEAD_NEEDS, VERSION, Failed, Hello, Load
 from toolcell_sandbox.enter import Entered
 from toolcell_sandbox.errors import SandboxError
@@ -26,7 +27,7 @@ from toolcell_sandbox.mechanisms import lifetime, rlimits
 
 from . import descendants, fds, forks, loading, serve
 from .context import Contexts
-from .control import Control, exited, ready, recycled
+from .control import Control
 from .link import Link
 from .options import Options
 from .scratch import Scratch
@@ -41,11 +42,11 @@ _ROUNDS = 16  # generations of a call's processes that a spare is spared for
 def main(entered: Entered) -> NoReturn:
     """What a locked-down process does to become a cell: say Hello, load the tools, serve."""
     control = Control()
-    control.send(Hello(VERSION, {"report": cast("Field", entered.report.to_wire()), "pid": os.getpid()}))
+    control.send(Hello(VERSION))
     first = control.receive()
     if not isinstance(first, Load):
         os._exit(76)  # EX_PROTOCOL, sysexits.h
-    options = Options.from_wire(first.options)
+    options = Options.of(first)
     if not {"mount_namespace", "pivot_root", "mount_setattr"} <= entered.report.on:
         options = replace(options, scratch="")  # the host's own /tmp is not ours to empty
     os.environ.clear()
@@ -69,11 +70,11 @@ def main(entered: Entered) -> NoReturn:
             )
         )
         os._exit(1)
-    if options.unfinished and any(isinstance(tool, loading.LoadError) for tool in loaded.values()):
+    if options.unbound and any(isinstance(tool, loading.LoadError) for tool in loaded.values()):
         _refuse_to_be_ahead(control, "a tool could not be loaded")  # it may need paths that are not there yet
     link = Link(WireLimits.for_results(options.result_bytes))
     contexts = Contexts(options.session, options.protects, link, options.file_bytes)
-    lock = Lock(entered.profile, entered.view) if options.unfinished else None
+    lock = Lock(entered.profile, entered.view) if options.unbound else None
     prepared = serve.prepare(loaded, options, contexts, lock)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -132,10 +133,10 @@ class Init:
         watched = select.poll()
         watched.register(fds.CONTROL, select.POLLIN)
         watched.register(self.deaths_fd, select.POLLIN)
-        if self.prepared.unfinished is None:
+        if self.prepared.unbound is None:
             self.next()
         else:
-            self.wait_for_session(self.prepared.unfinished, watched)
+            self.wait_for_session(self.prepared.unbound, watched)
         while True:
             for fd, _event in watched.poll():
                 if fd == fds.CONTROL:
@@ -144,7 +145,7 @@ class Init:
                 os.read(fd, 4096)
                 self.on_deaths()
 
-    def wait_for_session(self, unfinished: serve.Unfinished, watched: select.poll) -> None:
+    def wait_for_session(self, unbound: serve.Unbound, watched: select.poll) -> None:
         """Have a call process wait, behind a gate, for the session that this cell is to serve; then be that one's."""
         if self.children_fd >= 0 and descendants.children(self.children_fd):  # without rules about files
             _refuse_to_be_ahead(self.control, "a tool started a process while it was loaded")
@@ -161,11 +162,11 @@ class Init:
         fds.write_all(self.gate, [told])
         self.open_gate()  # the call process does the same, meanwhile
         try:
-            self.options, contexts, binds = serve.finish(unfinished, self.prepared.contexts.link, told)
+            self.options, contexts, binds = serve.bind(unbound, self.prepared.contexts.link, told)
         except SandboxError as error:
             self.control.send(Failed(error.step, str(error), error.mechanism, error.cure))
             os._exit(1)
-        self.prepared = self.prepared._replace(contexts=contexts, unfinished=None)
+        self.prepared = self.prepared._replace(contexts=contexts, unbound=None)
         if self.scratch is not None:  # which is as it was when nobody could change it: a call may be at work by now
             self.scratch.show(replace(self.view, binds=(*self.view.binds, *binds)))
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from toolcell.wire.frames import Buffer, Field, TooLarge, Violation, WireLimits
 from toolcell.wire.messages import Call, Cancel, Error, Heeds, Log, Output, Progress, Reply, Request, Result
 from toolcell.wire.pipes import PIPE_BYTES, widen
-from toolcell.wire.protocol import CALLED, DONE, IDLE, CellLink
+from toolcell.wire.protocol import CellLink
+from toolcell.wire.sequence import CALLED, DONE, IDLE
 from toolcell_tools.capability import Capability
 from toolcell_tools.failures import MissingCapability, RequestDenied, ToolFailure
 

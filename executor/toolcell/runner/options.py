@@ -1,50 +1,51 @@
 """How a cell works and whose it is, as the supervisor tells its init."""
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self, cast
 
 from toolcell.wire.frames import Field
+from toolcell.wire.messages import BindSession, Load
 from toolcell_sandbox.protected import protects_below
 from toolcell_sandbox.view import Bind
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What comes with the tools."""
+    """What comes with the tools: the fields of `Load`, which says what they mean."""
 
     environ: dict[str, str]
-    cwd: str
-    scratch: str  # the private directory that is emptied after each call, "" where there is none
-    kept: bool  # one process over the calls of the session
-    standby: bool  # fork the next call process ahead
-    unfinished: bool  # whose it is comes later, and the paths that go with that: `Finish`
+    scratch: str
+    kept: bool
+    standby: bool
+    unbound: bool
     cpu_s: float
     result_bytes: int
     file_bytes: int
+    cwd: str
     writable: tuple[str, ...]
-    protected: tuple[str, ...]  # names that may not be made or changed below those
-    session: dict[str, Field]  # what is the same in the contexts of all its calls
+    protected: tuple[str, ...]
+    session: dict[str, Field]
 
     @classmethod
-    def from_wire(cls, fields: Mapping[str, Field]) -> Self:
-        return cls(**_read(fields))
+    def of(cls, load: Load) -> Self:
+        return cls(**_fields_of(load, "tools"))
 
-    def changed(self, fields: Mapping[str, Field]) -> Self:
-        """With what has been said since."""
-        return replace(self, **_read(fields))
+    def bound(self, to: BindSession) -> Self:
+        """Those of a session."""
+        return replace(self, **_fields_of(to, "binds"))
 
     def protects(self, path: str, directory: bool) -> str:
         """The protected name that holds for an absolute path."""
         return protects_below(path, self.writable, self.protected, directory=directory, listed=os.listdir)
 
 
-def _read(fields: Mapping[str, Field]) -> dict[str, Any]:
-    return {name: tuple(value) if type(value) is list else value for name, value in fields.items()}
+def _fields_of(message: Load | BindSession, beside: str) -> dict[str, Any]:
+    named: dict[str, Any] = message._asdict()
+    del named[beside]
+    return {name: tuple(cast("list[str]", value)) if type(value) is list else value for name, value in named.items()}
 
 
 def binds_of(rows: list[Field]) -> tuple[Bind, ...]:
-    """The last paths of an unfinished cell: each may have bytes that are no text."""
-    given = cast("list[tuple[bytes, bool, bool]]", rows)
-    return tuple(Bind(os.fsdecode(path), writable, directory, (0, 0), None) for path, writable, directory in given)
+    """Paths as messages have them."""
+    return tuple(Bind.from_wire(cast("list[Any]", row)) for row in rows)

@@ -7,31 +7,28 @@ from typing import cast
 
 from toolcell.wire.frames import HEADER, Field, WireLimits
 from toolcell.wire.messages import VERSION, Hello, Load
-from toolcell_sandbox.report import SandboxReport
 from toolcell_tools.capability import Capability
 
 from . import loading
 from .context import Contexts
 from .control import Control
 from .link import Link
+from .options import Options
 from .warm import SESSION, unprotected
 
 _SESSION: dict[str, Field] = {**SESSION, "grants": [str(capability.value) for capability in Capability]}
-_OPTIONS: dict[str, Field] = {
-    "environ": {"PATH": "/usr/bin", "HOME": "/tmp"},
-    "cwd": "/tmp",
-    "cpu_s": 1.0,
-    "session": _SESSION,
-}
 _TOOLS: list[Field] = [{"name": "rehearse", "how": "import", "where": "toolcell_tools.encode:encode_json"}]
-_LOAD = Control.packed(Load(_TOOLS, _OPTIONS))[HEADER.size :]
+_ENVIRON: dict[str, Field] = {"PATH": "/usr/bin", "HOME": "/tmp"}
+_SAID = Load(_TOOLS, _ENVIRON, "/tmp", False, True, False, 1.0, 1, 1, "/tmp", [], [], _SESSION)
+_LOAD = Control.packed(_SAID)[HEADER.size :]
 
 
-def rehearse(report: SandboxReport) -> None:
+def rehearse() -> None:
     """What `cell.main` does until it prepares to fork, with nothing sent and nothing read."""
-    Control.packed(Hello(VERSION, {"report": cast("Field", report.to_wire()), "pid": os.getpid()}))
+    Control.packed(Hello(VERSION))
     load = Control.unpacked(_LOAD)
     assert isinstance(load, Load)
+    Options.of(load)
     os.environ.update(os.environ.copy())
     loading.load(cast("list[dict[str, object]]", load.tools))
     loading.started_threads()

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import NamedTuple, NoReturn
 
 from toolcell.wire.frames import TooLarge, Unpackable
-from toolcell.wire.messages import Call, Error, Finish
+from toolcell.wire.messages import BindSession, Call, Error
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.late import Lock
 from toolcell_sandbox.mechanisms.landlock import call_layer
@@ -61,7 +61,7 @@ def preload_for(names: Iterable[str] | None) -> bool:
     return bool(wanted)
 
 
-class Unfinished(NamedTuple):
+class Unbound(NamedTuple):
     """Of a cell whose session is not known yet."""
 
     options: Options
@@ -77,7 +77,7 @@ class Prepared(NamedTuple):
     warming: warm.Warming | None  # of a process that waits for its call
     kept: bool
     cpu_s: float
-    unfinished: Unfinished | None
+    unbound: Unbound | None
 
 
 def prepare(loaded: Loaded, options: Options, contexts: Contexts, lock: Lock | None) -> Prepared:
@@ -89,8 +89,8 @@ def prepare(loaded: Loaded, options: Options, contexts: Contexts, lock: Lock | N
     gc.enable()
     warm.look_up(loaded, contexts.link)
     warming = warm.Warming.of(loaded) if options.standby else None
-    unfinished = None if lock is None else Unfinished(options, lock)
-    return Prepared(tuple(steps), loaded, contexts, warming, options.kept, options.cpu_s, unfinished)
+    unbound = None if lock is None else Unbound(options, lock)
+    return Prepared(tuple(steps), loaded, contexts, warming, options.kept, options.cpu_s, unbound)
 
 
 def enter_workspace(cwd: str) -> None:
@@ -104,18 +104,18 @@ def enter_workspace(cwd: str) -> None:
         ) from error
 
 
-def finish(unfinished: Unfinished, link: Link, told: bytes) -> tuple[Options, Contexts, Sequence[Bind]]:
-    """In the init of an unfinished cell, and in the call process that waits there: be the session's, by the body of a
-    `Finish`. Returns what holds now, the contexts of its calls, and its last paths. Raises SandboxError."""
+def bind(unbound: Unbound, link: Link, told: bytes) -> tuple[Options, Contexts, Sequence[Bind]]:
+    """In the init of an unbound cell, and in the call process that waits there: be the session's, by the body of a
+    `BindSession`. Returns what holds now, the contexts of its calls, and its last paths. Raises SandboxError."""
     said = Control.unpacked(told)
-    if not isinstance(said, Finish):
+    if not isinstance(said, BindSession):
         os._exit(76)
     binds = binds_of(said.binds)
-    unfinished.lock.allow(binds)  # both do: each knows then that it is done
-    options = unfinished.options.changed(said.options)
+    unbound.lock.allow(binds)  # both do: each knows then that it is done
+    options = unbound.options.bound(said)
     enter_workspace(options.cwd)
-    unfinished.lock.close()
-    unfinished.lock.verify(binds)
+    unbound.lock.close()
+    unbound.lock.verify(binds)
     return options, Contexts(options.session, options.protects, link, options.file_bytes), binds
 
 
@@ -127,17 +127,17 @@ def serve(prepared: Prepared, gate: int = -1, opener: int = -1) -> NoReturn:
     """
     if gate >= 0:
         os.close(opener)
-    steps, loaded, contexts, warming, kept, cpu_s, unfinished = prepared
+    steps, loaded, contexts, warming, kept, cpu_s, unbound = prepared
     for step in steps:
         step()
     if warming is not None:
         warm.warm_up(warming, contexts)
     if gate >= 0:
         told = os.read(gate, fds.READ_BYTES)
-        if unfinished is not None:
+        if unbound is not None:
             if not told:
                 os._exit(0)  # nobody needs this cell any more
-            _options, contexts, _binds = finish(unfinished, contexts.link, told + fds.read_all(gate))
+            _options, contexts, _binds = bind(unbound, contexts.link, told + fds.read_all(gate))
             for step in fds.OWN_INPUT:  # under the rules about files by now, as that of all later processes is
                 step()
         os.close(gate)

@@ -11,13 +11,25 @@ import os
 import select
 import signal
 import socket
-from typing import NoReturn, cast
-
-import msgpack
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn, cast
 
 from toolcell.wire.code import running_code
-from toolcell.wire.frames import WireLimits, encode
-from toolcell.wire.messages import Failed, to_fields
+from toolcell.wire.frames import HEADER, Field, WireLimits, encode
+from toolcell.wire.messages import (
+    BindPaths,
+    CellFailed,
+    CellMade,
+    Failed,
+    MakeCell,
+    PathsBound,
+    Prepare,
+    Refused,
+    Started,
+    to_fields,
+)
+from toolcell.wire.protocol import ZYGOTE_LIMITS, ZygoteLink
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.identity import Identity
 from toolcell_sandbox.kernel.passing import receive_fds
@@ -28,13 +40,14 @@ from toolcell_sandbox.profile import Profile
 from toolcell_sandbox.report import SandboxReport
 from toolcell_sandbox.spare import Spare
 from toolcell_sandbox.spawn import Child, spawn
-from toolcell_sandbox.view import Bind, Bound
+from toolcell_sandbox.view import Bound
 
 from . import cell, descendants, fds, pages, serve
+from .options import binds_of
 from .rehearsal import rehearse
 
 SPARE_AFTER_MS = 10  # without a request: the cell that was made last is nearly through its own start
-REQUEST_BYTES = 256 * 1024  # a request is one SEQPACKET message; profiles are a few KiB
+REQUEST_BYTES = HEADER.size + ZYGOTE_LIMITS.frame_bytes
 
 
 def main(socket_fd: int) -> NoReturn:
@@ -56,35 +69,11 @@ def _tell_failure(error: SandboxError) -> None:
 
 def _rehearse_request(profile: Profile) -> None:
     """The fork of a spare left us with pages to be had anew: now, not when a request comes."""
-    wire = msgpack.unpackb(msgpack.packb(profile.to_wire(short=True)), strict_map_key=True)
-    Profile.from_wire(cast("dict[str, object]", wire))
-
-
-def _bound(rows: list[list[object]]) -> list[Bound]:
-    """The protected paths, as `pool.pool` sends them: a path may have bytes that are no text."""
-    found: list[Bound] = []
-    for path, pin, device, inode, source in rows:
-        file = cast("int", device), cast("int", inode)
-        found.append(Bound(_path(path), bool(pin), file, source=_path(source)))
-    return found
-
-
-def _binds(rows: list[list[object]]) -> list[Bind]:
-    """What is to be bound, in the same way."""
-    found: list[Bind] = []
-    for path, writable, directory, device, inode, owner, source in rows:
-        file, of = (cast("int", device), cast("int", inode)), None if owner is None else _owner(owner)
-        found.append(Bind(_path(path), bool(writable), bool(directory), file, of, _path(source)))
-    return found
-
-
-def _path(raw: object) -> str:
-    return os.fsdecode(cast("bytes", raw))
-
-
-def _owner(pair: object) -> tuple[int, int]:
-    uid, gid = cast("list[int]", pair)
-    return uid, gid
+    supervisor, zygote = ZygoteLink.of_supervisor(), ZygoteLink.of_zygote()
+    asked = cast("dict[str, Field]", profile.to_wire(short=True))
+    for message in (Prepare(None, [], None), MakeCell(0, asked, [], [], None, [], False, [])):
+        zygote.receive(supervisor.send(message))
+    Profile.from_wire(asked)
 
 
 def freeze() -> None:
@@ -101,11 +90,12 @@ class Zygote:
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
+        self.link = ZygoteLink.of_zygote()
         self.cells: dict[int, int] = {}
         self.report = SandboxReport((), "rootless")
         self.allow_missing: frozenset[str] = frozenset()
         self.spare: Spare | None = None
-        self.doors: dict[int, tuple[int, Door]] = {}  # of cells that are unfinished, by id: their pidfds
+        self.doors: dict[int, tuple[int, Door]] = {}  # of cells that are unbound, by id: their pidfds
         self.like: tuple[Identity, tuple[str, ...], bool] | None = None  # what the next spare is to be fit for
         self.poll = select.poll()
         # Cells inherit 0 to 5 at fixed numbers; park our own 1 and 2 above them.
@@ -154,7 +144,7 @@ class Zygote:
                 proc=proc,
                 report=self.report,
                 allow_missing=self.allow_missing,
-                rehearse=lambda: rehearse(self.report),
+                rehearse=rehearse,
             )
         except SandboxError:
             return  # what is wrong is told by the next cell, which takes the same steps
@@ -170,7 +160,7 @@ class Zygote:
             self.spare = None
 
     def behind(self, mounts: int) -> int | None:
-        """The unfinished cell whose door has this descriptor."""
+        """The unbound cell whose door has this descriptor."""
         return next((id for id, (_pidfd, door) in self.doors.items() if door.mounts == mounts), None)
 
     def shut(self, id: int) -> int:
@@ -197,46 +187,48 @@ class Zygote:
         data, received, _flags = receive_fds(self.connection, REQUEST_BYTES, 8)
         if not data:
             self.exit()
-        request = cast("dict[str, object]", msgpack.unpackb(data, strict_map_key=True))
         try:
-            if request["op"] == "start":
-                self.on_start(request)
-                return None
-            if request["op"] == "finish":
-                self.on_finish(request)
-                return None
-            return self.on_cell(request, received)
+            match self.link.receive(data):
+                case Prepare() as request:
+                    self.on_prepare(request)
+                case MakeCell() as request:
+                    return self.on_cell(request, received)
+                case BindPaths(id, binds):
+                    self.on_bind(id, binds)
+                case wrong:
+                    print(f"the supervisor does not keep to the protocol: {wrong}", file=sys.stderr, flush=True)
+                    os._exit(76)  # EX_PROTOCOL, sysexits.h
+            return None
         finally:
             for fd in received:
                 os.close(fd)
 
-    def on_start(self, request: dict[str, object]) -> None:
-        """The first request: take over the probe's report, or make it, and load what the supervisor's tools need."""
-        known = request["report"]
-        self.allow_missing = frozenset(cast("list[str]", request["allow_missing"]))
+    def on_prepare(self, request: Prepare) -> None:
+        """Take over the probe's report, or make it, and load what the supervisor's tools need."""
+        self.allow_missing = frozenset(map(str, request.allow_missing))
         try:
-            report = start_probe() if known is None else None
-            self.preload(request)  # while the probe's child is at work
-            self.report = report() if report else SandboxReport.from_wire(cast("dict[str, object]", known))
+            report = start_probe() if request.report is None else None
+            self.preload(request.preload)  # while the probe's child is at work
+            self.report = report() if report else SandboxReport.from_wire(cast("dict[str, object]", request.report))
             if "pid_namespace" in {mechanism.name for mechanism in self.report.missing}:
                 self.children_fd = lifetime.adopt_descendants()
         except SandboxError as error:
-            self.answer({"op": "refused", "failure": list(fields_of_failure(error))})
+            self.answer(Refused(*fields_of_failure(error)))
             return
-        self.answer({"op": "started", "report": self.report.to_wire(), "code": running_code()})
+        self.answer(Started(cast("dict[str, Field]", self.report.to_wire()), {**running_code()}))
 
-    def preload(self, request: dict[str, object]) -> bool:
-        """Load what the request's tools need and no other has needed yet; whether there was anything to load."""
-        loaded = serve.preload_for(cast("list[str] | None", request["preload"]))
+    def preload(self, names: list[Field] | None) -> bool:
+        """Load what these tools need and no other has needed yet; whether there was anything to load."""
+        loaded = serve.preload_for(None if names is None else map(str, names))
         if loaded:
             freeze()
         return loaded
 
-    def on_cell(self, request: dict[str, object], received: list[int]) -> int | None:
-        """Fork a cell onto the five descriptors that came with the request: control, in, out, stdout, stderr."""
-        spare = None if self.preload(request) else self.spare  # which has not loaded it
-        profile = Profile.from_wire(cast("dict[str, object]", request["profile"]))
-        identity = Identity(**cast("dict[str, object]", request["identity"]))  # type: ignore[arg-type]
+    def on_cell(self, request: MakeCell, received: list[int]) -> int | None:
+        """Fork a cell onto the descriptors that came with the request."""
+        spare = None if self.preload(request.preload) else self.spare  # which has not loaded it
+        profile = Profile.from_wire(request.profile)
+        identity = Identity.from_wire(request.identity)
         if Spare.is_possible(profile, identity, self.report):
             self.like = identity, profile.system, profile.proc
         for source, target in zip(received, (fds.CONTROL, fds.FRAMES_IN, fds.FRAMES_OUT, 1, 2), strict=True):
@@ -247,16 +239,16 @@ class Zygote:
                 cell.main,
                 _tell_failure,
                 identity=identity,
-                cgroups=cast("list[str]", request["cgroups"]),
+                cgroups=list(map(str, request.cgroups)),
                 keep_fds=(fds.CONTROL, fds.FRAMES_IN, fds.FRAMES_OUT),
                 allow_missing=self.allow_missing,
                 report=self.report,
-                protected=_bound(cast("list[list[object]]", request["protected"])),
+                protected=[Bound.from_wire(cast("list[Any]", row)) for row in request.protected],
                 spare=spare,
-                unfinished=bool(request["unfinished"]),
+                unbound=request.unbound,
             )
         except SandboxError as error:
-            self.answer({"op": "failed", "id": request["id"], "failure": list(fields_of_failure(error))})
+            self.answer(CellFailed(request.id, *fields_of_failure(error)))
             return None
         finally:
             for saved, target in zip(self.saved, (1, 2), strict=True):
@@ -267,15 +259,15 @@ class Zygote:
             self.poll.unregister(spare.mounts)
             self.spare = None
         self.cells[child.pidfd] = child.pid
-        if request["unfinished"]:
-            self.leave_open(cast("int", request["id"]), child, identity, cast("list[list[int]]", request["owners"]))
+        if request.unbound:
+            self.leave_open(request.id, child, identity, cast("list[tuple[int, int]]", request.owners))
         given = [child.pidfd] if child.listener < 0 else [child.pidfd, child.listener]
-        self.answer({"op": "spawned", "id": request["id"], "pid": child.pid}, given)
+        self.answer(CellMade(request.id, child.pid), given)
         if child.listener >= 0:
             os.close(child.listener)  # only the supervisor may accept what the cell connects to
         return child.pidfd
 
-    def leave_open(self, id: int, child: Child, identity: Identity, owners: list[list[int]]) -> None:
+    def leave_open(self, id: int, child: Child, identity: Identity, owners: Sequence[tuple[int, int]]) -> None:
         """Keep a way into a cell that is to get the rest of its paths, which are likely to be of these owners."""
         try:
             door = Door(child.pid, identity)
@@ -285,27 +277,28 @@ class Zygote:
         self.doors[id] = child.pidfd, door
         self.poll.register(door.mounts, select.POLLPRI)
         try:
-            door.prepare(_owner(pair) for pair in owners)
+            door.prepare((uid, gid) for uid, gid in owners)
         except SandboxError:
             pass  # it is told where it is needed
 
-    def on_finish(self, request: dict[str, object]) -> None:
-        """Bring the rest of its paths to a cell that is unfinished."""
-        id = cast("int", request["id"])
+    def on_bind(self, id: int, binds: list[Field]) -> None:
+        """Bring its session's paths to an unbound cell."""
         if id not in self.doors:
             return  # it has died: its pidfd says so
         try:
-            self.doors[id][1].bring(_binds(cast("list[list[object]]", request["binds"])))
+            self.doors[id][1].bring(binds_of(binds))
         except (SandboxError, OSError) as error:  # the latter of a mount point: what lies there, or descriptors
             if isinstance(error, OSError):
                 error = SandboxError(f"The session's paths cannot be put in place: {error}", step="finish the cell")
-            self.answer({"op": "failed", "id": id, "failure": list(fields_of_failure(error))})
+            self.answer(CellFailed(id, *fields_of_failure(error)))
         else:
-            self.answer({"op": "finished", "id": id})
+            self.answer(PathsBound(id))
         self.shut(id)
 
-    def answer(self, message: dict[str, object], given: list[int] | None = None) -> None:
+    def answer(
+        self, message: Started | Refused | CellMade | PathsBound | CellFailed, given: Sequence[int] = ()
+    ) -> None:
         try:
-            socket.send_fds(self.connection, [msgpack.packb(message)], given or [])
+            socket.send_fds(self.connection, [self.link.send(message)], given)
         except BrokenPipeError:
             self.exit()

@@ -1,4 +1,5 @@
-"""Bytes in, events out: the protocol between the supervisor and a cell. No socket, no clock, no thread.
+"""Bytes in, events out: the protocol between our processes. No socket, no clock, no thread.
 
-`frames` cuts and decodes, `messages` gives each frame a type, `protocol` knows what may follow what.
+`frames` cuts and decodes, `messages` gives each frame a type, `sequence` says what may follow what, `protocol` are the
+ends of the channels. `fast` has what is packed and read by hand.
 """

@@ -13,7 +13,7 @@ from typing import Self, cast
 import msgpack
 
 from .elements import more_elements_than
-from .texts import FEW, LONG, STR32, STR32_BYTES, around, characters
+from .fast import FEW, LONG, STR32, STR32_BYTES, around, characters
 
 HEADER = struct.Struct(">I")
 _HEADER_BYTES = HEADER.size

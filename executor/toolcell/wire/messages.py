@@ -1,7 +1,8 @@
 """The messages that cross, each a named tuple, and the one table that says which fields a frame must have.
 
-A frame is `[kind, *fields]`. Kinds below 16 go into a cell, 16 to 31 come out of a call process, 32 and above run on
-the control socket between the supervisor and the cell's init, which no call process can reach.
+A frame is `[kind, *fields]`. Kinds below 16 go into a cell, 16 to 31 come out of a call process, 32 to 63 run on the
+control socket between the supervisor and the cell's init, 64 and above on the zygote's socket. No call process can
+reach these two.
 """
 
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from toolcell_tools.encode import DISPLAY_TEXT_CHARS
 
 from .frames import OUTPUT, REQUEST, Field, Violation
 
-VERSION: Final = 3
+VERSION: Final = 4
 """The protocol's version, in every `Hello`. A cell of another version is refused."""
 
 
@@ -107,10 +108,9 @@ class Heeds(NamedTuple):
 
 
 class Hello(NamedTuple):
-    """The cell's first word on its control socket, after lockdown, self-test and imports."""
+    """The cell's first word on its control socket, after lockdown and self-test, before it loads the tools."""
 
     version: int
-    info: dict[str, Field]
 
 
 class Failed(NamedTuple):
@@ -141,19 +141,37 @@ class Exited(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What the cell serves: name, how to get it ("import" or "pickle"), where from, kept over calls or not; and the
-    session that all its calls are of."""
+    """What the cell serves, how it works, and whose it is.
+
+    Each of `tools` has a name, how to get it ("import" or "pickle") and where from. `scratch` is the private directory
+    that is emptied after each call, `kept` one process over the calls of the session. An `unbound` cell hears the last
+    four fields again, by `BindSession`. Nothing may make or change a `protected` name below a `writable` path;
+    `session` is what is the same in the contexts of all calls.
+    """
 
     tools: list[Field]
-    options: dict[str, Field]
+    environ: dict[str, Field]
+    scratch: str
+    kept: bool
+    standby: bool
+    unbound: bool
+    cpu_s: float
+    result_bytes: int
+    file_bytes: int
+    cwd: str
+    writable: list[Field]
+    protected: list[Field]
+    session: dict[str, Field]
 
 
-class Finish(NamedTuple):
-    """An unfinished cell has its last paths now: `binds` are [path, writable, directory] each. `options` are those of
-    its `Load` that are other than they were there, for now it is known whose it is."""
+class BindSession(NamedTuple):
+    """A prewarmed cell has its session's paths now: `binds` as `Bind.to_wire` made them. The rest is as in `Load`."""
 
     binds: list[Field]
-    options: dict[str, Field]
+    cwd: str
+    writable: list[Field]
+    protected: list[Field]
+    session: dict[str, Field]
 
 
 class Recycle(NamedTuple):
@@ -165,6 +183,78 @@ class Recycle(NamedTuple):
 
     seq: int
     account: bool
+
+
+class Prepare(NamedTuple):
+    """The first word to a zygote. `report` is what another zygote has found here, None for the first one, which probes.
+    `preload` are the libraries that its cells are going to need, None for all that it knows."""
+
+    report: dict[str, Field] | None
+    allow_missing: list[Field]
+    preload: list[Field] | None
+
+
+class MakeCell(NamedTuple):
+    """Fork a cell onto the five descriptors that come with this: control, in, out, stdout, stderr.
+
+    `profile` is a short `Profile.to_wire`, `identity` an `Identity.to_wire`, each of `protected` a `Bound.to_wire`.
+    An `unbound` cell gets its session's paths by `BindPaths`; these are likely to be of `owners`, each [uid, gid].
+    """
+
+    id: int
+    profile: dict[str, Field]
+    identity: list[Field]
+    cgroups: list[Field]
+    preload: list[Field] | None
+    protected: list[Field]
+    unbound: bool
+    owners: list[Field]
+
+
+class BindPaths(NamedTuple):
+    """Mount these in an unbound cell, each a `Bind.to_wire`, outermost first."""
+
+    id: int
+    binds: list[Field]
+
+
+class Started(NamedTuple):
+    """The zygote's first word: what the kernel offers here, and which code it runs, by name."""
+
+    report: dict[str, Field]
+    code: dict[str, Field]
+
+
+class Refused(NamedTuple):
+    """The zygote's first and last word: cells cannot be made here. The fields are those of `Failed`."""
+
+    step: str
+    message: str
+    mechanism: str
+    cure: str
+
+
+class CellMade(NamedTuple):
+    """A cell's init is there. Its pidfd comes with this, and the listening socket of its proxy, where it has one."""
+
+    id: int
+    pid: int
+
+
+class PathsBound(NamedTuple):
+    """What `BindPaths` asked for is in place."""
+
+    id: int
+
+
+class CellFailed(NamedTuple):
+    """A cell could not be made, or its session's paths not be mounted. The other fields are those of `Failed`."""
+
+    id: int
+    step: str
+    message: str
+    mechanism: str
+    cure: str
 
 
 AHEAD_NEEDS: Final = frozenset({"pid_namespace", "proc", "landlock_scope", "seccomp"})
@@ -187,8 +277,16 @@ Message = (
     | Ready
     | Exited
     | Load
-    | Finish
-    | Recycle  # on the control socket
+    | Recycle
+    | BindSession  # on the control socket
+    | Prepare
+    | MakeCell
+    | BindPaths
+    | Started
+    | Refused
+    | CellMade
+    | PathsBound
+    | CellFailed  # on the zygote's socket
 )
 
 
@@ -232,6 +330,7 @@ _map: _Types = frozenset({dict})
 _list: _Types = frozenset({list})
 _bool: _Types = frozenset({bool})
 _number: _Types = frozenset({int, float})
+_none: _Types = frozenset({type(None)})
 _any: _Types = frozenset({type(None), bool, int, float, str, bytes, list, dict})
 _Shape = tuple[type[Message], tuple[_Types, ...]]
 
@@ -241,18 +340,26 @@ SHAPES: Final[Mapping[int, _Shape]] = {
     3: (Reply, (_int, _int, _bool, _any)),
     16: (Result, (_int, _map)),
     17: (Error, (_int, _str, _str, _map)),
-    18: (Progress, (_int, _str, _number | {type(None)})),
+    18: (Progress, (_int, _str, _number | _none)),
     19: (Log, (_int, _str, _str, _map)),
     REQUEST: (Request, (_int, _int, _str, _map)),
     OUTPUT: (Output, (_int, _int, _int, _bytes)),
     22: (Heeds, (_int,)),
-    32: (Hello, (_int, _map)),
+    32: (Hello, (_int,)),
     33: (Failed, (_str, _str, _str, _str)),
     34: (Ready, (_int, _bool)),
     35: (Exited, (_int, _int, _number, _int)),
-    48: (Load, (_list, _map)),
+    48: (Load, (_list, _map, _str, _bool, _bool, _bool, _number, _int, _int, _str, _list, _list, _map)),
     49: (Recycle, (_int, _bool)),
-    50: (Finish, (_list, _map)),
+    50: (BindSession, (_list, _str, _list, _list, _map)),
+    64: (Prepare, (_map | _none, _list, _list | _none)),
+    65: (MakeCell, (_int, _map, _list, _list, _list | _none, _list, _bool, _list)),
+    66: (BindPaths, (_int, _list)),
+    80: (Started, (_map, _map)),
+    81: (Refused, (_str, _str, _str, _str)),
+    82: (CellMade, (_int, _int)),
+    83: (PathsBound, (_int,)),
+    84: (CellFailed, (_int, _str, _str, _str, _str)),
 }
 KIND_OF: Final[Mapping[type[Message], int]] = {shape[0]: kind for kind, shape in SHAPES.items()}
 

@@ -1,25 +1,26 @@
-"""What may follow what: the two ends of a cell's pipes and of its control socket, as state machines.
+"""The ends of our channels as state machines: a call process's pipes, the control socket, the zygote's socket.
 
-The rules, which the tables below and a few counters carry out:
+The rules, which `sequence.FOLLOWS` and a few counters carry out:
 
 1. A cell speaks only when called. A byte before the call, or of another call number, is a violation; only a kept
    process (`lifetime="session"`) may be late, and then its old frames are dropped and counted.
 2. The first terminal frame (`Result` or `Error`) wins. Whatever comes after it is a violation.
 3. A request number is used once, at most `in_flight` wait at a time, until their replies are written, and a call sends
    at most `frames` frames and `report_bytes` bytes of progress and logs.
-4. The control socket says `Hello` (or `Failed`) first, then `Ready` and `Exited` by call number.
+4. The control socket says `Hello` (or `Failed`) first, then `Ready` and `Exited` by call number. Nothing follows
+   `Failed`.
+5. A zygote says first whether cells can be made. Each message of its socket is one frame.
 
 A violation is an event like any other: the machine that saw one stays broken and gives no event after it.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from enum import Enum
-from struct import Struct
-from typing import Any, Final, cast
+from typing import Any, Final, Self, cast
 
 from msgpack import unpackb
 
+from .fast import CALL
 from .frames import (
     HEADER,
     REPLY_BYTES,
@@ -39,12 +40,10 @@ from .messages import (
     OUTPUT_BYTES,
     REASONS,
     VERSION,
+    BindSession,
     Call,
     Cancel,
     Error,
-    Exited,
-    Failed,
-    Finish,
     Heeds,
     Hello,
     Load,
@@ -52,14 +51,13 @@ from .messages import (
     Message,
     Output,
     Progress,
-    Ready,
-    Recycle,
     Reply,
     Request,
     Result,
     from_fields,
     to_fields,
 )
+from .sequence import CALLED, DONE, FOLLOWS, IDLE, OPEN, OVER, SILENT, Stage, Way, following
 
 Event = Message | Violation
 ENVELOPE_BYTES: Final = 128
@@ -70,29 +68,9 @@ class LocalProtocolError(Exception):
     """Our own side tried to send what the protocol does not allow now. This is a bug in toolcell: please report it."""
 
 
-class State(Enum):
-    IDLE = "idle"  # no call yet
-    CALLED = "called"  # a call is running
-    DONE = "done"  # its terminal frame has passed
-
-    __hash__ = object.__hash__  # Enum's is a function of Python's, and every message is looked up by the state
-
-
-IDLE, CALLED, DONE = State  # looked up once: a member of an enum takes a function of Python's before 3.12
+_FROM_CALL: Final = FOLLOWS[Way.FROM_CALL]
+_TO_CALL: Final = FOLLOWS[Way.TO_CALL]
 _TERMINAL: Final = (Result, Error)
-_FROM_CELL: Final[Mapping[State, Mapping[type[Message], State]]] = {
-    State.IDLE: {},
-    State.CALLED: {
-        Progress: State.CALLED,
-        Log: State.CALLED,
-        Request: State.CALLED,
-        Output: State.CALLED,
-        Heeds: State.CALLED,
-        Result: State.DONE,
-        Error: State.DONE,
-    },
-    State.DONE: {},
-}
 _CALL_KIND: Final = KIND_OF[Call]
 _STREAMS: Final = (1, 2)
 _SKIPPED: Final = 2**40  # bytes before an Output: no command prints so many between two of them
@@ -117,7 +95,7 @@ class SupervisorLink:
         self._reply_limits = replace(limits, frame_bytes=min(limits.frame_bytes, REPLY_BYTES))
         self.decoder = self._decoder = FrameDecoder(limits)
         self._kept = kept
-        self.state = State.IDLE
+        self.state = IDLE
         self.seq: int = 0
         self.stale = 0  # frames of earlier calls that a kept process sent late
         self._frames = 0
@@ -205,10 +183,10 @@ class SupervisorLink:
     @property
     def _ended(self) -> int:
         """The number of the last call that is over."""
-        return self.seq - 1 if self.state is State.CALLED else self.seq
+        return self.seq - 1 if self.state is CALLED else self.seq
 
     def _judge(self, message: Message, size: int) -> Event | None:
-        following = _FROM_CELL[self.state].get(type(message))
+        following = _FROM_CALL[self.state].get(type(message))
         if following is None or message[0] != self.seq:  # the first field of all that a call process may send
             return self._misplaced(message)
         self._frames += 1
@@ -248,22 +226,22 @@ class SupervisorLink:
             if self.stale > self._call_limits.frames:
                 return Violation("too many frames", f"over {self._call_limits.frames:,} late ones")
             return None
-        if type(message) not in _FROM_CELL[self.state]:
-            if self.state is State.DONE and isinstance(message, _TERMINAL):
+        if type(message) not in _FROM_CALL[self.state]:
+            if self.state is DONE and isinstance(message, _TERMINAL):
                 return Violation("second result", f"{name} after the call's end")
             return Violation("frame out of place", f"{name} while {self.state.value}")
         return Violation("wrong call number", f"{name} of call {seq} during call {self.seq}")
 
     def next_call(self) -> None:
         """The call is over and its process gone: what it still had in the pipe was dropped by the caller."""
-        self.state = State.IDLE
+        self.state = IDLE
         self._pending.clear()
         self._replied.clear()
         self._decoder.clear()
 
     def next_kept_call(self) -> None:
         """The call is over and its process stays for the next one: half-read frames stay too."""
-        self.state = State.IDLE
+        self.state = IDLE
         self._pending.clear()
         self._replied.clear()
 
@@ -283,8 +261,6 @@ def result_fits(payload: dict[str, Field], result_bytes: int) -> bool:
 
 
 _HEADER_BYTES: Final = HEADER.size
-_CALL: Final = bytes((0x90 + 1 + len(Call._fields), KIND_OF[Call]))
-"""How the frame of a call goes on after its header: an array of so many fields, the first its kind."""
 _unpack = cast("Callable[[Buffer], list[Field]]", unpackb)
 _made = tuple[Field, ...].__new__  # of a named tuple, without a function of Python's
 
@@ -309,7 +285,7 @@ class CellLink:
 
     def send(self, message: Result | Error | Progress | Log | Request | Output | Heeds) -> list[Buffer]:
         """Return the buffers that carry `message`. Raises Unpackable for what msgpack cannot carry or is too large."""
-        following = _FROM_CELL[self.state].get(type(message))
+        following = _FROM_CALL[self.state].get(type(message))
         if following is None:
             raise LocalProtocolError(f"{type(message).__name__} cannot be sent while {self.state.value}.")
         if following is CALLED:
@@ -327,7 +303,7 @@ class CellLink:
         `receive`. In one step: each function on the way is pages that a process which was forked has to copy.
         """
         length = len(data) - _HEADER_BYTES
-        if data[_HEADER_BYTES : _HEADER_BYTES + 2] != _CALL or data[:_HEADER_BYTES] != length.to_bytes(
+        if data[_HEADER_BYTES : _HEADER_BYTES + 2] != CALL or data[:_HEADER_BYTES] != length.to_bytes(
             _HEADER_BYTES, "big"
         ):
             return None
@@ -348,15 +324,16 @@ class CellLink:
         self._partial = self._decoder.partial
         for frame in frames:
             event: Event = from_fields(frame) if isinstance(frame, list) else frame
-            if type(event) is Call and self.state is not CALLED:
-                self.seq = event.seq
-                self.state = CALLED
-            elif not isinstance(event, (Reply, Cancel)) or self.state is IDLE:
+            following = _TO_CALL[self.state].get(type(event)) if not isinstance(event, Violation) else None
+            if following is None:
                 if not isinstance(event, Violation):
                     event = Violation("frame out of place", f"{type(event).__name__} while {self.state.value}")
                 self._decoder.broken = event
                 return [*events, event]
-            elif self.state is DONE:
+            self.state = following
+            if isinstance(event, Call):
+                self.seq = event.seq
+            elif following is DONE:
                 continue  # it crossed with our answer: nobody waits for it any more, and it is not the next call's
             events.append(event)
         return events
@@ -364,30 +341,24 @@ class CellLink:
 
 CONTROL_LIMITS: Final = WireLimits(frame_bytes=256 * 1024 * 1024, string_bytes=64 * 1024 * 1024)
 """Of the control socket: one `Load` carries every tool of a cell, some by value."""
-_CONTROL_FIRST: Final = (Hello, Failed)
-
-
-# A length of 8, an array of 3, the kind, then each field behind the byte of its type: uint 32 (0xce), and the one byte
-# that is false or true (0xc2, 0xc3). It is said for each call, and on msgpack's general way takes ten times as long.
-_RECYCLE: Final = Struct(">I3sIB")
-_RECYCLED: Final = bytes((0x93, KIND_OF[Recycle], 0xCE))
-
-
-def recycle(process: int, account: bool) -> bytes:
-    """The frame of the `Recycle` that ends the call of a process, or asks for the next one."""
-    return _RECYCLE.pack(8, _RECYCLED, process, 0xC2 + account)
 
 
 class ControlLink:
-    """The supervisor's end of the control socket: `Load` and `Finish` out, the init's reports in; and `recycle` out."""
+    """The supervisor's end of the control socket: `Load` and `BindSession` out, the init's reports in. What is said for
+    each call, `Recycle`, is `fast.recycle`.
+    """
 
     def __init__(self, limits: WireLimits) -> None:
         self._limits = limits
         self._decoder = FrameDecoder(limits)
-        self._greeted = False
+        self._said = self._heard = SILENT
 
-    def send(self, message: Load | Finish) -> list[Buffer]:
-        return encode(to_fields(message), self._limits)
+    def send(self, message: Load | BindSession) -> list[Buffer]:
+        """Return the buffers that carry `message`. Raises Unpackable; LocalProtocolError where it has no place."""
+        said = allowed(Way.TO_INIT, self._said, message)
+        buffers = encode(to_fields(message), self._limits)
+        self._said = said
+        return buffers
 
     def receive(self, data: Buffer) -> list[Event]:
         """Take bytes from the init; return Hello, Failed, Ready, Exited, or a Violation, and nothing after that."""
@@ -404,11 +375,61 @@ class ControlLink:
     def _judge(self, message: Message) -> Event:
         if isinstance(message, Hello) and message.version != VERSION:
             return Violation("protocol version", f"the cell speaks {message.version}, the supervisor {VERSION}")
-        if not self._greeted:
-            if not isinstance(message, _CONTROL_FIRST):
-                return Violation("frame out of place", f"{type(message).__name__} before Hello")
-            self._greeted = True
+        heard = following(Way.FROM_INIT, self._heard, message)
+        if heard is None:
+            where = {SILENT: "before Hello", OPEN: "on the control socket", OVER: "after Failed"}[self._heard]
+            return Violation("frame out of place", f"{type(message).__name__} {where}")
+        self._heard = heard
+        return message
+
+
+ZYGOTE_LIMITS: Final = WireLimits(frame_bytes=256 * 1024)
+"""Of the zygote's socket: each frame is one SEQPACKET message, and profiles are a few KiB."""
+
+
+class ZygoteLink:
+    """Either end of the zygote's socket, whose two sides trust each other: each message is whole, and brings its
+    descriptors along."""
+
+    def __init__(self, sends: Way, receives: Way) -> None:
+        self._sends = sends
+        self._receives = receives
+        self._said = self._heard = SILENT
+
+    @classmethod
+    def of_supervisor(cls) -> Self:
+        return cls(Way.TO_ZYGOTE, Way.FROM_ZYGOTE)
+
+    @classmethod
+    def of_zygote(cls) -> Self:
+        return cls(Way.FROM_ZYGOTE, Way.TO_ZYGOTE)
+
+    def send(self, message: Message) -> bytes:
+        """Return the frame that carries `message`. Raises Unpackable; LocalProtocolError where it has no place."""
+        said = allowed(self._sends, self._said, message)
+        frame = b"".join(encode(to_fields(message), ZYGOTE_LIMITS))
+        self._said = said
+        return frame
+
+    def receive(self, frame: bytes) -> Event:
+        """The message of a frame, or what is wrong with it."""
+        (length,) = HEADER.unpack_from(frame) if len(frame) > HEADER.size else (0,)
+        if len(frame) != HEADER.size + length:
+            return Violation("frame length", f"{length:,}, of a message of {len(frame):,} bytes")
+        fields = decode_trusted(frame[HEADER.size :], ZYGOTE_LIMITS)
+        message = fields if isinstance(fields, Violation) else from_fields(fields)
+        if isinstance(message, Violation):
             return message
-        if isinstance(message, (Ready, Exited, Failed)):
-            return message
-        return Violation("frame out of place", f"{type(message).__name__} on the control socket")
+        heard = following(self._receives, self._heard, message)
+        if heard is None:
+            return Violation("frame out of place", f"{type(message).__name__} while {self._heard.value}")
+        self._heard = heard
+        return message
+
+
+def allowed(way: Way, stage: Stage, message: Message) -> Stage:
+    """The stage after a message of our own. Raises LocalProtocolError where it is out of place."""
+    after = following(way, stage, message)
+    if after is None:
+        raise LocalProtocolError(f"{type(message).__name__} cannot be sent while {stage.value}.")
+    return after

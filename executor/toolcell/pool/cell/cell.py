@@ -328,7 +328,7 @@ class Cell(Stateful):
         if self.binding is not None:
             self.on(Event.LACKING)
         else:
-            self.on(Event.PREWARMED if self.spec.unfinished else Event.READY)
+            self.on(Event.PREWARMED if self.spec.unbound else Event.READY)
         if ready.waiting and self._machine.state is not State.DEAD:  # a call that has waited works by now
             meter.find_process()
 

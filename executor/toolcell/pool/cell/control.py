@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from toolcell.pool.outbox import read_available
+from toolcell.wire.fast import recycle
 from toolcell.wire.frames import Buffer, Violation
-from toolcell.wire.messages import Exited, Failed, Finish, Hello, Ready
-from toolcell.wire.protocol import ControlLink, recycle
+from toolcell.wire.messages import BindSession, Exited, Failed, Hello, Ready
+from toolcell.wire.protocol import ControlLink
 
 from .channels import Channels
 
@@ -34,7 +35,7 @@ class Control:
         self.hello: Hello | None = None  # what it says when it is locked down
         self.failure: Failed | None = None  # why the cell could not start, or go on
 
-    def pack(self, message: Finish) -> list[Buffer]:
+    def pack(self, message: BindSession) -> list[Buffer]:
         """What is to be told later. Raises Unpackable where it cannot be sent."""
         return self._link.send(message)
 

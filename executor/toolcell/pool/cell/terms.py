@@ -2,46 +2,48 @@
 
 import os
 from collections.abc import Sequence
-from typing import cast
+from typing import NamedTuple, cast
 
 from toolcell.pool.run import CellSpec, Run
 from toolcell.wire.frames import Field
-from toolcell.wire.messages import Finish, Load
+from toolcell.wire.messages import BindSession, Load
 from toolcell_sandbox.view import Bind
 
 
 def load_of(spec: CellSpec, *, kept: bool, standby: bool) -> Load:
     """The tools, and how the cell works. Of a prewarmed cell, whose it is comes later: `introduction_to`."""
-    profile = spec.profile
-    options = {
-        "environ": dict(profile.environment(os.environ)),
-        "scratch": "/tmp",
-        "kept": kept,
-        "standby": standby,
-        "unfinished": spec.unfinished,
-        "cpu_s": profile.limits.cpu_s,
-        "result_bytes": profile.limits.result_bytes,
-        "file_bytes": profile.limits.file_bytes,
-        **_of_session(spec),
-    }
-    tools = [dict(tool) for tool in spec.tools]
-    return Load(cast("list[Field]", tools), cast("dict[str, Field]", options))
+    limits, of_session = spec.profile.limits, _of_session(spec)
+    return Load(
+        tools=[cast("Field", dict(tool)) for tool in spec.tools],
+        environ=dict(spec.profile.environment(os.environ)),
+        scratch="/tmp",
+        kept=kept,
+        standby=standby,
+        unbound=spec.unbound,
+        cpu_s=limits.cpu_s,
+        result_bytes=limits.result_bytes,
+        file_bytes=limits.file_bytes,
+        **of_session._asdict(),
+    )
 
 
-def introduction_to(spec: CellSpec, paths: Sequence[Bind]) -> Finish:
+def introduction_to(spec: CellSpec, paths: Sequence[Bind]) -> BindSession:
     """Whose a prewarmed cell is, and which paths it has got with that."""
-    binds: list[Field] = [[os.fsencode(bind.path), bind.writable, bind.directory] for bind in paths]
-    return Finish(binds, _of_session(spec))
+    return BindSession([cast("Field", bind.to_wire()) for bind in paths], *_of_session(spec))
 
 
-def _of_session(spec: CellSpec) -> dict[str, Field]:
+class _OfSession(NamedTuple):
+    """The last fields of both."""
+
+    cwd: str
+    writable: list[Field]
+    protected: list[Field]
+    session: dict[str, Field]
+
+
+def _of_session(spec: CellSpec) -> _OfSession:
     writable = spec.profile.writable
-    return {
-        "cwd": spec.cwd,
-        "writable": list(writable),
-        "protected": list(spec.profile.protected) if writable else [],
-        "session": dict(spec.session),
-    }
+    return _OfSession(spec.cwd, list(writable), list(spec.profile.protected) if writable else [], dict(spec.session))
 
 
 def context_of(run: Run, now: float) -> dict[str, Field]:
