@@ -16,9 +16,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 SETUPS = Path(__file__).resolve().parent / "setups"
 DESIGN = ("executor/README.md", "sandbox/README.md", "tools/README.md")
-PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", *DESIGN) + tuple(
-    sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))
-)
+_DOCS = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))
+PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", *DESIGN, *_DOCS)
 _BLOCK = re.compile(
     r"^(?:<!-- (?P<mark>[a-z]+)(?:: (?P<value>\S+))? -->\n\n?)?"
     r"^(?P<indent> *)```(?P<language>\S*)\n(?P<text>.*?)^(?P=indent)```$",
