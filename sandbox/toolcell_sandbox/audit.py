@@ -25,7 +25,7 @@ from .protected import GIT_PARTS, GIT_POINTER, Matcher, matcher, reason_of
 from .quarantine import Quarantine
 from .seen import Found, Look, Names, Seen, as_before, digest_of, facts_of, is_as, is_same_inode, protect, said, shown
 from .view import Bound
-from .walker import Budget, Copies, Root
+from .walker import Budget, Copies, Cut, Root
 
 MAX_BOUND, MAX_BOUND_BYTES = 512, 64 * 1024
 """Mounts that a cell gets for the protected names of a root, and the length of their paths in sum: those nearest to the
@@ -417,7 +417,13 @@ class _Audit:
             unknown = look.unknown or before
             with self._moved.root() as root:
                 repositories.follow(root, self._before, look)
-            wrong, whys = self._wrong(look)
+            try:
+                wrong, whys = self._wrong(look)
+            except Cut:
+                unknown = unknown or f"judging protected names took more than {AFTER_S:g} s"
+                break
+            if self._move_repositories_back(look, wrong, whys):
+                continue
             back = self._moved_away(look, walk.elsewhere, wrong)
             if not wrong and not back:
                 if not unknown:
@@ -426,7 +432,7 @@ class _Audit:
                 break
             with self._moved.root():
                 if not self._move(wrong, whys, back):
-                    unknown = f"moving protected names away took more than {AFTER_S:g} s"
+                    unknown = unknown or f"moving protected names away took more than {AFTER_S:g} s"
                     break
         else:
             unknown = unknown or f"its protected names still changed after {ROUNDS} rounds of moving them away"
@@ -491,12 +497,33 @@ class _Audit:
         for path, seen in look.found.items():
             if not self._is_wrong(path, seen):
                 continue
+            if time.monotonic() > self._end:
+                raise Cut("the look took too long")
             why = self._tree.objection(path, seen, self._active)
             if not why and GIT_POINTER in seen.names and path in self._before.found:
                 why = "" if self._tree.is_made(path, self._before.found[path], self._before) else reason_of(GIT_POINTER)
             if why:
                 wrong[path], whys[path] = seen, why
         return wrong, whys
+
+    def _move_repositories_back(self, look: Look, wrong: Found, whys: dict[str, str]) -> bool:
+        """Put a repository that was moved back as a whole, where its settings may not be where they are now. Without
+        them, it would be in two parts. Whether one was put back."""
+        done = False
+        for old, new in repositories.moved(self._before, look).items():
+            settings = next((path for path in wrong if os.path.dirname(path) == new), "")
+            was = self._before.found.get(f"{old}/{os.path.basename(settings)}") if settings else None
+            if was is None or not as_before(wrong[settings], was):
+                continue
+            places = [each for each in (repositories.work_trees(old, new), (old, new)) if each is not None]
+            with self._moved.root() as root:
+                home = next((home for home, at in places if walker.moved(root, at, home)), "")
+            if home:
+                done, whole = True, os.path.join(self._tree.root, home)
+                self._moved.findings[home] = Finding(
+                    whole, was.name, "moved", whole, was.names, whys[settings], was.changed_ns
+                )
+        return done
 
     def _move(self, wrong: Found, whys: dict[str, str], back: dict[str, str]) -> bool:
         """Whether it was done in time."""
