@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from . import repositories, walker
 from .drafts import Drafts
-from .harmless import JUDGED, SETTINGS, STATES, harmless_settings, objection_to
+from .harmless import JUDGED, SETTINGS, STATES, harmless_of, harmless_settings, is_settings, objection_to
 from .kernel.birth import born_ns
 from .look import Directory, Vocabularies, Vocabulary, Walk
 from .profile import is_below
@@ -317,7 +317,7 @@ class _Moved:
         whole = os.path.join(self._tree.root, path)
         if self.unknown:
             return
-        rest = harmless_settings(self._root, path, seen)
+        rest = harmless_settings(self._root, path, seen) or self._copied(path, seen)
         try:
             place = self._quarantine.take(self._root, path, (seen.device, seen.inode), self._copies)
             if not place:
@@ -327,9 +327,28 @@ class _Moved:
             self.stuck = f"{shown(path)} could not be moved: {error.strerror}"
         if rest is not None and place and self._write_rest(path, rest[0], seen, place):
             what, why = "cut", rest[1]
+            if not why:
+                return  # nothing is missing
         self._told_bytes += len(path)
         if most is None or (len(self.findings) < most and self._told_bytes < SWEPT_BYTES):
             self.findings[path] = Finding(whole, seen.name, what, place, seen.names, why, seen.changed_ns)
+
+    def _copied(self, path: str, seen: Seen) -> tuple[bytes, str] | None:
+        """What is harmless of settings that a call has copied, where it got but the link to its own copy of them."""
+        drafts = self._tree.drafts
+        if drafts is None or not stat.S_ISLNK(seen.mode) or not is_settings(seen):
+            return None
+        try:
+            held = self._root.open(path, walker.ENTRY)
+        except OSError:
+            return None
+        try:
+            raw = drafts.original_of(os.fsdecode(walker.target(held)))
+        except OSError:  # it is no link any more
+            return None
+        finally:
+            os.close(held)
+        return None if raw is None else harmless_of(self._root, path, raw)
 
     def _write_rest(self, path: str, rest: bytes, was: Seen, place: str) -> bool:
         """Write what is harmless of settings that are at `place` now to where they were. Whether it was written."""
@@ -345,7 +364,7 @@ class _Moved:
                 file.write(rest)
                 if os.geteuid() == 0:
                     os.fchown(fd, owner.st_uid, owner.st_gid)
-                os.fchmod(fd, stat.S_IMODE(was.mode) & 0o666)
+                os.fchmod(fd, 0o644 if stat.S_ISLNK(was.mode) else stat.S_IMODE(was.mode) & 0o666)
         except OSError:  # another is there by now, which the next look judges; or there is no room
             if fd >= 0:
                 walker.remove(name, parent)

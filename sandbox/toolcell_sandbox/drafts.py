@@ -71,6 +71,10 @@ class Drafts:
             return None
         return draft
 
+    def original_of(self, link: str) -> bytes | None:
+        """What a copy is a copy of, by what the link to it says: a call may have copied a repository with that link."""
+        return next((draft.original for draft in self._of.values() if link == f"{draft.place}/config"), None)
+
     def follow(self, path: str, place: str) -> None:
         """The original is elsewhere now: it was moved with its repository."""
         self._of[place] = self._of.pop(path)

@@ -638,6 +638,26 @@ async def test_a_repository_that_was_there_is_moved_and_removed(session: Session
     assert (workspace / "c/.git/hooks/pre-commit").read_text() == "mine"
 
 
+async def test_a_copy_of_a_repository_has_its_settings(session: Session, workspace: Path) -> None:
+    git = ["git", "-C", str(workspace / "r"), "config"]
+    await anyio.run_process(["git", "init", "-q", str(workspace / "r")])
+    await anyio.run_process([*git, "remote.origin.url", "https://git.example.org/x"])
+    plain = await session.call("shell", {"command": "cp -r r plain && tar c r | tar x --one-top-level=b"})
+    assert not plain.notices and not plain.stderr.text, plain
+    for at in ("plain", "b/r"):
+        assert (workspace / at / ".git/config").read_text() == (workspace / "r/.git/config").read_text()
+        assert not (workspace / at / ".git/config").is_symlink()
+    await anyio.run_process([*git, "core.sshCommand", "mine"])
+    result = await session.call("shell", {"command": "cp -r r c && ln -s /etc/passwd c/.git/config.worktree"})
+    assert "'c/.git/config' was kept without" in told(result) and "core.sshcommand" in told(result)
+    text = (workspace / "c/.git/config").read_text()
+    assert "git.example.org" in text and "mine" not in text and os.listdir(workspace / "c/.git").count("config") == 1
+    assert not os.path.lexists(workspace / "c/.git/config.worktree")
+    assert "mine" in (workspace / "r/.git/config").read_text()
+    again = await session.call("shell", {"command": "cd c && git remote -v && git config user.name Ada"})
+    assert not again.notices and "git.example.org" in again.display
+
+
 IN_THE_COPY = """import os
 os.chdir(os.path.dirname(os.readlink("r/.git/config")))
 {}
