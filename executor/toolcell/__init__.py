@@ -126,6 +126,7 @@ if TYPE_CHECKING:
     from .sessions.modules import ModuleToolset, module_toolset
     from .supervisor import Supervisor
 
+    __version__: str
     HostContext: TypeAlias = _HostContext[Session]
 
 _HOMES = {
@@ -352,6 +353,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
+    if name == "__version__":
+        return import_module("importlib.metadata").version("toolcell")
     if name not in _HOME_OF:
         raise AttributeError(f"module 'toolcell' has no attribute {name!r}")
     import_module("toolcell.errors")  # what a Profile refuses is a UsageError from then on

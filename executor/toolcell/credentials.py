@@ -22,6 +22,8 @@ Origin = tuple[str, str, int]
 SHORTEST = 8  # what is shorter is found in texts by chance, and guessed by a tool that asks for its echo
 LONGEST = 8 * 1024
 _NAME = re.compile(r"[A-Za-z0-9-]{1,128}")
+_PREFIX = re.compile(r"[\x20-\x7e]{0,128}")
+_SECRET = re.compile(rf"[\x20-\x7e]{{{SHORTEST},{LONGEST}}}")
 _REFUSED = frozenset(
     ["host", "connection", "content-length", "transfer-encoding", "upgrade", "te", "trailer", "expect"]
 )
@@ -45,16 +47,20 @@ class Credential:
     scheme: Literal["plain", "basic"] = "plain"
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.header) or self.header.lower() in _REFUSED:
+        if not _fits(_NAME, self.header) or self.header.lower() in _REFUSED:
             raise ArgumentError(
                 f"Credential.header is no header for a secret: {self.header!r}. Use a name like 'Authorization'."
             )
         if sum(each is not None for each in (self.value, self.value_env, self.value_file)) != 1:
             raise ArgumentError("A Credential has one of value, value_env and value_file. Pass one of them.")
-        if not re.fullmatch(r"[\x20-\x7e]{0,128}", self.prefix):
+        if not _fits(_PREFIX, self.prefix):
             raise ArgumentError("Credential.prefix is not short printable ASCII. Write it like 'Bearer '.")
         if self.scheme not in ("plain", "basic"):
             raise ArgumentError(f"Credential.scheme is not known: {self.scheme!r}. Use 'plain' or 'basic'.")
+        if not _is_any(self.value_env or "", str):
+            raise ArgumentError(f"Credential.value_env is not a name: {self.value_env!r}. Pass the variable's name.")
+        if not _is_any(self.value_file or "", str, os.PathLike):
+            raise ArgumentError(f"Credential.value_file is not a path: {self.value_file!r}. Pass the file's path.")
         if self.value is not None:
             _check(self.value, "Credential.value")
 
@@ -94,8 +100,16 @@ class Credential:
         return self.prefix + (f"Basic {base64(secret)}" if self.scheme == "basic" else secret)
 
 
-def _check(secret: str, where: str) -> None:
-    if not re.fullmatch(rf"[\x20-\x7e]{{{SHORTEST},{LONGEST}}}", secret):
+def _is_any(value: object, *types: type) -> bool:
+    return isinstance(value, types)
+
+
+def _fits(pattern: re.Pattern[str], value: object) -> bool:
+    return isinstance(value, str) and pattern.fullmatch(value) is not None
+
+
+def _check(secret: object, where: str) -> None:
+    if not _fits(_SECRET, secret):
         raise ArgumentError(f"{where} is not {SHORTEST} to {LONGEST:,} characters of printable ASCII. Mend the secret.")
 
 

@@ -1,4 +1,4 @@
-"""What a program can get wrong in an argument: each check raises UsageError with the remedy, before anything begins."""
+"""What a program can get wrong in an argument: each check raises ArgumentError with the remedy, at once."""
 
 import inspect
 import math
@@ -13,7 +13,7 @@ from toolcell_sandbox.report import NAMES
 from toolcell_tools.capability import Capability, SessionKind
 
 from .config import Config
-from .errors import UsageError
+from .errors import ArgumentError
 
 T = TypeVar("T")
 _PARTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -30,14 +30,14 @@ _PARTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 def session_kind(kind: object) -> SessionKind:
     """The session kind of this name."""
     if not isinstance(kind, str) or kind not in list(SessionKind):
-        raise UsageError(f"There is no session kind {kind!r}. {_near(kind, SessionKind)}")
+        raise ArgumentError(f"There is no session kind {kind!r}. {_near(kind, SessionKind)}")
     return SessionKind(kind)
 
 
 def capability(name: object) -> Capability:
     """The capability of this name."""
     if not isinstance(name, str) or name not in list(Capability):
-        raise UsageError(f"There is no capability {name!r}. {_near(name, Capability)}")
+        raise ArgumentError(f"There is no capability {name!r}. {_near(name, Capability)}")
     return Capability(name)
 
 
@@ -46,7 +46,7 @@ def mechanisms(names: Iterable[str]) -> frozenset[str]:
     given = items("allow_missing", names, "{'landlock_scope'}")
     for name in given:
         if name not in NAMES:
-            raise UsageError(f"allow_missing names no mechanism: {name!r}. {_near(name, NAMES)}")
+            raise ArgumentError(f"allow_missing names no mechanism: {name!r}. {_near(name, NAMES)}")
     return frozenset(given)
 
 
@@ -55,7 +55,7 @@ def profiles_of(given: Mapping[SessionKind, Profile] | None) -> dict[SessionKind
     if given is None:
         return {}
     if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise UsageError(f"profiles is not a mapping: {given!r}. Pass {{SessionKind.MAIN: profile}}.")
+        raise ArgumentError(f"profiles is not a mapping: {given!r}. Pass {{SessionKind.MAIN: profile}}.")
     for kind, profile in given.items():
         check_profile(f"profiles[{str(kind)!r}]", profile)
     return {session_kind(kind): profile for kind, profile in given.items()}
@@ -64,20 +64,20 @@ def profiles_of(given: Mapping[SessionKind, Profile] | None) -> dict[SessionKind
 def check_profile(name: str, value: object) -> None:
     """Refuse what is neither a Profile nor None."""
     if value is not None and not isinstance(value, Profile):
-        raise UsageError(f"{name} is not a Profile: {value!r}. Pass Profile.for_kind('main').replace(…).")
+        raise ArgumentError(f"{name} is not a Profile: {value!r}. Pass Profile.for_kind('main').replace(…).")
 
 
 def check_config(value: object) -> None:
     """Refuse settings that `load_config` did not make."""
     if not isinstance(value, Config):
-        raise UsageError(f"config is not a Config: {value!r}. Pass load_config(…).")
+        raise ArgumentError(f"config is not a Config: {value!r}. Pass load_config(…).")
 
 
 def seconds(name: str, value: object, otherwise: str = "") -> float:
     """`value`, a number above 0; `otherwise` says what else may be passed."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
         return value
-    raise UsageError(f"{name} is not above 0: {value!r}. Pass a number of seconds{otherwise}.")
+    raise ArgumentError(f"{name} is not above 0: {value!r}. Pass a number of seconds{otherwise}.")
 
 
 def grace(value: object) -> float:
@@ -86,28 +86,44 @@ def grace(value: object) -> float:
         return math.inf
     if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:
         return value
-    raise UsageError(f"grace_s is below 0: {value!r}. Pass seconds, or None for what the profile gives.")
+    raise ArgumentError(f"grace_s is below 0: {value!r}. Pass seconds, or None for what the profile gives.")
 
 
 def count(name: str, value: object, otherwise: str) -> int:
     """`value`, a whole number above 0; `otherwise` says what to do without one."""
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return value
-    raise UsageError(f"{name} is not a whole number above 0: {value!r}. {otherwise}")
+    raise ArgumentError(f"{name} is not a whole number above 0: {value!r}. {otherwise}")
+
+
+def whole(name: str, value: object) -> int:
+    """`value`, a whole number from 0 on."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    raise ArgumentError(f"{name} is not a whole number from 0 on: {value!r}. Pass how many there may be.")
+
+
+def mapping(name: str, given: Mapping[str, T] | None) -> Mapping[str, T]:
+    """`given`, a mapping; an empty one for None."""
+    if given is None:
+        return {}
+    if isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return given
+    raise ArgumentError(f"{name} is not a mapping: {given!r}. Pass {{'…': …}}.")
 
 
 def items(name: str, given: Iterable[T], example: str) -> tuple[T, ...]:
     """What `given` holds; one object in the place of several is refused, and so is a text."""
     if isinstance(given, Iterable) and not isinstance(given, (str, bytes)):  # pyright: ignore[reportUnnecessaryIsInstance]
         return tuple(given)
-    raise UsageError(f"{name} is not a list: {given!r}. Write {name}={example}.")
+    raise ArgumentError(f"{name} is not a list: {given!r}. Write {name}={example}.")
 
 
 def path(name: str, value: object) -> str:
     """`value` as text, if it is a path."""
     found: object = os.fspath(cast("os.PathLike[str]", value)) if isinstance(value, (str, os.PathLike)) else None
     if not isinstance(found, str) or "\0" in found:
-        raise UsageError(f"{name} is not a path: {value!r}. Pass the path of a directory.")
+        raise ArgumentError(f"{name} is not a path: {value!r}. Pass the path of a directory.")
     return found
 
 
@@ -116,11 +132,11 @@ def check_parts(**given: object) -> None:
     for argument, value in given.items():
         protocol, methods = _PARTS[argument]
         if isinstance(value, type):
-            raise UsageError(f"{argument} is the class {value.__name__}. Pass an instance: {value.__name__}(…).")
+            raise ArgumentError(f"{argument} is the class {value.__name__}. Pass an instance: {value.__name__}(…).")
         if value is not None and not all(callable(getattr(value, method, None)) for method in methods):
             wanted = " and ".join(f"{method}()" for method in methods)
             article = "an" if protocol[0] in "AEIOU" else "a"
-            raise UsageError(f"{argument} is not {article} {protocol}: {value!r}. Pass an object with {wanted}.")
+            raise ArgumentError(f"{argument} is not {article} {protocol}: {value!r}. Pass an object with {wanted}.")
 
 
 def check_journal(value: object) -> None:
@@ -128,32 +144,32 @@ def check_journal(value: object) -> None:
     check_parts(journal=value)
     write = getattr(value, "write", None)
     if inspect.iscoroutinefunction(write) or inspect.isasyncgenfunction(write) or inspect.isgeneratorfunction(write):
-        raise UsageError(f"write of {value!r} is async or a generator. Write a plain def: nobody waits for it.")
+        raise ArgumentError(f"write of {value!r} is async or a generator. Write a plain def: nobody waits for it.")
 
 
 def check_texts(**given: object) -> None:
     """Refuse a name or a key that is neither a text nor None."""
     for argument, value in given.items():
         if value is not None and not isinstance(value, str):
-            raise UsageError(f"{argument} is not a text: {value!r}. Pass a str, or leave it out.")
+            raise ArgumentError(f"{argument} is not a text: {value!r}. Pass a str, or leave it out.")
 
 
 def check_text(name: str, value: object) -> None:
     """Refuse a name that is no text."""
     if not isinstance(value, str):
-        raise UsageError(f"{name} is not a text: {value!r}. Pass a str.")
+        raise ArgumentError(f"{name} is not a text: {value!r}. Pass a str.")
 
 
 def check_callable(name: str, value: object) -> None:
     """Refuse what is neither a function nor None."""
     if value is not None and not callable(value):
-        raise UsageError(f"{name} is not a function: {value!r}. Pass a function, or leave it out.")
+        raise ArgumentError(f"{name} is not a function: {value!r}. Pass a function, or leave it out.")
 
 
 def check_names(function: str, given: Iterable[str], options: type) -> None:
     """Refuse arguments that the function does not take, with the near name."""
     for name in given:
-        raise UsageError(unknown(function, name, ["name", "args", *options.__annotations__]))
+        raise ArgumentError(unknown(function, name, ["name", "args", *options.__annotations__]))
 
 
 def settings_of(config: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -161,7 +177,7 @@ def settings_of(config: Mapping[str, Any] | None) -> Mapping[str, Any]:
     if config is None:
         return {}
     if not isinstance(config, Mapping) or not all(isinstance(key, str) for key in config):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise UsageError(f"config is not a mapping of names: {config!r}. Pass {{'name': value}}.")
+        raise ArgumentError(f"config is not a mapping of names: {config!r}. Pass {{'name': value}}.")
     return config
 
 

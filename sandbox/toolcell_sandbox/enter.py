@@ -45,7 +45,8 @@ class Base:
 class Order:
     """Everything that entering needs, worked out beforehand by the caller (`spawn.prepare`).
 
-    `id_maps` has the user namespace of each owner; `limited` what the cgroups limit, of "memory" and "pids". An
+    `id_maps` has the user namespace of each owner; `limited` what the cgroups limit, of "memory" and "pids";
+    `processes` is RLIMIT_NPROC. An
     `unfinished` cell gets the rest of its paths later, and only then the rules about files that go with them (`late`).
     """
 
@@ -57,6 +58,7 @@ class Order:
     id_maps: Mapping[tuple[int, int], int]
     cgroups: tuple[str, ...]
     limited: frozenset[str]
+    processes: int
     keep_fds: tuple[int, ...]
     parent_pid: int
     landlock_abi: int
@@ -163,7 +165,7 @@ def enter(
         profile.limits,
         in_use=in_use,
         memory=_memory_limit(allow_exec, order.limited),
-        processes=rlimits.most_processes(profile.limits, "pids" in order.limited),
+        processes=order.processes,
     )
     note("descriptors and rlimits")
     capabilities.drop(identity)

@@ -7,7 +7,7 @@ import resource
 from .errors import SandboxError
 from .kernel.syscalls import attempt
 from .limits import Limits
-from .mechanisms import capabilities, fds, rlimits
+from .mechanisms import capabilities, fds
 from .network import PROXY_HOST, PROXY_PORT, HostNetwork, Network, NoNetwork, ProxyNetwork
 
 TYPE_CHECKING = False  # checkers know this name; enter imports this module
@@ -32,7 +32,7 @@ def verify(order: "Order", kept_fds: "Collection[int]") -> None:
     _equal("capabilities", capabilities.held(), (0, 0, 0))
     _equal("no_new_privs", attempt("prctl", capabilities.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0), 1)
     _equal("dumpable", attempt("prctl", PR_GET_DUMPABLE, 0, 0, 0, 0), 0)
-    _limits(profile.limits, order.limited)
+    _limits(profile.limits, order.processes)
     _equal("open descriptors", _descriptors(profile.limits.open_files), {0, 1, 2, *kept_fds})
     if "uts_namespace" not in off:
         _equal("host name", os.uname().nodename, profile.hostname)
@@ -127,9 +127,9 @@ def _mounts(binds: "Iterable[Bind]") -> None:
         _equal(f"mount flags of {bind.path}", flags & wanted, wanted)
 
 
-def _limits(limits: Limits, limited: frozenset[str]) -> None:
+def _limits(limits: Limits, processes: int) -> None:
     for name, most in (
-        ("RLIMIT_NPROC", rlimits.most_processes(limits, "pids" in limited)),
+        ("RLIMIT_NPROC", processes),
         ("RLIMIT_NOFILE", limits.open_files),
         ("RLIMIT_FSIZE", limits.file_bytes),
         ("RLIMIT_MEMLOCK", 0),

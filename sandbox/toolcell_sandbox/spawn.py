@@ -163,6 +163,11 @@ def prepare(
         id_maps=id_maps,
         cgroups=tuple(cgroups),
         limited=limited,
+        processes=rlimits.most_processes(
+            profile.limits,
+            pids_cgroup="pids" in limited,
+            shared=identity.user_namespace and "user_namespace" in off and "pids" not in limited,
+        ),
         keep_fds=tuple(sorted(set(keep_fds))),
         parent_pid=os.getpid(),
         landlock_abi=0 if "landlock" in off else landlock.abi(),

@@ -481,7 +481,7 @@ async def test_a_query_that_is_none_is_refused(query: str) -> None:
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        ({"allow_private": "127.0.0.1:80"}, TypeError),
+        ({"allow_private": "127.0.0.1:80"}, ValueError),
         ({"allow_private": ["127.0.0.1"]}, ValueError),
         ({"search_url": "https://s.test/"}, ValueError),
         ({"timeout_s": 0}, ValueError),

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.escape.kit import NO_NAMESPACES
+from tests.escape.machines import MACHINES, command_on
 from tests.ordinary import AS_USER, USER
 
 import toolcell_sandbox
@@ -120,6 +122,30 @@ def test_a_refusal_names_all_that_is_missing_and_the_allow_missing_that_it_shows
     assert shown is not None, said
     names = tuple(ast.literal_eval(shown[1]))
     assert run("user", workspace, refuse="unshare", error=errno.EPERM, allow=names)["saved"] == "saved 5 characters"
+
+
+# A user with other things to do: 150 threads beside the command.
+BUSY = """
+import subprocess, sys, threading, time
+for _ in range(150):
+    threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
+sys.exit(subprocess.run(sys.argv[1:]).returncode)
+"""
+
+
+def test_without_namespaces_a_cell_does_not_share_its_process_limit_with_the_rest_of_the_user(
+    workspace: Path,
+) -> None:
+    machine = next(each for each in MACHINES if each.name == NO_NAMESPACES)
+    if os.geteuid() == 0:
+        os.chown(workspace, USER, USER)
+    scenario = [sys.executable, "-I", str(SCENARIO), str(workspace), *machine.allow]
+    command = command_on(machine, [sys.executable, "-I", "-c", BUSY, *scenario], [str(HERE)])
+    done = subprocess.run(command, capture_output=True, text=True, timeout=90, cwd="/")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["saved"] == "saved 5 characters" and found["shell"]["stdout"] == "hellohi\n", found
+    assert found["errors"]["bomb"] == ["limit_exceeded", "processes"], found
 
 
 @pytest.mark.parametrize("identity", IDENTITIES)

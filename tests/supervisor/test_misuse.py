@@ -18,8 +18,11 @@ from toolcell import (
     NoNetwork,
     Profile,
     ProxyNetwork,
+    PublicWeb,
     RecentJournal,
+    SQLiteMemory,
     Supervisor,
+    TierPolicy,
     UsageError,
     base_tools,
     blocking,
@@ -116,7 +119,7 @@ OTHERS: list[tuple[Make, str]] = [
     (functools.partial(ProxyNetwork, allow=["https://x"]), "has an entry that is a URL: 'https://x'. Write it like"),
     (functools.partial(cast("Make", ProxyNetwork), alow=[]), "ProxyNetwork takes no 'alow'. Did you mean 'allow'?"),
     (Credential, "has one of value, value_env and value_file. Pass one of them."),
-    (functools.partial(BrokeredHttp, timeout_s=0), "timeout_s must be above zero"),
+    (functools.partial(BrokeredHttp, timeout_s=0), "timeout_s is not above 0: 0"),
 ]
 
 
@@ -198,6 +201,13 @@ def test_each_argument_of_a_constructor_is_checked(make: Make, good: dict[str, A
         with pytest.raises(UsageError) as caught:
             make(**wrong)
         assert isinstance(caught.value, ValueError) or make in (Supervisor, blocking.Supervisor)
+
+
+@pytest.mark.parametrize("make", [RecentJournal, SQLiteMemory, TierPolicy, PublicWeb, BrokeredHttp, Credential])
+def test_each_argument_of_what_a_supervisor_is_given_is_checked(make: Make) -> None:
+    for name in inspect.signature(make).parameters:
+        with pytest.raises(UsageError):
+            make(**{name: object()})
 
 
 def test_each_argument_of_a_method_is_checked(

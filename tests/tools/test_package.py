@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib import metadata
 
 import pytest
 
@@ -39,3 +40,7 @@ def test_importing_the_package_imports_nothing_else() -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'toolcell_tools' has no attribute 'nothing'"):
         toolcell_tools.nothing  # noqa: B018
+
+
+def test_the_version_is_the_distributions() -> None:
+    assert toolcell.__version__ == metadata.version("toolcell")

@@ -12,6 +12,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from urllib.parse import quote, urljoin, urlsplit
 
 from toolcell.backends.errors import Refused
+from toolcell.errors import ArgumentError
 
 __all__ = ["Address", "Target", "checked_addresses", "is_public", "parse_pairs", "parse_redirect", "parse_url"]
 
@@ -93,16 +94,16 @@ def parse_redirect(
 
 
 def parse_pairs(pairs: Iterable[str]) -> frozenset[tuple[str, int]]:
-    """Read "host:port" strings, IPv6 in brackets. Raise ValueError for anything else, URLs and ranges included."""
+    """Read "host:port" strings, IPv6 in brackets. Raise ArgumentError for anything else, URLs and ranges included."""
     found: set[tuple[str, int]] = set()
     for pair in pairs:
-        host, _, port = pair.rpartition(":")
+        host, _, port = str(pair).rpartition(":")
         if not re.fullmatch(r"[0-9]{1,5}", port) or not 0 < int(port) < 65536 or set(host) & set("/?#@"):
-            raise ValueError(f"{pair!r} is not a host:port pair. Write it like '127.0.0.1:8080' or '[::1]:8080'.")
+            raise ArgumentError(f"{pair!r} is not a host:port pair. Write it like '127.0.0.1:8080' or '[::1]:8080'.")
         try:
             found.add((parse_url(f"http://{host}/").host, int(port)))
         except Refused as error:
-            raise ValueError(f"{pair!r} is not a host:port pair: {error}") from None
+            raise ArgumentError(f"{pair!r} is not a host:port pair: {error}") from None
     return frozenset(found)
 
 

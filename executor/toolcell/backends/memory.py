@@ -22,6 +22,8 @@ from toolcell.backends.database import open_database, transaction
 from toolcell.backends.errors import BackendError, Refused, Unreachable
 from toolcell.backends.protocols import MemoryRecord
 from toolcell.backends.threads import Threads
+from toolcell.misuse import count
+from toolcell.misuse import path as checked_path
 
 __all__ = ["SQLiteMemory"]
 
@@ -62,11 +64,11 @@ class SQLiteMemory:
     def __init__(
         self, path: str | Path = ":memory:", *, max_text_bytes: int = 64 * 1024, max_records: int = 100_000
     ) -> None:
-        self._max_text_bytes = max_text_bytes
-        self._max_records = max_records
+        self._max_text_bytes = count("max_text_bytes", max_text_bytes, "Pass how long a text may be.")
+        self._max_records = count("max_records", max_records, "Pass how many records to keep.")
         self._lock = threading.Lock()
         self._threads = Threads(4)
-        self._connection: sqlite3.Connection | None = open_database(path)
+        self._connection: sqlite3.Connection | None = open_database(checked_path("path", path))
 
     async def search(self, query: str, *, limit: int, namespace: str) -> list[MemoryRecord]:
         """Return at most `limit` records (never more than 100) that share a word with `query`, best first.

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, TypeVar
 from toolcell.backends.errors import Unreachable
 from toolcell.backends.guard import Address, Target
 from toolcell.backends.threads import Threads, Turns
+from toolcell.errors import ArgumentError
 
 if TYPE_CHECKING:
     from toolcell.backends.exchange import Reply
 
-__all__ = ["Outbound", "Resolver", "resolve_with_system"]
+__all__ = ["Outbound", "Resolver", "check_sender", "resolve_with_system"]
 
 Resolver = Callable[[str, int], Iterable[str]]
 T = TypeVar("T")
@@ -26,6 +27,16 @@ T = TypeVar("T")
 def resolve_with_system(host: str, port: int) -> list[str]:
     """Every address the system's resolver has for `host`, in its order of preference. Blocking; raises `OSError`."""
     return [str(answer[4][0]) for answer in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+
+
+def check_sender(user_agent: object, resolve: object, tls: object) -> None:
+    """Refuse what no request can be sent with."""
+    if not (isinstance(user_agent, str) and user_agent.isascii() and user_agent.isprintable()):
+        raise ArgumentError("user_agent goes into a header as it is: use printable ASCII only.")
+    if not callable(resolve):
+        raise ArgumentError(f"resolve is not a function: {resolve!r}. Pass resolve(host, port) -> addresses.")
+    if tls is not None and not isinstance(tls, ssl.SSLContext):
+        raise ArgumentError(f"tls is not an ssl.SSLContext: {tls!r}. Pass ssl.create_default_context(cafile=…).")
 
 
 class Outbound:

@@ -13,10 +13,12 @@ from urllib.parse import quote
 
 import anyio
 
+from toolcell import misuse
 from toolcell.backends.errors import NotConfigured, Refused, Unreachable
 from toolcell.backends.guard import Target, checked_addresses, parse_pairs, parse_redirect, parse_url
-from toolcell.backends.outbound import Outbound, Resolver, resolve_with_system
+from toolcell.backends.outbound import Outbound, Resolver, check_sender, resolve_with_system
 from toolcell.backends.protocols import FetchedPage, SearchHit
+from toolcell.errors import ArgumentError
 
 if TYPE_CHECKING:
     from toolcell.backends.exchange import Reply
@@ -52,20 +54,16 @@ class PublicWeb:
         resolve: Resolver = resolve_with_system,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        if isinstance(allow_private, str):
-            raise TypeError("allow_private is a collection of 'host:port' strings. Put the one string in a tuple.")
+        misuse.check_texts(search_url=search_url)
         if search_url is not None and "{query}" not in search_url:
-            raise ValueError(
+            raise ArgumentError(
                 "search_url has no {query} in it. Write it like 'https://host/search?q={query}&format=json'."
             )
-        if not (timeout_s > 0 and max_redirects >= 0):
-            raise ValueError("timeout_s must be above zero and max_redirects not below it.")
-        if not (user_agent.isascii() and user_agent.isprintable()):
-            raise ValueError("user_agent goes into a header as it is: use printable ASCII only.")
-        self._allowed = parse_pairs(allow_private)
+        check_sender(user_agent, resolve, tls)
+        self._allowed = parse_pairs(misuse.items("allow_private", allow_private, "('127.0.0.1:8080',)"))
         self._search_url = search_url
-        self._timeout_s = timeout_s
-        self._max_redirects = max_redirects
+        self._timeout_s = misuse.seconds("timeout_s", timeout_s)
+        self._max_redirects = misuse.whole("max_redirects", max_redirects)
         self._headers = {"User-Agent": user_agent, "Accept": "*/*", "Accept-Encoding": "gzip, deflate"}
         self._outbound = Outbound(_AT_ONCE, resolve, tls)
 

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, Self
 
+from toolcell.misuse import count
 from toolcell.sizes import memory_of
 
 _made = tuple[object, ...].__new__
@@ -62,8 +63,8 @@ class RecentJournal:
     """
 
     def __init__(self, size: int = 10_000, log_bytes: int = 32 * 1024 * 1024) -> None:
-        self._records: deque[Record] = deque(maxlen=size)
-        self._log_bytes = log_bytes
+        self._records: deque[Record] = deque(maxlen=count("size", size, "Pass how many records to keep."))
+        self._log_bytes = count("log_bytes", log_bytes, "Pass how many bytes of logs to keep.")
         self._logs: deque[tuple[int, int]] = deque()  # of each, the number of its record, and what it takes
         self._logged = 0
         self._written = 0

@@ -12,6 +12,7 @@ from toolcell_sandbox.kernel.syscalls import syscall, write_file
 from toolcell_sandbox.limits import MIB, Limits
 
 OWN_PROCESSES = 3  # the cell's init, a standby, and the one after that
+OTHERS_MAY_START = 256  # processes and threads of the user, other cells included, while a cell lives
 BEHIND_CGROUP = 8  # where a pids cgroup counts, it is to refuse first: it keeps count of what it refused
 RESERVED_BYTES = 2048 * MIB
 """What a program may reserve and not use, above `memory_bytes`, where RLIMIT_DATA counts what it reserves and the watch
@@ -29,9 +30,25 @@ def address_space_in_use() -> int:
         return int(statm.read().split()[0]) * resource.getpagesize()
 
 
-def most_processes(limits: Limits, pids_cgroup: bool) -> int:
-    """RLIMIT_NPROC of a cell: behind a pids cgroup it is a little looser."""
-    return limits.processes + OWN_PROCESSES + (BEHIND_CGROUP if pids_cgroup else 0)
+def most_processes(limits: Limits, *, pids_cgroup: bool, shared: bool) -> int:
+    """RLIMIT_NPROC of a cell: behind a pids cgroup it is a little looser. Where it is `shared` with all processes of
+    the user (no user namespace, no uid of its own), there is room beside those that there are; the watch counts the
+    cell's.
+    """
+    slack = BEHIND_CGROUP if pids_cgroup else 0
+    return limits.processes + OWN_PROCESSES + slack + (_tasks_of_user() + OTHERS_MAY_START if shared else 0)
+
+
+def _tasks_of_user() -> int:
+    """The threads of all processes of this user, as far as /proc shows them."""
+    found, uid = 0, os.getuid()
+    for pid in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            if os.stat(f"/proc/{pid}").st_uid == uid:
+                found += len(os.listdir(f"/proc/{pid}/task"))
+        except OSError:
+            pass  # it has ended
+    return found
 
 
 def bind_processes() -> bool:

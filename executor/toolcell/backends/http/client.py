@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from toolcell import misuse
 from toolcell.backends.errors import Refused, Unreachable
 from toolcell.backends.guard import Address, Target, checked_addresses, parse_url
 from toolcell.backends.http.redaction import Redaction, headers_for
-from toolcell.backends.outbound import Outbound, Resolver, resolve_with_system
+from toolcell.backends.outbound import Outbound, Resolver, check_sender, resolve_with_system
 from toolcell.backends.protocols import HttpReply, HttpRequest
 from toolcell.credentials import Credential, Origin, parse_origin
 from toolcell.errors import ArgumentError
@@ -43,12 +44,9 @@ class BrokeredHttp:
         resolve: Resolver = resolve_with_system,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        if not timeout_s > 0:
-            raise ArgumentError("timeout_s must be above zero.")
-        if not (user_agent.isascii() and user_agent.isprintable()):
-            raise ArgumentError("user_agent goes into a header as it is: use printable ASCII only.")
+        check_sender(user_agent, resolve, tls)
         self._credentials: dict[Origin, tuple[Credential, ...]] = {}
-        for place, given in (credentials or {}).items():
+        for place, given in misuse.mapping("credentials", credentials).items():
             listed = (given,) if isinstance(given, Credential) else tuple(given)
             names = [credential.header.lower() for credential in listed]
             if len(set(names)) != len(names):
@@ -59,7 +57,7 @@ class BrokeredHttp:
                 except ValueError as error:
                     raise ArgumentError(f"The credential for {place!r} is not there: {error}") from None
             self._credentials[parse_origin(place)] = listed
-        self._timeout_s = timeout_s
+        self._timeout_s = misuse.seconds("timeout_s", timeout_s)
         self._headers = {"user-agent": user_agent, "accept": "*/*"}
         self._outbound = Outbound(_AT_ONCE, resolve, tls)
 
