@@ -24,6 +24,7 @@ from .sessions import ending
 from .sessions.opening import opening_of
 
 R = TypeVar("R")
+_made = tuple[Any, ...].__new__  # what calling the class of a named tuple does, in one function less
 
 
 class CallOptions(TypedDict, total=False):
@@ -168,7 +169,10 @@ class Session:
         if type(name) is not str:
             name = core.name_of(name)
         arguments: Mapping[str, Any] = {} if args is None else args
-        context = CallContext(core.services, core.caller, core.routes, call_id, timeout, on_progress, on_output, self)
+        context = _made(
+            CallContext,
+            (core.services, core.caller, core.routes, call_id, timeout, on_progress, on_output, self),
+        )
         if repair is None and idempotency_key is None:
             return await attempt(context, name, arguments)
         misuse.check_callable("repair", repair)

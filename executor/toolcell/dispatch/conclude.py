@@ -22,10 +22,10 @@ from .streams import READ_ON
 
 async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: Ran) -> ToolResult:
     """The result of a call that has run."""
-    route, outcome, used, run, watch = ran
+    route, draft, outcome, used, run, watch = ran
     services, caller, tool = context.services, context.caller, route.tool
     # render
-    result, lie = result_of(route, call, outcome, used)
+    result, lie = result_of(draft, route, call, outcome, used)
     if run is not None and run.cell is not None and run.cell.in_userns:
         result = result.model_copy(update={"sandbox": in_userns(result.sandbox)})
     if run is not None and run.state_lost:

@@ -14,6 +14,7 @@ from toolcell_tools.errors import Overloaded, SandboxUnavailable, ToolDefinition
 
 from .context import CallContext
 from .resolve import no_thread
+from .result import drafted
 from .route import Route
 from .services import Services
 from .serving import SessionRun
@@ -34,6 +35,8 @@ class Ran(NamedTuple):
     """A call that has run, or was given up before it could."""
 
     route: Route
+    draft: dict[str, Any]
+    """Its result, as far as it was known before the end: `result_of` takes it, once."""
     outcome: Outcome
     used: Used
     run: SessionRun | None = None
@@ -67,15 +70,17 @@ async def in_cell(
         if watch is not None and (life.closed or context.routes.has_moved(route)):  # while it looked, in a thread
             late = Outcome("cancelled" if life.closed else "moved")
             run.end(late, time.monotonic())
+        waiter = services.pool.submit(run) if late is None else late
+        draft = drafted(route, call)  # while its process is at work
         try:
-            outcome = await services.pool.submit(run) if late is None else late
+            outcome = waiter if isinstance(waiter, Outcome) else await waiter
             if watch is not None:
                 await run.audited(watch)
         except BaseException:
             run.abandon(watch)
             raise
         if outcome.ending != "moved" or ways >= MOST_WAYS:
-            return _made(Ran, (route, outcome, run.used, run, watch))
+            return _made(Ran, (route, draft, outcome, run.used, run, watch))
         ways += 1  # another directory is the workspace by now
         try:
             route = context.routes.to(context.routes.offer(route.tool), changes=changes)

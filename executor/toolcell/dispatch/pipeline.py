@@ -19,6 +19,7 @@ from .execute import UNROUTABLE, Ran, in_cell, unusable
 from .grant import mutates
 from .permit import permit
 from .resolve import resolved
+from .result import drafted
 from .validate import Valid
 
 MAX_ATTEMPTS = 3  # ADR-0004: at most two retries of a call whose arguments do not validate
@@ -42,7 +43,7 @@ async def dispatch(
 
 async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any], number: int = 1) -> ToolResult:
     """One attempt at a call, the first has `number` 1, step by step."""
-    services, caller, routes, call_id, timeout_s, *_ = context
+    services, caller, routes, call_id, timeout_s, _, _, _ = context
     # resolve
     tool = caller.toolbox.found(name)
     if tool is None:
@@ -103,7 +104,7 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
     wall_s = timeout_s if timeout_s is not None else tool.timeout or route.limits.wall_s
     if tool.placement == "host":
         outcome, used = await host.run(context, tool, call, wall_s=wall_s, result_bytes=route.limits.result_bytes)
-        return await concluded(context, call, checks, Ran(route, outcome, used))
+        return await concluded(context, call, checks, Ran(route, drafted(route, call), outcome, used))
     ran = await in_cell(context, route, call, packed, changes, wall_s)
     if type(ran) is not Ran:
         return refused(context, call, tool, ran)

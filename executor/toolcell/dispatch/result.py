@@ -54,7 +54,8 @@ _LIMIT_OF: Mapping[str, str] = {
 _REPR = reprlib.Repr()  # of arguments, which may be large
 _REPR.maxstring = _REPR.maxother = 160
 _usage: Callable[[Any], Usage] = constructor(Usage)
-_NOTHING_PRINTED = CapturedOutput()
+_result: Callable[[dict[str, Any]], ToolResult] = constructor(ToolResult)
+_BLANK: Mapping[str, Any] = vars(ToolResult())
 
 
 def in_userns(summary: SandboxSummary) -> SandboxSummary:
@@ -62,14 +63,42 @@ def in_userns(summary: SandboxSummary) -> SandboxSummary:
     return summary.model_copy(update={"on": tuple(name for name in summary.on if name != "idmapped_mounts")})
 
 
-def result_of(route: Route, call: ToolCall, outcome: Outcome, used: Used) -> tuple[ToolResult, str]:
-    """The result of a call that ended so, and what is wrong with an answer that is none: its cell cannot be trusted."""
-    said: dict[str, Any] = {}
+def drafted(route: Route, call: ToolCall) -> dict[str, Any]:
+    """The fields of the result of a call that runs, as far as they are known before its end; `result_of` takes them.
+
+    It is made while the process is at work, so that the caller need not wait for it.
+    """
+    return {
+        **_BLANK,
+        "call_id": call.id,
+        "tool": route.tool.name,
+        "version": route.tool.version,
+        "session_id": route.spec.key.session_id,
+        "arguments": {**call.arguments},
+        "sandbox": route.sandbox,
+        "artifacts": [],
+        "content": [],
+        "values": {},
+    }
+
+
+def result_of(
+    draft: dict[str, Any], route: Route, call: ToolCall, outcome: Outcome, used: Used
+) -> tuple[ToolResult, str]:
+    """The result of a call that ended so, and what is wrong with an answer that is none: its cell cannot be trusted.
+
+    The draft becomes the result's own.
+    """
     error: ToolError | None = None
     lie = ""
+    draft["usage"] = _usage({**used, "attempts": call.attempt})
+    if outcome.stdout is not EMPTY:
+        draft["stdout"] = _captured(outcome.stdout)
+    if outcome.stderr is not EMPTY:
+        draft["stderr"] = _captured(outcome.stderr)
     if outcome.ending == "result":
         try:
-            said = _said(outcome.payload)
+            _say(draft, outcome.payload)
         except (pydantic.ValidationError, TypeError, KeyError) as wrong:
             lie = f"The result frame is not a result: {_first_line(wrong)}"
             error = ProtocolViolation(message=lie)
@@ -79,28 +108,15 @@ def result_of(route: Route, call: ToolCall, outcome: Outcome, used: Used) -> tup
         if isinstance(failure, ExecutionError):
             error = failure
         else:
-            said = {"output": failure, "display": message}
+            draft["output"], draft["display"] = failure, message
     else:
         error = error_of(outcome, route.declaration, route.limits, used["wall_s"] + used["queue_s"])
-    stdout = _NOTHING_PRINTED if outcome.stdout is EMPTY else _captured(outcome.stdout)
-    stderr = _NOTHING_PRINTED if outcome.stderr is EMPTY else _captured(outcome.stderr)
-    arguments = {**call.arguments}
     if error is not None:
-        said = {"display": _display_of_error(route.tool.name, arguments, stdout, stderr, error)}
-    result = ToolResult.build(
-        error=error,
-        usage=_usage({**used, "attempts": call.attempt}),
-        call_id=call.id,
-        tool=route.tool.name,
-        version=route.tool.version,
-        session_id=route.spec.key.session_id,
-        arguments=arguments,
-        sandbox=route.sandbox,
-        stdout=stdout,
-        stderr=stderr,
-        **said,
-    )
-    return result, lie
+        draft["error"] = error
+        draft["display"] = _display_of_error(
+            route.tool.name, draft["arguments"], draft["stdout"], draft["stderr"], error
+        )
+    return _result(draft), lie
 
 
 def _display_of_error(
@@ -112,16 +128,17 @@ def _display_of_error(
     return transcript(heading, stdout.text, stderr.text, printable(error.message, keep="\n\t"))
 
 
-def _said(payload: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a result that a cell has said; pydantic's ValidationError, TypeError or KeyError for what is no
-    result. What is empty is left out of a payload, and so is the display of a text.
+def _say(draft: dict[str, Any], payload: Mapping[str, Any]) -> None:
+    """Enter what a cell has said; pydantic's ValidationError, TypeError or KeyError, and nothing is entered, for what
+    is no result. What is empty is left out of a payload, and so is the display of a text.
     """
     output = payload["output"]
     display = payload["display"] if "display" in payload else display_of(output)
     if type(display) is not str:
         raise TypeError("display is a string")
-    said = {"output": output, "display": display}
-    return said if len(payload) == (2 if "display" in payload else 1) else {**said, **_said_beside(payload)}
+    if len(payload) > (2 if "display" in payload else 1):
+        draft.update(_said_beside(payload))
+    draft["output"], draft["display"] = output, display
 
 
 def _first_line(error: Exception) -> str:
