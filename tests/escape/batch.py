@@ -4,16 +4,21 @@ Prints one JSON line for each program: what the call came to, what the next call
 """
 
 import base64
+import ctypes
+import errno
+import fcntl
 import hashlib
 import importlib.util
 import json
 import marshal
 import os
+import re
 import resource
 import shutil
 import signal
 import socket
 import stat
+import struct
 import subprocess
 import sys
 import tempfile
@@ -25,6 +30,7 @@ from types import ModuleType
 from typing import Any
 
 import anyio
+import msgpack
 
 from toolcell import (
     BrokeredHttp,
@@ -43,8 +49,10 @@ from toolcell import (
 )
 from toolcell.backends.web import PublicWeb
 from toolcell.supervisor import runtime_of
+from toolcell.testing import misbehaving
 from toolcell.testing.backends import ListChannel, ListMemory
 from toolcell.testing.residue import Residue
+from toolcell_sandbox.kernel import syscalls
 from toolcell_sandbox.mechanisms import capabilities
 
 HERE = Path(__file__).parent
@@ -63,6 +71,8 @@ LIMITS = Limits(
 )
 TIMEOUT_S = 10.0
 KIT = ""  # set by main
+IMPORTED = (ctypes, errno, fcntl, json, misbehaving, msgpack, re, signal, socket, stat, struct, syscalls, time)
+"""What the kit and most programs import: it travels with the tool, so a cell imports it once instead of every call."""
 BLOCKED = "import signal, sys; signal.pthread_sigmask(0, signal.valid_signals()); print(flush=True); sys.stdin.read()"
 
 
@@ -78,6 +88,7 @@ def perform(ctx: ToolContext, name: str, source: str, kit: str, facts: dict[str,
     import sys
     import types
 
+    assert all(module.__name__ in sys.modules for module in IMPORTED)
     for package in ("tests", "tests.escape"):
         sys.modules[package] = types.ModuleType(package)
     shared = sys.modules["tests.escape.kit"] = types.ModuleType("tests.escape.kit")

@@ -1,4 +1,4 @@
-"""ToolContext: what a tool knows about its call and may do in it."""
+"""ToolContext: the facts of a call and the handles that it was granted."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ else:
 
 
 class Reporter(Protocol):
-    """The context's line to whoever runs the call. The cell's runner has one; a test gives its own."""
+    """Takes the progress and the log of a call. The cell's runner implements it; a test gives its own."""
 
     def progress(self, message: str, fraction: float | None) -> None: ...
     def log(self, message: str, level: str, fields: Mapping[str, Any]) -> None: ...
