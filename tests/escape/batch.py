@@ -48,6 +48,7 @@ from toolcell import (
     ToolResult,
 )
 from toolcell.backends.web import PublicWeb
+from toolcell.supervisor import runtime_of
 from toolcell.testing import misbehaving
 from toolcell.testing.backends import ListChannel, ListMemory
 from toolcell.testing.residue import Residue
@@ -325,7 +326,7 @@ class Lane:
         """What the zygotes and the cells have as descendants, but for the cells' inits and their waiting processes."""
         until = time.monotonic() + 0.5
         while True:
-            cells = {cell.pid for cell in self.supervisor.pool.cells.values()}
+            cells = {cell.pid for cell in runtime_of(self.supervisor).pool.cells.values()}
             found: list[int] = []
             for zygote in children(os.getpid()):
                 for pid in children(zygote) if zygote != self.host.canary.pid else ():
@@ -482,7 +483,7 @@ async def main(order: dict[str, Any]) -> None:
             tool = next(iter(tools.tools))
             calm = {"name": "calm", "source": "", "kit": KIT, "facts": {"workspace": ""}}
             first = await bystander.call(tool, calm)
-            (init,) = [cell.pid for cell in supervisor.pool.cells.values()] or [0]
+            (init,) = [cell.pid for cell in runtime_of(supervisor).pool.cells.values()] or [0]
             alone = [name for name in programs if hasattr(programs[name], "LAST")]
             waiting = sorted(programs.keys() - alone, key=lambda name: (-_timeout(programs[name]), name))
             lanes = [Lane(supervisor, host, tools, number, init) for number in range(order["lanes"])]
@@ -505,7 +506,7 @@ async def main(order: dict[str, Any]) -> None:
                         tasks.start_soon(work, lane, waiting)
                 beside.cancel_scope.cancel()
             last = await bystander.call(tool, calm)
-            alive = init in [cell.pid for cell in supervisor.pool.cells.values()]
+            alive = init in [cell.pid for cell in runtime_of(supervisor).pool.cells.values()]
             await work(lanes[0], alone)
             identity = supervisor.status().identity
         say(

@@ -24,6 +24,8 @@ from toolcell import (
     tool,
 )
 from toolcell.dispatch.audit import MAX_TOLD
+from toolcell.session import core_of
+from toolcell.supervisor import runtime_of
 from toolcell_sandbox import audit, seen
 from toolcell_sandbox.audit import ProtectedTree
 from toolcell_sandbox.seen import NAME_CHARS
@@ -307,7 +309,7 @@ async def test_a_file_of_the_users_own_is_left_alone_once_the_kept_process_is_go
     (await first.call("kept")).unwrap()
     await first.close()
     with anyio.fail_after(10):
-        while supervisor.protection.awaits_kept:
+        while runtime_of(supervisor).protection.awaits_kept:
             await anyio.sleep(0.01)
     (workspace / ".envrc").write_text("mine")
     second = await supervisor.open_session("main", workspace=workspace)
@@ -436,7 +438,8 @@ async def test_a_session_that_only_reads_pays_nothing_and_one_without_names_neit
         "main", workspace=workspace, profile=Profile.for_kind("main").replace(protected=())
     )
     for each, name in ((worker, "read"), (free, "write")):
-        assert each.route(supervisor.registry[name]).guarded is None
+        routes = core_of(each).routes
+        assert routes.to(routes.offer(runtime_of(supervisor).settings.tools[name])).guarded is None
     assert (await free.call("plant", {"path": ".envrc"})).error is None
 
 

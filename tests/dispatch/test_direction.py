@@ -1,0 +1,43 @@
+"""Imports go one way: no step of a call knows a session or a supervisor, not even as a type."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import toolcell.dispatch
+
+ROOT = Path(__file__).parent.parent.parent
+ABOVE = ("toolcell.session", "toolcell.supervisor", "toolcell.runtime", "toolcell.blocking")
+STEPS = sorted(Path(toolcell.dispatch.__path__[0]).glob("*.py"))
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Every module that the file imports, wherever the import stands."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level < 2, "what lies outside of the package is imported by its whole name"
+            module = ".".join(filter(None, ("toolcell.dispatch" if node.level == 1 else "", node.module)))
+            yield module
+            yield from (f"{module}.{each.name}" for each in node.names)
+
+
+@pytest.mark.parametrize("path", STEPS, ids=lambda path: path.stem)
+def test_no_step_imports_what_is_above_it(path: Path) -> None:
+    found = [name for name in imported(path) if name in ABOVE or name.startswith(tuple(f"{each}." for each in ABOVE))]
+    assert found == []
+
+
+def test_the_contracts_of_imports_hold_with_imports_of_types() -> None:
+    settings = (ROOT / "pyproject.toml").read_text()
+    assert "exclude_type_checking_imports" not in settings and "ignore_imports" not in settings
+    linter = Path(sys.executable).with_name("lint-imports")
+    if not linter.exists():
+        pytest.fail("import-linter is not installed. Install the extra: pip install -e .[lint]")
+    ran = subprocess.run([linter, "--no-cache"], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    assert ran.returncode == 0, ran.stdout
