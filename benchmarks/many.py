@@ -18,6 +18,7 @@ from typing import Any
 import anyio
 
 from toolcell import Session, Supervisor
+from toolcell.supervisor import runtime_of
 
 from .processes import memory_of
 from .workload import caller, check_whole, echo
@@ -98,7 +99,7 @@ async def main(open_: int, active: int, rounds: int, directory: Path) -> dict[st
             start = time.perf_counter()
             assert await caller(session, "echo")("first") == "first"
             first.append(time.perf_counter() - start)
-        assert len(supervisor.pool.cells) == active
+        assert len(runtime_of(supervisor).pool.cells) == active
         few: list[list[float]] = []
         many: list[list[float]] = []
         crowd.opened.clear()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolcell import Supervisor
+from toolcell.supervisor import runtime_of
 
 WAIT = "import sys; sys.stdin.read()"
 IDLE = f"import os; print(os.getpid(), flush=True); {WAIT}"
@@ -49,7 +50,7 @@ def memory_of(pid: int) -> Memory:
 
 def cells_of(supervisor: Supervisor) -> list[tuple[int, list[int]]]:
     """Each cell: the pid of its init, and of the call processes below it."""
-    return [(cell.pid, descendants(cell.pid)) for cell in supervisor.pool.cells.values()]
+    return [(cell.pid, descendants(cell.pid)) for cell in runtime_of(supervisor).pool.cells.values()]
 
 
 def of_the_pool() -> list[int]:

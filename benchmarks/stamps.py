@@ -10,8 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 from toolcell import Tool, tool
-from toolcell.dispatch import pipeline
-from toolcell.dispatch.result import Draft
+from toolcell.dispatch import conclude
 from toolcell.dispatch.validate import Validator
 from toolcell.pool.cell import Cell
 from toolcell.pool.cell.channels import Channels
@@ -34,8 +33,8 @@ WRAPPED: Sequence[tuple[Any, str, str, str]] = (
     (Zygote, "finish", "to finish", ""),
     (Cell, "on_bound", "in place", ""),
     (Run, "end", "measured", ""),
-    (Draft, "of", "resumed", ""),
-    (pipeline, "_record", "rendered", ""),
+    (conclude, "result_of", "resumed", ""),
+    (conclude, "record", "rendered", ""),
 )
 
 

@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from toolcell import Session, Supervisor
+from toolcell.supervisor import runtime_of
 
 from .conftest import Publish
 from .interleave import spread
@@ -161,7 +162,7 @@ async def _noted_starts(rounds: int, workspace: Path, *, ahead: bool) -> tuple[l
     with noting() as notes:
         async with Supervisor(tools=[stamps]) as supervisor:
             check_whole(supervisor)
-            supervisor.pool._stocks = ahead
+            runtime_of(supervisor).pool._stocks = ahead
             for _ in range(3 + rounds):
                 notes.taken.clear()
                 session = await supervisor.open_session("main", workspace=workspace)
@@ -170,7 +171,7 @@ async def _noted_starts(rounds: int, workspace: Path, *, ahead: bool) -> tuple[l
                 calls.append((start, time.perf_counter()))
                 everything.update(notes.taken, noted)
                 await session.close()
-                while supervisor.pool.cells:
+                while runtime_of(supervisor).pool.cells:
                     await anyio.sleep(0.002)
                 await anyio.sleep(_AHEAD_S)
     everything.update(("returned", end) for _start, end in calls)

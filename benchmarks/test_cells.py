@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from toolcell import Supervisor, base_tools
+from toolcell.supervisor import runtime_of
 
 from .conftest import Publish
 from .floors import fork_unshare
@@ -46,7 +47,7 @@ async def new_cell(rounds: int, workspace: Path) -> Figure:
         async with Supervisor(tools=base_tools()) as supervisor, Supervisor(tools=base_tools()) as other:
             check_whole(supervisor)
             check_whole(other)
-            other.pool._stocks = False
+            runtime_of(other).pool._stocks = False
             cases = [
                 Case(APART, "ours", first_calls(supervisor, workspace, rest=True)),
                 Case(BEHIND, "ours", first_calls(supervisor, workspace, rest=False)),
@@ -69,7 +70,7 @@ def first_calls(supervisor: Supervisor, workspace: Path, *, rest: bool) -> Block
         assert "a line" in str(result.unwrap()), result
         assert not result.sandbox.allowed_missing
         await session.close()
-        while supervisor.pool.cells:
+        while runtime_of(supervisor).pool.cells:
             await anyio.sleep(0.001)
         return taken
 

@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from toolcell import Session, Supervisor, ToolResult
+from toolcell.supervisor import runtime_of
 
 from .conftest import Publish
 from .floors import fork_exit_wait
@@ -78,7 +79,11 @@ async def one(session: Session, supervisor: Supervisor, name: str, until: str) -
     async with anyio.create_task_group() as group:
         group.start_soon(call)
         await anyio.sleep(0.01)
-        (cell,) = [each for each in supervisor.pool.cells.values() if bool(each.spec.key.kept_tool) == (name == "kept")]
+        (cell,) = [
+            each
+            for each in runtime_of(supervisor).pool.cells.values()
+            if bool(each.spec.key.kept_tool) == (name == "kept")
+        ]
         (pid,) = of_the_call(cell.pid)
         start = time.perf_counter()
         os.kill(pid, signal.SIGSEGV)

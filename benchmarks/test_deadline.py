@@ -12,6 +12,7 @@ import anyio.to_thread
 import pytest
 
 from toolcell import Session, Supervisor, ToolResult
+from toolcell.supervisor import runtime_of
 
 from .conftest import Publish
 from .interleave import Block, Case, Measured, interleave
@@ -106,14 +107,14 @@ async def one(session: Session, supervisor: Supervisor, deadline_s: float) -> tu
             pids = processes_of_calls(supervisor)
         # In a thread, for the loop has the deadline to look after.
         gone = 0.0 if ended else await anyio.to_thread.run_sync(when_ended, pids)
-    while any(not cell.free for cell in supervisor.pool.cells.values()):
+    while any(not cell.free for cell in runtime_of(supervisor).pool.cells.values()):
         await anyio.sleep(0.005)  # swept, and the next standby is there
     return (ended[0] - start - deadline_s, gone - start - deadline_s) if gone else None
 
 
 def processes_of_calls(supervisor: Supervisor) -> list[int]:
     try:
-        return [pid for cell in supervisor.pool.cells.values() if cell.pid for pid in of_the_call(cell.pid)]
+        return [pid for cell in runtime_of(supervisor).pool.cells.values() if cell.pid for pid in of_the_call(cell.pid)]
     except OSError:  # one of them ended while they were listed
         return []
 

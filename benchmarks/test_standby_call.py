@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from toolcell import Supervisor
+from toolcell.supervisor import runtime_of
 
 from .conftest import Publish
 from .floors import ping_pong
@@ -28,7 +29,7 @@ def test_a_call_in_a_fresh_process_that_stands_by(publish: Publish) -> None:
 
 def all_free(supervisor: Supervisor) -> bool:
     """Whether a process stands by in each cell. It warms up then, which takes less than the pause."""
-    return all(cell.free for cell in supervisor.pool.cells.values())
+    return all(cell.free for cell in runtime_of(supervisor).pool.cells.values())
 
 
 async def standby_call(rounds: int, workspace: Path) -> Figure:

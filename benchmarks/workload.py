@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import cast
 
 from toolcell import Capability, MemoryRecord, Session, Supervisor, Tool, ToolContext, require, tool
+from toolcell.supervisor import runtime_of
 from toolcell_sandbox.mechanisms.namespaces import FLAGS
 
 WHO = "who"  # asks `echo` and `kept` for their pid instead
@@ -97,6 +98,6 @@ async def pids(session: Session, name: str) -> set[str]:
 
 def check_whole(supervisor: Supervisor) -> None:
     """A sandbox with holes is faster. What is measured has all namespaces, Landlock, seccomp, and nothing left out."""
-    summary = supervisor.sandbox_summary
+    summary = runtime_of(supervisor).services.sandbox
     assert not summary.allowed_missing, summary
     assert {*FLAGS, "landlock", "seccomp", "no_new_privs"} <= {*summary.on}, summary

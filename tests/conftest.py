@@ -13,6 +13,7 @@ import hypothesis
 import pytest
 
 from toolcell import Limits, Profile, Session, SessionKind, Supervisor
+from toolcell.supervisor import runtime_of
 from toolcell.testing.residue import Residue
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.mechanisms.mounts import make_private
@@ -178,7 +179,7 @@ async def shared(
     """A supervisor for all tests of a module, with the tools of its list TOOLS. It makes no cells ahead of their
     sessions: they would come and go in tests of other supervisors, which look for what those leave behind."""
     async with Supervisor(request.module.TOOLS, profiles=small_profiles()) as supervisor:
-        supervisor.pool._stocks = False
+        runtime_of(supervisor).pool._stocks = False
         yield supervisor
 
 

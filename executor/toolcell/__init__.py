@@ -9,7 +9,8 @@ from importlib import import_module
 
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
 if TYPE_CHECKING:
-    __version__: str
+    from typing import TypeAlias
+
     from toolcell_sandbox.limits import Limits
     from toolcell_sandbox.network import HostNetwork, NoNetwork, ProxyNetwork
     from toolcell_sandbox.profile import Profile
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from toolcell_tools.base import base_tools
     from toolcell_tools.capability import CHANGING, KIND_GRANTS, Capability, PermissionTier, SessionKind
     from toolcell_tools.content import AudioBlock, Content, ImageBlock, ResourceBlock, TextBlock
-    from toolcell_tools.context import HostContext, Reporter, ToolContext, require
+    from toolcell_tools.context import HostContext as _HostContext
+    from toolcell_tools.context import Reporter, ToolContext, require
     from toolcell_tools.declaration import Declared, ToolDeclaration
     from toolcell_tools.definition import Tool
     from toolcell_tools.dynamic import DynamicHostTool, DynamicTool, dynamic_host_tool, dynamic_tool, is_dynamic
@@ -123,6 +125,9 @@ if TYPE_CHECKING:
     from .session import Session
     from .sessions.modules import ModuleToolset, module_toolset
     from .supervisor import Supervisor
+
+    __version__: str
+    HostContext: TypeAlias = _HostContext[Session]
 
 _HOMES = {
     "toolcell_sandbox.limits": "Limits",

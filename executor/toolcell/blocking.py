@@ -36,7 +36,7 @@ from . import misuse
 from . import session as _session
 from . import supervisor as _supervisor
 from .approvals import Approver
-from .backends.outbound import Resolver, resolve_with_system
+from .backends.outbound import Resolver
 from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from .backends.threads import in_thread
 from .config import Config
@@ -200,7 +200,7 @@ class Session:
 
     def _running(self) -> BlockingPortal:
         """The way to the event loop; UsageError where the supervisor does not run any more."""
-        self._inner.supervisor.require_running()
+        _session.core_of(self._inner).require_running()
         return self._portal
 
 
@@ -226,7 +226,7 @@ class Supervisor:
         standby: int | None = None,
         config: Config | None = None,
         http: HttpClient | None = None,
-        resolve: Resolver = resolve_with_system,
+        resolve: Resolver | None = None,
         quarantine: str | Path | None = None,
         model_bytes: int | None = None,
     ) -> None:
@@ -297,12 +297,12 @@ class Supervisor:
         try:
             portal.call(self._inner.aclose)
         except RuntimeError:  # the loop ends already, by a backend's SystemExit, say
-            if not self._inner.is_left_open:
+            if not _supervisor.runtime_of(self._inner).is_left_open:
                 raise
 
     def _hear_why(self) -> None:
         """Raise why the supervisor has ended, where its loop ended first."""
-        if self._inner.is_left_open:
+        if _supervisor.runtime_of(self._inner).is_left_open:
             anyio.run(self._inner.aclose)
 
     def _close_at_exit(self) -> None:

@@ -10,8 +10,7 @@ if TYPE_CHECKING:
 
 class ToolCall(NamedTuple):
     """`arguments` are plain JSON data. `attempt` counts from 1; a repaired call is a new ToolCall of the next
-    attempt. `session` and `declaration` are there for hooks and policies to read. `packed`, if there is one, is what
-    was validated and goes to the cell: those arguments, encoded.
+    attempt. `session` and `declaration` are there for hooks and policies to read.
     """
 
     id: str
@@ -20,8 +19,7 @@ class ToolCall(NamedTuple):
     attempt: int = 1
     session: "SessionInfo | None" = None
     declaration: "ToolDeclaration | None" = None
-    packed: bytes | None = None
 
     def with_arguments(self, arguments: Mapping[str, Any]) -> "ToolCall":
         """The same call with other arguments: what a hook returns to replace them."""
-        return self._replace(arguments=arguments, packed=None)
+        return self._replace(arguments=arguments)

@@ -26,7 +26,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What code in a cell cannot do (the words of README.md), and the two layers that see to it."""
+    """What code in a cell cannot do (the words of docs/security.md), and the two layers that see to it."""
 
     text: str
     layers: tuple[Layer, Layer]

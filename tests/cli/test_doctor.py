@@ -95,10 +95,11 @@ def test_where_one_mechanism_takes_others_with_it_its_cure_is_printed_once(tmp_p
     assert proc["cure"] == cure
 
 
-def test_the_promises_are_those_of_the_readme() -> None:
-    readme = (Path(__file__).parent.parent.parent / "README.md").read_text()
+@pytest.mark.parametrize("page", ["docs/security.md", "SECURITY.md"])
+def test_the_promises_are_those_of_the_documents(page: str) -> None:
+    text = (Path(__file__).parent.parent.parent / page).read_text()
     for number, promise in enumerate(PROMISES, 1):
-        assert f"\n{number}. {promise.text}" in readme
+        assert f"\n{number}. {promise.text}" in text
 
 
 def test_every_layer_rests_on_mechanisms_that_exist() -> None:

@@ -23,6 +23,7 @@ from toolcell import (
     tool,
 )
 from toolcell.config.schema import SUPERVISOR
+from toolcell.supervisor import runtime_of
 
 from .conftest import Places
 
@@ -98,15 +99,16 @@ async def test_what_is_given_to_the_supervisor_replaces_what_its_config_says(pla
     supervisor = Supervisor(
         config=config, profiles={SessionKind.WORKER: mine}, max_cells=5, standby=1, allow_missing=[]
     )
-    assert supervisor._profiles[SessionKind.WORKER] == mine
-    assert supervisor._profiles[SessionKind.BRANCH].limits.wall_s == 3
-    assert (supervisor._max_cells, supervisor._standby, supervisor._allow_missing) == (5, True, frozenset())
-    supervisor = Supervisor(config=config)
-    assert (supervisor._max_cells, supervisor._standby) == (1, False)
-    assert supervisor._allow_missing == {"landlock_scope"}
-    assert (supervisor.approval_timeout_s, supervisor.overflow._model_bytes) == (2.5, 500)
-    supervisor = Supervisor(config=config, approval_timeout_s=1, model_bytes=7)
-    assert (supervisor.approval_timeout_s, supervisor.overflow._model_bytes) == (1, 7)
+    settings = runtime_of(supervisor).settings
+    assert settings.profiles[SessionKind.WORKER] == mine
+    assert settings.profiles[SessionKind.BRANCH].limits.wall_s == 3
+    assert (settings.max_cells, settings.standby, settings.allow_missing) == (5, True, frozenset())
+    settings = runtime_of(Supervisor(config=config)).settings
+    assert (settings.max_cells, settings.standby) == (1, False)
+    assert settings.allow_missing == {"landlock_scope"}
+    assert (settings.approval_timeout_s, settings.model_bytes) == (2.5, 500)
+    settings = runtime_of(Supervisor(config=config, approval_timeout_s=1, model_bytes=7)).settings
+    assert (settings.approval_timeout_s, settings.model_bytes) == (1, 7)
     for wrong in ({"approval_timeout_s": 0}, {"approval_timeout_s": float("inf")}, {"model_bytes": 0}):
         with pytest.raises(UsageError, match=next(iter(wrong))):
             Supervisor(**wrong)

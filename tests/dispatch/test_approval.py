@@ -225,14 +225,13 @@ async def test_other_calls_go_on_while_one_waits_and_no_cell_is_held(supervise: 
 async def test_what_was_approved_does_not_run_after_its_session_was_closed(supervise: Any, workspace: Path) -> None:
     queue = ApprovalQueue()
     results: list[ToolResult] = []
-    async with supervise(TOOLS, approver=queue) as supervisor:
+    async with supervise(TOOLS, approver=queue, policy=TierPolicy(workspace="ask")) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
         async with anyio.create_task_group() as tasks:
 
             async def wait() -> None:
                 results.append(await session.call("write", {"path": "a.txt", "content": "x"}))
 
-            supervisor.policy = TierPolicy(workspace="ask")
             tasks.start_soon(wait)
             await until(lambda: len(queue) == 1)
             await session.close()

@@ -29,6 +29,7 @@ from toolcell import (
     dynamic_host_tool,
     host_tool,
 )
+from toolcell.session import core_of
 from toolcell_tools import TextBlock
 
 pytestmark = pytest.mark.anyio
@@ -51,7 +52,7 @@ def blocking(seconds: float) -> int:
 async def test_host_tools_that_hang_keep_nobody_else_waiting(
     supervise: Any, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolcell.supervisor.MAX_HOST_THREADS", 2)
+    monkeypatch.setattr("toolcell.runtime.runtime.MAX_HOST_THREADS", 2)
     released = threading.Event()
 
     @host_tool
@@ -159,7 +160,7 @@ async def test_an_agent_as_a_tool_opens_a_session_of_its_own(supervise: Any, wor
     async with supervise(TOOLS) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
         assert "hello" in (await session.call("ask_helper", {"path": "a.txt"})).output
-        assert session.living_children == 0
+        assert core_of(session).living_children == 0
 
 
 async def test_a_question_to_the_user_is_one_that_waits_for_them(supervise: Any, workspace: Path) -> None:

@@ -4,16 +4,21 @@ Prints one JSON line for each program: what the call came to, what the next call
 """
 
 import base64
+import ctypes
+import errno
+import fcntl
 import hashlib
 import importlib.util
 import json
 import marshal
 import os
+import re
 import resource
 import shutil
 import signal
 import socket
 import stat
+import struct
 import subprocess
 import sys
 import tempfile
@@ -25,6 +30,7 @@ from types import ModuleType
 from typing import Any
 
 import anyio
+import msgpack
 
 from toolcell import (
     BrokeredHttp,
@@ -42,8 +48,11 @@ from toolcell import (
     ToolResult,
 )
 from toolcell.backends.web import PublicWeb
+from toolcell.supervisor import runtime_of
+from toolcell.testing import misbehaving
 from toolcell.testing.backends import ListChannel, ListMemory
 from toolcell.testing.residue import Residue
+from toolcell_sandbox.kernel import syscalls
 from toolcell_sandbox.mechanisms import capabilities
 
 HERE = Path(__file__).parent
@@ -62,6 +71,8 @@ LIMITS = Limits(
 )
 TIMEOUT_S = 10.0
 KIT = ""  # set by main
+IMPORTED = (ctypes, errno, fcntl, json, misbehaving, msgpack, re, signal, socket, stat, struct, syscalls, time)
+"""What the kit and most programs import: it travels with the tool, so a cell imports it once instead of every call."""
 BLOCKED = "import signal, sys; signal.pthread_sigmask(0, signal.valid_signals()); print(flush=True); sys.stdin.read()"
 
 
@@ -77,6 +88,7 @@ def perform(ctx: ToolContext, name: str, source: str, kit: str, facts: dict[str,
     import sys
     import types
 
+    assert all(module.__name__ in sys.modules for module in IMPORTED)
     for package in ("tests", "tests.escape"):
         sys.modules[package] = types.ModuleType(package)
     shared = sys.modules["tests.escape.kit"] = types.ModuleType("tests.escape.kit")
@@ -314,7 +326,7 @@ class Lane:
         """What the zygotes and the cells have as descendants, but for the cells' inits and their waiting processes."""
         until = time.monotonic() + 0.5
         while True:
-            cells = {cell.pid for cell in self.supervisor.pool.cells.values()}
+            cells = {cell.pid for cell in runtime_of(self.supervisor).pool.cells.values()}
             found: list[int] = []
             for zygote in children(os.getpid()):
                 for pid in children(zygote) if zygote != self.host.canary.pid else ():
@@ -471,7 +483,7 @@ async def main(order: dict[str, Any]) -> None:
             tool = next(iter(tools.tools))
             calm = {"name": "calm", "source": "", "kit": KIT, "facts": {"workspace": ""}}
             first = await bystander.call(tool, calm)
-            (init,) = [cell.pid for cell in supervisor.pool.cells.values()] or [0]
+            (init,) = [cell.pid for cell in runtime_of(supervisor).pool.cells.values()] or [0]
             alone = [name for name in programs if hasattr(programs[name], "LAST")]
             waiting = sorted(programs.keys() - alone, key=lambda name: (-_timeout(programs[name]), name))
             lanes = [Lane(supervisor, host, tools, number, init) for number in range(order["lanes"])]
@@ -494,7 +506,7 @@ async def main(order: dict[str, Any]) -> None:
                         tasks.start_soon(work, lane, waiting)
                 beside.cancel_scope.cancel()
             last = await bystander.call(tool, calm)
-            alive = init in [cell.pid for cell in supervisor.pool.cells.values()]
+            alive = init in [cell.pid for cell in runtime_of(supervisor).pool.cells.values()]
             await work(lanes[0], alone)
             identity = supervisor.status().identity
         say(

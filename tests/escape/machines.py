@@ -67,7 +67,7 @@ class Machine:
     sections: tuple[str, ...] = ("fs", "net", "proc", "res", "wire", "py", "info", "priv")
     """The programs that what is different about it bears on: wire and py are the same whoever makes the cell."""
     lanes: int = 3
-    processes: int = 16  # where RLIMIT_NPROC counts all processes of the user, more
+    processes: int = 16
     lost: tuple[tuple[str, str], ...] = ()
     """What it cannot promise: the promise, and what holds instead."""
 
@@ -83,7 +83,6 @@ MACHINES = (
         allow=NAMESPACES,
         sections=("fs", "net", "proc", "res", "info", "priv"),
         lanes=1,
-        processes=60,
         lost=(
             (
                 "write outside",

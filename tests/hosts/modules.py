@@ -17,6 +17,7 @@ from pathlib import Path
 import anyio
 
 from toolcell import Supervisor, Tool
+from toolcell.supervisor import runtime_of
 
 SOURCE = '''
 from toolcell import tool
@@ -87,7 +88,7 @@ async def main(base: Path) -> dict[str, object]:
     (base / "workspace").mkdir()
     async with Supervisor([*imported(base), in_main]) as supervisor:
         session = await supervisor.open_session("main", workspace=base / "workspace")
-        for name in supervisor.registry:
+        for name in runtime_of(supervisor).settings.tools:
             result = await session.call(name)
             found[name] = result.output if result.error is None else result.error.message
     return found

@@ -11,6 +11,7 @@ from contextlib import suppress
 import anyio
 
 from toolcell import Supervisor, base_tools
+from toolcell.supervisor import runtime_of
 
 
 def held_by(pid: int) -> Iterator[str]:
@@ -25,7 +26,7 @@ async def main(workspaces: list[str]) -> None:
     ahead: list[int] = []
     mounts: list[int] = []
     async with Supervisor(tools=base_tools()) as supervisor:
-        pool = supervisor.pool
+        pool = runtime_of(supervisor).pool
 
         async def quiet() -> None:
             while pool._stocking_up is not None or not all(cell.idle for cell in pool._stock.cells.values()):

@@ -102,7 +102,7 @@ def test_works_under_low_limits(limits: str, workspace: Path) -> None:
         ("NOFILE:28", "Raise the limit on open files (ulimit -n)"),
         ROOT("NPROC:1", "Raise the limit on processes (ulimit -u"),
         ROOT("NPROC:2", "Raise the limit on processes (ulimit -u"),
-        ROOT("NPROC:5", "Raise the limit on processes (ulimit -u"),
+        ROOT("NPROC:4", "Raise the limit on processes (ulimit -u"),
     ],
 )
 def test_below_what_it_takes_the_limit_is_named(limit: str, cure: str, workspace: Path) -> None:

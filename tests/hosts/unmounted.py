@@ -11,13 +11,16 @@ import anyio
 import psutil
 
 from toolcell import Supervisor, base_tools
+from toolcell.supervisor import runtime_of
 
 
 async def called(supervisor: Supervisor, workspace: str) -> int:
     """The pid of the cell that served a new session's first call."""
     session = await supervisor.open_session("main", workspace=workspace)
     (await session.call("write", {"path": "note.txt", "content": "text"})).unwrap()
-    return next(cell.pid for cell in supervisor.pool.cells.values() if cell.spec.key.session_id == session.id)
+    return next(
+        cell.pid for cell in runtime_of(supervisor).pool.cells.values() if cell.spec.key.session_id == session.id
+    )
 
 
 async def waiting(supervisor: Supervisor) -> set[int]:
@@ -25,8 +28,8 @@ async def waiting(supervisor: Supervisor) -> set[int]:
     before: set[int] = set()
     while True:
         await anyio.sleep(0.2)
-        cells = {cell.pid for cell in supervisor.pool.cells.values()}
-        zygotes = [psutil.Process(zygote.pid) for zygote in supervisor.pool.fleet.zygotes]
+        cells = {cell.pid for cell in runtime_of(supervisor).pool.cells.values()}
+        zygotes = [psutil.Process(zygote.pid) for zygote in runtime_of(supervisor).pool.fleet.zygotes]
         found = {child.pid for zygote in zygotes for child in zygote.children()} - cells
         if found and found == before:
             return found

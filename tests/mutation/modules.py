@@ -69,9 +69,9 @@ MODULES: dict[str, Held] = {
     **beside(
         "executor/toolcell/dispatch",
         {
-            "permission": held("dispatch/test_policy", "structure/test_matrix", "dispatch/test_approval"),
+            "permit": held("dispatch/test_policy", "structure/test_matrix", "dispatch/test_approval"),
             "policy": held("dispatch/test_policy"),
-            "approval": held("dispatch/test_approval"),
+            "approve": held("dispatch/test_approval"),
             "hooks": held("dispatch/test_hooks", "structure/test_closing"),
             "pipeline": held(
                 "dispatch/test_hooks",

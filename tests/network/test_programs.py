@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from toolcell import Limits, Profile, ProxyNetwork, RecentJournal, Session, SessionKind, Supervisor, base_tools
+from toolcell.session import core_of
 
 from .conftest import Resolver, Site, require_program
 
@@ -26,14 +27,20 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture
-async def session(site: Site, resolver: Resolver, workspace: Path) -> AsyncIterator[Session]:
-    """A Main session whose shell reaches the site, by its address and as packages.test, and nothing else."""
+async def supervisor(site: Site, resolver: Resolver) -> AsyncIterator[Supervisor]:
+    """One whose Main sessions reach the site, by its address and as packages.test, and nothing else."""
     allowed = [f"127.0.0.1:{site.port}", f"packages.test:{site.port}"]
     policy = ProxyNetwork(allow=["*.elsewhere.test"], allow_private=allowed)
     main = Profile.for_kind("main").replace(network=policy, limits=Limits(memory_bytes=512 * 1024 * 1024))
     main = main.lifting(".git/hooks", ".git/config")  # which git clone writes
     async with Supervisor(base_tools(), profiles={SessionKind.MAIN: main}, resolve=resolver) as supervisor:
-        yield await supervisor.open_session("main", workspace=workspace)
+        yield supervisor
+
+
+@pytest.fixture
+async def session(supervisor: Supervisor, workspace: Path) -> Session:
+    """A Main session of it."""
+    return await supervisor.open_session("main", workspace=workspace)
 
 
 async def shell(session: Session, command: str) -> tuple[int, str]:
@@ -42,8 +49,9 @@ async def shell(session: Session, command: str) -> tuple[int, str]:
 
 
 def refused(session: Session) -> set[tuple[str, int]]:
-    assert isinstance(session.journal, RecentJournal)
-    data = [record.data for record in session.journal.of(kind="egress")]
+    journal = core_of(session).services.journal
+    assert isinstance(journal, RecentJournal)
+    data = [record.data for record in journal.of(kind="egress")]
     return {(record["host"], record["port"]) for record in data if not record["allowed"]}
 
 
@@ -124,13 +132,16 @@ async def test_curl_fetches_uploads_and_is_told_why_not(session: Session, site: 
     assert code == 7, said
     code, said = await shell(session, "curl -sS https://x.elsewhere.test/")
     assert code == 56, said
-    assert isinstance(session.journal, RecentJournal)
-    data = [record.data for record in session.journal.of(kind="egress")]
+    journal = core_of(session).services.journal
+    assert isinstance(journal, RecentJournal)
+    data = [record.data for record in journal.of(kind="egress")]
     assert [record["allowed"] for record in data] == [True] * 7 + [False] * 2
     assert max(record["bytes_out"] for record in data) > 2_000_000
 
 
-async def test_curl_speaks_tls_through_a_tunnel(session: Session, tmp_path: Path, workspace: Path) -> None:
+async def test_curl_speaks_tls_through_a_tunnel(
+    supervisor: Supervisor, session: Session, tmp_path: Path, workspace: Path
+) -> None:
     require_program("curl", "curl")
     import ssl
     import threading
@@ -149,7 +160,7 @@ async def test_curl_speaks_tls_through_a_tunnel(session: Session, tmp_path: Path
         place = f"tls.test:{server.port}"
         policy = ProxyNetwork(allow_private=[place])
         profile = session.profile.replace(network=policy)
-        other = await session.supervisor.open_session("main", workspace=workspace, profile=profile)
+        other = await supervisor.open_session("main", workspace=workspace, profile=profile)
         certificate = pem.read_text()
         (workspace / "ca.pem").write_text(certificate[certificate.index("-----BEGIN CERTIFICATE") :])
         code, said = await shell(other, f"curl -sS --cacert ca.pem https://{place}/hello.txt")

@@ -26,6 +26,7 @@ from toolcell.backends.egress import gateway as gateway_module
 from toolcell.backends.egress import net
 from toolcell.backends.guard import Address
 from toolcell.pool.pool import Pool
+from toolcell.session import core_of
 
 from .conftest import Listener, Proxied, Resolver, Site
 from .tools import flood, leave_open, speak, without_net
@@ -74,8 +75,9 @@ def statuses(answers: Sequence[str]) -> list[int]:
 
 
 def records(session: Session) -> list[dict[str, Any]]:
-    assert isinstance(session.journal, RecentJournal)
-    return [dict(record.data) for record in session.journal.of(kind="egress", session_id=session.id)]
+    journal = core_of(session).services.journal
+    assert isinstance(journal, RecentJournal)
+    return [dict(record.data) for record in journal.of(kind="egress", session_id=session.id)]
 
 
 async def test_what_is_allowed_goes_through_and_is_on_record(
@@ -251,7 +253,7 @@ async def test_what_cannot_be_reached_is_a_bad_gateway(
         def fail(host: str, port: int) -> list[str]:
             raise OSError("no such name")
 
-        session.supervisor.gateway.lookups._resolve = fail
+        core_of(session).services.gateway.lookups._resolve = fail
         answers = await told(session, connect(f"127.0.0.1:{port}"), connect("gone.test:443"))
         assert statuses(answers) == [502, 502]
         assert [(record["allowed"], bool(record["reason"])) for record in records(session)] == [

@@ -14,6 +14,7 @@ import anyio
 import pytest
 
 from toolcell import Capability, HttpReply, HttpRequest, Limits, MemoryRecord, Profile, SessionKind, Supervisor, tool
+from toolcell.supervisor import runtime_of
 from toolcell.testing import misbehaving as m
 from toolcell_tools.context import ToolContext
 from toolcell_tools.handles import HttpHandle
@@ -163,7 +164,7 @@ async def test_an_async_tool_with_more_in_flight_than_there_is_room_for_gets_eve
         session = await running.open_session("main", workspace=workspace, memory=slow)
         result = await session.call("post_much", {})
         assert result.unwrap() == 30 * 7 * MIB and slow.asked == 30
-        assert [budget.drawn for budget in running.pool.budgets.all] == [0, 0, 0]
+        assert [budget.drawn for budget in runtime_of(running).pool.budgets.all] == [0, 0, 0]
 
 
 async def test_a_large_result_comes_in_behind_requests_that_nobody_waits_for_any_more(workspace: Path) -> None:
@@ -186,7 +187,7 @@ async def test_large_results_of_many_calls_at_once_all_come_in(workspace: Path) 
             for number in range(16):
                 group.start_soon(one, number)
         assert lengths == [15 * MIB] * 16
-        assert [budget.drawn for budget in running.pool.budgets.all] == [0, 0, 0]
+        assert [budget.drawn for budget in runtime_of(running).pool.budgets.all] == [0, 0, 0]
 
 
 async def test_what_stalls_within_its_result_is_ended_where_others_wait_for_its_room(workspace: Path) -> None:

@@ -1,6 +1,6 @@
 """Each limit, when a call hits it by itself and in its children, on machines with and without control groups.
 
-One table: what the tool does, and how its call ends. `sandbox/README.md` has the same by limit.
+One table: what the tool does, and how its call ends. `docs/limits.md` has the same by limit.
 """
 
 import json
@@ -172,8 +172,9 @@ def test_usage_does_not_come_from_the_tool(machine: str, called: Called) -> None
     assert 0.2 - 2 * TICK_S - ROUNDING <= usage["cpu_s"] <= 1.0
 
 
-def test_the_table_of_the_readme_has_every_limit() -> None:
-    table = (HERE.parent.parent / "sandbox" / "README.md").read_text().partition("## Limits")[2].partition("## ")[0]
+def test_the_table_of_evidence_has_every_limit() -> None:
+    page = (HERE.parent.parent / "docs" / "limits.md").read_text()
+    table = page.partition("## What tells that a limit was hit")[2].partition("## ")[0]
     first_cells = " ".join(line.split("|")[1] for line in table.splitlines() if line.startswith("|"))
     missing = [each.name for each in fields(Limits) if f"`{each.name}`" not in first_cells]
     assert missing == []

@@ -23,6 +23,7 @@ from toolcell import (
     toolset,
 )
 from toolcell.pool.cell import State
+from toolcell.supervisor import runtime_of
 from toolcell.testing import misbehaving
 from toolcell.testing.misbehaving import echo
 from toolcell.testing.residue import Residue
@@ -66,7 +67,7 @@ async def test_a_cell_that_is_killed_while_it_starts_may_be_asked_for_again_and_
             with anyio.fail_after(10):
                 while cell is None or not cell.pid:
                     await anyio.sleep(0)
-                    cell = next(iter(supervisor.pool.cells.values()), None)
+                    cell = next(iter(runtime_of(supervisor).pool.cells.values()), None)
             os.kill(cell.pid, signal.SIGKILL)
         error = results[0].error
         assert isinstance(error, SandboxUnavailable), error
@@ -126,11 +127,11 @@ async def test_what_goes_wrong_at_the_end_of_a_supervisor_is_raised_and_nothing_
         async with supervise([keep]) as supervisor:
             session = await supervisor.open_session("main", workspace=workspace)
             assert (await session.call("keep", {"name": "a"})).error is None
-            (cell,) = supervisor.pool.cells.values()
+            (cell,) = runtime_of(supervisor).pool.cells.values()
             assert cell.cgroup is not None
             strange = Path(cell.cgroup.paths[0], "strange")
             strange.mkdir()
-            store = supervisor.overflow._own_store()
+            store = runtime_of(supervisor).overflow._own_store()
     strange.rmdir()
     strange.parent.rmdir()
     assert not store.exists(), "the steps behind it were taken all the same"
@@ -175,7 +176,7 @@ async def test_a_cgroup_that_somebody_has_removed_costs_no_further_call(
     async with supervise([echo], standby=0) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
         assert (await session.call("echo", {"value": 1})).unwrap() == 1
-        pool = supervisor.pool
+        pool = runtime_of(supervisor).pool
         for cell in list(pool.cells.values()):
             cell.kill()
         with anyio.fail_after(10):
@@ -196,7 +197,7 @@ async def test_a_cell_that_dies_while_no_descriptor_is_left_leaves_none_open(
     async with supervise([echo]) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
         assert (await session.call("echo", {"value": 1})).unwrap() == 1
-        cells = list(supervisor.pool.cells.values())
+        cells = list(runtime_of(supervisor).pool.cells.values())
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))  # below all that the cell's end sets free
         try:
             for cell in cells:

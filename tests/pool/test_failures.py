@@ -38,6 +38,7 @@ from toolcell.pool.cell.evidence import Evidence
 from toolcell.pool.fleet import MOST_ASKED
 from toolcell.pool.pool import Pool
 from toolcell.pool.reactor import current_reactor
+from toolcell.supervisor import runtime_of
 from toolcell.testing import probes
 from toolcell.testing.misbehaving import echo, flood_with_progress
 from toolcell.wire.messages import Ready
@@ -74,8 +75,8 @@ async def test_a_cell_whose_options_cannot_be_sent_ends_its_calls_and_no_others(
             for _ in range(3):
                 tasks.start_soon(fails)
                 tasks.start_soon(works)
-        assert not supervisor.pool.waiting
-        assert {cell.spec.key.session_id for cell in supervisor.pool.cells.values()} == {whole.id}
+        assert not runtime_of(supervisor).pool.waiting
+        assert {cell.spec.key.session_id for cell in runtime_of(supervisor).pool.cells.values()} == {whole.id}
 
 
 @tool(needs={Capability.READ})
@@ -162,13 +163,13 @@ async def test_a_sweep_that_does_not_end_costs_the_cell_and_not_the_next_call(
     async with supervise([echo]) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
         await session.call("echo", {"value": 1})
-        (cell,) = supervisor.pool.cells.values()
+        (cell,) = runtime_of(supervisor).pool.cells.values()
         while not cell.free:
             await anyio.sleep(0.01)
         os.kill(cell.pid, signal.SIGSTOP)  # the init: nobody sweeps any more
         for number in (2, 3):
             assert (await session.call("echo", {"value": number}, timeout=10.0)).unwrap() == number
-        assert cell.id not in supervisor.pool.cells
+        assert cell.id not in runtime_of(supervisor).pool.cells
 
 
 async def test_a_deadline_that_is_near_only_later_is_kept_all_the_same(
@@ -339,7 +340,7 @@ async def test_a_waiting_call_is_not_given_to_a_cell_that_is_ending(
 
         def orphan() -> None:
             time.sleep(0.2)  # the answer is in the pipe by then
-            (cell,) = supervisor.pool.cells.values()
+            (cell,) = runtime_of(supervisor).pool.cells.values()
             cell.orphan()  # as where its zygote is gone
 
         first, second = await two_naps(session, (0.1, 9.0), (0.0, 9.0), orphan)
@@ -413,16 +414,16 @@ async def test_a_tool_that_ignores_the_end_of_children_as_it_is_loaded_is_swept_
         for _ in range(2):
             result = await session.call("ignores", {}, timeout=5.0)
             assert result.error is not None and result.error.kind == "crashed", result
-        assert len(supervisor.pool.cells) == 1
+        assert len(runtime_of(supervisor).pool.cells) == 1
 
 
 async def test_a_burst_of_sessions_waits_for_the_zygote_and_does_not_cost_the_calls_that_run(workspace: Path) -> None:
     """Its socket holds some hundred requests: a zygote that it is too full for is taken for stuck."""
     async with Supervisor([sleep], max_cells=50) as supervisor:  # as descriptors of an ordinary user allow
-        supervisor.pool.fleet.size = 1
+        runtime_of(supervisor).pool.fleet.size = 1
         running = await supervisor.open_session("main", workspace=workspace)
         sessions = [await supervisor.open_session("main", workspace=workspace) for _ in range(45)]
-        (zygote,) = supervisor.pool.fleet.zygotes
+        (zygote,) = runtime_of(supervisor).pool.fleet.zygotes
         most = 0
 
         async def call(session: Session, seconds: float) -> None:
@@ -441,7 +442,7 @@ async def test_a_burst_of_sessions_waits_for_the_zygote_and_does_not_cost_the_ca
             asked = len(zygote.asked)
             os.kill(zygote.pid, signal.SIGCONT)
         assert asked == MOST_ASKED
-        assert supervisor.pool.fleet.zygotes == [zygote]
+        assert runtime_of(supervisor).pool.fleet.zygotes == [zygote]
 
 
 async def test_a_ready_within_a_call_is_a_violation(supervise: Callable[..., Supervisor], workspace: Path) -> None:
@@ -451,7 +452,7 @@ async def test_a_ready_within_a_call_is_a_violation(supervise: Callable[..., Sup
 
         async def lie() -> None:
             await anyio.sleep(0.3)
-            (cell,) = supervisor.pool.cells.values()
+            (cell,) = runtime_of(supervisor).pool.cells.values()
             cell.on_process(Ready(cell._control.process + 1, True))
 
         async with anyio.create_task_group() as tasks:
@@ -497,7 +498,7 @@ async def test_a_deadline_kills_the_process_without_waiting_for_its_init(
     async with supervise([sleep]) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
         assert (await session.call("sleep", {"seconds": 0.0})).error is None
-        (cell,) = supervisor.pool.cells.values()
+        (cell,) = runtime_of(supervisor).pool.cells.values()
         init = psutil.Process(cell.pid)
         with anyio.fail_after(5):
             while not cell.free:

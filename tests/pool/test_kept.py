@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 from toolcell import Crashed, Overloaded, Session, Supervisor, Timeout, ToolResult, tool
+from toolcell.supervisor import runtime_of
 from toolcell.testing.misbehaving import echo
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
@@ -107,9 +108,9 @@ async def test_a_crash_a_deadline_and_the_death_of_a_zygote_lose_state_too(
         late = await session.call("stay", {"seconds": 0.0})
         assert late.error is None and told(late) == ["state_lost"]
         assert told(await session.call("count")) == []
-        for zygote in supervisor.pool.fleet.zygotes:
+        for zygote in runtime_of(supervisor).pool.fleet.zygotes:
             zygote.kill()
-        while any(not cell.doomed for cell in supervisor.pool.cells.values()):
+        while any(not cell.doomed for cell in runtime_of(supervisor).pool.cells.values()):
             await anyio.sleep(0.01)
         after = await session.call("count", timeout=9.0)
         assert after.unwrap() == 1 and told(after) == ["state_lost"]
@@ -162,7 +163,7 @@ async def test_a_queue_that_is_full_says_when_to_try_again(
     supervise: Callable[..., Supervisor], workspace: Path
 ) -> None:
     async with supervise([stay], max_cells=1) as supervisor:
-        supervisor.pool._max_waiting = 1
+        runtime_of(supervisor).pool._max_waiting = 1
         sessions = [await supervisor.open_session("worker", workspace=workspace) for _ in range(3)]
         async with anyio.create_task_group() as tasks:
             for session in sessions[:2]:
@@ -197,7 +198,7 @@ async def test_the_room_of_a_kept_process_is_not_given_away_before_it_is_gone(
         async def watch() -> None:
             nonlocal most
             while True:
-                most = max(most, len(supervisor.pool.cells))
+                most = max(most, len(runtime_of(supervisor).pool.cells))
                 await anyio.sleep(0.002)
 
         async with anyio.create_task_group() as tasks:
@@ -217,7 +218,7 @@ async def test_with_few_descriptors_kept_processes_of_many_sessions_do_not_shut_
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
     try:
         async with Supervisor([count, echo]) as supervisor:
-            kept = await counting(supervisor, workspace, supervisor.pool._room.cells + 2)
+            kept = await counting(supervisor, workspace, runtime_of(supervisor).pool._room.cells + 2)
             other = await supervisor.open_session("main", workspace=workspace)
             assert (await other.call("echo", {"value": 1}, timeout=8.0)).unwrap() == 1
             assert (await kept[0].call("count", timeout=8.0)).unwrap() == 1

@@ -15,6 +15,7 @@ import pytest
 from toolcell import Crashed, Overloaded, Profile, SandboxUnavailable, Session, Supervisor, Timeout, ToolResult
 from toolcell.pool import fleet
 from toolcell.pool.recovery import FIRST_PAUSE_S, HEALTHY_S, MOST_PAUSE_S, RESTARTS, Recovery, SupervisorStatus
+from toolcell.supervisor import runtime_of
 from toolcell.testing.misbehaving import echo
 
 
@@ -120,7 +121,7 @@ class TestWithZygotes:
             status = supervisor.status()
             assert status.zygotes == 0 and status.zygote_deaths > RESTARTS and status.problem
             assert status.next_attempt_s is not None and "next attempt in" in str(status)
-            supervisor.pool.fleet.start_at(time.monotonic() + 2.0)  # a pause that the test cannot miss
+            runtime_of(supervisor).pool.fleet.start_at(time.monotonic() + 2.0)  # a pause that the test cannot miss
             started = time.monotonic()
             error = (await session.call("echo", {"value": 2}, timeout=0.5)).error
             assert isinstance(error, SandboxUnavailable), error
@@ -136,7 +137,7 @@ class TestWithZygotes:
         async with supervise([echo]) as supervisor:
             session = await supervisor.open_session("main", workspace=workspace)
             await break_down(supervisor)
-            pool = supervisor.pool
+            pool = runtime_of(supervisor).pool
             pool.fleet.start_at(time.monotonic() + 3.0)
             results: list[ToolResult] = []
 
@@ -165,7 +166,7 @@ class TestWithZygotes:
             assert (await session.call("echo", {"value": 1})).unwrap() == 1
             resource.setrlimit(resource.RLIMIT_NOFILE, (8, hard))
             try:
-                for zygote in supervisor.pool.fleet.zygotes:
+                for zygote in runtime_of(supervisor).pool.fleet.zygotes:
                     zygote.kill()
                 with anyio.fail_after(10):
                     while "could be started" not in supervisor.status().problem:
@@ -182,13 +183,13 @@ class TestWithZygotes:
         async with supervise([echo]) as supervisor:
             session = await supervisor.open_session("main", workspace=workspace)
             await break_down(supervisor)
-            supervisor.pool.fleet.start_at(time.monotonic() + 60.0)
+            runtime_of(supervisor).pool.fleet.start_at(time.monotonic() + 60.0)
             ended: list[ToolResult] = []
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(call_into, session, ended)
                 await anyio.sleep(0.1)
                 with anyio.fail_after(5.0):
-                    await supervisor.pool.close()
+                    await runtime_of(supervisor).pool.close()
         assert [result.error.kind for result in ended if result.error is not None] == ["cancelled"]
 
     async def test_a_zygote_that_is_stopped_is_replaced_and_its_calls_are_made_elsewhere(

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from toolcell import Profile, Supervisor, base_tools
+from toolcell.supervisor import runtime_of
 
 from .found import find
 
@@ -30,11 +31,17 @@ async def called(supervisor: Supervisor, workspace: Path, profile: Profile | Non
     session = await supervisor.open_session("main", workspace=workspace, profile=profile)
     result = await session.call("read", {"path": "note.txt"})
     assert "a line" in str(result.unwrap())
-    return max(cell.pid for cell in supervisor.pool.cells.values() if cell.spec.key.session_id == session.id)
+    return max(
+        cell.pid for cell in runtime_of(supervisor).pool.cells.values() if cell.spec.key.session_id == session.id
+    )
 
 
 def children(supervisor: Supervisor) -> set[int]:
-    return {child.pid for zygote in supervisor.pool.fleet.zygotes for child in psutil.Process(zygote.pid).children()}
+    return {
+        child.pid
+        for zygote in runtime_of(supervisor).pool.fleet.zygotes
+        for child in psutil.Process(zygote.pid).children()
+    }
 
 
 async def spare_of(supervisor: Supervisor) -> int:
@@ -42,7 +49,7 @@ async def spare_of(supervisor: Supervisor) -> int:
     before: set[int] = set()
     with anyio.fail_after(5):
         while True:
-            begun = children(supervisor) - {cell.pid for cell in supervisor.pool.cells.values()}
+            begun = children(supervisor) - {cell.pid for cell in runtime_of(supervisor).pool.cells.values()}
             if begun and begun == before:
                 (pid,) = begun
                 return pid
@@ -81,7 +88,7 @@ async def test_a_spare_that_dies_is_reaped_and_missed_by_nobody(supervisor: Supe
 async def test_a_spare_dies_with_its_zygote(supervisor: Supervisor, tmp_path: Path) -> None:
     await called(supervisor, tmp_path)
     spare = await spare_of(supervisor)
-    os.kill(supervisor.pool.fleet.zygotes[0].pid, signal.SIGKILL)
+    os.kill(runtime_of(supervisor).pool.fleet.zygotes[0].pid, signal.SIGKILL)
     with anyio.fail_after(5):
         while psutil.pid_exists(spare):
             await anyio.sleep(0.01)
@@ -105,4 +112,4 @@ async def test_nothing_of_an_earlier_session_is_in_a_cell(tmp_path: Path) -> Non
         spare = await spare_of(supervisor)
         second = await supervisor.open_session("main", workspace=tmp_path)
         assert (await second.call("find", sought)).unwrap() == 0
-        assert spare in {cell.pid for cell in supervisor.pool.cells.values()}
+        assert spare in {cell.pid for cell in runtime_of(supervisor).pool.cells.values()}

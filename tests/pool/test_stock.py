@@ -20,6 +20,7 @@ from toolcell import Limits, PermissionDenied, Profile, SandboxUnavailable, Supe
 from toolcell.pool import stock
 from toolcell.pool.cell import Cell
 from toolcell.pool.pool import Pool
+from toolcell.supervisor import runtime_of
 from toolcell.wire.messages import Exited, Failed
 from toolcell_sandbox import late
 from toolcell_sandbox.errors import SandboxError
@@ -157,7 +158,7 @@ async def supervisor() -> AsyncIterator[Supervisor]:
 
 async def stocked(supervisor: Supervisor) -> list[Cell]:
     """The cells that are there before anybody needs them, when there are all that will be."""
-    pool = supervisor.pool
+    pool = runtime_of(supervisor).pool
     with anyio.fail_after(20):
         while pool._stocking_up is not None or not all(cell.idle for cell in pool._stock.cells.values()):
             await anyio.sleep(0.01)
@@ -170,7 +171,7 @@ async def first_call(
     """The cell that served the first call of a new session, and what that saw; the second one sees the same."""
     session = await supervisor.open_session(kind, workspace=workspace, **options)
     first, second = [(await session.call("seen", {"name": name})).unwrap() for name in ("one", "two")]
-    (cell,) = [cell for cell in supervisor.pool.cells.values() if cell.spec.key.session_id == session.id]
+    (cell,) = [cell for cell in runtime_of(supervisor).pool.cells.values() if cell.spec.key.session_id == session.id]
     assert first == second
     assert isinstance(first, dict)
     await session.close()
@@ -221,7 +222,9 @@ async def test_a_worker_only_reads_in_such_a_cell(supervisor: Supervisor, tmp_pa
         assert "a line" in str((await session.call("read", {"path": "note.txt"})).unwrap())
         refused = await session.call("write", {"path": "note.txt", "content": "x"})
         assert isinstance(refused.error, PermissionDenied)
-        (cell,) = [cell for cell in supervisor.pool.cells.values() if cell.spec.key.session_id == session.id]
+        (cell,) = [
+            cell for cell in runtime_of(supervisor).pool.cells.values() if cell.spec.key.session_id == session.id
+        ]
         assert os.statvfs(f"/proc/{cell.pid}/root{tmp_path}").f_flag & os.ST_RDONLY
         await session.close()
         return cell
@@ -239,7 +242,7 @@ async def test_one_of_each_kind_is_there(supervisor: Supervisor, tmp_path: Path)
         calls = {"read": {"path": "note.txt"}, "seen": {"name": "x"}, "shell": {"command": "true"}}
         for name, arguments in calls.items():
             (await session.call(name, arguments)).unwrap()
-        used = {cell.pid for cell in supervisor.pool.cells.values()}
+        used = {cell.pid for cell in runtime_of(supervisor).pool.cells.values()}
         await session.close()
         return used
 
@@ -257,7 +260,7 @@ async def test_protected_names_are_protected_in_it(supervisor: Supervisor, tmp_p
     (hooks / "pre-commit").write_text("theirs")
     session = await supervisor.open_session("main", workspace=tmp_path / "project")
     assert (await session.call("seen", {"name": ".git/hooks/pre-commit"})).unwrap()["made"] == "EROFS"
-    assert ready in supervisor.pool.cells.values()
+    assert ready in runtime_of(supervisor).pool.cells.values()
     refused = await session.call("write", {"path": ".git/hooks/post-commit", "content": "x"})
     assert isinstance(refused.error, PermissionDenied)
     assert os.listdir(hooks) == ["pre-commit"] and (hooks / "pre-commit").read_text() == "theirs"
@@ -302,7 +305,7 @@ async def test_a_workspace_that_holds_paths_of_the_system_is_bound_in_a_cell_of_
 
 async def starting(supervisor: Supervisor, like: Cell) -> Cell:
     """A cell of this one's kind that is being made ahead."""
-    pool = supervisor.pool
+    pool = runtime_of(supervisor).pool
     with anyio.fail_after(20):
         for ready in await stocked(supervisor):
             ready.kill()
@@ -337,7 +340,7 @@ async def test_one_that_dies_as_it_is_made_costs_the_session_that_took_it_nothin
                 await anyio.sleep(0)
         os.kill(coming.pid, signal.SIGKILL)
     (await session.call("seen", {"name": "x"})).unwrap()
-    assert coming not in supervisor.pool.cells.values()
+    assert coming not in runtime_of(supervisor).pool.cells.values()
     assert await stocked(supervisor), "it was not the fault of its kind"
 
 
@@ -354,7 +357,7 @@ async def test_a_session_that_no_cell_can_be_told_of_does_not_make_its_kind_unfi
     assert isinstance(error, SandboxUnavailable) and "surrogates" in error.message
     assert coming.doomed, "it is killed, not left to itself"
     with anyio.fail_after(5):
-        while coming in supervisor.pool.cells.values() or psutil.pid_exists(coming.pid):
+        while coming in runtime_of(supervisor).pool.cells.values() or psutil.pid_exists(coming.pid):
             await anyio.sleep(0.01)
     await first_call(supervisor, tmp_path)
     assert await stocked(supervisor)
@@ -367,7 +370,7 @@ async def test_tools_that_need_their_session_to_be_loaded_are_not_loaded_ahead_a
     (tmp_path / "table").write_text("of the workspace")
     tools: list[Any] = [tool(Reads(str(tmp_path / "table")), name="reads", needs=["read"])]
     async with Supervisor(tools=tools) as owner:
-        pool = owner.pool
+        pool = runtime_of(owner).pool
 
         async def reads() -> None:
             session = await owner.open_session("main", workspace=tmp_path)
@@ -393,7 +396,7 @@ async def test_tools_that_wait_for_their_session_as_they_are_loaded_are_waited_f
     tools: list[Any] = [tool(Awaits(str(tmp_path / "table")), name="awaits", needs=["read"])]
     profile = Profile.for_kind("main").replace(limits=Limits(start_s=2.0))
     async with Supervisor(tools=tools) as owner:
-        pool = owner.pool
+        pool = runtime_of(owner).pool
 
         async def awaits() -> None:
             session = await owner.open_session("main", workspace=tmp_path, profile=profile)
@@ -432,7 +435,7 @@ async def test_the_next_is_begun_when_one_has_started_or_died_and_no_clock_ticks
     main = Profile.for_kind("main").replace(readable=(str(data),))
     tools: list[Any] = [tool(Awaits(str(data / "table")), name="awaits", needs=["read"])]
     async with Supervisor(tools=tools) as owner:
-        pool = owner.pool
+        pool = runtime_of(owner).pool
         for profile in (main, main.replace(limits=Limits(cpu_s=7.0))):
             session = await owner.open_session("main", workspace=tmp_path / "workspace", profile=profile)
             (await session.call("awaits", {})).unwrap()
@@ -488,7 +491,7 @@ async def test_a_call_does_not_go_to_a_cell_whose_call_process_dies_while_its_pa
     session = await supervisor.open_session("main", workspace=tmp_path)
     with anyio.fail_after(10):
         (await session.call("seen", {"name": "x"})).unwrap()
-    assert ready not in supervisor.pool.cells.values()
+    assert ready not in runtime_of(supervisor).pool.cells.values()
 
 
 async def test_one_that_dies_is_missed_by_nobody(supervisor: Supervisor, tmp_path: Path) -> None:
@@ -497,7 +500,7 @@ async def test_one_that_dies_is_missed_by_nobody(supervisor: Supervisor, tmp_pat
     (waits,) = [int(pid) for pid in Path(f"/proc/{ready.pid}/task/{ready.pid}/children").read_text().split()]
     os.kill(waits, signal.SIGKILL)
     with anyio.fail_after(5):
-        while psutil.pid_exists(ready.pid) or supervisor.pool._stock.cells:
+        while psutil.pid_exists(ready.pid) or runtime_of(supervisor).pool._stock.cells:
             await anyio.sleep(0.01)
     assert (await first_call(supervisor, tmp_path))[0] is not ready
 
@@ -520,9 +523,9 @@ async def test_they_die_with_their_zygote_and_with_the_supervisor(tmp_path: Path
     async with Supervisor(tools=TOOLS) as supervisor:
         await first_call(supervisor, tmp_path)
         (ready,) = await stocked(supervisor)
-        os.kill(supervisor.pool.fleet.zygotes[0].pid, signal.SIGKILL)
+        os.kill(runtime_of(supervisor).pool.fleet.zygotes[0].pid, signal.SIGKILL)
         with anyio.fail_after(5):
-            while psutil.pid_exists(ready.pid) or supervisor.pool._stock.cells:
+            while psutil.pid_exists(ready.pid) or runtime_of(supervisor).pool._stock.cells:
                 await anyio.sleep(0.01)
         await first_call(supervisor, tmp_path)
         (ready,) = await stocked(supervisor)
@@ -539,7 +542,7 @@ async def test_nothing_of_an_earlier_session_is_in_it(supervisor: Supervisor, tm
     second = await supervisor.open_session("main", workspace=tmp_path)
     for word in ("place-of-the-first", "agent-of-the-first", first.id):
         assert (await second.call("find", {"backwards": word[::-1]})).unwrap() == 0
-    assert ready in supervisor.pool.cells.values()
+    assert ready in runtime_of(supervisor).pool.cells.values()
 
 
 async def test_a_workspace_that_is_gone_by_then_is_told_as_ever(supervisor: Supervisor, tmp_path: Path) -> None:
@@ -589,11 +592,11 @@ async def test_a_path_that_cannot_be_put_in_place_costs_nobody_anything(tmp_path
         async with Supervisor(tools=tools) as supervisor:
             for workspace in (tmp_path, place / "workspace"):
                 ready = await stocked(supervisor)
-                zygotes = [zygote.pid for zygote in supervisor.pool.fleet.zygotes]
+                zygotes = [zygote.pid for zygote in runtime_of(supervisor).pool.fleet.zygotes]
                 session = await supervisor.open_session("main", workspace=workspace)
                 (await session.call("leaves", {})).unwrap()
-                assert all(cell.doomed for cell in set(ready) & set(supervisor.pool.cells.values()))
-                assert [zygote.pid for zygote in supervisor.pool.fleet.zygotes] == zygotes
+                assert all(cell.doomed for cell in set(ready) & set(runtime_of(supervisor).pool.cells.values()))
+                assert [zygote.pid for zygote in runtime_of(supervisor).pool.fleet.zygotes] == zygotes
             assert ready
     finally:
         subprocess.run(["rm", "-rf", str(place)], check=True)
@@ -612,7 +615,7 @@ async def test_tools_may_read_what_the_profile_shows_as_they_are_loaded(tmp_path
             ready = await stocked(supervisor)
             session = await supervisor.open_session("main", workspace=other, profile=profile)
             assert (await session.call("reads", {})).unwrap() == "of the profile"
-            used = list(supervisor.pool.cells.values())
+            used = list(runtime_of(supervisor).pool.cells.values())
             assert (used == ready) == ahead
             await session.close()
 
@@ -620,7 +623,7 @@ async def test_tools_may_read_what_the_profile_shows_as_they_are_loaded(tmp_path
 async def test_a_pool_whose_zygotes_keep_dying_makes_none_meanwhile_and_closes(tmp_path: Path) -> None:
     async with Supervisor(tools=TOOLS) as supervisor:
         cell, _ = await first_call(supervisor, tmp_path)
-        pool = supervisor.pool
+        pool = runtime_of(supervisor).pool
         await stocked(supervisor)
         session = await supervisor.open_session("main", workspace=tmp_path)
         with anyio.fail_after(60):
@@ -635,8 +638,8 @@ async def test_a_pool_whose_zygotes_keep_dying_makes_none_meanwhile_and_closes(t
 
 
 async def test_word_of_a_cell_that_has_died_since_is_no_news(supervisor: Supervisor) -> None:
-    supervisor.pool.on_failed(12345, Failed("finish the cell", "it is gone", "", ""))
-    supervisor.pool.on_bound(12345)
+    runtime_of(supervisor).pool.on_failed(12345, Failed("finish the cell", "it is gone", "", ""))
+    runtime_of(supervisor).pool.on_bound(12345)
 
 
 async def test_there_is_none_where_there_is_no_room_for_it(tmp_path: Path) -> None:
@@ -646,8 +649,8 @@ async def test_there_is_none_where_there_is_no_room_for_it(tmp_path: Path) -> No
         sessions = [await supervisor.open_session("main", workspace=tmp_path) for _ in range(3)]
         for session in sessions:
             (await session.call("seen", {"name": "x"})).unwrap()
-        assert ready in supervisor.pool.cells.values()
-        assert await stocked(supervisor) == [] and len(supervisor.pool.cells) == 3
+        assert ready in runtime_of(supervisor).pool.cells.values()
+        assert await stocked(supervisor) == [] and len(runtime_of(supervisor).pool.cells) == 3
 
 
 async def test_there_is_none_without_standby(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from toolcell import LimitExceeded, Limits, Profile, Session, Supervisor, tool
 from toolcell.pool.cell import Cell
+from toolcell.supervisor import runtime_of
 from toolcell.testing import misbehaving
 
 ROUNDS = 16  # of runner/cell.py
@@ -139,7 +140,7 @@ async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
 
 
 async def idle(supervisor: Supervisor) -> Cell:
-    (cell,) = supervisor.pool.cells.values()
+    (cell,) = runtime_of(supervisor).pool.cells.values()
     await until(lambda: cell.free)
     return cell
 
@@ -249,7 +250,7 @@ async def test_a_next_process_that_is_dead_or_stopped_is_not_what_the_next_call_
         await session.call("echo")
         for _ in range(3):
             for name in ("own_pid", "crash"):
-                await during(supervisor, session, name, {"seconds": 0.1}, lambda spare: os.kill(spare, number))
+                await during(supervisor, session, name, {"seconds": 0.4}, lambda spare: os.kill(spare, number))
                 assert (await session.call("echo", {"value": 4}, timeout=2.0)).unwrap() == 4
 
 
@@ -261,7 +262,7 @@ async def test_the_next_process_takes_no_place_of_the_calls_own(
         session = await supervisor.open_session("main", workspace=workspace, profile=profile)
         await session.call("echo")
         forked = await session.call("fork_until_refused", timeout=5.0)
-        (cell,) = supervisor.pool.cells.values()
+        (cell,) = runtime_of(supervisor).pool.cells.values()
         if cell.cgroup is None and forked.error is not None:  # the rlimit has let one more through, and it was counted
             assert isinstance(forked.error, LimitExceeded) and forked.error.resource == "processes", forked
         else:

@@ -31,6 +31,7 @@ from toolcell import (
     ValidationError,
     tool,
 )
+from toolcell.session import core_of
 from toolcell.testing import misbehaving
 from toolcell.testing.backends import ListChannel, ListMemory
 
@@ -263,8 +264,9 @@ async def test_a_call_id_is_taken_or_made_and_is_in_result_and_journal(main: Ses
     made = [await main.call("echo", {"value": 1}) for _ in range(3)]
     assert given.call_id == "given by the model"
     assert len({result.call_id for result in made}) == 3
-    assert isinstance(main.journal, RecentJournal)
-    assert len(main.journal.of(session_id=main.id, call_id=given.call_id)) == 1
+    journal = core_of(main).services.journal
+    assert isinstance(journal, RecentJournal)
+    assert len(journal.of(session_id=main.id, call_id=given.call_id)) == 1
 
 
 async def test_calls_with_one_idempotency_key_run_once(main: Session) -> None:
@@ -341,8 +343,9 @@ async def test_a_listener_that_raises_harms_nobody(main: Session) -> None:
 
 async def test_what_a_tool_logs_is_in_the_journal_and_not_in_the_result(main: Session) -> None:
     result = await main.call("report", {"steps": 2})
-    assert isinstance(main.journal, RecentJournal)
-    (record,) = main.journal.of(kind="log", call_id=result.call_id)
+    journal = core_of(main).services.journal
+    assert isinstance(journal, RecentJournal)
+    (record,) = journal.of(kind="log", call_id=result.call_id)
     assert record.data == {"tool": "report", "level": "warning", "message": "done with it", "fields": {"steps": 2}}
     assert "done with it" not in result.for_model()
 
@@ -380,8 +383,9 @@ async def test_what_a_tool_says_of_its_failure_reaches_the_model_and_a_traceback
     assert (told.message, told.data, told.retryable) == ("not this time", {"code": 17}, False)
     result = await main.call("raise_an_exception")
     assert "Traceback" not in result.for_model() and "misbehaving.py" not in result.for_model()
-    assert isinstance(main.journal, RecentJournal)
-    (record,) = main.journal.of(kind="call", call_id=result.call_id)
+    journal = core_of(main).services.journal
+    assert isinstance(journal, RecentJournal)
+    (record,) = journal.of(kind="call", call_id=result.call_id)
     assert "Traceback" in record.data["traceback"] and "misbehaving.py" in record.data["traceback"]
 
 

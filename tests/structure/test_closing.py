@@ -31,7 +31,9 @@ from toolcell import (
     host_tool,
     tool,
 )
-from toolcell.dispatch.pipeline import MOST_WAYS
+from toolcell.dispatch.execute import MOST_WAYS
+from toolcell.session import core_of
+from toolcell.supervisor import runtime_of
 from toolcell_sandbox.audit import ProtectedTree
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
@@ -320,7 +322,7 @@ async def test_a_close_that_is_cancelled_or_asked_for_twice_ends_everything_all_
         assert impatient.cancelled_caught, "a second close waits for the first"
         tasks.cancel_scope.cancel()
     assert calls.results.keys() <= {"b"}
-    assert not session.children and repr(session).startswith(f"<Session {session.id}")
+    assert not core_of(session).children and repr(session).startswith(f"<Session {session.id}")
 
 
 class Pausing:
@@ -501,7 +503,7 @@ async def test_a_call_that_waits_goes_to_the_directory_that_took_the_workspaces_
             tasks.start_soon(call, "first.txt", 0.4)
             await until((workspace / "first.txt").exists)
             tasks.start_soon(call, "second.txt", 0.0)
-            await until(lambda: len(supervisor.pool.waiting) == 1)
+            await until(lambda: len(runtime_of(supervisor).pool.waiting) == 1)
             old = replace_workspace(workspace)
     assert [result.error for result in results] == [None, None]
     assert (workspace / "second.txt").exists() and not (old / "second.txt").exists()

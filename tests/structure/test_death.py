@@ -26,6 +26,7 @@ from toolcell import (
     ToolResult,
     tool,
 )
+from toolcell.supervisor import runtime_of
 from toolcell.testing import misbehaving
 from toolcell.testing.backends import ListMemory
 from toolcell.testing.residue import cgroups_of
@@ -85,7 +86,7 @@ async def test_a_zygote_that_is_killed_while_nothing_runs_is_not_noticed(
         for value in range(2):  # more deaths than five in ten seconds, and the supervisor gives up
             for zygote in zygotes():
                 zygote.kill()
-            await until(lambda: not supervisor.pool.cells, 2.0)
+            await until(lambda: not runtime_of(supervisor).pool.cells, 2.0)
             assert (await session.call("echo", {"value": value})).unwrap() == value
 
 
@@ -110,7 +111,7 @@ async def test_a_call_whose_cell_is_killed_ends_as_crashed_and_the_next_one_work
     async with supervise(TOOLS) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
         await session.call("echo")
-        (cell,) = supervisor.pool.cells.values()
+        (cell,) = runtime_of(supervisor).pool.cells.values()
         result = await while_it_sleeps(session, lambda: os.kill(cell.pid, signal.SIGKILL))
         assert isinstance(result.error, Crashed)
         assert (await session.call("echo", {"value": 1})).unwrap() == 1
@@ -122,7 +123,7 @@ async def test_a_standby_that_is_killed_while_it_waits_is_replaced(
     async with supervise(TOOLS) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
         await session.call("echo")
-        (cell,) = supervisor.pool.cells.values()
+        (cell,) = runtime_of(supervisor).pool.cells.values()
         for value in range(5):
             await until(lambda: cell.free, 2.0)
             dead = psutil.Process(cell.pid).children()
@@ -212,7 +213,7 @@ class DeadlyMemory(ListMemory):
         self.supervisor = supervisor
 
     async def search(self, query: str, *, limit: int, namespace: str) -> list[MemoryRecord]:
-        (cell,) = self.supervisor.pool.cells.values()
+        (cell,) = runtime_of(self.supervisor).pool.cells.values()
         asking = psutil.Process(cell.pid).children()[0]  # the next call's process may be there too
         asking.send_signal(getattr(signal, query))
         return []
@@ -241,7 +242,7 @@ async def test_an_answer_to_a_process_that_has_died_is_not_for_the_next_one(
             result = await session.call("ask", {"query": name})
             assert isinstance(result.error, Crashed), result.error
             assert (await session.call("double", {"number": number})).unwrap() == 2 * number
-        assert len(supervisor.pool.cells) == 1
+        assert len(runtime_of(supervisor).pool.cells) == 1
 
 
 def leave_packets(next_seq: int) -> None:
@@ -361,7 +362,7 @@ async def test_a_call_cannot_slow_its_init_down_by_the_group_that_it_is_schedule
     async with supervise([spoil]) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
         assert (await session.call("spoil", {"how": "nothing"})).unwrap() == "nothing"
-        (cell,) = supervisor.pool.cells.values()
+        (cell,) = runtime_of(supervisor).pool.cells.values()
         group = Path(f"/proc/{cell.pid}/autogroup")
         before = group.read_text() if group.exists() else ""  # a kernel without CONFIG_SCHED_AUTOGROUP has none
         result = await session.call("spoil", {"how": "autogroup"})

@@ -34,6 +34,8 @@ from toolcell import (
     tool,
 )
 from toolcell.dispatch.streams import WAITING_BYTES, Listener
+from toolcell.session import core_of
+from toolcell.supervisor import runtime_of
 from toolcell.testing import misbehaving
 from toolcell_tools.context import HostContext
 
@@ -248,9 +250,10 @@ async def test_what_a_call_printed_whose_caller_has_gone_is_in_the_journal(main:
         tasks.start_soon(call)
         await heard.wait()
         tasks.cancel_scope.cancel()
-    assert isinstance(main.journal, RecentJournal)
+    journal = core_of(main).services.journal
+    assert isinstance(journal, RecentJournal)
     with anyio.fail_after(2.0):
-        while not (records := list(main.journal.of(kind="call", call_id="left"))):
+        while not (records := list(journal.of(kind="call", call_id="left"))):
             await anyio.sleep(0.01)
     assert (records[0].data["error"], records[0].data["stdout"]) == ("cancelled", "here\n")
 
@@ -342,7 +345,7 @@ async def test_a_file_into_which_nothing_could_be_written_is_neither_named_nor_l
     supervise: Any, workspace: Path
 ) -> None:
     async with supervise(TOOLS) as supervisor:
-        supervisor.overflow._room = 10  # of 512 MiB
+        runtime_of(supervisor).overflow._room = 10  # of 512 MiB
         session = await supervisor.open_session("main", workspace=workspace)
         result = await session.call("shell", {"command": "seq 1 100000"})
     assert result.artifacts == [] and [notice.kind for notice in result.notices] == ["output_cut"]
@@ -479,7 +482,7 @@ async def test_the_log_says_once_that_a_plain_listener_holds_the_event_loop(
 
 async def test_what_waits_for_a_listener_is_bounded_by_the_memory_that_it_takes(main: Session) -> None:
     heard: list[str] = []
-    listener = Listener(main, "wide", lambda _name, text: heard.append(text))
+    listener = Listener(core_of(main).services, "wide", lambda _name, text: heard.append(text))
     piece = "\N{GRINNING FACE}" + "x" * 16_000  # one character of four bytes: all of them take four
     for _ in range(40):
         listener.hear(1, piece.encode(), 0)
@@ -490,7 +493,7 @@ async def test_what_waits_for_a_listener_is_bounded_by_the_memory_that_it_takes(
 
 async def test_a_piece_that_takes_more_than_all_that_may_wait_is_heard(main: Session) -> None:
     heard: list[str] = []
-    listener = Listener(main, "wide", lambda _name, text: heard.append(text))
+    listener = Listener(core_of(main).services, "wide", lambda _name, text: heard.append(text))
     piece = "\N{GRINNING FACE}" + "x" * 65_000
     listener.hear(1, piece.encode(), 0)
     listener.hear(1, piece.encode(), 0)

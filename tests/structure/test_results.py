@@ -26,6 +26,8 @@ from toolcell import (
     base_tools,
     tool,
 )
+from toolcell.session import core_of
+from toolcell.supervisor import runtime_of
 from toolcell.testing import misbehaving
 from toolcell_tools import ImageBlock, TextBlock
 
@@ -201,7 +203,7 @@ async def test_an_output_that_does_not_is_an_error_that_says_where(main: Session
     assert (result.output, result.display, result.content) == (None, "", [])
     assert [artifact.path for artifact in result.artifacts] == ["made.txt"]  # it was made all the same
     assert main.values == {} and result.values == {}
-    assert result.usage.wall_s > 0 and main.journal is not None
+    assert result.usage.wall_s > 0 and core_of(main).services.journal is not None
 
 
 @pytest.mark.parametrize("value", [-1, "3", None, 1.5, [1]])
@@ -339,7 +341,7 @@ async def test_a_link_above_the_workspace_leads_nowhere_either(main: Session, wo
     (workspace / "a").rename(workspace / "was")
     (workspace / "a").symlink_to(tmp_path / "elsewhere")
     long = ToolResult(output="x" * 200_000)
-    spilled = await main.supervisor.overflow.spilled(long, workspace / "a/b")
+    spilled = await core_of(main).services.overflow.spilled(long, workspace / "a/b")
     assert [one.kind for one in spilled.artifacts] == ["stored"] and not list((tmp_path / "elsewhere/b").iterdir())
 
 
@@ -464,7 +466,7 @@ async def test_a_flood_of_artifacts_or_blocks_is_refused_unread(supervise: Any, 
 
 async def test_the_store_goes_with_the_supervisor_and_its_size_is_bounded(supervise: Any, workspace: Path) -> None:
     async with supervise([lines], model_bytes=10) as supervisor:
-        supervisor.overflow._room = 1_000  # of 512 MiB
+        runtime_of(supervisor).overflow._room = 1_000  # of 512 MiB
         session = await supervisor.open_session("worker", workspace=workspace)
         artifacts = [(await session.call("lines", {"count": 40})).artifacts[0] for _ in range(5)]
         there = [Path((artifact.uri or "").removeprefix("file://")) for artifact in artifacts]

@@ -21,6 +21,8 @@ from toolcell import (
     base_tools,
     tool,
 )
+from toolcell.session import core_of
+from toolcell.supervisor import runtime_of
 from toolcell.testing import misbehaving
 from toolcell.testing.backends import ListChannel, ListMemory
 
@@ -64,7 +66,7 @@ async def test_a_tree_is_four_deep_and_no_deeper(main: Session) -> None:
     session = main
     for _ in range(4):
         session = await session.open_child("branch")
-    assert session.depth == 4
+    assert core_of(session).depth == 4
     for kind in ("branch", "worker"):
         with pytest.raises(UsageError, match="deep"):
             await session.open_child(kind)
@@ -154,7 +156,7 @@ async def test_the_cells_of_a_closed_session_are_gone_at_once(shared: Supervisor
     session = await shared.open_session("main", workspace=workspace)
     await session.call("identity")
     await session.call("read", {"path": "."})
-    own = [cell.pid for cell in shared.pool.cells.values() if cell.spec.key.session_id == session.id]
+    own = [cell.pid for cell in runtime_of(shared).pool.cells.values() if cell.spec.key.session_id == session.id]
     assert len(own) == 2
     await session.close()
     await until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in own), 1.0)

@@ -27,6 +27,8 @@ from toolcell import (
     base_tools,
     tool,
 )
+from toolcell.session import core_of
+from toolcell.supervisor import runtime_of
 from toolcell.testing import probes
 from toolcell.testing.backends import DictHttp, DictWeb, ListChannel, ListMemory
 
@@ -581,5 +583,6 @@ async def test_a_tool_cannot_raise_the_limits_of_its_session(stage: Stage, super
     async with supervise(tools=[greedy]) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
         assert (await session.call("greedy", {"path": str(workspace)})).error is None
-        route = session.route(supervisor.registry["greedy"])
+        routes = core_of(session).routes
+        route = routes.to(routes.offer(runtime_of(supervisor).settings.tools["greedy"]))
         assert route.limits.is_within(session.profile.limits)

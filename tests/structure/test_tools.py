@@ -35,6 +35,7 @@ from toolcell import (
     UsageError,
     tool,
 )
+from toolcell.supervisor import runtime_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 ANSWER = 42
@@ -375,7 +376,7 @@ async def test_a_kept_tool_that_crashes_or_hangs_is_one_error_and_a_restart(
 async def test_a_kept_process_is_gone_with_its_session(shared: Supervisor, workspace: Path) -> None:
     session = await shared.open_session("main", workspace=workspace)
     await session.call("tally", {"name": "a"})
-    own = [cell.pid for cell in shared.pool.cells.values() if cell.spec.key.session_id == session.id]
+    own = [cell.pid for cell in runtime_of(shared).pool.cells.values() if cell.spec.key.session_id == session.id]
     await session.close()
     with anyio.fail_after(1):
         while any(Path(f"/proc/{pid}").exists() for pid in own):

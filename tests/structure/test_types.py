@@ -9,6 +9,7 @@ from toolcell import (
     Capability,
     ErrorBase,
     PermissionDenied,
+    Session,
     SessionKind,
     Supervisor,
     ToolContext,
@@ -75,28 +76,18 @@ def test_a_tool_that_is_defined_wrongly_is_wrong_use() -> None:
     assert isinstance(caught.value, ToolDefinitionError)
 
 
+def public(one: object) -> list[str]:
+    return [name for name in dir(one) if not name.startswith("_")]
+
+
 def test_completion_offers_the_public_api_alone(tmp_path: Path) -> None:
+    of_session = [
+        *("agent_id", "call", "close", "closed", "config", "grants", "id", "kind", "open_child", "parent", "profile"),
+        *("tools", "values", "workspace"),
+    ]
+    of_supervisor = ["aclose", "journal", "metrics", "open_session", "start", "status"]
     with blocking.Supervisor(standby=0) as supervisor:
         session = supervisor.open_session(SessionKind.MAIN, workspace=tmp_path)
-        inner = session._inner
-        assert dir(inner) == (
-            [
-                "agent_id",
-                "call",
-                "close",
-                "closed",
-                "config",
-                "grants",
-                "id",
-                "kind",
-                "open_child",
-                "parent",
-                "profile",
-                "tools",
-                "values",
-                "workspace",
-            ]
-        )
-        assert all(hasattr(inner, name) for name in dir(inner))
-        offered = {"aclose", "journal", "metrics", "open_session", "start", "status"}
-        assert {"open_session", "status"} <= set(dir(Supervisor())) <= offered
+        assert public(session._inner) == public(Session) == of_session
+        assert public(supervisor._inner) == public(Supervisor) == of_supervisor
+        assert list(vars(session._inner)) == ["_core"] and list(vars(supervisor._inner)) == ["_runtime"]

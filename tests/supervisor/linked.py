@@ -10,6 +10,7 @@ import sys
 import anyio
 
 from toolcell import Capability, Profile, Supervisor, tool
+from toolcell.supervisor import runtime_of
 
 
 @tool(needs={Capability.READ})
@@ -36,7 +37,7 @@ async def main(workspace: str, link: str) -> None:
         for hostile in (False, True, False, False):
             result = await session.call("look", {"links": [link, sys.prefix], "hostile": hostile})
             answers.append(result.output if result.error is None else str(result.error))
-            used.update(supervisor.pool.cells)
+            used.update(runtime_of(supervisor).pool.cells)
         print(json.dumps({"answers": answers, "prefix": sys.prefix, "cells": len(used)}))
 
 

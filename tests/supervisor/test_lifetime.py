@@ -13,6 +13,7 @@ import anyio
 import pytest
 
 from toolcell import Cancelled, SandboxUnavailableError, Session, Supervisor, ToolContext, ToolResult, UsageError
+from toolcell.supervisor import runtime_of
 from toolcell.testing import misbehaving
 from toolcell_tools.toolsets import StaticToolset
 
@@ -199,7 +200,7 @@ async def test_a_task_of_its_own_that_fails_ends_it_and_aclose_raises_the_failur
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call)
         await anyio.sleep(0.1)
-        supervisor.in_background(fail)
+        runtime_of(supervisor).in_background(fail)
     assert isinstance(results[0].error, Cancelled)
     with pytest.raises(UsageError, match="A task of it failed") as refused:
         await session.call("echo")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from toolcell import Supervisor, tool
+from toolcell.supervisor import runtime_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.root]
 MIB = 1024 * 1024
@@ -39,7 +40,7 @@ def doze() -> None:
 async def test_a_call_that_takes_next_to_nothing_has_a_peak_as_well(counted: bool, tmp_path: Path) -> None:
     async with Supervisor(tools=[doze]) as supervisor:
         if not counted:  # as where no cgroup can be made
-            supervisor.pool.slots.tree = None
+            runtime_of(supervisor).pool.slots.tree = None
         session = await supervisor.open_session("main", workspace=tmp_path)
         for _ in range(3):
             result = await session.call("doze", {})

@@ -19,6 +19,7 @@ from tests.ordinary import AS_USER, USER
 import toolcell
 from toolcell import Profile, RecentJournal, Supervisor
 from toolcell.errors import UsageError
+from toolcell.supervisor import runtime_of
 from toolcell.testing.residue import cgroups_of
 from toolcell.workplaces import cleanup, runtime
 from toolcell.workplaces.cleanup import clean
@@ -505,7 +506,7 @@ async def test_no_cell_writes_where_the_supervisors_record_lies(
     scene: Scene, supervise: Callable[..., Supervisor]
 ) -> None:
     async with supervise() as supervisor:
-        assert Path(supervisor._record.path).is_relative_to(scene.path / "run" / "toolcell")
+        assert Path(runtime_of(supervisor).record.path).is_relative_to(scene.path / "run" / "toolcell")
         for around in (scene.path / "run", scene.path / "run" / "toolcell"):
             with pytest.raises(UsageError, match="contains the supervisor's record"):
                 await supervisor.open_session("main", workspace=around)

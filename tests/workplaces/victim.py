@@ -14,6 +14,7 @@ from pathlib import Path
 import anyio
 
 from toolcell import Capability, Supervisor, ToolContext, tool
+from toolcell.supervisor import runtime_of
 
 
 @tool(needs={Capability.READ, Capability.WRITE}, timeout=600)
@@ -44,12 +45,12 @@ async def main() -> None:
         session = await supervisor.open_session("main", workspace=workspace)
         worker = await supervisor.open_session("worker", workspace=workspace)
         stored = await worker.call("long")
-        quarantine = supervisor.protection.quarantine
+        quarantine = runtime_of(supervisor).protection.quarantine
         if "quarantine" in words:
             assert (await session.call("plant")).notices
         if "empty" in words:
             quarantine._shelf(str(workspace))
-            supervisor._record.quarantine(quarantine.made)
+            runtime_of(supervisor).record.quarantine(quarantine.made)
         forked = 0
         if "fork" in words:
             forked = os.fork()
@@ -67,8 +68,10 @@ async def main() -> None:
         facts = {
             "outputs": str(Path(uri.removeprefix("file://")).parent),
             "quarantine": quarantine.made,
-            "cgroups": [path for cell in supervisor.pool.cells.values() if cell.cgroup for path in cell.cgroup.paths],
-            "record": supervisor._record.path,
+            "cgroups": [
+                path for cell in runtime_of(supervisor).pool.cells.values() if cell.cgroup for path in cell.cgroup.paths
+            ],
+            "record": runtime_of(supervisor).record.path,
             "forked": forked,
         }
         print(json.dumps(facts), flush=True)

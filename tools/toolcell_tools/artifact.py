@@ -1,4 +1,4 @@
-"""Artifacts: what a call left behind, as the tool, a handle or the supervisor recorded it."""
+"""Artifacts: files that a call left behind, as the tool, a handle or the supervisor recorded them."""
 
 import os
 import stat
@@ -71,7 +71,7 @@ class Artifact:
 
 
 def _opened(path: str) -> int:
-    """Open a file by its absolute path, through no link: a tool may have put one in the way."""
+    """Open a file by its absolute path and follow no link: a tool may have planted a link on the way."""
     *above, name = path.strip("/").split("/")
     at = os.open("/", os.O_PATH | os.O_CLOEXEC)
     try:
@@ -92,7 +92,7 @@ def _decoded(path: str, data: str) -> bytes:
 
 
 class ArtifactLog:
-    """The net effect on files of a run of changes: one artifact a path, in the order of the first change."""
+    """The net effect of a series of changes to files: one artifact for each path, in the order of the first change."""
 
     __slots__ = ("_by_path",)
 

@@ -18,7 +18,7 @@ Plainness = Literal["json", "int", "float", None]
 
 
 class Binder:
-    """Holds, for one tool, which arguments pass as they are, which are numbers to settle, and which pydantic makes.
+    """One tool's ways for its arguments: some pass untouched, some are numbers to convert, pydantic makes the rest.
 
     JSON knows one kind of number: `1.0` is a valid integer and `1` a valid number, so top-level ints and floats are
     made what the annotation says.
@@ -35,7 +35,7 @@ class Binder:
         self.converts = bool(self._numbers or rich)  # whether any arguments have to be
 
     def convert(self, bound: dict[str, Any]) -> None:
-        """Make the arguments what the function takes; raises pydantic's ValidationError, located at the parameter."""
+        """Convert the arguments to the function's types. Raises pydantic's ValidationError, at the parameter."""
         for name, integer in self._numbers:
             value = bound.get(name)
             if integer:

@@ -8,7 +8,7 @@ __all__ = ["CHANGING", "KIND_GRANTS", "Capability", "PermissionTier", "SessionKi
 
 
 class Capability(StrEnum):
-    """One right that a call can be granted. A tool names those it `needs` and those it `uses`."""
+    """One right that a call can be granted. A tool names the rights that it `needs` and that it `uses`."""
 
     READ = "read"
     WRITE = "write"

@@ -37,7 +37,7 @@ class HeadTail:
         return max(0, self.total - len(self._head) - self._tail_limit)
 
     def text(self) -> str:
-        """What was kept, as UTF-8 (bytes that are not become U+FFFD), with a line that counts what was not."""
+        """The kept bytes as UTF-8 (invalid ones become U+FFFD), with a line that counts the bytes left out."""
         tail = b"".join(self._tail)
         if not self.omitted:
             return (bytes(self._head) + tail).decode(errors="replace")

@@ -1,4 +1,4 @@
-"""Content blocks: what a result carries besides JSON, named as in MCP. Binary data is base64 text, so it stays JSON."""
+"""Content blocks: the parts of a result besides JSON, named as in MCP. Binary data is base64 text, so it stays JSON."""
 
 from base64 import b64decode, b64encode
 from typing import Annotated, ClassVar, Literal, Self

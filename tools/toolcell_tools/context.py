@@ -1,17 +1,17 @@
-"""ToolContext: what a tool knows about its call and may do in it."""
+"""ToolContext: the facts of a call and the handles that it was granted."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from math import isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from .capability import Capability, SessionKind
 from .failures import MissingCapability
 
 if TYPE_CHECKING:
-    from toolcell.session import Session
+    from typing_extensions import TypeVar as TypeVarWithDefault
 
     from .handles import ChannelHandle, HttpHandle, MemoryReader, MemoryWriter, WebHandle
     from .shell import Shell
@@ -20,10 +20,14 @@ if TYPE_CHECKING:
 __all__ = ["HostContext", "Reporter", "ToolContext", "require"]
 
 H = TypeVar("H")
+if TYPE_CHECKING:
+    S = TypeVarWithDefault("S", default=Any)
+else:
+    S = TypeVar("S")
 
 
 class Reporter(Protocol):
-    """The context's line to whoever runs the call. The cell's runner has one; a test gives its own."""
+    """Takes the progress and the log of a call. The cell's runner implements it; a test gives its own."""
 
     def progress(self, message: str, fraction: float | None) -> None: ...
     def log(self, message: str, level: str, fields: Mapping[str, Any]) -> None: ...
@@ -181,7 +185,7 @@ class Required:
         return require(self._context.http, Capability.HTTP)
 
 
-class HostContext(_Reporting):
+class HostContext(_Reporting, Generic[S]):
     """What a host tool knows about its call. It has no handles: it runs in the supervisor's process, and may do all.
 
     `session` is the Session that called, for a tool that opens children or calls other tools. `deadline` is on the
@@ -196,7 +200,7 @@ class HostContext(_Reporting):
         call_id: str,
         session_id: str,
         agent_id: str,
-        session: Session,
+        session: S,
         reporter: Reporter,
         deadline: float,
         config: dict[str, Any] | None = None,

@@ -43,7 +43,7 @@ class _Share(NamedTuple):
 
 
 class Cost:
-    """Bounds on the steps that values can cost, for one schema."""
+    """Bounds, for one schema, on the steps of judging a value."""
 
     def __init__(self, schema: Schema) -> None:
         """Raises SelfReference, and UnresolvedReference."""
@@ -206,7 +206,7 @@ def _weight(schema: dict[str, Any]) -> int:
 
 
 def _names_weight(schema: dict[str, Any]) -> int:
-    """Steps of holding one property's name against all patterns for names."""
+    """Count the steps of matching one property's name against all patterns for names."""
     patterned = schema.get("patternProperties")
     if not isinstance(patterned, dict):
         return 0
@@ -233,7 +233,7 @@ def pattern_weight(pattern: str) -> int | None:
 
 
 def _judging_properties(schema: dict[str, Any]) -> int:
-    """How many schemas judge one property: that of its name or that for the rest, and those of its patterns."""
+    """Count the schemas that judge one property: its own or `additionalProperties`, and each pattern."""
     plain = any(key in schema for key in ("properties", "additionalProperties", "unevaluatedProperties"))
     return plain + len(cast("dict[str, object]", schema.get("patternProperties") or {}))
 

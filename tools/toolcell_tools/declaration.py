@@ -1,4 +1,4 @@
-"""ToolDeclaration: what a model, a policy and a person see of a tool. Data only; it can be stored and compared."""
+"""ToolDeclaration: the data that a model, a policy and a person see of a tool. It can be stored and compared."""
 
 import hashlib
 import inspect

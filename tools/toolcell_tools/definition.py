@@ -1,4 +1,4 @@
-"""Tool: a function, what it declares, and how JSON arguments become a call of it."""
+"""Tool: a function, its declaration, and the way from JSON arguments to a call."""
 
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial, update_wrapper
@@ -136,11 +136,11 @@ class Tool(Generic[P, R_co]):
 
     @property
     def original(self) -> "Tool[P, R_co]":
-        """The tool that this one is a variant of, or itself. A cell that has it runs any of its variants."""
+        """The tool of which this one is a variant, or itself. A cell with the original runs all of its variants."""
         return self._original or self
 
     def runs_like(self, other: "Tool[..., Any]") -> bool:
-        """Whether a call that is sent to `other` in a cell would go as one sent to this tool."""
+        """Whether a cell would run a call of `other` exactly as a call of this tool."""
         preview, output = (one._options.get("preview") for one in (self, other)), "output_schema"
         return (
             type(self) is type(other)
@@ -171,7 +171,7 @@ class Tool(Generic[P, R_co]):
         return asked if isinstance(asked, bool) else bool(asked(arguments))
 
     def mutates_for(self, arguments: Mapping[str, Any]) -> bool:
-        """Whether a call with these arguments may change anything; one that may not is granted nothing to do it by."""
+        """Whether a call with these arguments may change anything. One that may not gets no grant to change things."""
         asked = self._options.get("mutates")
         return asked is None or bool(asked(arguments))
 
@@ -213,7 +213,7 @@ class Tool(Generic[P, R_co]):
                 self.close()
 
     def close(self) -> None:
-        """End what `run` keeps over calls, when the process that ran them is about to end."""
+        """Close the event loop that `run` keeps between calls; the process is about to end."""
         if self._loop is not None:
             self._loop.close()
             self._loop = None
@@ -429,7 +429,7 @@ class Tool(Generic[P, R_co]):
         return defaults | bound
 
     def _completed(self, value: object) -> object:
-        """`value`, or what it comes to if it is a coroutine. All coroutines of one call run in one event loop."""
+        """`value`, or the result of the coroutine that it is. All coroutines of one call run in one event loop."""
         if not isinstance(value, Coroutine):
             return value
         from asyncio import Runner
@@ -456,7 +456,7 @@ def _own_name(fn: Callable[..., object]) -> str:
 
 
 def _given_by_partial(fn: Callable[..., object]) -> set[str]:
-    """Parameters whose value a partial has settled: none of the model's business, nor its to change."""
+    """The parameters whose values a partial has settled; a model neither sees nor changes them."""
     given: set[str] = set()
     while isinstance(fn, partial):
         given |= fn.keywords.keys()

@@ -59,7 +59,7 @@ def same(schema: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], Schema
 
 
 def within(schema: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], Schema]]:
-    """The schemas that judge what is inside the value: properties, items, names."""
+    """The schemas that judge the parts of the value: properties, items, names."""
     for key in _WITHIN_ONE:
         yield from _single(schema, key)
     for key in _WITHIN_MAP:
@@ -77,7 +77,7 @@ def subschemas(schema: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], 
 
 
 def references(schema: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """(keyword, what it refers to) of this schema itself."""
+    """(keyword, reference) of each reference in this schema itself."""
     for key in REFERENCES:
         target = schema.get(key)
         if isinstance(target, str):

@@ -1,4 +1,4 @@
-"""Tools whose parameters are known at run time only: JSON Schema as it came, or a model."""
+"""Tools whose parameters are known only at run time: an unchanged JSON Schema, or a model."""
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
@@ -106,7 +106,7 @@ def dynamic_host_tool(
     validate: bool = True,
     **options: Unpack[DynamicHostOptions],
 ) -> DynamicHostTool:
-    """A dynamic tool that runs in the supervisor's own process, outside any sandbox: what a client there forwards.
+    """Make a dynamic tool that runs in the supervisor's own process, outside any sandbox, to forward calls to a client.
 
     As `dynamic_tool`, but for what only a cell can promise: `uses`, `mutates`, `limits` and `lifetime`. The context,
     for a handler that takes one, is a HostContext; the tier is SYSTEM unless it is given. Raises ToolDefinitionError.

@@ -77,7 +77,7 @@ class ValidationError(ErrorBase, frozen=True):
 
 
 class ExecutionError(ErrorBase, frozen=True):
-    """The tool ran and failed; `data` is what the tool chose to say about it in JSON."""
+    """The tool ran and failed; `data` is the JSON data of its ToolFailure."""
 
     kind: Literal["execution"] = "execution"
     data: Any = None
@@ -118,7 +118,7 @@ class Crashed(CutShort, frozen=True):
 
 
 class LimitExceeded(CutShort, frozen=True):
-    """The call went over one of its limits; `limit` is in the resource's own unit (bytes, seconds or a count)."""
+    """The call exceeded one of its limits; `limit` is in the resource's own unit (bytes, seconds or a count)."""
 
     kind: Literal["limit_exceeded"] = "limit_exceeded"
     resource: LimitedResource

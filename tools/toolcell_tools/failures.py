@@ -1,4 +1,4 @@
-"""The exceptions of the vocabulary: what a tool raises, what a handle raises, what a mistake of the program raises."""
+"""The exceptions of the vocabulary: raised by tools, by handles, and for mistakes of the program."""
 
 from .capability import Capability
 
@@ -53,7 +53,7 @@ class MissingCapability(Exception):
 
 
 class ProtectedName(Exception):
-    """Raised by the write handle for a path whose name runs later; it becomes PermissionDenied.
+    """The write handle refuses a path under a protected name; it becomes PermissionDenied.
 
     `name` is the protected name, by which the host can lift it.
     """

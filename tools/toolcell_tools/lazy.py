@@ -30,7 +30,7 @@ class LazyField:
 
 
 class Answer(NamedTuple):
-    """`ToolResult(output=…, display=…, artifacts=…)` of a tool whose parts are known to be right."""
+    """`ToolResult(output=…, display=…, artifacts=…)` of a tool whose parts were checked already."""
 
     output: object
     display: str

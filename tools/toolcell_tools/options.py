@@ -1,4 +1,4 @@
-"""What can be said of a tool when it is made: one set of options for every way to make one."""
+"""The options of a tool: one set for every way to make a tool."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
@@ -75,7 +75,7 @@ class DynamicOptions(_Bounds, _Behaviour, total=False):
 
 
 class Variation(_Words, _Bounds, total=False):
-    """What `Tool.replace` may change: how a tool is shown and bounded, not what it does and what it may touch.
+    """The options that `Tool.replace` may change: presentation and bounds, never function or rights.
 
     A `parameters_schema` stands in for the derived one, in the declaration and in validation. It names no parameter
     that the function lacks; what the function requires is required in it too, or has a default there.

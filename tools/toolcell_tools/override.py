@@ -1,4 +1,4 @@
-"""A parameters schema of the author's own, in place of the derived one: what it may say without breaking the tool."""
+"""Check an author's own parameters schema: all that it accepts must be bindable to the function."""
 
 from collections.abc import Mapping
 from typing import Any, cast

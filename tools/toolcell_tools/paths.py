@@ -1,4 +1,4 @@
-"""Workspace paths: from what a model wrote to a path below the root, and from OSError to words a model can use.
+"""Workspace paths: resolve a model's path below the root, and word an OSError for a model.
 
 The kernel confines the cell anyway; this is the layer that refuses with a sentence.
 """
@@ -65,6 +65,6 @@ _WORDS = {
 
 
 def failure_of(error: OSError, path: str) -> ToolFailure:
-    """The ToolFailure that says what `error` means for `path`, without any path of the machine."""
+    """The ToolFailure that explains `error` for `path` and names no path of the machine."""
     words = _WORDS.get(error.errno or 0) or os.strerror(error.errno or errno.EIO).lower()
     return ToolFailure(f"{path!r}: {words}", {"path": path, "errno": errno.errorcode.get(error.errno or 0)})

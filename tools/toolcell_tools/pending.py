@@ -1,4 +1,4 @@
-"""Pending: what a long-running tool returns while its work goes on elsewhere."""
+"""Pending: the return value of a long-running tool whose work goes on elsewhere."""
 
 from dataclasses import dataclass
 

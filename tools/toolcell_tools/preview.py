@@ -1,4 +1,4 @@
-"""Preview: what a call would do, for the person who is asked whether it may."""
+"""Preview: the effect of a call, shown to the person who approves it."""
 
 import inspect
 import json
@@ -67,7 +67,7 @@ def ends_of(text: str, limit: int = STREAM_CHARS) -> str:
 
 
 def transcript(heading: str, stdout: str, stderr: str, ending: str) -> str:
-    """What ran, what it printed and how it ended, for people: bounded, and with escapes for what does not print."""
+    """A command, its output and its end, for people: bounded, unprintable characters escaped."""
     parts = [heading, *(printable(ends_of(text.rstrip("\n")), keep="\n\t") for text in (stdout, stderr)), ending]
     return "\n".join(part for part in parts if part)
 
@@ -93,7 +93,7 @@ def _json(value: object) -> str:
 
 
 def _in_a_line(tool: str, arguments: Mapping[str, Any]) -> str:
-    """The call in `SUMMARY_CHARS`: short values are whole, and what is left is shared by the long ones."""
+    """The call in `SUMMARY_CHARS`: short values whole, long values share the remaining room."""
     names = [_cut(printable(_key(key)), _NAME_CHARS) for key in arguments]
     values = [printable(_json(value)) for value in arguments.values()]
     room = SUMMARY_CHARS - len(tool) - 2 - sum(len(name) + 3 for name in names)
@@ -128,7 +128,7 @@ class Previewer:
         self._names = tuple(name for name in inspect.signature(fn).parameters if name != context)
 
     def check(self, values: tuple[str, ...]) -> None:
-        """Refuse a preview that takes what the tool does not."""
+        """Refuse a preview with a parameter that the tool does not have."""
         strange = [name for name in self._names if name not in values]
         if strange:
             has = ", ".join(values) or "none"

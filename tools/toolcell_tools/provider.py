@@ -17,7 +17,7 @@ __all__ = ["ProviderTool", "provider_tool"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProviderTool:
-    """A name here for what `definition` is to the provider. No cell, no grants and no limits apply to it."""
+    """A tool that its provider runs, by `definition`. No cell, no grants and no limits apply to it."""
 
     name: str
     provider: str

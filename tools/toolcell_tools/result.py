@@ -59,7 +59,7 @@ _set_fields, _set_names, _set_extra, _set_private = (  # a third of what object.
 
 
 class Usage(_Frozen):
-    """What the call cost, by the supervisor's own count: what a tool says of itself is not in it."""
+    """The cost of the call, counted by the supervisor; a tool's own claims are not in it."""
 
     wall_s: float = 0.0
     """Seconds from its start to its end."""

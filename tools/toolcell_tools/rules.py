@@ -65,7 +65,7 @@ def check_description(tool: str, description: str) -> str:
 
 
 def check_version(tool: str, version: str) -> str:
-    """`version`, if it is a semantic one."""
+    """`version`, if it is a semantic version."""
     if not _SEMANTIC.fullmatch(version):
         raise ToolDefinitionError(
             f"tool {tool!r}: version={version!r} is not semantic. Write major.minor.patch, such as '1.2.3', "
@@ -75,7 +75,7 @@ def check_version(tool: str, version: str) -> str:
 
 
 def check_known(tool: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse an option that there is not, with the one that was meant."""
+    """Refuse an unknown option; the message has the nearest known name."""
     names = sorted(known)
     for option in given:
         if option not in names:
@@ -93,7 +93,7 @@ def check_choice(tool: str, option: str, value: str, choices: tuple[str, ...]) -
 
 
 def check_flag(tool: str, option: str, value: object) -> None:
-    """Refuse a value that is not True or False: a truthy one is most often a mistake."""
+    """Refuse a value that is not True or False: another truthy value is most often a mistake."""
     if type(value) is not bool:
         raise ToolDefinitionError(f"tool {tool!r}: {option}={value!r}. Pass True or False.")
 
@@ -118,7 +118,7 @@ def check_positive(tool: str, option: str, value: float | None) -> float | None:
 
 
 def check_limits(tool: str, limits: Mapping[str, float] | None) -> dict[str, float] | None:
-    """A copy of `limits`, if every one is above 0; what they are called is the profile's business."""
+    """A copy of `limits`, if every value is above 0. The profile checks the names."""
     if limits is None:
         return None
     for key, value in limits.items():
@@ -138,7 +138,7 @@ def capabilities(tool: str, option: str, given: Iterable[Capability | str]) -> f
 
 
 def tier_of(rights: frozenset[Capability]) -> PermissionTier:
-    """The tier of a tool that did not choose one, from all that it needs and uses."""
+    """The default tier of a tool, from its needs and uses."""
     if rights <= _OBSERVING:
         return PermissionTier.READ_ONLY
     return PermissionTier.WORKSPACE if rights <= _CHANGING else PermissionTier.SYSTEM

@@ -1,4 +1,4 @@
-"""The shell handle: one command, to its end or its timeout, with bounded output."""
+"""The shell handle: run one command to its end or its timeout, with bounded output."""
 
 import os
 import select
@@ -46,7 +46,7 @@ class Relay(Protocol):
         ...
 
     def flush(self, *, last: bool = False) -> None:
-        """Pass on what waits; `last` where the command has ended."""
+        """Pass on the buffered output; `last` when the command has ended."""
         ...
 
 
@@ -201,7 +201,7 @@ def _pump(
 
 
 def _drain_once(descriptor: int, sink: HeadTail) -> bool:
-    """Take what is there, one chunk; False at the end of the stream."""
+    """Read one chunk of the available output; False at the end of the stream."""
     try:
         data = os.read(descriptor, _CHUNK)
     except BlockingIOError:
@@ -211,7 +211,7 @@ def _drain_once(descriptor: int, sink: HeadTail) -> bool:
 
 
 def _drain_ended(descriptor: int, sink: HeadTail) -> None:
-    """Take what the ended command left in the pipe, and no more than a pipe holds: a child may write for ever."""
+    """Read the rest of an ended command's output, one pipe's capacity at most: a child may write for ever."""
     for _ in range(1 + 1_048_576 // _CHUNK):  # /proc/sys/fs/pipe-max-size, pipe(7)
         before = sink.total
         if not _drain_once(descriptor, sink) or sink.total == before:

@@ -13,7 +13,7 @@ Targets = dict[int, list[Schema]]
 
 
 class UnresolvedReference(ValueError):
-    """A reference leads nowhere; the message is what it says."""
+    """A reference leads nowhere; the message is the reference."""
 
 
 def targets(schema: dict[str, Any]) -> Targets:

@@ -73,7 +73,7 @@ class TypedTool(ABC, Generic[In]):
         """Run after the last call in a process that was set up; may be `async def`."""
 
     def preview(self, ctx: ToolContext, input: In) -> "Preview | str":
-        """Say what `call` would do, and do none of it. A plain `def`; left as it is, the arguments are shown."""
+        """Describe the effect of `call` without causing it. A plain `def`; by default the arguments are shown."""
         raise NotImplementedError(f"{type(self).__qualname__} has no preview of its own")
 
     @cached_property

@@ -39,7 +39,7 @@ class WholeTool(Tool[P, R]):
     _adapter: "TypeAdapter[Any] | None" = None
 
     def prepare(self) -> None:
-        """As of every tool; what binds is one validator for all of the arguments."""
+        """As for every tool; one validator binds all of the arguments."""
         self._argument_adapter()
         self._output_adapter()
 

@@ -49,7 +49,7 @@ class _Rooted:
 
 
 class WorkspaceReader(_Rooted):
-    """Reads below `root`. Every method takes a path relative to it, and raises ToolFailure with what is wrong."""
+    """Reads below `root`. Every method takes a path relative to it, and raises ToolFailure with the reason."""
 
     def open(self, path: StrPath) -> BinaryIO:
         """A regular file, open for reading bytes; anything else (a directory, a FIFO, a device) is refused."""
@@ -115,7 +115,7 @@ class DeniedWorkspace(WorkspaceReader):
 
 
 class WorkspaceWriter(_Rooted):
-    """Writes below `root`; `artifacts` is what came of it, one for each path, in order.
+    """Writes below `root`; `artifacts` has one entry for each changed path, in order.
 
     Whatever `protects` has a name for raises ProtectedName before anything is touched.
     """
@@ -182,7 +182,7 @@ class WorkspaceWriter(_Rooted):
             _make_directories(target)
 
     def check(self, path: StrPath) -> None:
-        """Raise what writing the file `path` would raise for the path alone, and do nothing else."""
+        """Raise the error that writing to `path` would raise for its name, and write nothing."""
         self._file(path)
 
     def _file(self, path: StrPath) -> Path:

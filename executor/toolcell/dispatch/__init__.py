@@ -1,4 +1,5 @@
 """A call's way through the supervisor, one module a step, each step a function of a value.
 
-pipeline: resolve → validate → permit → grants → the pool and back → result
+pipeline: resolve → validate → hooks → permit → approve → grants → execute → conclude → record
+services, context: what every step is given
 """

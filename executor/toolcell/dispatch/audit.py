@@ -5,7 +5,8 @@ import logging
 import os
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 
@@ -22,8 +23,7 @@ from toolcell_tools.errors import PermissionDenied
 from toolcell_tools.preview import printable as escaped
 from toolcell_tools.result import Notice, ToolResult
 
-if TYPE_CHECKING:
-    from toolcell.session import Session
+from .services import Services
 
 _log = logging.getLogger("toolcell")
 MAX_TOLD = 5
@@ -32,28 +32,27 @@ SHOWN_CHARS = 1_000  # of a path; a call can make one of any length
 MAX_RECORDED = 1_000  # a call can make a million files; the journal is to hold more than that one call
 
 
-async def audit(session: "Session", run: Run, guarded: Guarded, watch: Watch) -> None:
+async def audit(services: Services, run: Run, guarded: Guarded, watch: Watch) -> None:
     """When no process of the call is left: see what it did to protected names, and put it on record."""
-    pool = session.pool
     assert run.gone is not None  # as for every call that is watched
     await run.gone.wait()
     with anyio.CancelScope(shield=True):
         try:
             if await guarded.leave(watch) and watch.tells:
-                record_findings(session.journal, watch)
-            await _leave_kept_that_never_was(session, guarded)
+                record_findings(services.journal, watch)
+            await _leave_kept_that_never_was(services, guarded)
         finally:
-            pool.release(run)
+            services.pool.release(run)
     if watch.unknown:
         about = run.tool, run.spec.key.session_id, run.call_id
-        session.in_background(_sweep, session.journal, [guarded], about)
+        services.in_background(_sweep, services.journal, [guarded], about)
 
 
-async def _leave_kept_that_never_was(session: "Session", guarded: Guarded) -> None:
+async def _leave_kept_that_never_was(services: Services, guarded: Guarded) -> None:
     """Where a kept process was expected and none lives, nothing holds the state from before it any longer."""
-    protection = session.supervisor.protection
+    protection = services.protection
     if protection.awaits_kept and not guarded.watches:
-        living = session.pool.kept_writable()
+        living = services.pool.kept_writable()
         if not any(overlap(guarded.writable, each) for each in living):
             await protection.leave_kept(guarded.writable, living)
 
@@ -108,15 +107,13 @@ def unchecked(watch: Watch) -> Notice:
     return Notice(kind="unchecked", message=message)
 
 
-def trespass(
-    session: "Session", declaration: ToolDeclaration, profile: Profile, watch: Watch
-) -> PermissionDenied | None:
+def trespass(workspace: Path, declaration: ToolDeclaration, profile: Profile, watch: Watch) -> PermissionDenied | None:
     """The error in place of the result of a call whose profile denies what its audit found; None for any other.
 
     A call answers for what it can have made, but not where a call of another session can have made it too.
     """
     if watch.findings and watch.sole and profile.quarantined == "deny":
-        message = f"The call is not accepted. {quarantined(session, profile, watch).message}"
+        message = f"The call is not accepted. {quarantined(workspace, profile, watch).message}"
         names = ", ".join(dict.fromkeys(repr(finding.name) for finding in watch.findings[:MAX_TOLD]))
         return PermissionDenied(message=message, tier=declaration.tier, reason=f"protected names: {names}")
     if watch.unknown and profile.unchecked == "deny":
@@ -125,9 +122,9 @@ def trespass(
     return None
 
 
-def quarantined(session: "Session", profile: Profile, watch: Watch) -> Notice:
+def quarantined(workspace: Path, profile: Profile, watch: Watch) -> Notice:
     """What the result of a call says of the protected names that were made or changed while it ran."""
-    roots = sorted(map(os.path.realpath, (str(session.workspace), *profile.writable)), key=len, reverse=True)
+    roots = sorted(map(os.path.realpath, (str(workspace), *profile.writable)), key=len, reverse=True)
     shown = [_told(finding, roots) for finding in watch.findings[:MAX_TOLD]]
     if len(watch.findings) > MAX_TOLD:
         shown.append(f"and {len(watch.findings) - MAX_TOLD:,} more")
@@ -150,14 +147,14 @@ def _in_work_tree(finding: Finding) -> bool:
     return False
 
 
-def held(session: "Session", watch: Watch, result: ToolResult) -> Notice | None:
+def held(workspace: Path, watch: Watch, result: ToolResult) -> Notice | None:
     """Why a program met a busy or read-only file, where it was a mount over a protected name; None where it was none.
 
     The kernel's words say neither. Programs that replace a file, as `sed -i` does, write another and rename it.
     """
     texts = [result.stderr.text, result.error.message if result.error is not None else ""]
     lines = [line for text in texts for line in text.splitlines() if _REFUSED.search(line)]
-    root = f"{os.path.realpath(session.workspace)}/" if lines else ""
+    root = f"{os.path.realpath(workspace)}/" if lines else ""
     names = dict.fromkeys(
         "/".join(bound.path.removeprefix(root).rsplit("/", 2)[-2:])
         for bound in (watch.bound if lines else ())

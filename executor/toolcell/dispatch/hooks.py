@@ -9,19 +9,16 @@ import inspect
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import anyio
 
 from toolcell.call import ToolCall
-from toolcell.sessions import ending
+from toolcell.sessions.ending import SessionLife
 from toolcell_tools.errors import Cancelled, ErrorBase, PermissionDenied
 from toolcell_tools.result import ToolResult
 
-from .approval import closed
-
-if TYPE_CHECKING:
-    from toolcell.session import Session
+from .approve import closed
 
 __all__ = ["Deny", "Hook"]
 
@@ -60,7 +57,7 @@ class Hook:
 
 
 async def before(
-    session: "Session", hooks: Sequence[object], call: ToolCall
+    hooks: Sequence[object], life: SessionLife, call: ToolCall
 ) -> tuple[ToolCall, PermissionDenied | Cancelled | None]:
     """The call as the hooks leave it, and the first denial: Cancelled where the session closes meanwhile."""
     denial: PermissionDenied | None = None
@@ -69,7 +66,7 @@ async def before(
         if method is None:
             continue
         try:
-            answer = await _answered(session, hook, method(call))
+            answer = await _answered(life, hook, method(call))
             if answer is _ENDED:
                 return call, closed(call.tool)
             if isinstance(answer, ToolCall) and (answer.id, answer.tool) != (call.id, call.tool):
@@ -87,7 +84,7 @@ async def before(
     return call, denial
 
 
-async def after(session: "Session", hooks: Sequence[object], call: ToolCall, result: ToolResult) -> ToolResult:
+async def after(hooks: Sequence[object], life: SessionLife, call: ToolCall, result: ToolResult) -> ToolResult:
     """The result as the hooks leave it: `on_error` first where it is an error, then `after_call`."""
     for name in ("on_error", "after_call"):
         for hook in hooks:
@@ -96,7 +93,7 @@ async def after(session: "Session", hooks: Sequence[object], call: ToolCall, res
                 continue
             try:
                 given = method(call, result.error if name == "on_error" else result)
-                answer = await _answered(session, hook, given)
+                answer = await _answered(life, hook, given)
                 if answer is _ENDED:
                     message = (
                         "The call has run, but its result is withheld, because its session was closed while the hook "
@@ -117,13 +114,13 @@ async def after(session: "Session", hooks: Sequence[object], call: ToolCall, res
     return result
 
 
-async def _answered(session: "Session", hook: object, answer: Any) -> Any:
+async def _answered(life: SessionLife, hook: object, answer: Any) -> Any:
     """What a hook answers, `_ENDED` where the close of the session ends it first."""
     if not inspect.isawaitable(answer):
         return answer
-    with ending.doing(session, f"the hook {_name(hook)}") as work, work.scope:
-        if session.closed:  # nobody ends it any more
-            work.scope.deadline = anyio.current_time() + session.profile.limits.grace_s
+    with life.doing(f"the hook {_name(hook)}") as work, work.scope:
+        if life.closed:  # nobody ends it any more
+            work.scope.deadline = anyio.current_time() + life.grace_s
         return await answer
     return _ENDED
 

@@ -12,7 +12,8 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import replace
+from typing import Any, cast
 
 import anyio
 import pydantic
@@ -20,7 +21,7 @@ import pydantic
 from toolcell.backends.threads import NO_THREAD_RETRY_S, NoThread, in_thread
 from toolcell.call import ToolCall
 from toolcell.pool.run import NOTHING_USED, Outcome, Used
-from toolcell.sessions import ending
+from toolcell.sessions.ending import Work
 from toolcell.wire.frames import Field, encoded_bytes
 from toolcell.wire.messages import VALUES_BYTES, Progress
 from toolcell.wire.protocol import result_fits
@@ -30,8 +31,8 @@ from toolcell_tools.definition import Tool
 from toolcell_tools.encode import encode_json, encode_return
 from toolcell_tools.failures import ToolFailure, Unencodable
 
-if TYPE_CHECKING:
-    from toolcell.session import OnProgress, Session
+from .context import CallContext
+from .reports import tell_log, tell_progress
 
 MESSAGE_CHARS = 4_000
 PROGRESS_CHARS = 1_000
@@ -39,61 +40,48 @@ _log = logging.getLogger("toolcell.tool")
 
 
 async def run(
-    session: "Session",
-    tool: Tool[..., Any],
-    call: ToolCall,
-    *,
-    wall_s: float,
-    result_bytes: int,
-    on_progress: "OnProgress | None",
+    context: CallContext, tool: Tool[..., Any], call: ToolCall, *, wall_s: float, result_bytes: int
 ) -> tuple[Outcome, Used]:
     """How the call ended, and what it has used; raises only what cancels the caller's own task."""
-    with ending.doing(session, f"the host tool {tool.name!r}") as work:
-        return await _run(session, tool, call, work, wall_s, result_bytes, on_progress)
+    with context.caller.life.doing(f"the host tool {tool.name!r}") as work:
+        return await _run(context, tool, call, work, wall_s, result_bytes)
 
 
 async def _run(
-    session: "Session",
-    tool: Tool[..., Any],
-    call: ToolCall,
-    work: ending.Work,
-    wall_s: float,
-    result_bytes: int,
-    on_progress: "OnProgress | None",
+    context: CallContext, tool: Tool[..., Any], call: ToolCall, work: Work, wall_s: float, result_bytes: int
 ) -> tuple[Outcome, Used]:
+    caller = context.caller
     started = time.monotonic()
-    grace_s = min(wall_s * GRACE_SHARE, session.profile.limits.grace_s)
-    reporter = _Reporter(session, call, on_progress, started + wall_s, started + wall_s - grace_s, work)
-    context = HostContext(
+    grace_s = min(wall_s * GRACE_SHARE, caller.profile.limits.grace_s)
+    reporter = _Reporter(context, call, started + wall_s, started + wall_s - grace_s, work)
+    given = HostContext(
         call_id=call.id,
-        session_id=session.id,
-        agent_id=session.agent_id,
-        session=session,
+        session_id=caller.id,
+        agent_id=caller.agent_id,
+        session=context.session,
         reporter=reporter,
         deadline=started + wall_s,
-        config=dict(session.config),
-        values=dict(session.values),
+        config=dict(caller.data.info.config),
+        values=dict(caller.data.info.values),
     )
     outcome = Outcome(ending="timeout")
     try:
         with anyio.move_on_after(wall_s), work.scope:
-            async with session.host_turn if tool.declaration.annotations.sequential else nullcontext():
-                outcome = await _attempt(session, tool, call, context)
+            async with caller.life.host_turn if tool.declaration.annotations.sequential else nullcontext():
+                outcome = await _attempt(context, tool, call, given)
     finally:
         reporter.ended = True
     if work.scope.cancelled_caught:
         outcome = Outcome(ending="cancelled")
     if not result_fits(dict(outcome.payload), result_bytes):
         outcome = Outcome(ending="error", reason="result")
-    outcome.progress = reporter.last
-    used = NOTHING_USED.copy()
-    used["wall_s"] = time.monotonic() - started
-    return outcome, used
+    used: Used = {**NOTHING_USED, "wall_s": time.monotonic() - started}
+    return replace(outcome, progress=reporter.last), used
 
 
-async def _attempt(session: "Session", tool: Tool[..., Any], call: ToolCall, context: HostContext) -> Outcome:
+async def _attempt(context: CallContext, tool: Tool[..., Any], call: ToolCall, given: HostContext[object]) -> Outcome:
     try:
-        arguments = tool.bind(call.arguments, context)
+        arguments = tool.bind(call.arguments, given)
     except pydantic.ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         field = ".".join(str(part) for part in first["loc"])
@@ -114,14 +102,14 @@ async def _attempt(session: "Session", tool: Tool[..., Any], call: ToolCall, con
             value = await tool.fn(**arguments)
         else:
             try:
-                (value,) = await in_thread(run_it, abandon=True, limiter=session.host_threads)
+                (value,) = await in_thread(run_it, abandon=True, limiter=context.services.host_threads)
             finally:
                 if began and not ended:
-                    session.in_background(_outlived, call, lambda: ended)
+                    context.services.in_background(_outlived, call, lambda: ended)
             if inspect.isawaitable(value):  # a lambda that calls a client's async method
                 value = await value
         encoded = encode_return(tool.encoded(value), ())
-        encoded["values"] = values = cast("dict[str, Field]", encode_json(context.values))
+        encoded["values"] = values = cast("dict[str, Field]", encode_json(given.values))
         if encoded_bytes(values) > VALUES_BYTES:
             raise Unencodable(f"ctx.values is larger than {VALUES_BYTES:,} bytes; keep large data in a file")
         return Outcome(ending="result", payload=cast("Mapping[str, Field]", encoded))
@@ -164,18 +152,9 @@ def _failed(reason: str, message: str, error: BaseException, data: Any) -> Outco
 class _Reporter:
     """The context's reporting, straight to the session. After the end of the call it says nothing more."""
 
-    def __init__(
-        self,
-        session: "Session",
-        call: ToolCall,
-        on_progress: "OnProgress | None",
-        deadline: float,
-        tidy_at: float,
-        work: ending.Work,
-    ) -> None:
-        self._session = session
+    def __init__(self, context: CallContext, call: ToolCall, deadline: float, tidy_at: float, work: Work) -> None:
+        self._context = context
         self._call = call
-        self._on_progress = on_progress
         self._deadline = deadline
         self._tidy_at = tidy_at
         self._work = work
@@ -185,11 +164,13 @@ class _Reporter:
     def progress(self, message: str, fraction: float | None) -> None:
         if not self.ended:
             self.last = Progress(0, str(message)[:PROGRESS_CHARS], fraction)
-            self._session.tell_progress(self._on_progress, self._call.id, message, fraction)
+            context = self._context
+            tell_progress(context.services.in_background, context.on_progress, self._call.id, message, fraction)
 
     def log(self, message: str, level: str, fields: Mapping[str, Any]) -> None:
         if not self.ended:
-            self._session.tell_log(self._call.id, self._call.tool, level, message, fields)
+            journal, session_id = self._context.services.journal, self._context.caller.id
+            tell_log(journal, session_id, self._call.id, self._call.tool, level, message, fields)
 
     def remaining(self) -> float:
         return self._deadline - time.monotonic()

@@ -5,27 +5,24 @@ place: plain JSON data, the elements, depth and size of a result, the output sch
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from toolcell.wire.protocol import result_fits
+from toolcell_sandbox.limits import Limits
 from toolcell_tools.definition import Tool
 from toolcell_tools.encode import encode_json, encode_return
 from toolcell_tools.errors import ExecutionError, ToolError
 from toolcell_tools.failures import Unencodable
 from toolcell_tools.result import ToolResult
 
+from .output import OutputSchema
 from .result import limit_exceeded
-
-if TYPE_CHECKING:
-    from toolcell_sandbox.limits import Limits
-
-    from .output import OutputSchema
 
 NOTHING: dict[str, Any] = {"output": None, "display": "", "artifacts": [], "content": [], "values": {}}
 """What a result has no more of when an error takes its place. What was made is there all the same: see `fitting`."""
 
 
-def fitting(result: ToolResult, schema: "OutputSchema | None") -> ToolResult:
+def fitting(result: ToolResult, schema: OutputSchema | None) -> ToolResult:
     """A tool's success, if its output is what its schema says; else the error that says where it is not."""
     misfit = None if schema is None else schema.misfit(result.output)
     if misfit is None:
@@ -33,9 +30,7 @@ def fitting(result: ToolResult, schema: "OutputSchema | None") -> ToolResult:
     return result.model_copy(update={**NOTHING, "artifacts": result.artifacts, "error": misfit})
 
 
-def left_by_hooks(
-    result: ToolResult, tool: Tool[..., Any], limits: "Limits", schema: "OutputSchema | None"
-) -> ToolResult:
+def left_by_hooks(result: ToolResult, tool: Tool[..., Any], limits: Limits, schema: OutputSchema | None) -> ToolResult:
     """The result as hooks left it, if it is one that a tool could have returned; else an error that says why not.
 
     `schema` is None where the output need not fit one: a tool's failure that is a result is none of its outputs.

@@ -4,24 +4,22 @@ The tool's own code says it, and may lie. What is shown is bounded and has no co
 the request's arguments.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from toolcell.call import ToolCall
 from toolcell_tools.definition import Tool
 from toolcell_tools.preview import Preview
 
-from .pool import SessionRun, in_pool
+from .context import CallContext
 from .result import error_of
-
-if TYPE_CHECKING:
-    from toolcell.session import Session
+from .serving import SessionRun, in_pool
 
 WALL_S = 5.0
 
 
-async def preview_of(session: "Session", tool: Tool[..., Any], call: ToolCall) -> Preview:
+async def preview_of(context: CallContext, tool: Tool[..., Any], call: ToolCall) -> Preview:
     """The tool's preview of this call, or its arguments where it has none. One that fails says so in its summary."""
-    return (await _said(session, tool, call)).for_people()
+    return (await _said(context, tool, call)).for_people()
 
 
 def is_previewed(tool: Tool[..., Any]) -> bool:
@@ -29,16 +27,15 @@ def is_previewed(tool: Tool[..., Any]) -> bool:
     return tool.has_preview and tool.placement == "cell"
 
 
-async def _said(session: "Session", tool: Tool[..., Any], call: ToolCall) -> Preview:
+async def _said(context: CallContext, tool: Tool[..., Any], call: ToolCall) -> Preview:
     if not is_previewed(tool):
         return Preview.of_call(tool.name, call.arguments)
     while True:
-        run = SessionRun(session, session.preview_route(tool), call, WALL_S)
+        run = SessionRun(context, context.routes.of_preview(context.routes.offer(tool)), call, WALL_S)
         run.preview = True
-        outcome = await in_pool(session, run)
-        if outcome.ending != "moved":
+        outcome = await in_pool(context, run)
+        if outcome.ending != "moved":  # else another directory is the workspace by now
             break
-        session.route(tool)  # another directory is the workspace by now
     if outcome.ending != "result":
         return Preview(f"(no preview: {error_of(outcome, tool.declaration, run.limits, run.elapsed_s).message})")
     try:

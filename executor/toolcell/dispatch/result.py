@@ -3,7 +3,7 @@
 import reprlib
 import signal
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pydantic
 
@@ -16,7 +16,6 @@ from toolcell_sandbox.explain import amount
 from toolcell_sandbox.limits import Limits
 from toolcell_tools.capability import Capability
 from toolcell_tools.declaration import ToolDeclaration
-from toolcell_tools.definition import Tool
 from toolcell_tools.encode import MAX_ITEMS
 from toolcell_tools.errors import (
     Cancelled,
@@ -38,9 +37,7 @@ from toolcell_tools.preview import printable, shortened, transcript
 from toolcell_tools.result import CapturedOutput, Notice, SandboxSummary, ToolResult, Usage, constructor
 
 from .failure import returned_failure
-
-if TYPE_CHECKING:
-    from toolcell.session import Route
+from .route import Route
 
 MESSAGE_CHARS = 4_000
 _LIMIT_OF: Mapping[str, str] = {
@@ -58,11 +55,7 @@ _REPR = reprlib.Repr()  # of arguments, which may be large
 _REPR.maxstring = _REPR.maxother = 160
 _usage: Callable[[Any], Usage] = constructor(Usage)
 _result: Callable[[dict[str, Any]], ToolResult] = constructor(ToolResult)
-
-
-def blank(tool: Tool[..., Any], session_id: str, sandbox: SandboxSummary) -> dict[str, Any]:
-    """The fields of a result in which nothing is said yet: what all calls of a tool in a session have in common."""
-    return vars(ToolResult.build(tool=tool.name, version=tool.version, session_id=session_id, sandbox=sandbox))
+_BLANK: Mapping[str, Any] = vars(ToolResult())
 
 
 def in_userns(summary: SandboxSummary) -> SandboxSummary:
@@ -70,62 +63,72 @@ def in_userns(summary: SandboxSummary) -> SandboxSummary:
     return summary.model_copy(update={"on": tuple(name for name in summary.on if name != "idmapped_mounts")})
 
 
-class Draft:
-    """The result of a call, with all that is known before the call ends: made while its process is at work."""
+def drafted(route: Route, call: ToolCall) -> dict[str, Any]:
+    """The fields of the result of a call that runs, as far as they are known before its end; `result_of` takes them.
 
-    __slots__ = ("_parts", "_result", "_route", "lie")
+    It is made while the process is at work, so that the caller need not wait for it.
+    """
+    return {
+        **_BLANK,
+        "call_id": call.id,
+        "tool": route.tool.name,
+        "version": route.tool.version,
+        "session_id": route.spec.key.session_id,
+        "arguments": {**call.arguments},
+        "sandbox": route.sandbox,
+        "artifacts": [],
+        "content": [],
+        "values": {},
+    }
 
-    def __init__(self, route: "Route", call: ToolCall, used: Used) -> None:
-        """`used` is filled in while the call runs: it becomes the result's own."""
-        used["attempts"] = call.attempt
-        parts = route.blank.copy()  # a third of what it takes to make the dict anew
-        parts["call_id"] = call.id
-        parts["arguments"] = call.arguments
-        parts["artifacts"], parts["content"], parts["values"] = [], [], {}
-        parts["usage"] = _usage(used)
-        self._parts = parts
-        self._result = _result(parts)
-        self._route = route
-        self.lie = ""  # what is wrong with an answer that is none, so that its cell is not to be trusted
 
-    def of(self, outcome: Outcome) -> ToolResult:
-        """The result, once the call has ended so. There is one of each draft."""
-        parts, route = self._parts, self._route
-        if outcome.stdout is not EMPTY:
-            parts["stdout"] = _captured(outcome.stdout)
-        if outcome.stderr is not EMPTY:
-            parts["stderr"] = _captured(outcome.stderr)
-        if outcome.ending == "result":
-            try:
-                _say(parts, outcome.payload)
-            except (pydantic.ValidationError, TypeError, KeyError) as error:
-                problem = str(error).partition("\n")[0]
-                self.lie = f"The result frame is not a result: {problem}"
-                parts["error"] = ProtocolViolation(message=self.lie)
-        elif outcome.ending == "error" and outcome.reason == "failure" and route.declaration.failure_mode == "return":
-            message = outcome.message[:MESSAGE_CHARS]
-            failure = returned_failure(message, outcome.payload.get("data"), route.declaration)
-            if isinstance(failure, ExecutionError):
-                parts["error"] = failure
-            else:
-                parts["output"], parts["display"] = failure, message
+def result_of(
+    draft: dict[str, Any], route: Route, call: ToolCall, outcome: Outcome, used: Used
+) -> tuple[ToolResult, str]:
+    """The result of a call that ended so, and what is wrong with an answer that is none: its cell cannot be trusted.
+
+    The draft becomes the result's own.
+    """
+    error: ToolError | None = None
+    lie = ""
+    draft["usage"] = _usage({**used, "attempts": call.attempt})
+    if outcome.stdout is not EMPTY:
+        draft["stdout"] = _captured(outcome.stdout)
+    if outcome.stderr is not EMPTY:
+        draft["stderr"] = _captured(outcome.stderr)
+    if outcome.ending == "result":
+        try:
+            _say(draft, outcome.payload)
+        except (pydantic.ValidationError, TypeError, KeyError) as wrong:
+            lie = f"The result frame is not a result: {_first_line(wrong)}"
+            error = ProtocolViolation(message=lie)
+    elif outcome.ending == "error" and outcome.reason == "failure" and route.declaration.failure_mode == "return":
+        message = outcome.message[:MESSAGE_CHARS]
+        failure = returned_failure(message, outcome.payload.get("data"), route.declaration)
+        if isinstance(failure, ExecutionError):
+            error = failure
         else:
-            used = self._result.usage
-            parts["error"] = error_of(outcome, route.declaration, route.limits, used.wall_s + used.queue_s)
-        if parts["error"] is not None:
-            parts["display"] = _display_of_error(self._result)
-        return self._result
+            draft["output"], draft["display"] = failure, message
+    else:
+        error = error_of(outcome, route.declaration, route.limits, used["wall_s"] + used["queue_s"])
+    if error is not None:
+        draft["error"] = error
+        draft["display"] = _display_of_error(
+            route.tool.name, draft["arguments"], draft["stdout"], draft["stderr"], error
+        )
+    return _result(draft), lie
 
 
-def _display_of_error(result: ToolResult) -> str:
+def _display_of_error(
+    tool: str, arguments: Mapping[str, Any], stdout: CapturedOutput, stderr: CapturedOutput, error: ToolError
+) -> str:
     """For people: what ran, what it had printed, and what is wrong."""
-    assert result.error is not None
-    given = ", ".join(f"{name}={_REPR.repr(value)}" for name, value in (result.arguments or {}).items())
-    heading = printable(shortened(f"{result.tool}({given})"))
-    return transcript(heading, result.stdout.text, result.stderr.text, printable(result.error.message, keep="\n\t"))
+    given = ", ".join(f"{name}={_REPR.repr(value)}" for name, value in arguments.items())
+    heading = printable(shortened(f"{tool}({given})"))
+    return transcript(heading, stdout.text, stderr.text, printable(error.message, keep="\n\t"))
 
 
-def _say(parts: dict[str, Any], payload: Mapping[str, Any]) -> None:
+def _say(draft: dict[str, Any], payload: Mapping[str, Any]) -> None:
     """Enter what a cell has said; pydantic's ValidationError, TypeError or KeyError, and nothing is entered, for what
     is no result. What is empty is left out of a payload, and so is the display of a text.
     """
@@ -134,8 +137,12 @@ def _say(parts: dict[str, Any], payload: Mapping[str, Any]) -> None:
     if type(display) is not str:
         raise TypeError("display is a string")
     if len(payload) > (2 if "display" in payload else 1):
-        parts.update(_said_beside(payload))
-    parts["output"], parts["display"] = output, display
+        draft.update(_said_beside(payload))
+    draft["output"], draft["display"] = output, display
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
 
 
 def _said_beside(payload: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import anyio
 
@@ -22,10 +22,8 @@ from toolcell_tools.capability import Capability
 from toolcell_tools.errors import CutShort
 from toolcell_tools.result import CapturedOutput, Notice, ToolResult
 
-from .overflow import NewFile, Overflow
-
-if TYPE_CHECKING:
-    from toolcell.session import Session
+from .overflow import NewFile
+from .services import Caller, Services
 
 _log = logging.getLogger("toolcell.tool")
 StreamName = Literal["stdout", "stderr"]
@@ -46,15 +44,22 @@ class Streams:
     """Of one call that runs in a cell. `take` is called on the loop, must not block and does not raise."""
 
     def __init__(
-        self, session: "Session", call_id: str, file_bytes: int, charged: _Charged, on_output: OnOutput | None
-    ):
+        self,
+        services: Services,
+        caller: Caller,
+        call_id: str,
+        file_bytes: int,
+        charged: _Charged,
+        on_output: OnOutput | None,
+    ) -> None:
         """`charged` counts what waits to be written. A file has at most `file_bytes` of its stream."""
-        self._session = session
+        self._services = services
+        self._workspace = caller.workspace if caller.grants >= READ_ON else None
         self._file_bytes = file_bytes
         self._charged = charged
         self._files: dict[int, StreamFile] = {}
         self._of_commands: set[int] = set()  # the streams that commands have printed to: a model may have seen them
-        self._listener = None if on_output is None else Listener(session, call_id, on_output)
+        self._listener = None if on_output is None else Listener(services, call_id, on_output)
 
     def take(self, output: Output, before: Capture) -> None:
         """The call has printed this, after what was captured before it."""
@@ -66,10 +71,8 @@ class Streams:
         file = self._files.get(stream)
         if file is None and before.total + skipped + len(data) > before.keep_bytes:
             # A model reads on in what a command has printed. What a tool prints is for people.
-            shown = stream in self._of_commands and self._session.grants >= READ_ON
-            workspace = self._session.workspace if shown else None
-            overflow = self._session.supervisor.overflow
-            file = self._files[stream] = StreamFile(self._session, overflow, workspace, self._file_bytes, self._charged)
+            workspace = self._workspace if stream in self._of_commands else None
+            file = self._files[stream] = StreamFile(self._services, workspace, self._file_bytes, self._charged)
             file.feed(before.kept(), 0)
         if file is not None:
             file.feed(data, skipped)
@@ -110,11 +113,8 @@ def _cut(name: StreamName, captured: CapturedOutput, artifact: Artifact | None, 
 class StreamFile:
     """One stream in a file, from its first byte on, without a gap. It is written in threads, batch by batch."""
 
-    def __init__(
-        self, session: "Session", overflow: Overflow, workspace: Path | None, most_bytes: int, charged: _Charged
-    ) -> None:
-        self._session = session
-        self._overflow = overflow
+    def __init__(self, services: Services, workspace: Path | None, most_bytes: int, charged: _Charged) -> None:
+        self._services = services
         self._workspace = workspace
         self._room = most_bytes
         self._charged = charged
@@ -134,7 +134,7 @@ class StreamFile:
         self._waiting.append((data, self._charged(len(data) + PIECE_BYTES)))
         if self._at_rest.is_set():
             self._at_rest = anyio.Event()
-            self._session.in_background(self._write_all)
+            self._services.in_background(self._write_all)
 
     async def _write_all(self) -> None:
         try:
@@ -155,7 +155,7 @@ class StreamFile:
             self._at_rest.set()
 
     def _write(self, batch: list[bytes]) -> None:
-        file = self._file or self._overflow.new_file(self._workspace)
+        file = self._file or self._services.overflow.new_file(self._workspace)
         try:
             for data in batch:
                 file.write(data)
@@ -190,8 +190,8 @@ class Listener:
     own affair, and logged once; so is the time that a plain function takes of the loop. Where it is too slow, the
     oldest of what waits for it is left out and counted."""
 
-    def __init__(self, session: "Session", call_id: str, on_output: OnOutput) -> None:
-        self._session = session
+    def __init__(self, services: Services, call_id: str, on_output: OnOutput) -> None:
+        self._services = services
         self._call_id = call_id
         self._on_output = on_output
         self._decoders = {number: codecs.getincrementaldecoder("utf-8")("replace") for number in NAMES}
@@ -215,7 +215,7 @@ class Listener:
             self._left_out[oldest.stream] += oldest.skipped + oldest.size
         if self._at_rest.is_set():
             self._at_rest = anyio.Event()
-            self._session.supervisor.reactor.soon(self._next)
+            self._services.reactor.soon(self._next)
 
     def _next(self) -> None:
         if not self._waiting:
@@ -230,9 +230,9 @@ class Listener:
             self._on_raised()
         self._on_took(time.monotonic() - began)
         if inspect.isawaitable(answer):
-            self._session.in_background(self._await, answer)
+            self._services.in_background(self._await, answer)
         else:
-            self._session.supervisor.reactor.soon(self._next)
+            self._services.reactor.soon(self._next)
 
     def _taken(self) -> tuple[int, str]:
         """All that waits of the stream whose turn it is, up to the next piece of the other one."""

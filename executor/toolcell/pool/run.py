@@ -166,11 +166,14 @@ class Run(ABC):
     over: anyio.Event | None = None
     """Set at the end, where a session that closes waits for it."""
 
-    def __init__(self, call: ToolCall, spec: CellSpec, wall_s: float, exclusive: str) -> None:
+    def __init__(
+        self, call: ToolCall, spec: CellSpec, wall_s: float, exclusive: str, packed: bytes | None = None
+    ) -> None:
         """`wall_s` is all the time that it has, from now on. Runs with the same non-empty word in `exclusive` do not
-        overlap.
+        overlap. `packed` are the call's arguments, encoded, if the check of them encoded them.
         """
         self.call = call
+        self.packed = packed
         self.spec = spec
         self.queued_at = now = time.monotonic()
         self.deadline_at = now + wall_s

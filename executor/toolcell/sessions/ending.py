@@ -9,14 +9,12 @@ import math
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import anyio
 
 from toolcell.pool.cell import CANCEL_GRACE_S
-
-if TYPE_CHECKING:
-    from toolcell.session import Session
+from toolcell.pool.run import Run
 
 ORPHAN_GRACE_S: Final = 30.0
 """The least grace for calls of a session whose parent closes (ADR-0002: cancel signal, 30 s, forced end)."""
@@ -64,51 +62,95 @@ class Work:
             _log.warning("%s goes on after its session was closed: it catches its cancellation", self._what)
 
 
-@contextmanager
-def doing(session: "Session", what: str) -> Generator[Work, None, None]:
-    """Do something for a call that ends with its session."""
-    work = Work(what)
-    session.works.add(work)
-    try:
-        yield work
-    finally:
-        session.works.discard(work)
-        work.left.set()
+class SessionLife:
+    """Whether a session is open, and the works that end with it."""
+
+    __slots__ = ("_host_turn", "closed", "ended", "grace_s", "works")
+
+    def __init__(self, grace_s: float) -> None:
+        """`grace_s` is what a tool that looks at `ctx.cancelled` is given at the close."""
+        self.closed = False
+        self.ended: anyio.Event | None = None  # made by the close, set when it is over
+        self.grace_s = grace_s
+        self.works: set[Work] = set()
+        self._host_turn: anyio.Lock | None = None
+
+    @contextmanager
+    def doing(self, what: str) -> Generator[Work, None, None]:
+        """Do something for a call that ends with the session."""
+        work = Work(what)
+        self.works.add(work)
+        try:
+            yield work
+        finally:
+            self.works.discard(work)
+            work.left.set()
+
+    @property
+    def host_turn(self) -> anyio.Lock:
+        """Held by a sequential host tool while it runs."""
+        if self._host_turn is None:
+            self._host_turn = anyio.Lock()
+        return self._host_turn
 
 
-async def close(roots: Iterable["Session"], most_s: float = math.inf) -> None:
+class Closing(Protocol):
+    """What the close needs to know of a session."""
+
+    @property
+    def life(self) -> SessionLife: ...
+    @property
+    def children(self) -> "Sequence[Closing]": ...
+
+    def tell_end(self, reason: str, least_s: float, most_s: float) -> Sequence[Run]:
+        """Tell its calls in cells to end; those that run are returned."""
+        ...
+
+    def end_now(self) -> None:
+        """Kill what is left of its calls."""
+        ...
+
+
+async def close(roots: Iterable[Closing], most_s: float = math.inf) -> None:
     """Close sessions and all below them, side by side. No call is given more than `most_s` seconds."""
-    closing: list[Session] = []
+    closing: list[Closing] = []
     waits: list[Callable[[], Coroutine[Any, Any, object]]] = []
     for root in roots:
         for session in _below(root):
-            if session.ending is not None:
-                waits.append(session.ending.wait)  # another task closes it
-            elif not session.closed:
-                session.closed, session.ending = True, anyio.Event()
+            life = session.life
+            if life.ended is not None:
+                waits.append(life.ended.wait)  # another task closes it
+            elif not life.closed:
+                life.closed, life.ended = True, anyio.Event()
                 closing.append(session)
                 waits += _told(session, 0.0 if session is root else ORPHAN_GRACE_S, most_s)
     with ExitStack() as last:
         for session in closing:  # the deepest are the first to go
-            last.callback(session.end_now)
+            last.callback(_end, session)
         await _all(waits)
 
 
-def _below(root: "Session") -> Iterator["Session"]:
+def _end(session: Closing) -> None:
+    session.end_now()
+    if session.life.ended is not None:
+        session.life.ended.set()
+
+
+def _below(root: Closing) -> Iterator[Closing]:
     yield root
     for child in root.children:
         yield from _below(child)
 
 
-def _told(session: "Session", least_s: float, most_s: float) -> Iterator[Callable[[], Coroutine[Any, Any, object]]]:
+def _told(session: Closing, least_s: float, most_s: float) -> Iterator[Callable[[], Coroutine[Any, Any, object]]]:
     """Tell what runs for a session that it is to end; yields how to wait for each."""
-    for run in session.pool.tell_end(session.id, REASON, least_s, most_s):
+    for run in session.tell_end(REASON, least_s, most_s):
         run.over = anyio.Event()
         yield run.over.wait
-    for work in list(session.works):
+    for work in list(session.life.works):
         work.is_told = True
         if not work.is_of_this_task:
-            yield partial(work.end, min(most_s, max(least_s, session.profile.limits.grace_s)))
+            yield partial(work.end, min(most_s, max(least_s, session.life.grace_s)))
 
 
 async def _all(waits: Sequence[Callable[[], Coroutine[Any, Any, object]]]) -> None:

@@ -169,7 +169,8 @@ class ModuleToolset(Toolset):
         return self.source.module
 
     def attach(self, runtime: object) -> None:
-        self._describe = cast("Describe", getattr(runtime, "describe_module", None))
+        inside = getattr(runtime, "_runtime", None)  # of a supervisor
+        self._describe = cast("Describe | None", getattr(inside, "describe_module", None))
 
     async def tools(self, session: SessionInfo) -> Sequence[AnyTool]:
         digest = await in_thread(self._digest)

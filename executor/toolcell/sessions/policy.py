@@ -9,7 +9,6 @@ from collections.abc import Set
 from functools import cache, lru_cache
 from pathlib import Path
 
-import toolcell
 import toolcell_sandbox
 import toolcell_tools
 from toolcell_sandbox import http_rules
@@ -26,8 +25,9 @@ def code_roots() -> tuple[str, ...]:
     directories of installed packages that a .pth file added, and what installed files are links to.
     """
     roots: dict[str, None] = {}
-    ours = [os.path.dirname(str(package.__file__)) for package in (toolcell, toolcell_sandbox, toolcell_tools)]
-    for directory in (*ours, *_added_packages(), *_linked_packages()):
+    own = os.path.dirname(os.path.dirname(__file__))
+    ours = [os.path.dirname(str(package.__file__)) for package in (toolcell_sandbox, toolcell_tools)]
+    for directory in (own, *ours, *_added_packages(), *_linked_packages()):
         root = os.path.realpath(directory)
         if not is_below(root, [os.path.realpath(sys.prefix), os.path.realpath(sys.base_prefix)]):
             roots[root] = None

@@ -1,16 +1,14 @@
 """Which tools a session has: those of the supervisor, and what its toolsets offer to this session."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from toolcell_tools.definition import Tool
 from toolcell_tools.provider import ProviderTool
 from toolcell_tools.toolsets import Toolset, resolve
 
+from .data import SessionData
 from .modules import source_of
-
-if TYPE_CHECKING:
-    from toolcell.session import Session
 
 AnyTool = Tool[..., Any]
 
@@ -18,19 +16,23 @@ AnyTool = Tool[..., Any]
 class Toolbox:
     """The static tools are always there. Toolsets are asked by `refresh`, before each request to a model; a call finds
     what the last answer was, and asks once more before a name counts as unknown. A stranger's module that claims a name
-    of others is left out, and its owner hears of it."""
+    of others is left out, and `on_refused(stranger, why)` hears of it; `on_offered(names)` hears what there is."""
 
     def __init__(
         self,
         static: Mapping[str, AnyTool],
         of_providers: Mapping[str, ProviderTool],
         toolsets: Sequence[Toolset],
-        owner: "Session",
+        data: SessionData,
+        on_refused: Callable[[str, str], None],
+        on_offered: Callable[[Iterable[str]], None],
     ) -> None:
         self._static = static
         self._of_providers = of_providers
         self._toolsets = toolsets
-        self._owner = owner
+        self._data = data
+        self._on_refused = on_refused
+        self._on_offered = on_offered
         self._offered: dict[str, AnyTool] = {}
         self._refused: dict[str, str] = {}
 
@@ -44,12 +46,12 @@ class Toolbox:
         if self._toolsets:
             refused: dict[str, str] = {}
             named: list[AnyTool | ProviderTool] = [*self._static.values(), *self._of_providers.values()]
-            found = await resolve(named, self._toolsets, self._owner.info, refused.__setitem__)
+            found = await resolve(named, self._toolsets, self._data.info, refused.__setitem__)
             for stranger, why in refused.items() - self._refused.items():  # once, and not at every request
-                self._owner.on_refused(stranger, why)
+                self._on_refused(stranger, why)
             self._refused = refused
             self._offered = {name: tool for name, tool in found.items() if name not in self._static}
-            self._owner.on_offered(self._offered)
+            self._on_offered(self._offered)
         return self.known
 
     def found(self, name: str) -> AnyTool | None:
@@ -62,6 +64,10 @@ class Toolbox:
         if found is None and self._toolsets:
             found = (await self.refresh()).get(name)
         return found
+
+    def of_provider(self, name: str) -> ProviderTool | None:
+        """The tool of this name that its provider runs, if there is one."""
+        return self._of_providers.get(name)
 
     def mates(self, tool: AnyTool) -> Sequence[AnyTool]:
         """The tools that may share a cell with this one: those that come from where it comes from. A stranger's module

@@ -81,7 +81,7 @@ def toolcell_supervisor() -> "Iterator[Callable[..., Supervisor]]":
     around this one. One that the test leaves open is an error.
     """
     from toolcell.errors import UsageError
-    from toolcell.supervisor import Supervisor
+    from toolcell.supervisor import Supervisor, runtime_of
 
     made: list[Supervisor] = []
 
@@ -91,7 +91,7 @@ def toolcell_supervisor() -> "Iterator[Callable[..., Supervisor]]":
         return made[-1]
 
     yield make
-    left = [supervisor for supervisor in made if supervisor.is_left_open]
+    left = [supervisor for supervisor in made if runtime_of(supervisor).is_left_open]
     made.clear()
     if left:
         raise UsageError(

@@ -6,7 +6,6 @@ PYTHONPATH, the user's site-packages and changes of sys.path count for the super
 import os
 import sys
 
-import toolcell
 import toolcell_sandbox
 import toolcell_tools
 
@@ -15,6 +14,6 @@ from .messages import VERSION
 
 def running_code() -> dict[str, str]:
     """What this process runs, by name: its Python, the protocol's version, and where each package was loaded from."""
-    packages = (toolcell, toolcell_sandbox, toolcell_tools)
-    places = {each.__name__: os.path.realpath(each.__path__[0]) for each in packages}
-    return {"Python": sys.version, "protocol": str(VERSION), **places}
+    places = {each.__name__: os.path.realpath(each.__path__[0]) for each in (toolcell_sandbox, toolcell_tools)}
+    own = os.path.realpath(os.path.dirname(os.path.dirname(__file__)))
+    return {"Python": sys.version, "protocol": str(VERSION), "toolcell": own, **places}

@@ -1,4 +1,4 @@
-"""A unified diff of replacements whose places are known: no comparing of whole files."""
+"""Make a unified diff of replacements at known places, without comparing whole files."""
 
 import re
 from bisect import bisect_right

@@ -1,4 +1,4 @@
-"""`memory_search`: what the agent remembers about something."""
+"""`memory_search`: search the memory of the agent."""
 
 from typing import Annotated
 

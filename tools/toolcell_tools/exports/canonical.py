@@ -158,7 +158,7 @@ class _Canonical:
             self.keyword(result, "items", found["additionalItems"], f"{at}/additionalItems", depth)
 
     def dependencies(self, result: Schema, value: Mapping[str, Any], at: str, depth: int) -> None:
-        """`dependencies`, up to draft 7: what 2019-09 split in two."""
+        """`dependencies`, up to draft 7; draft 2019-09 split it in two."""
         for name, one in value.items():
             if isinstance(one, list):
                 result.setdefault("dependentRequired", {})[name] = one
@@ -166,7 +166,7 @@ class _Canonical:
                 result.setdefault("dependentSchemas", {})[name] = self.walk(one, f"{at}/{escape(name)}", depth)
 
     def refuse_circles(self) -> None:
-        """A definition that refers to itself for one and the same value says nothing, and hangs validators."""
+        """Refuse a definition that refers to itself for the same value: it constrains nothing and hangs validators."""
         same_value = {name: references(one, in_place=True) for name, one in self.definitions.items()}
         for name in same_value:
             found, waiting = set[str](), [name]

@@ -63,7 +63,7 @@ class Dialect:
 
 @dataclass(frozen=True)
 class Parameters:
-    """A parameters schema in a dialect: marked for the codec, and what it took to get there."""
+    """A parameters schema in a dialect, marked for the codec, with the findings of the way there."""
 
     marked: Schema
     findings: list[Finding] = field(default_factory=list[Finding])

@@ -54,7 +54,7 @@ def anthropic(
     strict: bool = False,
     examples: Mapping[str, Sequence[dict[str, Any]]] | None = None,
 ) -> Export:
-    """Tools for the Messages API. With `strict`, those that can be, up to the limits of one request.
+    """Tools for the Messages API. `strict` is set on tools that allow it, up to the limits of one request.
 
     `examples` are arguments of calls by tool name, sent as `input_examples`; one that does not fit is left out, for
     the API would refuse the request.
@@ -79,7 +79,7 @@ def anthropic(
 
 
 class _Room:
-    """What is left of the limits on the strict tools of one request."""
+    """The remaining room for strict tools in one request."""
 
     def __init__(self) -> None:
         self.tools, self.optional, self.unions = MAX_STRICT_TOOLS, MAX_OPTIONAL, MAX_UNIONS

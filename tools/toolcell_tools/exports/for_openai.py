@@ -51,7 +51,7 @@ _NAMES = NameRule("a-zA-Z0-9_-", "a-zA-Z0-9_-", 64)
 
 
 def openai_chat(tools: Iterable[ToolDeclaration | Declared | ProviderTool], strict: bool = False) -> Export:
-    """Tools for Chat Completions. With `strict`, those that can be; the report names the others and why."""
+    """Tools for Chat Completions. `strict` is set on tools that allow it; the report says why not on the others."""
 
     def write(declaration: ToolDeclaration, name: str) -> Entry:
         parameters, is_strict = _parameters(declaration, CHAT, strict)
@@ -119,7 +119,7 @@ def _lenient(declaration: ToolDeclaration, dialect: Dialect) -> Parameters:
 
 
 def _with_items(schema: Schema, at: str, tool: str, findings: list[Finding]) -> Schema:
-    """Every array says what its items are: "array schema missing items" is an error even without strict."""
+    """Give every array `items`: "array schema missing items" is an error even without strict."""
     result: Schema = {}
     for key, value in schema.items():
         below = f"{at}/{key}"
@@ -142,7 +142,7 @@ def _with_items(schema: Schema, at: str, tool: str, findings: list[Finding]) -> 
 
 
 def _measure(schema: Schema) -> None:
-    """Raise Inexpressible for what is larger than a strict schema may be."""
+    """Raise Inexpressible for a schema larger than strict mode allows."""
     size = _Size(cast("dict[str, Schema]", schema.get("$defs", {})))
     size.count({key: value for key, value in schema.items() if key != "$defs"})
     for name, definition in size.definitions.items():
@@ -180,7 +180,7 @@ class _Size:
             self.count(one)
 
     def levels(self, schema: Schema, inside: tuple[str, ...]) -> int:
-        """How deep objects and arrays stand in each other; a reference back to where one is counts as none."""
+        """The depth of nested objects and arrays; a reference to an enclosing schema adds none."""
         if "$ref" in schema:
             name = target(schema)
             if name in inside:

@@ -29,7 +29,7 @@ class Grammar:
 
 
 def custom_tool(declaration: ToolDeclaration, name: str, grammar: Grammar | None) -> Entry:
-    """The tool as one of free text, which comes back as its argument. ValueError for one with other arguments."""
+    """Export a tool of one text argument as free text. ValueError for a tool with other arguments."""
     tool: dict[str, Any] = {"type": "custom", "name": name, "description": declaration.description}
     parameter, schema = _text_of(declaration)
     findings = [Finding(declaration.name, "", "parameters", "rewritten", f"free text for {parameter!r}")]
@@ -45,7 +45,7 @@ def custom_tool(declaration: ToolDeclaration, name: str, grammar: Grammar | None
 
 
 def _text_of(declaration: ToolDeclaration) -> tuple[str, dict[str, Any]]:
-    """The one parameter, a text, and its schema."""
+    """The name and the schema of the one parameter, a text."""
     schema = canonical(declaration.parameters_schema)
     properties = cast("dict[str, dict[str, Any]]", schema.get("properties", {}))
     ((parameter, text),) = properties.items() if len(properties) == 1 else [("", {})]

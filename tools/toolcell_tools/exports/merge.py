@@ -1,4 +1,4 @@
-"""Two schemas that both hold, as one: exact, or not at all."""
+"""Merge two schemas that both hold into one, exactly or not at all."""
 
 import json
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ def same(first: Any, second: Any) -> bool:
 
 
 def _meddle(first: Schema, second: Schema) -> bool:
-    """Whether a keyword of `first` would, in one schema with `second`, mean something else than before."""
+    """Whether a keyword of `first` would change its meaning beside the keywords of `second`."""
     if "unevaluatedProperties" in first or "unevaluatedItems" in first:
         return bool(constraints(second))
     for group in _TOGETHER:

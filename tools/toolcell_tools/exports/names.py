@@ -23,7 +23,7 @@ class NameRule:
         return re.fullmatch(pattern, name) is not None
 
     def fitted(self, name: str, digest_chars: int) -> str:
-        """`name` with what is not allowed replaced by `_`, cut, and a digest of the whole as its end."""
+        """`name` with refused characters replaced by `_`, cut, and ending in a digest of the whole."""
         cleaned = re.sub(rf"[^{self.rest}]", "_", name)
         if not re.match(rf"[{self.first}]", cleaned):
             cleaned = f"t_{cleaned}"

@@ -1,4 +1,4 @@
-"""Definitions of a canonical schema: what a reference means, flattened, within a budget of steps."""
+"""Definitions of a canonical schema: resolve and flatten references, within a budget of steps."""
 
 from typing import cast
 
@@ -20,7 +20,7 @@ class Definitions:
         self._beyond: dict[str, set[str]] = {}
 
     def step(self) -> None:
-        """Count one; Unexportable when there were too many."""
+        """Count one step; raises Unexportable when the budget is spent."""
         self.steps += 1
         if self.steps > MAX_STEPS:
             raise Unexportable("", "schema", f"it unfolds to more than {MAX_STEPS:,} nodes")

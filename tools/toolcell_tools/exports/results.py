@@ -21,7 +21,7 @@ def blocks_of(result: ToolResult) -> Iterable[Content]:
 
 
 def in_text(block: Content) -> str:
-    """A block in words: text as it is, media as a note that there is one."""
+    """A block as text: text itself, or a note that names the medium."""
     if isinstance(block, ResourceBlock):
         return f"[resource {block.uri}]" if block.text is None else f"[resource {block.uri}]\n{block.text}"
     if isinstance(block, ImageBlock | AudioBlock):

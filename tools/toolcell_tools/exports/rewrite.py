@@ -1,4 +1,4 @@
-"""From a canonical schema to one of a dialect's subset, with a finding for every difference.
+"""Rewrite a canonical schema into a dialect's subset, with a finding for every difference.
 
 Every step either keeps the meaning, or notes whether the result is looser or tighter, or raises Inexpressible. Dropping
 a constraint only ever loosens, because none of these dialects keeps `not`, `if` or `oneOf`, which would turn that over.
@@ -35,12 +35,12 @@ _MAX_NESTING = 100
 
 
 def rewritten(tool: str, schema: Schema, subset: Subset) -> tuple[Schema, list[Finding]]:
-    """The schema in the dialect's subset, and what that changed. Raises Inexpressible."""
+    """The schema in the dialect's subset, and the findings. Raises Inexpressible."""
     return _Rewriter(tool, schema, subset).run()
 
 
 class _Node:
-    """One place in the schema: what is written for it, and the phrases that its description gets."""
+    """One place in the schema: its output, and the phrases for its description."""
 
     def __init__(self, source: Schema, at: str) -> None:
         self.source, self.at = source, at
@@ -424,7 +424,7 @@ class _Rewriter:
             node.result["additionalProperties"] = self.schema(given, node.below("additionalProperties"))
 
     def require_all(self, node: _Node, properties: Schema, required: list[str]) -> None:
-        """Every property required; those that were optional take `null` for "left out"."""
+        """Require every property; an optional one takes `null` for "left out"."""
         written = cast("Schema", node.result["properties"])
         absent: list[str] = []
         for name in written:

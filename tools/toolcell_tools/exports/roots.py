@@ -21,7 +21,7 @@ _SPEAK_OF_NAMES = keywords("if then else dependentRequired dependentSchemas prop
 
 
 def flat_root(tool: str, schema: Schema) -> tuple[Schema, list[Finding]]:
-    """A canonical schema with a root that every provider takes, and what that changed."""
+    """A canonical schema with a root that every provider takes, and the findings."""
     root = _Root(tool, Definitions(schema.get("$defs", {})))
     result = root.flat({key: value for key, value in schema.items() if key != "$defs"})
     for keyword in _NOT_AT_THE_ROOT:
@@ -41,7 +41,7 @@ def flat_root(tool: str, schema: Schema) -> tuple[Schema, list[Finding]]:
 
 
 class _Root:
-    """A root being made flat, and what was found on the way."""
+    """A root being flattened, and the findings so far."""
 
     def __init__(self, tool: str, definitions: Definitions) -> None:
         self.tool, self.definitions = tool, definitions
@@ -125,7 +125,7 @@ def _union(schemas: Iterable[Schema]) -> Schema:
 def renamed_parameters(
     tool: str, schema: Schema, rule: NameRule | None
 ) -> tuple[Schema, Mapping[str, str], list[Finding]]:
-    """The schema with the parameters renamed that `rule` refuses; their exported names; what that changed."""
+    """Rename the parameters that `rule` refuses: the schema, the exported names, the findings."""
     if rule is None:
         return schema, {}, []
     changed = fit_names(schema["properties"], rule).changed

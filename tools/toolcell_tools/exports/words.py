@@ -1,4 +1,4 @@
-"""Constraints in words, for the description of a property whose schema can no longer say them."""
+"""Say constraints in words, in the description of a property whose schema cannot express them."""
 
 import json
 from collections.abc import Sequence

@@ -10,7 +10,7 @@ __all__ = ["ApprovalRequired"]
 
 
 class ApprovalRequired(Wrapper):
-    """All of a toolset's tools, or those that `when` says yes to, run only when approved."""
+    """Have calls of a toolset's tools approved: all of them, or where `when` returns True."""
 
     def __init__(self, wrapped: Toolset, when: Callable[[SessionInfo, AnyTool], bool] | None = None) -> None:
         super().__init__(wrapped)

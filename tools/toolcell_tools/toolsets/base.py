@@ -1,4 +1,4 @@
-"""What a toolset is, and what its wrappers have in common."""
+"""The Toolset protocol, and the base of its wrappers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -54,10 +54,10 @@ class Toolset(ABC):
         """Called once with the supervisor, when it is started, before `tools`."""
 
     async def close(self) -> None:  # noqa: B027 - most toolsets hold nothing
-        """Let go of what the toolset holds. Called once, in a task of the supervisor's own, when that ends."""
+        """Release the toolset's resources. Called once, in a task of the supervisor, when the supervisor ends."""
 
     def filtered(self, keep: "Iterable[str] | Callable[[SessionInfo, AnyTool], bool]") -> "Filtered":
-        """Only the tools of these names, or those that `keep(session, tool)` says yes to."""
+        """Only the tools with these names, or for which `keep(session, tool)` is true."""
         from .filtered import Filtered
 
         return Filtered(self, keep)
@@ -81,7 +81,7 @@ class Toolset(ABC):
         return Prepared(self, prepare)
 
     def approval_required(self, when: "Callable[[SessionInfo, AnyTool], bool] | None" = None) -> "ApprovalRequired":
-        """Somebody must approve each call of these tools, or of those that `when(session, tool)` says yes to."""
+        """Have each call approved, or each call of the tools for which `when(session, tool)` is true."""
         from .approval import ApprovalRequired
 
         return ApprovalRequired(self, when)
@@ -100,7 +100,7 @@ class Toolset(ABC):
 
 
 class Wrapper(Toolset):
-    """A toolset around another one, of the same name and the same end."""
+    """A toolset around another: it has the same name and is closed with it."""
 
     def __init__(self, wrapped: Toolset) -> None:
         self.wrapped = wrapped
@@ -141,7 +141,7 @@ _MOST_VARIANTS = 10_000
 
 
 def as_tools(given: Iterable[ToolLike], toolset: str) -> tuple[AnyTool, ...]:
-    """Tools of tools and plain functions; ToolsetError where one is neither or cannot be declared."""
+    """Tools from tools and plain functions; ToolsetError for an object that is neither or cannot be declared."""
     try:
         return tuple(as_tool(one) for one in given)
     except Exception as error:

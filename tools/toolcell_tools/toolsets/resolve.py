@@ -110,7 +110,7 @@ async def _asked(toolset: Toolset, session: SessionInfo) -> list[AnyTool]:
 
 
 async def close_all(toolsets: Iterable[Toolset]) -> None:
-    """Close each, the last first; what goes wrong is raised together, when all are closed."""
+    """Close all, the last first; raise their failures together when all are closed."""
     failures: list[Exception] = []
     for each in reversed(tuple(toolsets)):
         try:

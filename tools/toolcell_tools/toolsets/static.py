@@ -1,4 +1,4 @@
-"""Tools that are always there, under one name: for the wrappers, or to give a group to somebody."""
+"""A fixed list of tools as a toolset, so that it can be wrapped or handed on."""
 
 from collections.abc import Iterable, Sequence
 

@@ -244,7 +244,7 @@ class Cell(Stateful):
         meter.evidence.new_call()  # first: it may be an OSError, and nothing is sent yet
         if meter.reads_clock:
             meter.read_clock()
-        buffers = self._link.call(call.id, call.tool, context, call.arguments, call.packed)  # may be Unpackable
+        buffers = self._link.call(call.id, call.tool, context, call.arguments, run.packed)  # may be Unpackable
         if not self._standby:
             self._control.fork()  # nothing waits; the call is in the pipe before it is read
         run.cell = self

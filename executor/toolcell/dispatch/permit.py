@@ -1,29 +1,26 @@
 """Whether a call may run at all: the tool's needs against what the session holds, then the policy's word."""
 
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Set
 
 from toolcell.call import ToolCall
-from toolcell.sessions.grants import Grants
 from toolcell.sessions.reach import WHY
+from toolcell_tools.capability import Capability
 from toolcell_tools.declaration import ToolDeclaration
-from toolcell_tools.definition import Tool
 from toolcell_tools.errors import PermissionDenied
 from toolcell_tools.provider import ProviderTool
 from toolcell_tools.session_info import SessionInfo
 
+from .offer import Offer
 from .policy import Policy
-
-if TYPE_CHECKING:
-    from toolcell.session import Route
 
 _log = logging.getLogger("toolcell.policy")
 
 
-def _lacking(declaration: ToolDeclaration, session: SessionInfo, grants: Grants) -> PermissionDenied:
-    kind, missing = session.session_kind, tuple(sorted(grants.missing - session.grants))
+def _lacking(declaration: ToolDeclaration, session: SessionInfo, lacks: Set[Capability]) -> PermissionDenied:
+    kind, missing = session.session_kind, tuple(sorted(lacks - session.grants))
     if not missing:
-        return _reaching_nothing(declaration, grants)
+        return _reaching_nothing(declaration, lacks)
     handles = ", ".join(capability.value for capability in missing)
     return PermissionDenied(
         message=(
@@ -36,8 +33,8 @@ def _lacking(declaration: ToolDeclaration, session: SessionInfo, grants: Grants)
     )
 
 
-def _reaching_nothing(declaration: ToolDeclaration, grants: Grants) -> PermissionDenied:
-    missing = tuple(sorted(grants.missing))
+def _reaching_nothing(declaration: ToolDeclaration, lacks: Set[Capability]) -> PermissionDenied:
+    missing = tuple(sorted(lacks))
     why, cure = (" and ".join(words) for words in zip(*(WHY[capability] for capability in missing), strict=True))
     message = (
         f"The tool {declaration.name!r} cannot work in this session: {why}. Do without it. "
@@ -56,33 +53,25 @@ def of_provider(tool: ProviderTool) -> PermissionDenied:
     return PermissionDenied(message=message, tier=tool.tier, reason="a provider-defined tool")
 
 
-def permit(policy: Policy, call: ToolCall, route: "Route", session: SessionInfo) -> PermissionDenied | str:
+def permit(policy: Policy, call: ToolCall, offer: Offer, session: SessionInfo) -> PermissionDenied | str:
     """Why somebody must be asked first, "" where nobody must, or the denial. A policy that raises denies."""
-    declaration, tool = route.declaration, route.tool
-    if route.grants.missing:
-        return _lacking(declaration, session, route.grants)
+    declaration, tool = offer.declaration, offer.tool
+    if offer.lacks:
+        return _lacking(declaration, session, offer.lacks)
     try:
         decision = policy.decide(call, declaration, session)
         needs_approval = declaration.requires_approval and tool.requires_approval_for(call.arguments)
     except Exception:
         _log.exception("the policy failed on call %s of %s", call.id, call.tool)
-        return _forbidden(declaration, "the policy failed")
+        return forbidden(declaration, "the policy failed")
     if decision == "ask":
         return f"the policy asks for approval of {declaration.tier.value} calls of {tool.name!r}"
     if decision != "allow":
-        return _forbidden(declaration, "the policy denies it")
+        return forbidden(declaration, "the policy denies it")
     return f"the tool {tool.name!r} asks for approval" if needs_approval else ""
 
 
-def mutates(call: ToolCall, tool: Tool[..., Any]) -> bool | PermissionDenied:
-    """Whether the call may change anything, by the tool's own rule. A rule that raises denies."""
-    try:
-        return tool.mutates_for(call.arguments)
-    except Exception:
-        _log.exception("mutates of %s failed on call %s", call.tool, call.id)
-        return _forbidden(tool.declaration, "its own rule of what changes something failed")
-
-
-def _forbidden(declaration: ToolDeclaration, reason: str) -> PermissionDenied:
+def forbidden(declaration: ToolDeclaration, reason: str) -> PermissionDenied:
+    """The denial of a call for this reason."""
     message = f"The tool {declaration.name!r} may not be used here: {reason}. Do without it."
     return PermissionDenied(message=message, tier=declaration.tier, reason=reason)

@@ -1,10 +1,10 @@
-"""Handing a call of a session to the pool, serving it while it runs, and waiting for its end."""
+"""A call of a session in the pool: what it says is heard, and what it asks for is served, while it runs."""
 
 import logging
 from dataclasses import replace
 from functools import partial
 from socket import socket
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 
@@ -27,18 +27,19 @@ from toolcell_tools.capability import Capability
 from toolcell_tools.preview import ends_of, shortened
 
 from .audit import audit
-from .streams import OnOutput, Streams
-
-if TYPE_CHECKING:
-    from toolcell.session import OnProgress, Route, Session
+from .context import CallContext
+from .record import facts_of
+from .reports import tell_log, tell_progress
+from .route import Route
+from .streams import Streams
 
 _log = logging.getLogger("toolcell.tool")
 
 
-async def in_pool(session: "Session", run: "SessionRun") -> Outcome:
+async def in_pool(context: CallContext, run: "SessionRun") -> Outcome:
     """The outcome of a call that nothing is to be done beside. If the waiting task is cancelled, so is the call."""
     try:
-        return await session.pool.submit(run)
+        return await context.services.pool.submit(run)
     except BaseException:
         run.abandon()
         raise
@@ -52,68 +53,78 @@ class SessionRun(Run):
     _trail: Trail | None = None
     streams: Streams | None = None
     """Made when somebody hears what the call prints, or that is long."""
-    on_heard: OnOutput | None = None
-    """Who hears what the call prints."""
-    has_result = False
-    """Whether what it prints is part of a result, which has files of long streams."""
     _given_up = False
 
     def __init__(
         self,
-        session: "Session",
-        route: "Route",
+        context: CallContext,
+        route: Route,
         call: ToolCall,
         wall_s: float,
-        on_progress: "OnProgress | None" = None,
+        packed: bytes | None = None,
         watch: Watch | None = None,
+        *,
+        has_result: bool = False,
     ) -> None:
-        super().__init__(call, route.spec, wall_s, route.exclusive)
+        """`packed` are the call's arguments, encoded, if they are. `has_result` says that what it prints is part of a
+        result, which has files of long streams.
+        """
+        super().__init__(call, route.spec, wall_s, route.exclusive, packed)
         if watch is not None:
             self.spec = _bound_to(watch, route.spec)
             self.gone = anyio.Event()
             watch.run = self
-        self._session = session
+        self._context = context
+        self._services = context.services
         self._route = route
-        self._on_progress = on_progress
+        self._has_result = has_result
         self._operations: dict[int, tuple[anyio.CancelScope, Task]] | None = None  # of the handles, under way
         self._replies: Account | None = None  # made when it is asked for something, or connects
         self._egress: Egress | None = None  # made when the call connects to its proxy for the first time
 
     def has_moved(self) -> bool:
-        return self._session.has_moved(self._route)
+        return self._context.routes.has_moved(self._route)
 
     async def audited(self, watch: Watch) -> None:
         """Wait until it is known what the call did to protected names, and that is on record."""
         assert self._route.guarded is not None  # as of every call that is watched
-        await audit(self._session, self, self._route.guarded, watch)
+        await audit(self._services, self, self._route.guarded, watch)
 
     def abandon(self, watch: Watch | None = None) -> None:
         """The caller has gone: the call is ended and audited behind it, and nothing is left running."""
-        self._session.pool.cancel(self)
+        self._services.pool.cancel(self)
         self.leave()
         if watch is not None:
-            self._session.in_background(self.audited, watch)
+            self._services.in_background(self.audited, watch)
 
     def leave(self) -> None:
         """The caller has gone, before the call's end or after it: its files are closed once it has ended."""
-        self._given_up = self.has_result
+        self._given_up = self._has_result
         if self.outcome is not None:
             self._leave()
 
     def on_progress(self, progress: Progress) -> None:
         charged = partial(self._charged, REQUEST_COST + memory_of(progress.message))
-        self._session.tell_progress(self._on_progress, self.call_id, progress.message, progress.fraction, charged)
+        tell_progress(
+            self._services.in_background,
+            self._context.on_progress,
+            self.call_id,
+            progress.message,
+            progress.fraction,
+            charged,
+        )
 
     def on_log(self, log: Log) -> None:
-        self._session.tell_log(self.call_id, self.tool, log.level, log.message, log.fields)
+        journal, session_id = self._services.journal, self._context.caller.id
+        tell_log(journal, session_id, self.call_id, self.tool, log.level, log.message, log.fields)
 
     def on_output(self, output: Output, before: Capture) -> None:
         if self.streams is None:
             is_long = before.total + output.skipped + len(output.data) > before.keep_bytes
-            if not self.has_result or (self.on_heard is None and not is_long):
+            if not self._has_result or (self._context.on_output is None and not is_long):
                 return
-            most = self.limits.file_bytes
-            self.streams = Streams(self._session, self.call_id, most, self._charged, self.on_heard)
+            most, context = self.limits.file_bytes, self._context
+            self.streams = Streams(self._services, context.caller, self.call_id, most, self._charged, context.on_output)
         self.streams.take(output, before)
 
     def on_request(self, request: Request) -> None:
@@ -121,13 +132,13 @@ class SessionRun(Run):
             self._operations = {}
         charge = self._charged(REQUEST_COST + memory_of(request.arguments))
         scope = anyio.CancelScope()
-        task = self._session.supervisor.reactor.task(self._serve(request, scope, charge))
+        task = self._services.reactor.task(self._serve(request, scope, charge))
         self._operations[request.request] = scope, task
 
     def _charged(self, bytes: int) -> Charge:
         """Count what waits of what the call has sent; where that is too much, no more is read of it."""
         if self.pending is None:
-            self.pending = self._session.pool.budgets.requests.account()
+            self.pending = self._services.pool.budgets.requests.account()
         return self.pending.charge(bytes)
 
     async def _serve(self, request: Request, scope: anyio.CancelScope, charge: Charge) -> None:
@@ -142,7 +153,7 @@ class SessionRun(Run):
         except anyio.get_cancelled_exc_class():
             raise
         except BaseException as error:  # SystemExit of a backend, say: it ends the supervisor, as of any task of it
-            self._session.in_background(_raised, error)
+            self._services.in_background(_raised, error)
         finally:
             if held is not None:
                 held.release()
@@ -150,7 +161,7 @@ class SessionRun(Run):
 
     def _answers(self) -> Account:
         if self._replies is None:
-            self._replies = self._session.pool.budgets.replies.account()
+            self._replies = self._services.pool.budgets.replies.account()
         return self._replies
 
     async def _room_for(self, bytes: int) -> Charge:
@@ -203,12 +214,12 @@ class SessionRun(Run):
             self._operations.pop(request.request, None)
 
     def _new_principal(self) -> broker.Principal:
-        session = self._session
+        caller = self._context.caller
         self._trail = Trail(partial(self._record, "http"))
-        rules = session.profile.http if Capability.HTTP in self._route.grants.given else ()
-        requester = Requester(rules, session.http, self._trail)
+        rules = caller.profile.http if Capability.HTTP in self._route.grants else ()
+        requester = Requester(rules, caller.http, self._trail)
         self._principal = broker.Principal(
-            session.id, session.agent_id, session.channel, session.memory, session.web, requester
+            caller.id, caller.agent_id, caller.channel, caller.memory, caller.web(), requester
         )
         return self._principal
 
@@ -216,21 +227,21 @@ class SessionRun(Run):
         if self._egress is None:
             policy = self._route.spec.profile.reach
             assert isinstance(policy, ProxyNetwork)  # no other cell has a socket to connect to
-            self._egress = self._session.gateway.egress(policy, partial(self._record, "egress"), self._answers())
+            self._egress = self._services.gateway.egress(policy, partial(self._record, "egress"), self._answers())
         return self._egress.take(connection)
 
     def _record(self, kind: str, data: dict[str, Any]) -> None:
-        self._session.journal.write(Record(kind, self._session.id, self.call_id, {"tool": self.tool, **data}))
+        self._services.journal.write(Record(kind, self._context.caller.id, self.call_id, {"tool": self.tool, **data}))
 
     def on_ended(self) -> bool:
         if self._given_up:
-            self._session.supervisor.reactor.soon(self._leave)  # when there is an outcome
+            self._services.reactor.soon(self._leave)  # when there is an outcome
         if self._operations is None and self._egress is None:
             return False
         under_way = list(self._operations.values()) if self._operations else []
         for scope, task in under_way:  # nobody waits for them any more, but the supervisor's end
             scope.cancel()
-            self._session.in_background(task.ended)
+            self._services.in_background(task.ended)
         if self._egress is not None:
             self._egress.close()
         if self._trail is not None:
@@ -244,21 +255,18 @@ class SessionRun(Run):
             return
         self._given_up = False
         if self.streams is not None:
-            self._session.in_background(self.streams.given_up)
-        facts = {**self._route.facts, **self.used, "attempt": self.call.attempt, "error": "cancelled"}
-        del facts["attempts"]
+            self._services.in_background(self.streams.given_up)
+        facts = {**facts_of(self.call, self._route.tool.version, self.used), "error": "cancelled"}
         for name, captured in (("stdout", outcome.stdout), ("stderr", outcome.stderr)):
             if captured.text:
                 facts[name] = ends_of(captured.text)
         if outcome.progress is not None:
             facts["progress"] = shortened(outcome.progress.message)
-        self._session.journal.write(Record("call", self._session.id, self.call_id, facts))
+        self._services.journal.write(Record("call", self._context.caller.id, self.call_id, facts))
 
     def on_incident(self, what: str) -> None:
         _log.warning("call %s of %s: %s", self.call_id, self.tool, what)
-        self._session.journal.write(
-            Record("incident", self._session.id, self.call_id, {"tool": self.tool, "what": what})
-        )
+        self._record("incident", {"what": what})
 
 
 async def _raised(error: BaseException) -> None:

@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Mapping
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 
@@ -16,56 +16,54 @@ from toolcell.approvals import ApprovalRequest, Approved, Approver, Denied
 from toolcell.backends.protocols import Channel
 from toolcell.call import ToolCall
 from toolcell.journal import Record
-from toolcell.sessions import ending
+from toolcell.sessions.ending import SessionLife
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.definition import Tool
 from toolcell_tools.errors import Cancelled, PermissionDenied
 from toolcell_tools.preview import Preview, printable
 
+from .context import CallContext
 from .preview import is_previewed, preview_of
-
-if TYPE_CHECKING:
-    from toolcell.session import Session
 
 _log = logging.getLogger("toolcell.approval")
 
 
 async def ask(
-    session: "Session", tool: Tool[..., Any], call: ToolCall, reason: str
+    context: CallContext, tool: Tool[..., Any], call: ToolCall, reason: str
 ) -> Mapping[str, Any] | PermissionDenied | Cancelled:
     """The arguments that were approved, or why the call may not run: Cancelled where the session closes meanwhile."""
-    declaration = tool.declaration
-    approver = session.approver
+    services, caller, declaration = context.services, context.caller, tool.declaration
+    approver = caller.approver
     if approver is None:
         message = (
             f"The tool {tool.name!r} runs only when somebody approves, and nobody can be asked in this session. "
             "Do without it."
         )
         summary = Preview.of_call(tool.name, call.arguments).for_people().summary
-        _show(session, f"The call was denied, because nobody can be asked who could approve it: {summary} ({reason})")
+        _show(context, f"The call was denied, because nobody can be asked who could approve it: {summary} ({reason})")
         return _denied(declaration, message, "no approver, and no session above owns a channel that can approve")
     request = ApprovalRequest(
         tool=tool.name,
         version=tool.version,
         fingerprint=declaration.fingerprint,
         arguments=deepcopy(call.arguments),  # what runs is what was asked about, whatever becomes of the request
-        preview=await preview_of(session, tool, call),
+        preview=await preview_of(context, tool, call),
         preview_by="tool" if is_previewed(tool) else "supervisor",
         tier=declaration.tier,
         reason=reason,
         call_id=call.id,
-        session_id=session.id,
-        agent_id=session.agent_id,
-        session_kind=session.kind,
-        expires_at=time.time() + session.approval_timeout_s,
+        session_id=caller.id,
+        agent_id=caller.agent_id,
+        session_kind=caller.kind,
+        expires_at=time.time() + services.approval_timeout_s,
     )
-    if session.closed:  # while the preview was made
+    if caller.life.closed:  # while the preview was made
         return closed(tool.name)
-    _show(session, f"Approval is asked, and is not given here: {request.preview.summary} ({reason})")
-    answer, why = await _until_closed(session, approver, request)
+    _show(context, f"Approval is asked, and is not given here: {request.preview.summary} ({reason})")
+    answer, why = await _until_closed(caller.life, approver, request, services.approval_timeout_s)
     data = {"tool": tool.name, "request": request.id, "digest": request.digest, "reason": reason, "answer": why}
-    session.journal.write(Record("approval", session.id, call.id, data))
-    if session.closed:
+    services.journal.write(Record("approval", caller.id, call.id, data))
+    if caller.life.closed:
         return closed(tool.name)
     if isinstance(answer, Approved):
         return call.arguments if answer.arguments is None else answer.arguments
@@ -77,11 +75,12 @@ def closed(tool: str) -> Cancelled:
     return Cancelled(message=f"The call of {printable(tool)!r} was cancelled: its session was closed.")
 
 
-def _show(session: "Session", text: str) -> None:
+def _show(context: CallContext, text: str) -> None:
     """Let those see the question who cannot answer it."""
-    sender = f"{session.agent_id}/{session.id}"
-    for channel in session.onlookers:
-        session.in_background(_sent, channel, printable(text), sender, session.approval_timeout_s)
+    services, caller = context.services, context.caller
+    sender = f"{caller.agent_id}/{caller.id}"
+    for channel in caller.onlookers:
+        services.in_background(_sent, channel, printable(text), sender, services.approval_timeout_s)
 
 
 async def _sent(channel: Channel, text: str, sender: str, timeout_s: float) -> None:
@@ -93,11 +92,11 @@ async def _sent(channel: Channel, text: str, sender: str, timeout_s: float) -> N
 
 
 async def _until_closed(
-    session: "Session", approver: Approver, request: ApprovalRequest
+    life: SessionLife, approver: Approver, request: ApprovalRequest, timeout_s: float
 ) -> tuple[Approved | Denied, str]:
     """The answer. The close of the session takes the question back."""
-    with ending.doing(session, f"{approver!r}, which was asked for approval,") as work, work.scope:
-        return await _answer(approver, request, session.approval_timeout_s)
+    with life.doing(f"{approver!r}, which was asked for approval,") as work, work.scope:
+        return await _answer(approver, request, timeout_s)
     return Denied(), "withdrawn, for the session was closed"
 
 

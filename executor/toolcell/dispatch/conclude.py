@@ -1,0 +1,95 @@
+"""From the end of a call to its result: held to what its tool declares, seen by the hooks, and put on record."""
+
+from typing import Any
+
+from toolcell.call import ToolCall
+from toolcell.sessions.data import SessionData
+from toolcell.wire.messages import VALUES_BYTES
+from toolcell_tools.definition import Tool
+from toolcell_tools.errors import ExecutionError, ToolError
+from toolcell_tools.result import ToolResult, Usage
+
+from . import hooks
+from .audit import held, quarantined, trespass, unchecked
+from .catalog import Checks
+from .context import CallContext
+from .execute import Ran
+from .present import NOTHING, fitting, left_by_hooks
+from .record import record
+from .result import in_userns, result_of, state_lost
+from .streams import READ_ON
+
+
+async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: Ran) -> ToolResult:
+    """The result of a call that has run."""
+    route, draft, outcome, used, run, watch = ran
+    services, caller, tool = context.services, context.caller, route.tool
+    # render
+    result, lie = result_of(draft, route, call, outcome, used)
+    if run is not None and run.cell is not None and run.cell.in_userns:
+        result = result.model_copy(update={"sandbox": in_userns(result.sandbox)})
+    if run is not None and run.state_lost:
+        result = result.model_copy(update={"notices": (*result.notices, state_lost(tool.name, run.state_lost))})
+    answered = outcome.ending == "result"
+    if lie and run is not None and run.cell is not None:
+        run.cell.calls.condemn(run, lie)
+    elif watch is not None and (answered or outcome.ending == "error"):
+        denied = trespass(caller.workspace, route.declaration, route.spec.profile, watch)
+        if denied is not None:
+            result = result.model_copy(update={**NOTHING, "error": denied})
+    if watch is not None and watch.tells:
+        found = [quarantined(caller.workspace, route.spec.profile, watch)] if watch.findings else []
+        not_all = [unchecked(watch)] if watch.unknown else []
+        result = result.model_copy(update={"notices": (*result.notices, *found, *not_all)})
+    elif watch is not None and watch.bound and (busy := held(caller.workspace, watch, result)) is not None:
+        result = result.model_copy(update={"notices": (*result.notices, busy)})
+    schema = checks.output if answered else None
+    if schema is not None and result.error is None:
+        result = fitting(result, schema)
+    if "values" in outcome.payload and result.values:
+        result = _remembered(caller.data, result)
+    # after hooks
+    received = used["received_bytes"]
+    if services.hooks:
+        returned = result
+        result = await hooks.after(services.hooks, caller.life, call, returned)
+        if returned.error is not None or result.output is not returned.output:
+            schema = checks.output
+        result = left_by_hooks(result, tool, route.limits, schema)  # always: one may have changed it in place
+        received = 0
+    if not services.overflow.fits(received) and result.error is None:
+        own = caller.workspace if caller.grants >= READ_ON else None
+        result = await services.overflow.spilled(result, own)
+    if run is not None and run.streams is not None:
+        result = await run.streams.told(result)
+    # record
+    record(services, caller.id, call, tool.version, result.error, used, outcome)
+    return result
+
+
+def refused(context: CallContext, call: ToolCall, tool: Tool[..., Any] | None, error: ToolError) -> ToolResult:
+    """The result of a call that never reached a cell, put on record."""
+    services, session_id = context.services, context.caller.id
+    call = call._replace(tool=str(call.tool)[:64])
+    version = tool.version if tool is not None else ""
+    record(services, session_id, call, version, error)
+    return ToolResult.build(
+        error=error,
+        usage=Usage(attempts=call.attempt),
+        call_id=call.id,
+        tool=call.tool,
+        version=version,
+        session_id=session_id,
+        sandbox=services.sandbox,
+    )
+
+
+def _remembered(data: SessionData, result: ToolResult) -> ToolResult:
+    """The result, its values entered into the session's, which stay as small as those of one call may be."""
+    if data.remember(result.values):
+        return result
+    message = (
+        f"The session's values would be larger than {VALUES_BYTES:,} bytes with those that the call left in "
+        "ctx.values; keep large data in a file."
+    )
+    return result.model_copy(update={**NOTHING, "error": ExecutionError(message=message)})

@@ -1,0 +1,113 @@
+"""The call in a cell: handed to the pool, again where another directory becomes the workspace, and waited for."""
+
+import time
+from typing import Any, NamedTuple, final
+
+from toolcell.backends.threads import NoThread
+from toolcell.call import ToolCall
+from toolcell.errors import UsageError
+from toolcell.pool.run import SOON_S, Outcome, Used
+from toolcell.pool.zygote import CURES, EXHAUSTED
+from toolcell.sessions.protection import Watch, overlap
+from toolcell_sandbox.errors import SandboxError
+from toolcell_tools.errors import Overloaded, SandboxUnavailable, ToolDefinitionError
+
+from .context import CallContext
+from .resolve import no_thread
+from .result import drafted
+from .route import Route
+from .services import Services
+from .serving import SessionRun
+
+MOST_WAYS = 10  # that a call takes to a workspace which is replaced while it waits
+UNROUTABLE = (UsageError, ToolDefinitionError)
+_PUT_BACK = "Put the directory back, or open a session on another one."
+_MISPLACED = SandboxUnavailable(
+    message=f"The workspace is not a directory: another kind of file has taken its place. {_PUT_BACK}",
+    mechanism="",
+    cure=_PUT_BACK,
+)
+_made = tuple[Any, ...].__new__  # what calling the class of a named tuple does, in one function less
+
+
+@final
+class Ran(NamedTuple):
+    """A call that has run, or was given up before it could."""
+
+    route: Route
+    draft: dict[str, Any]
+    """Its result, as far as it was known before the end: `result_of` takes it, once."""
+    outcome: Outcome
+    used: Used
+    run: SessionRun | None = None
+    watch: Watch | None = None
+
+
+async def in_cell(
+    context: CallContext, route: Route, call: ToolCall, packed: bytes | None, changes: bool, wall_s: float
+) -> Ran | SandboxUnavailable | Overloaded:
+    """Run the call in a cell, of the directory that is the workspace when its turn comes."""
+    services, life = context.services, context.caller.life
+    run: SessionRun | None = None
+    watch: Watch | None = None
+    ways = 1
+    while True:
+        if route.is_misplaced:
+            return _MISPLACED
+        if route.guarded is not None:
+            try:
+                keeps = bool(route.spec.key.kept_tool)
+                kept = keeps or _has_kept_writers(services, route)
+                watch = await route.guarded.enter(context.caller.id, kept=kept, keeps=keeps)
+            except (SandboxError, OSError) as error:
+                return _unseen(error)
+            except NoThread as error:
+                return no_thread(error)
+        before, run = run, SessionRun(context, route, call, wall_s, packed, watch, has_result=True)
+        if before is not None:  # its time goes on
+            run.queued_at, run.deadline_at = before.queued_at, before.deadline_at
+        late: Outcome | None = None
+        if watch is not None and (life.closed or context.routes.has_moved(route)):  # while it looked, in a thread
+            late = Outcome("cancelled" if life.closed else "moved")
+            run.end(late, time.monotonic())
+        waiter = services.pool.submit(run) if late is None else late
+        draft = drafted(route, call)  # while its process is at work
+        try:
+            outcome = waiter if isinstance(waiter, Outcome) else await waiter
+            if watch is not None:
+                await run.audited(watch)
+        except BaseException:
+            run.abandon(watch)
+            raise
+        if outcome.ending != "moved" or ways >= MOST_WAYS:
+            return _made(Ran, (route, draft, outcome, run.used, run, watch))
+        ways += 1  # another directory is the workspace by now
+        try:
+            route = context.routes.to(context.routes.offer(route.tool), changes=changes)
+        except UNROUTABLE as error:
+            return unusable(error)
+
+
+def _has_kept_writers(services: Services, route: Route) -> bool:
+    """Whether a process that is kept over calls, of any session, may write where the cells of this route may."""
+    mine = route.spec.profile.writable
+    return any(overlap(mine, writable) for writable in services.pool.kept_writable())
+
+
+def _unseen(error: SandboxError | OSError) -> SandboxUnavailable:
+    """The workspace could not be looked at before the call."""
+    again_s = SOON_S if error.errno in EXHAUSTED else None
+    if isinstance(error, SandboxError):
+        message, mechanism, cure = str(error), error.mechanism, error.cure
+    else:
+        mechanism, cure = "", CURES.get(error.errno or 0, "Make the workspace accessible, or lift the names.")
+        message = f"The workspace cannot be looked at for protected names: {error.strerror}. {cure}"
+    return SandboxUnavailable(
+        message=message, mechanism=mechanism, cure=cure, retryable=again_s is not None, retry_after_s=again_s
+    )
+
+
+def unusable(error: Exception) -> SandboxUnavailable:
+    """The error of a call whose tool no cell can load."""
+    what, _, cure = str(error).partition(". ")
+    return SandboxUnavailable(message=str(error), mechanism="", cure=cure or what)

@@ -1,0 +1,35 @@
+"""The grants of a call: the session's ∩ the tool's needs and uses, once the call's arguments are final.
+
+`grants_for` is the one function that computes them; what is here asks it for the kinds of calls that there are.
+"""
+
+import logging
+from typing import Any
+
+from toolcell.call import ToolCall
+from toolcell.sessions.grants import grants_for
+from toolcell.sessions.reach import out_of_reach
+from toolcell_tools.capability import Capability
+from toolcell_tools.definition import Tool
+from toolcell_tools.errors import PermissionDenied
+
+from .permit import forbidden
+from .services import Caller
+
+_log = logging.getLogger("toolcell.policy")
+
+
+def mutates(call: ToolCall, tool: Tool[..., Any]) -> bool | PermissionDenied:
+    """Whether the call may change anything, by the tool's own rule. A rule that raises denies."""
+    try:
+        return tool.mutates_for(call.arguments)
+    except Exception:
+        _log.exception("mutates of %s failed on call %s", call.tool, call.id)
+        return forbidden(tool.declaration, "its own rule of what changes something failed")
+
+
+def granted(caller: Caller, tool: Tool[..., Any], *, changes: bool) -> frozenset[Capability]:
+    """The capabilities of a call of the tool, which `changes` something or must not; none that would reach nothing."""
+    given = grants_for(caller.grants, tool.needs, tool.uses, mutates=changes).given
+    useless = out_of_reach(tool, caller.profile)
+    return given - useless if useless else given

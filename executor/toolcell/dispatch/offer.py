@@ -1,0 +1,40 @@
+"""An offer: a tool as a session has it, before anything is known of a call."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from toolcell.sessions.grants import grants_for
+from toolcell.sessions.reach import out_of_reach
+from toolcell.sessions.used import Use
+from toolcell_tools.capability import Capability
+from toolcell_tools.declaration import ToolDeclaration
+from toolcell_tools.definition import Tool
+
+from .catalog import Checks
+from .policy import is_offered
+from .services import Caller, Services
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Offer:
+    """A tool, its compiled schemas, and what its calls would lack in this session: with anything, none of them runs."""
+
+    tool: Tool[..., Any]
+    declaration: ToolDeclaration
+    checks: Checks
+    lacks: frozenset[Capability]
+    use: Use
+    """What goes to a cell by value with the tool: where that has changed, the offer is made anew."""
+
+
+def lacking(caller: Caller, tool: Tool[..., Any]) -> frozenset[Capability]:
+    """The needs of the tool that the session does not hold, or that would reach nothing."""
+    return grants_for(caller.grants, tool.needs, tool.uses).missing | out_of_reach(tool, caller.profile)
+
+
+def offered(services: Services, caller: Caller) -> Iterator[str]:
+    """The names of the tools that the session may use, as far as its toolsets have said."""
+    for name, tool in caller.toolbox.known.items():
+        if not lacking(caller, tool) and is_offered(services.policy, tool.declaration, caller.data.info):
+            yield name

@@ -1,0 +1,60 @@
+"""Reports: what a tool says while its call runs, to its caller, the log and the journal."""
+
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from toolcell.journal import Journal, Record
+from toolcell.pool.budget import Charge
+from toolcell_tools.preview import printable
+
+OnProgress = Callable[[str, float | None], Awaitable[None] | None]
+_log = logging.getLogger("toolcell.tool")
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+def tell_progress(
+    in_background: Callable[..., None],
+    on_progress: OnProgress | None,
+    call_id: str,
+    message: str,
+    fraction: float | None,
+    charged: Callable[[], Charge] | None = None,
+) -> None:
+    """Let the caller hear how far its call is; what it raises is its own affair. What waits for it is `charged`."""
+    if on_progress is None:
+        return
+    try:
+        answer = on_progress(message, fraction)
+    except Exception:
+        _log.exception("on_progress of call %s raised", call_id)
+        return
+    if inspect.isawaitable(answer):
+        in_background(_awaited, call_id, answer, None if charged is None else charged())
+
+
+async def _awaited(call_id: str, answer: Awaitable[None], charge: Charge | None) -> None:
+    try:
+        await answer
+    except Exception:
+        _log.exception("on_progress of call %s raised", call_id)
+    finally:
+        if charge is not None:
+            charge.release()
+
+
+def tell_log(
+    journal: Journal,
+    session_id: str,
+    call_id: str,
+    tool: str,
+    level: str,
+    message: str,
+    fields: Mapping[str, Any],
+) -> None:
+    """A tool's own word, for the log and the journal."""
+    line = printable(message)  # a tool must not write lines that look like another's
+    _log.log(_LEVELS.get(level, logging.INFO), "%s: %s", tool, line, extra={"toolcell": fields})
+    data = {"tool": tool, "level": level, "message": message, "fields": fields}
+    journal.write(Record("log", session_id, call_id, data))

@@ -1,0 +1,204 @@
+"""A route: where the calls of one tool go in one session."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from toolcell.pool.run import CellKey, CellSpec
+from toolcell.sessions import broker
+from toolcell.sessions.grants import grants_for
+from toolcell.sessions.modules import DESCRIBER_SHIPMENT, Source, describer, source_of
+from toolcell.sessions.place import NOWHERE, Place
+from toolcell.sessions.policy import confine, summary_for
+from toolcell.sessions.protection import Guarded
+from toolcell.sessions.shipping import content_of
+from toolcell.sessions.used import NOTHING
+from toolcell.wire.frames import Field
+from toolcell_sandbox.limits import Limits
+from toolcell_tools.capability import Capability
+from toolcell_tools.declaration import ToolDeclaration
+from toolcell_tools.definition import Tool
+from toolcell_tools.result import SandboxSummary
+
+from .grant import granted
+from .offer import Offer, lacking
+from .services import Caller, Services
+
+_UNCHANGING, _PREVIEW = "unchanging", "preview"  # other routes of an offer
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Route:
+    """Where the calls of one tool go: their grants, their cell, their broker's table."""
+
+    tool: Tool[..., Any]
+    declaration: ToolDeclaration
+    grants: frozenset[Capability]
+    limits: Limits
+    spec: CellSpec
+    table: broker.Table
+    exclusive: str
+    """Calls with the same word do not overlap; "" for those that may."""
+    guarded: Guarded | None
+    """What looks after protected names, where its cells may write."""
+    sandbox: SandboxSummary
+    """What its results say of the sandbox."""
+    is_misplaced: bool
+    """Whether its cells would work in a workspace that is no directory any more."""
+
+
+class Routes:
+    """The offers and routes of one session: each is worked out once, and a route again where another directory is the
+    workspace now."""
+
+    __slots__ = ("_caller", "_offers", "_path", "_place", "_routes", "_services")
+
+    def __init__(self, services: Services, caller: Caller) -> None:
+        self._services = services
+        self._caller = caller
+        self._path = str(caller.workspace)
+        self._offers: dict[str, Offer] = {}
+        self._routes: dict[Offer | tuple[str, Offer], Route] = {}
+        self._place = NOWHERE  # the workspace that the routes are to
+
+    def offer(self, tool: Tool[..., Any]) -> Offer:
+        """The tool as this session has it. UsageError where no cell can load it, or a schema does not compile."""
+        offer = self._offers.get(tool.name)
+        if offer is None or offer.tool is not tool or (offer.use.bound and not offer.use.is_current()):
+            if offer is not None:
+                self._forget(offer)
+            offer = self._offers[tool.name] = self._new_offer(tool)
+        return offer
+
+    def _new_offer(self, tool: Tool[..., Any]) -> Offer:
+        catalog = self._services.catalog
+        use = catalog.shipped(tool)[1] if tool.placement == "cell" else NOTHING
+        return Offer(tool, tool.declaration, catalog.checks(tool), lacking(self._caller, tool), use)
+
+    def _forget(self, offer: Offer) -> None:
+        for key in (offer, (_UNCHANGING, offer), (_PREVIEW, offer)):
+            self._routes.pop(key, None)
+
+    def to(self, offer: Offer, *, changes: bool = True) -> Route:
+        """Where calls of the tool go; those that must not change anything go to a cell that cannot, and wait for no
+        other call. UsageError where no cell can load the tool."""
+        place = self._place.now(self._path)
+        if place is not self._place:
+            self._move(place)
+        key = offer if changes else (_UNCHANGING, offer)
+        route = self._routes.get(key)
+        if route is None:
+            route = self._routes[key] = self._new_route(offer.tool, changes)
+        return route
+
+    def of_preview(self, offer: Offer) -> Route:
+        """Where the tool's preview runs: in a cell that may read the workspace, and nothing else."""
+        self._move(self._place.now(self._path))
+        route = self._routes.get((_PREVIEW, offer))
+        if route is None:
+            given = grants_for(self._caller.grants, frozenset(), frozenset({Capability.READ})).given
+            limits = self._caller.profile.limits
+            route = self._routes[_PREVIEW, offer] = self._to_cell(offer.tool, given, limits, [offer.tool])
+        return route
+
+    def of_description(self, source: Source) -> Route:
+        """Where a module says what tools it has: in a cell that has it in sight, and nothing else."""
+        self._move(self._place.now(self._path))
+        shipment = {**DESCRIBER_SHIPMENT, "directory": source.directory}
+        return self._route(describer(), frozenset(), self._caller.profile.limits, (shipment,), source)
+
+    def has_moved(self, route: Route) -> bool:
+        """Whether another directory is the workspace now than when this route was worked out."""
+        spec = route.spec
+        return spec.cwd == self._path and self._place.now(self._path).identity != spec.key.workspace
+
+    def _move(self, place: Place) -> None:
+        if (place.identity, place.is_taken) != (self._place.identity, self._place.is_taken):
+            self._routes.clear()
+        self._place = place
+
+    def _new_route(self, tool: Tool[..., Any], changes: bool) -> Route:
+        given = granted(self._caller, tool, changes=changes)
+        limits = limits_for(tool, self._caller.profile.limits)
+        if tool.placement != "cell":
+            return self._route(tool, given, limits, (), source_of(tool))
+        if tool.lifetime == "session":
+            return self._to_cell(tool, given, limits, [tool], kept=tool.name)
+        self._services.catalog.shipment(tool)  # its own may be a UsageError; another's does not concern it
+        mates = [mate for mate in self._caller.toolbox.mates(tool) if self._shares(mate, given, limits)]
+        if changes:
+            return self._to_cell(tool, given, limits, mates)
+        return self._to_cell(tool, given, limits, [tool, *mates], shared=True)
+
+    def _shares(self, tool: Tool[..., Any], given: frozenset[Capability], limits: Limits) -> bool:
+        """Whether calls of the tool go to cells of these grants and limits."""
+        return (
+            tool.lifetime == "call"
+            and tool.placement == "cell"
+            and not lacking(self._caller, tool)
+            and granted(self._caller, tool, changes=True) == given
+            and limits_for(tool, self._caller.profile.limits) == limits
+            and self._services.catalog.can_ship(tool)
+        )
+
+    def _to_cell(
+        self,
+        tool: Tool[..., Any],
+        given: frozenset[Capability],
+        limits: Limits,
+        mates: Sequence[Tool[..., Any]],
+        *,
+        kept: str = "",
+        shared: bool = False,
+    ) -> Route:
+        shipments = tuple(self._services.catalog.shipment(mate) for mate in mates)
+        return self._route(tool, given, limits, shipments, source_of(tool), kept=kept, shared=shared)
+
+    def _route(
+        self,
+        tool: Tool[..., Any],
+        given: frozenset[Capability],
+        limits: Limits,
+        shipments: tuple[Mapping[str, object], ...],
+        source: Source | None,
+        *,
+        kept: str = "",
+        shared: bool = False,
+    ) -> Route:
+        """The one place where a route is made. `shared` says that its calls may overlap with any other."""
+        caller, services, place = self._caller, self._services, self._place
+        key = CellKey(caller.id, frozenset(given), limits, kept, content_of(shipments), place.identity)
+        profile = confine(caller.profile, given, caller.workspace, limits)
+        if source is not None:
+            profile = profile.replace(readable=(*profile.readable, source.directory))
+        # Sequential as a writer, by default, counts only where it may write.
+        writes = Capability.WRITE in tool.needs | tool.uses
+        alone = tool.declaration.annotations.sequential and (not writes or Capability.WRITE in given)
+        return Route(
+            tool=tool,
+            declaration=tool.declaration,
+            grants=given,
+            limits=limits,
+            spec=CellSpec(key, profile, shipments, profile.cwd, session=self._told(given, limits)),
+            table=broker.table_for(given),
+            exclusive=caller.id if alone and not shared else "",
+            guarded=services.protection.of(profile),
+            sandbox=summary_for(services.sandbox, profile.reach),
+            is_misplaced=place.is_taken and profile.cwd == self._path,
+        )
+
+    def _told(self, given: frozenset[Capability], limits: Limits) -> Mapping[str, Field]:
+        """What a cell hears of this session before its first call."""
+        return {
+            "session_id": self._caller.id,
+            "agent_id": self._caller.agent_id,
+            "session_kind": self._caller.kind.value,
+            "workspace_root": self._path,
+            "grants": [capability.value for capability in given],
+            "grace_s": limits.grace_s,
+        }
+
+
+def limits_for(tool: Tool[..., Any], limits: Limits) -> Limits:
+    """The session's limits, narrowed by what the tool asked for itself."""
+    return limits.narrow(limits.replace(**tool.limits)) if tool.limits else limits

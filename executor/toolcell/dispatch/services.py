@@ -1,0 +1,75 @@
+"""What the steps of a call are given: frozen values. `Services` is the same for all calls of a supervisor, `Caller` for
+all calls of a session; `context.CallContext` is of one call.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+
+from toolcell.approvals import Approver
+from toolcell.backends.egress import Gateway
+from toolcell.backends.protocols import Channel, HttpClient, MemoryStore, WebClient
+from toolcell.journal import Journal
+from toolcell.pool.pool import Pool
+from toolcell.pool.reactor import Reactor
+from toolcell.sessions.data import SessionData
+from toolcell.sessions.ending import SessionLife
+from toolcell.sessions.protection import Protection
+from toolcell.sessions.toolbox import Toolbox
+from toolcell.telemetry import Metrics
+from toolcell_sandbox.profile import Profile
+from toolcell_tools.capability import Capability, SessionKind
+from toolcell_tools.result import SandboxSummary
+
+from .catalog import Catalog
+from .overflow import Overflow
+from .policy import Policy
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Services:
+    """What a supervisor lends to the steps of every call. Made once, when its pool has started."""
+
+    pool: Pool
+    reactor: Reactor
+    journal: Journal
+    metrics: Metrics
+    catalog: Catalog
+    hooks: tuple[object, ...]
+    policy: Policy
+    approver: Approver | None
+    approval_timeout_s: float
+    protection: Protection
+    gateway: Gateway
+    overflow: Overflow
+    host_threads: anyio.CapacityLimiter
+    sandbox: SandboxSummary
+    in_background: Callable[..., None]
+    """Runs a coroutine function beside the call, with its arguments, until the supervisor ends."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Caller:
+    """The session that calls: who it is, what it holds, and whom its calls reach. Made once, when it is opened."""
+
+    id: str
+    kind: SessionKind
+    agent_id: str
+    workspace: Path
+    profile: Profile
+    grants: frozenset[Capability]
+    channel: Channel
+    memory: MemoryStore
+    web: Callable[[], WebClient]
+    """Gives its client, which is made at the first use where none was given."""
+    http: HttpClient
+    approver: Approver | None
+    """Who approves its calls: the supervisor's approver, or the nearest channel that can, of a session at or above this
+    one that owns it."""
+    onlookers: tuple[Channel, ...]
+    """The channels that are nearer than the approver and can only send: they show what is asked."""
+    life: SessionLife
+    data: SessionData
+    toolbox: Toolbox

@@ -1,0 +1,198 @@
+"""The core of a session: its place in the tree, what its calls are given, and its end."""
+
+import logging
+from collections.abc import Sequence
+from itertools import count
+from typing import Any, Protocol, cast
+
+from toolcell.dispatch.offer import lacking
+from toolcell.dispatch.policy import is_offered
+from toolcell.dispatch.route import Routes
+from toolcell.dispatch.services import Caller, Services
+from toolcell.errors import UsageError
+from toolcell.journal import Record
+from toolcell.pool.run import Run
+from toolcell.sessions.ending import SessionLife
+from toolcell.sessions.idempotency import IdempotentCalls
+from toolcell.sessions.opening import Opening
+from toolcell.sessions.reach import as_offered
+from toolcell.sessions.shipping import latest
+from toolcell_tools.capability import SessionKind
+from toolcell_tools.declaration import Declared, ToolDeclaration
+from toolcell_tools.definition import Tool
+from toolcell_tools.preview import printable
+
+from .settings import Settings
+
+_log = logging.getLogger("toolcell.tool")
+
+
+class Owner(Protocol):
+    """What a session needs of its supervisor's runtime."""
+
+    @property
+    def settings(self) -> Settings: ...
+
+    def check_running(self) -> None:
+        """Raise UsageError where it does not run, or runs on another event loop than the caller."""
+        ...
+
+    def require_running(self) -> None:
+        """Raise UsageError where it does not run, on whichever event loop the caller is."""
+        ...
+
+    def open(self, opening: Opening, parent: "SessionCore | None" = None) -> "SessionCore": ...
+
+    def forget(self, session: "SessionCore") -> None: ...
+
+
+class SessionCore:
+    """One session as its supervisor has it. The program holds a `Session`, which stands before it."""
+
+    __slots__ = (
+        "_children",
+        "_idempotent",
+        "_owner",
+        "caller",
+        "depth",
+        "is_here",
+        "numbers",
+        "owns_channel",
+        "parent",
+        "public",
+        "routes",
+        "services",
+    )
+
+    def __init__(
+        self,
+        services: Services,
+        caller: Caller,
+        parent: "SessionCore | None",
+        *,
+        owner: Owner,
+        owns_channel: bool,
+    ) -> None:
+        self.services = services
+        self.caller = caller
+        self.routes = Routes(services, caller)
+        self.parent = parent
+        self.owns_channel = owns_channel
+        self.depth: int = 0 if parent is None else parent.depth + 1
+        self.public: Any = None
+        """The `Session` that stands before it."""
+        self.numbers = count(1)
+        """Of calls that are given no id."""
+        self.is_here = services.reactor.is_here
+        self._owner = owner
+        self._children: dict[str, SessionCore] = {}
+        self._idempotent: IdempotentCalls | None = None
+
+    def __repr__(self) -> str:
+        caller = self.caller
+        state = "closed" if caller.life.closed else f"{len(self._children)} children"
+        return f"<Session {caller.id} {caller.kind.value} of {caller.agent_id} · {state}>"
+
+    # -- its place in the tree ----------------------------------------------------------------------------------------
+
+    @property
+    def kind(self) -> SessionKind:
+        return self.caller.kind
+
+    @property
+    def life(self) -> SessionLife:
+        return self.caller.life
+
+    @property
+    def living_children(self) -> int:
+        return len(self._children)
+
+    @property
+    def children(self) -> "Sequence[SessionCore]":
+        return list(self._children.values())
+
+    def open_child(self, opening: Opening) -> "SessionCore":
+        """Open a session below this one; UsageError where the tree does not allow one."""
+        child = self._owner.open(opening, self)
+        self._children[child.caller.id] = child
+        return child
+
+    # -- its end ------------------------------------------------------------------------------------------------------
+
+    def check_open(self) -> None:
+        """Raise UsageError where the session is closed, or its supervisor does not run here."""
+        self._owner.check_running()
+        if self.caller.life.closed:
+            raise UsageError(f"The session {self.caller.id} is closed. Open another one.")
+
+    def check_running(self) -> None:
+        """Raise UsageError where the supervisor does not run, or runs on another event loop than the caller."""
+        self._owner.check_running()
+
+    def require_running(self) -> None:
+        """Raise UsageError where the supervisor does not run, on whichever event loop the caller is."""
+        self._owner.require_running()
+
+    def tell_end(self, reason: str, least_s: float, most_s: float) -> Sequence[Run]:
+        return self.services.pool.tell_end(self.caller.id, reason, least_s, most_s)
+
+    def end_now(self) -> None:
+        if self.parent is not None:
+            self.parent._children.pop(self.caller.id, None)
+        self.services.pool.end_session(self.caller.id)
+        self._owner.forget(self)
+        self.services.journal.write(Record("session", self.caller.id, data={"event": "closed"}))
+
+    # -- its tools ----------------------------------------------------------------------------------------------------
+
+    async def tools(self) -> list[ToolDeclaration]:
+        """The declarations of the tools that this session may use; toolsets are asked anew."""
+        services, caller = self.services, self.caller
+        tools = (await caller.toolbox.refresh()).values()
+        for tool in tools:
+            if tool.placement == "cell":
+                services.catalog.shipment(tool)
+        declared = [tool.declaration for tool in tools if not lacking(caller, tool)]
+        declared += [tool.declaration for tool in self._owner.settings.provider_tools.values()]
+        offered = [one for one in declared if is_offered(services.policy, one, caller.data.info)]
+        return [as_offered(one, caller.profile, caller.web) for one in offered]
+
+    def name_of(self, tool: str | Declared) -> str:
+        """The name that is called: of an enum's member its value, of a tool its declared one. UsageError for a tool
+        that was defined again."""
+        if isinstance(tool, str):
+            return str.__str__(tool)
+        if isinstance(tool, Tool):
+            self._require_same(cast("Tool[..., Any]", tool))
+        if isinstance(tool, Declared):  # pyright: ignore[reportUnnecessaryIsInstance] - a function is passed by mistake
+            return tool.declaration.name
+        raise UsageError(
+            f"{tool!r} is neither a tool nor the name of one. Pass the tool that tool(…) gave, or its name."
+        )
+
+    def _require_same(self, given: Tool[..., Any]) -> None:
+        """Raise UsageError for a tool that was defined again: what this session has under its name is the old one."""
+        known = self.caller.toolbox.found(given.name)
+        if (
+            known is not None
+            and known.fn is not given.fn
+            and known.origin.partition(" ")[0] == given.origin.partition(" ")[0]
+            and (known.placement != "cell" or latest(known, self.services.catalog.shipped(known)[1].home) is not given)
+        ):
+            raise UsageError(
+                f"The tool {given.name!r} was defined again after this supervisor got it, and the old one would "
+                "run. Make another Supervisor with the new one."
+            )
+
+    @property
+    def idempotent(self) -> IdempotentCalls:
+        """Its calls that have an idempotency key."""
+        if self._idempotent is None:
+            self._idempotent = IdempotentCalls()
+        return self._idempotent
+
+
+def report_refused(services: Services, session_id: str, stranger: str, why: str) -> None:
+    """A module has claimed the name of a tool that is not its own."""
+    _log.warning("%s", printable(why))
+    services.journal.write(Record("incident", session_id, data={"toolset": stranger, "what": why}))

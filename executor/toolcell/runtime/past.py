@@ -1,0 +1,58 @@
+"""Cleanup after supervisors that were killed, and the record that the next one cleans up by."""
+
+import logging
+from contextlib import ExitStack
+from functools import partial
+
+from toolcell.backends.threads import FILES, NoThread
+from toolcell.dispatch.audit import MAX_TOLD, audit_data, said
+from toolcell.journal import Journal, Record
+from toolcell.workplaces.cleanup import Audited, clean
+from toolcell.workplaces.record import Record as OwnRecord
+from toolcell.workplaces.runtime import RuntimeDirectory
+from toolcell_sandbox.quarantine import Quarantine
+
+_log = logging.getLogger("toolcell")
+
+
+async def begin_record(record: OwnRecord, quarantine: Quarantine, journal: Journal) -> None:
+    """Clean up after supervisors that were killed, and begin a record for the next one.
+
+    What goes wrong is in the log: it is about the past, or about what may never come.
+    """
+    try:
+        runtime = RuntimeDirectory()
+        with ExitStack() as undo:
+            undo.callback(runtime.close)
+            try:
+                if runtime.records():
+                    for audited in await FILES.run(partial(clean, runtime, quarantine)):
+                        _record_audited(journal, audited)
+            except (OSError, NoThread):
+                _log.exception(
+                    "cleanup after killed supervisors failed; their files remain, see the records in %s",
+                    runtime.path,
+                )
+            record.begin(runtime)
+            undo.pop_all()
+        record.quarantine(quarantine.temporary)
+    except OSError as error:
+        _log.warning(
+            "No record is kept of this supervisor, so what it leaves if it is killed stays: %s: %s. "
+            "Records are in $XDG_RUNTIME_DIR/toolcell, or toolcell-<uid> among the temporary files.",
+            error.strerror,
+            error.filename,
+        )
+
+
+def _record_audited(journal: Journal, audited: Audited) -> None:
+    _log.warning(
+        "the supervisor %d was killed while calls ran; protected names that they made or changed: %d%s",
+        audited.pid,
+        len(audited.findings),
+        "".join(f"; {said(each)}" for each in audited.findings[:MAX_TOLD])
+        + (f"; not all could be checked: {audited.unknown}" if audited.unknown else "")
+        + (f"; {audited.stuck}" if audited.stuck else ""),
+    )
+    data = {"event": "after an untidy end", "supervisor": audited.pid, **audit_data(audited)}
+    journal.write(Record("quarantined", "", "", data))

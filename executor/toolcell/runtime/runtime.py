@@ -1,0 +1,377 @@
+"""The runtime of a supervisor: its start and its end, what it lends to calls, and its sessions."""
+
+import logging
+import os
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack
+from functools import cache, partial
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from toolcell.approvals import Approver
+from toolcell.backends.channel import LogChannel
+from toolcell.backends.egress import Gateway
+from toolcell.backends.memory import SQLiteMemory
+from toolcell.backends.protocols import Channel, WebClient
+from toolcell.backends.web import PublicWeb
+from toolcell.dispatch.audit import audit_kept, record_findings
+from toolcell.dispatch.catalog import Catalog
+from toolcell.dispatch.describe import describe
+from toolcell.dispatch.guards import Rules
+from toolcell.dispatch.overflow import Overflow
+from toolcell.dispatch.services import Caller, Services
+from toolcell.errors import UsageError
+from toolcell.journal import Record
+from toolcell.lifetime import Lifetime
+from toolcell.pool.cell import Cell
+from toolcell.pool.pool import Pool
+from toolcell.sessions import ending, tree
+from toolcell.sessions.capacity import default_max_cells, default_max_connections
+from toolcell.sessions.data import SessionData
+from toolcell.sessions.modules import Source
+from toolcell.sessions.opening import Opening, require_apart, require_texts, workspace_of
+from toolcell.sessions.policy import resolved, session_grants, within
+from toolcell.sessions.protection import Protection
+from toolcell.sessions.toolbox import Toolbox
+from toolcell.telemetry import Metrics
+from toolcell.workplaces.record import Record as OwnRecord
+from toolcell_sandbox.profile import Profile, is_below
+from toolcell_tools.capability import SessionKind
+from toolcell_tools.result import SandboxSummary
+from toolcell_tools.session_info import SessionInfo
+from toolcell_tools.toolsets.resolve import close_all
+
+from .core import SessionCore, report_refused
+from .past import begin_record
+from .settings import Settings
+
+_log = logging.getLogger("toolcell")
+MAX_HOST_THREADS = 40  # of synchronous host tools; what the supervisor does in threads itself does not wait for theirs
+
+
+class Runtime:
+    """Everything that a supervisor owns. The program holds a `Supervisor`, which stands before it."""
+
+    def __init__(self, settings: Settings, public: object) -> None:
+        """`public` is what toolsets are attached to: the supervisor as the program holds it."""
+        self.settings = settings
+        self.catalog = Catalog()
+        self.metrics = Metrics()
+        self.record = OwnRecord()  # of what the next supervisor removes if this one is killed
+        self.overflow = Overflow(settings.model_bytes, record=self.record)
+        self.protection = Protection(settings.quarantine, self.record)
+        self.gateway = Gateway(self.in_background, resolve=settings.resolve, most=default_max_connections())
+        known = (*settings.tools, *settings.provider_tools)
+        self._rules = Rules(settings.policy, known, open_ended=bool(settings.toolsets))
+        self._resolved = {  # where there are paths, each session resolves them anew, for links may change
+            kind: resolved(preset)
+            for kind, preset in settings.profiles.items()
+            if not (preset.readable or preset.writable)
+        }
+        self._public = public
+        self._life = Lifetime(self._start_pool, self._stay)
+        self._sessions: dict[str, SessionCore] = {}
+        self._kept_gone: deque[Cell] = deque()  # with their processes, and not audited yet
+        self._pool: Pool | None = None
+        self._services: Services | None = None
+        self.is_entered = False
+        self._pid = 0
+        self._memory: SQLiteMemory | None = None
+
+    def __repr__(self) -> str:
+        state = repr(self._pool) if self._pool is not None else "not running"
+        return f"<Supervisor {len(self.settings.tools)} tools · {len(self._sessions)} sessions · {state}>"
+
+    # -- start and end ------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Start it, from any task; nothing where it has been. Its tools are tried first."""
+        if self._life.state == "new":
+            for tool in self.settings.tools.values():  # loud here rather than at the first call
+                self.catalog.checks(tool)
+                if tool.placement == "cell":
+                    self.catalog.shipment(tool)
+        await self._life.begin()
+
+    async def close(self) -> None:
+        """End every call, session and process, from any task; nothing where it has ended, or was never started."""
+        if self._life.is_cut_off:
+            self.abandon()
+        await self._life.end()
+
+    @property
+    def is_left_open(self) -> bool:
+        """Whether it was started and not closed, even where it has ended by itself."""
+        return self._life.is_left_open
+
+    @property
+    def is_of_this_process(self) -> bool:
+        """Whether this process started it, and is no fork of that."""
+        return self._pid == os.getpid()
+
+    @property
+    def pool(self) -> Pool:
+        if self._pool is None:
+            raise self._life.why_not()
+        return self._pool
+
+    @property
+    def services(self) -> Services:
+        """What its calls are given; UsageError where it does not run, on whichever event loop the caller is."""
+        if self._services is None or self._pool is None:
+            raise self._life.why_not()
+        return self._services
+
+    def in_background(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
+        """Run something of a call beside it, until the supervisor ends."""
+        self._life.beside(function, *args)
+
+    async def _start_pool(self) -> None:
+        settings = self.settings
+        await begin_record(self.record, self.protection.quarantine, settings.journal)
+        pool = Pool(
+            self._life.reactor,
+            allow_missing=settings.allow_missing,
+            max_cells=settings.max_cells or default_max_cells(),
+            standby=settings.standby,
+            on_kept_gone=self._on_kept_gone,
+            tools=[self.catalog.shipment(tool) for tool in settings.tools.values() if tool.placement == "cell"],
+            record=self.record,
+        )
+        try:
+            await pool.start()
+        except BaseException:
+            self.record.end()
+            raise
+        self._pool, self._pid = pool, os.getpid()
+        self._services = self._new_services(pool)
+
+    def _new_services(self, pool: Pool) -> Services:
+        settings = self.settings
+        allowed = sorted(name for name in settings.allow_missing if name not in pool.report.on)
+        return Services(
+            pool=pool,
+            reactor=self._life.reactor,
+            journal=settings.journal,
+            metrics=self.metrics,
+            catalog=self.catalog,
+            hooks=settings.hooks,
+            policy=settings.policy,
+            approver=settings.approver,
+            approval_timeout_s=settings.approval_timeout_s,
+            protection=self.protection,
+            gateway=self.gateway,
+            overflow=self.overflow,
+            host_threads=anyio.CapacityLimiter(MAX_HOST_THREADS),
+            sandbox=SandboxSummary(on=tuple(sorted(pool.report.on)), allowed_missing=tuple(allowed)),
+            in_background=self.in_background,
+        )
+
+    async def _stay(self, up: Callable[[], None], asked: Callable[[], Awaitable[None]]) -> None:
+        """In the supervisor's own task: stay up until that is `asked`, or a task fails, and take everything down."""
+        async with AsyncExitStack() as last:  # each step, the last first, also where one before it fails
+            last.callback(self._forget_pool)
+            last.push_async_callback(self._end)
+            for toolset in self.settings.toolsets:
+                toolset.attach(self._public)
+            up()
+            try:
+                await asked()
+            except GeneratorExit:  # the event loop was closed: nothing can be waited for any more
+                last.pop_all()
+                self.abandon()
+                raise
+
+    async def _end(self) -> None:
+        with anyio.CancelScope(shield=True):
+            async with AsyncExitStack() as last:
+                last.push_async_callback(self._life.end_tasks)
+                last.push_async_callback(close_all, self.settings.toolsets)
+                last.callback(self._rules.report, self.settings.journal)
+                last.callback(self.record.end)
+                last.callback(self.overflow.close)
+                if self._memory is not None:
+                    last.callback(self._memory.close)
+                last.push_async_callback(self._audit_rest)
+                last.push_async_callback(self.pool.close)
+                await ending.close([each for each in self._sessions.values() if each.parent is None])
+
+    async def _audit_rest(self) -> None:
+        """Audit what calls have left that nobody has waited for."""
+        await self._audit_kept()
+        for watch in await self.protection.close():
+            record_findings(self.settings.journal, watch)
+        for directory in await self.protection.end_looks():
+            _log.warning("%s stays unchecked for protected names: the supervisor ended first", directory)
+
+    def _forget_pool(self) -> None:
+        self._pool = None
+
+    def abandon(self) -> None:
+        """End every process where the event loop was closed around the supervisor. What only the loop could do, such as
+        audits, is left to the next supervisor, as after one that was killed.
+        """
+        pool, self._pool = self._pool, None
+        self._life.give_up()
+        for session in list(self._sessions.values()):
+            session.life.closed = True
+        if pool is not None:
+            pool.abandon()
+
+    def _on_kept_gone(self, cell: Cell) -> None:
+        self._kept_gone.append(cell)
+        self.in_background(self._audit_kept)
+
+    async def _audit_kept(self) -> None:
+        while self._kept_gone:
+            cell, living = self._kept_gone.popleft(), self.pool.kept_writable()
+            await audit_kept(self.protection, self.settings.journal, cell, living, self.in_background)
+
+    # -- sessions -----------------------------------------------------------------------------------------------------
+
+    def open(self, opening: Opening, parent: SessionCore | None = None) -> SessionCore:
+        """Open a session; UsageError where its workspace, its profile or its place in the tree does not do."""
+        self._life.check()
+        services = self.services
+        if parent is not None:
+            tree.check_child(parent, opening.kind)
+        root = workspace_of(opening.workspace)
+        if parent is not None:
+            _check_link(opening.workspace, root, parent.caller.workspace)
+        id = opening.session_id or _new_id(opening.kind)
+        if id in self._sessions:
+            raise UsageError(f"There is an open session of this id already: {id!r}. Close it or choose another.")
+        profile = self._profile(opening, root, parent)
+        owners = _owned_channels(opening.channel, parent)
+        core = SessionCore(
+            services,
+            self._new_caller(id, opening, root, profile, parent, owners),
+            parent,
+            owner=self,
+            owns_channel=opening.channel is not None,
+        )
+        self._sessions[id] = core
+        data = {"event": "opened", "kind": str(opening.kind), "parent": parent.caller.id if parent else None}
+        services.journal.write(Record("session", id, data=data))
+        return core
+
+    def _profile(self, opening: Opening, root: Path, parent: SessionCore | None) -> Profile:
+        """The session's profile: its own or its kind's, its paths resolved, and no wider than its parent's."""
+        if opening.profile is not None or opening.kind not in self._resolved:
+            profile = resolved(opening.profile or self.settings.profiles[opening.kind])
+        else:
+            profile = self._resolved[opening.kind]
+        require_texts(str(root), profile)
+        require_apart(self.record.path, (str(root), *profile.writable))
+        return profile if parent is None else within(profile, parent.caller.profile)
+
+    def _new_caller(
+        self,
+        id: str,
+        opening: Opening,
+        root: Path,
+        profile: Profile,
+        parent: SessionCore | None,
+        owners: list[Channel],
+    ) -> Caller:
+        settings, above = self.settings, None if parent is None else parent.caller
+        grants = session_grants(opening.kind, profile, None if above is None else above.grants)
+        channel = opening.channel or (LogChannel() if above is None else above.channel)
+        data = SessionData(
+            SessionInfo(
+                session_id=id,
+                agent_id=opening.agent_id,
+                session_kind=opening.kind,
+                parent_id=None if above is None else above.id,
+                grants=grants,
+                workspace_root=root,
+                channel=str(getattr(channel, "name", "")),
+                config=opening.config,
+            )
+        )
+        approver, onlookers = _asked(settings.approver, owners)
+        return Caller(
+            id=id,
+            kind=opening.kind,
+            agent_id=opening.agent_id,
+            workspace=root,
+            profile=profile,
+            grants=grants,
+            channel=channel,
+            memory=opening.memory or (self._default_memory() if above is None else above.memory),
+            web=_web(opening.web, above),
+            http=opening.http or (settings.http if above is None else above.http),
+            approver=approver,
+            onlookers=onlookers,
+            life=ending.SessionLife(profile.limits.grace_s),
+            data=data,
+            toolbox=Toolbox(
+                settings.tools,
+                settings.provider_tools,
+                settings.toolsets,
+                data,
+                on_refused=partial(report_refused, self.services, id),
+                on_offered=partial(self._rules.met, session_id=id, journal=settings.journal),
+            ),
+        )
+
+    def check_running(self) -> None:
+        """Raise UsageError where it does not run, or runs on another event loop than the caller."""
+        self._life.check()
+
+    def require_running(self) -> None:
+        """Raise UsageError where it does not run, on whichever event loop the caller is."""
+        if self._pool is None:
+            raise self._life.why_not()
+
+    async def describe_module(self, session: SessionInfo, source: Source) -> object:
+        """What a module says of its tools, from a cell of this session. For `ModuleToolset`."""
+        core = self._sessions[session.session_id]
+        return await describe(core.services, core.caller, core.routes, source)
+
+    def forget(self, session: SessionCore) -> None:
+        self._sessions.pop(session.caller.id, None)
+
+    def _default_memory(self) -> SQLiteMemory:
+        if self._memory is None:
+            self._memory = SQLiteMemory()
+        return self._memory
+
+
+def _check_link(workspace: str | Path, root: Path, parent: Path) -> None:
+    """Raise UsageError for a child's workspace that a link leads out of its parent's."""
+    around = [str(parent)]
+    if is_below(os.path.abspath(workspace), around) and not is_below(str(root), around):
+        raise UsageError(f"The workspace leads out of the parent's by a symbolic link: {str(workspace)!r}.")
+
+
+def _web(own: WebClient | None, above: Caller | None) -> Callable[[], WebClient]:
+    if own is not None:
+        return lambda: own
+    return cache(PublicWeb) if above is None else above.web
+
+
+def _asked(approver: Approver | None, owners: list[Channel]) -> tuple[Approver | None, tuple[Channel, ...]]:
+    """Who approves the calls of a session, and the channels that only show what is asked."""
+    if approver is not None:
+        return approver, ()
+    nearest = next((each for each in owners if isinstance(each, Approver)), None)
+    return nearest, tuple(takewhile(lambda each: not isinstance(each, Approver), owners))
+
+
+def _owned_channels(own: Channel | None, parent: SessionCore | None) -> list[Channel]:
+    """The channels that a session and those above it own, the nearest first."""
+    found = [] if own is None else [own]
+    while parent is not None:
+        if parent.owns_channel:
+            found.append(parent.caller.channel)
+        parent = parent.parent
+    return found
+
+
+def _new_id(kind: SessionKind) -> str:
+    return f"{kind}-{os.urandom(6).hex()}"

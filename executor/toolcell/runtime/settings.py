@@ -1,0 +1,155 @@
+"""Settings: what a supervisor was made with, checked, and overlaid on its config."""
+
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from toolcell import misuse
+from toolcell.approvals import Approver
+from toolcell.backends.http import BrokeredHttp
+from toolcell.backends.outbound import Resolver, resolve_with_system
+from toolcell.backends.protocols import HttpClient
+from toolcell.config import Config
+from toolcell.dispatch.guards import checked_hooks, checked_policy
+from toolcell.dispatch.policy import Policy
+from toolcell.errors import UsageError
+from toolcell.journal import Journal, RecentJournal
+from toolcell_sandbox.profile import Profile
+from toolcell_tools.capability import SessionKind
+from toolcell_tools.definition import Tool
+from toolcell_tools.function import as_tool
+from toolcell_tools.provider import ProviderTool
+from toolcell_tools.result import FOR_MODEL_BYTES
+from toolcell_tools.toolsets import Toolset
+from toolcell_tools.typed import TypedTool
+
+APPROVAL_TIMEOUT_S = 300.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Settings:
+    """Every setting of a supervisor: what was given, else what its config says, else the default."""
+
+    tools: Mapping[str, Tool[..., Any]]
+    provider_tools: Mapping[str, ProviderTool]
+    toolsets: tuple[Toolset, ...]
+    profiles: Mapping[SessionKind, Profile]
+    hooks: tuple[object, ...]
+    policy: Policy
+    approver: Approver | None
+    approval_timeout_s: float
+    journal: Journal
+    allow_missing: frozenset[str]
+    max_cells: int | None
+    standby: bool
+    http: HttpClient
+    resolve: Resolver
+    quarantine: str | None
+    model_bytes: int
+
+
+def settings_of(
+    tools: Iterable[Tool[..., Any] | TypedTool[Any] | ProviderTool | Callable[..., Any]],
+    *,
+    toolsets: Iterable[Toolset],
+    profiles: Mapping[SessionKind, Profile] | None,
+    hooks: Iterable[object],
+    policy: Policy | None,
+    approver: Approver | None,
+    approval_timeout_s: float | None,
+    journal: Journal | None,
+    allow_missing: Iterable[str] | None,
+    max_cells: int | None,
+    standby: int | None,
+    config: Config | None,
+    http: HttpClient | None,
+    resolve: Resolver | None,
+    quarantine: str | Path | None,
+    model_bytes: int | None,
+) -> Settings:
+    """The settings that these arguments of `Supervisor` are; UsageError for a wrong one."""
+    given = misuse.profiles_of(profiles)
+    if config is not None:
+        misuse.check_config(config)
+        given = {**config.profiles, **given}
+        allow_missing = config.allow_missing if allow_missing is None else allow_missing
+        max_cells = config.max_cells if max_cells is None else max_cells
+        standby = config.standby if standby is None else standby
+        approval_timeout_s = config.approval_timeout_s if approval_timeout_s is None else approval_timeout_s
+        model_bytes = config.model_bytes if model_bytes is None else model_bytes
+        quarantine = config.quarantine if quarantine is None else quarantine
+    approval_timeout_s = APPROVAL_TIMEOUT_S if approval_timeout_s is None else approval_timeout_s
+    model_bytes = FOR_MODEL_BYTES if model_bytes is None else model_bytes
+    standby = 1 if standby is None else standby
+    _check_numbers(approval_timeout_s, model_bytes, standby, max_cells)
+    misuse.check_parts(http=http, approver=approver)
+    misuse.check_journal(journal)
+    resolve = resolve_with_system if resolve is None else resolve
+    misuse.check_callable("resolve", resolve)
+    here, elsewhere = _by_name(tools)
+    return Settings(
+        tools=here,
+        provider_tools=elsewhere,
+        toolsets=_toolsets(toolsets),
+        profiles={kind: Profile.for_kind(kind.value) for kind in SessionKind} | given,
+        hooks=checked_hooks(hooks),
+        policy=checked_policy(policy),
+        approver=approver,
+        approval_timeout_s=approval_timeout_s,
+        journal=RecentJournal() if journal is None else journal,
+        allow_missing=misuse.mechanisms(allow_missing or ()),
+        max_cells=max_cells,
+        standby=bool(standby),
+        http=_http_of(config) if http is None else http,
+        resolve=resolve,
+        quarantine=None if quarantine is None else os.path.abspath(misuse.path("quarantine", quarantine)),
+        model_bytes=model_bytes,
+    )
+
+
+def _check_numbers(approval_timeout_s: float, model_bytes: int, standby: int, max_cells: int | None) -> None:
+    if misuse.seconds("approval_timeout_s", approval_timeout_s) == math.inf:
+        raise UsageError("approval_timeout_s is not finite: inf. Pass a number of seconds.")
+    misuse.count("model_bytes", model_bytes, f"Leave it out for {FOR_MODEL_BYTES:,}.")
+    if standby not in (0, 1):
+        raise UsageError(f"standby is not 0 or 1: {standby!r}. A cell runs one call at a time, so one waits at most.")
+    if max_cells is not None:
+        misuse.count("max_cells", max_cells, "Leave it out for a default by the machine.")
+
+
+def _by_name(
+    tools: Iterable[Tool[..., Any] | TypedTool[Any] | ProviderTool | Callable[..., Any]],
+) -> tuple[dict[str, Tool[..., Any]], dict[str, ProviderTool]]:
+    """The tools that run here, and those that their providers run."""
+    here: dict[str, Tool[..., Any]] = {}
+    elsewhere: dict[str, ProviderTool] = {}
+    for each in misuse.items("tools", tools, "[my_tool]"):
+        tool = each if isinstance(each, ProviderTool) else as_tool(each)
+        known = here.get(tool.name) or elsewhere.get(tool.name)
+        if known is not None:
+            raise UsageError(
+                f"Two tools are named {tool.name!r}: {known.origin} and {tool.origin}. Rename one: tool(fn, name=…)."
+            )
+        if isinstance(tool, ProviderTool):
+            elsewhere[tool.name] = tool
+        else:
+            here[tool.name] = tool
+    return here, elsewhere
+
+
+def _toolsets(toolsets: Iterable[Toolset]) -> tuple[Toolset, ...]:
+    found = misuse.items("toolsets", toolsets, "[my_toolset]")
+    for each in found:
+        if not isinstance(each, Toolset):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(f"toolsets holds {each!r}, which is not a Toolset. Tools themselves go into tools=.")
+    return tuple(found)
+
+
+def _http_of(config: Config | None) -> BrokeredHttp:
+    try:
+        return BrokeredHttp(credentials=None if config is None else config.credentials)
+    except ValueError as error:
+        raise UsageError(str(error)) from None

@@ -1,0 +1,34 @@
+"""What of a session may change while it lives: its config and its values."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from toolcell.wire.frames import encoded_bytes
+from toolcell.wire.messages import VALUES_BYTES
+from toolcell_tools.session_info import SessionInfo
+
+
+class SessionData:
+    """A session's config and values. `info` is what toolsets, hooks and policies are told of the session now."""
+
+    __slots__ = ("info",)
+
+    def __init__(self, info: SessionInfo) -> None:
+        self.info = info
+
+    def set_config(self, config: Mapping[str, Any]) -> None:
+        """Have another config from the next call on."""
+        self.info = replace(self.info, config=config)
+
+    def set_values(self, values: dict[str, Any]) -> None:
+        """Have other values from the next call on."""
+        self.info = replace(self.info, values=values)
+
+    def remember(self, values: Mapping[str, Any]) -> bool:
+        """Enter what a call has left in `ctx.values`; False, and nothing is entered, where that is too much."""
+        own = self.info.values
+        if encoded_bytes({**own, **values}) > VALUES_BYTES:
+            return False
+        own.update(values)
+        return True

@@ -1,0 +1,123 @@
+"""What a new session is held to: where its workspace may be, and what its profile may name."""
+
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from toolcell import misuse
+from toolcell.backends.protocols import Channel, HttpClient, MemoryStore, WebClient
+from toolcell.errors import UsageError
+from toolcell_sandbox.profile import Profile, is_below
+from toolcell_tools.capability import SessionKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """The arguments that a session is opened with, checked. None is the parent's own, or the supervisor's default."""
+
+    kind: SessionKind
+    workspace: str | Path
+    agent_id: str
+    session_id: str | None
+    channel: Channel | None
+    memory: MemoryStore | None
+    web: WebClient | None
+    http: HttpClient | None
+    config: dict[str, Any]
+    profile: Profile | None
+
+
+def opening_of(
+    kind: SessionKind | str,
+    *,
+    workspace: str | Path,
+    agent_id: str,
+    session_id: str | None,
+    channel: Channel | None,
+    memory: MemoryStore | None,
+    web: WebClient | None,
+    http: HttpClient | None,
+    config: Mapping[str, Any] | None,
+    profile: Profile | None,
+) -> Opening:
+    """These arguments of `open_session` or `open_child`; UsageError for a wrong one."""
+    kind = misuse.session_kind(kind)
+    misuse.check_parts(channel=channel, memory=memory, web=web, http=http)
+    misuse.check_texts(session_id=session_id)
+    misuse.check_text("agent_id", agent_id)
+    misuse.check_profile("profile", profile)
+    return Opening(
+        kind=kind,
+        workspace=workspace,
+        agent_id=agent_id,
+        session_id=session_id,
+        channel=channel,
+        memory=memory,
+        web=web,
+        http=http,
+        config=dict(misuse.settings_of(config)),
+        profile=profile,
+    )
+
+
+def workspace_of(path: str | Path) -> Path:
+    """The real path of a workspace, which is made if only its parent exists; UsageError where it cannot be one."""
+    path = misuse.path("workspace", path)
+    try:
+        root = os.path.realpath(path)
+    except FileNotFoundError:
+        raise UsageError(
+            f"The workspace is relative to a directory that was deleted: {str(path)!r}. Pass an absolute path."
+        ) from None
+    if not os.path.isdir(root):
+        if not os.path.lexists(root) and os.path.isdir(os.path.dirname(root)):
+            try:
+                os.mkdir(root)
+            except OSError as error:  # also where it is there, and closed to us
+                raise UsageError(
+                    f"The workspace cannot be made: {str(path)!r}: {error.strerror}. Pass one that this user can reach."
+                ) from None
+        else:
+            raise UsageError(
+                f"The workspace is not a directory: {str(path)!r}. Pass one that exists, or a new name in one."
+            )
+    if root in ("/", "/tmp") or f"{root}/".startswith(("/dev/", "/proc/", "/sys/")):
+        raise UsageError(f"The workspace cannot be {root!r}: a cell has its own. Pass a directory elsewhere.")
+    return _path(root)
+
+
+_path = lru_cache(maxsize=1024)(Path)  # a Path takes as long as all that is asked of the kernel about it
+
+
+def require_apart(record: str, writable: Iterable[str]) -> None:
+    """Raise UsageError for a directory in which a cell could write this supervisor's record."""
+    for path in writable if record else ():
+        if is_below(record, [path]):
+            raise UsageError(
+                f"{path!r} cannot be writable in a cell: it contains the supervisor's record {record!r}. "
+                "Use another directory, or set XDG_RUNTIME_DIR to one outside of it."
+            )
+
+
+def require_texts(workspace: str, profile: Profile) -> None:
+    """Raise UsageError for what is not UTF-8, which Python shows as surrogates: it cannot be sent to a cell."""
+    paths = (*profile.readable, *profile.writable, *profile.system)
+    if not "".join((workspace, *paths)).isascii():
+        _require_text("The workspace", workspace)
+        for path in paths:
+            _require_text("A path of the profile", path)
+    if profile.env or profile.pass_env or not sys.prefix.isascii():
+        for name, value in profile.environment(os.environ).items():
+            _require_text(f"The environment variable {name!a} of the profile", name + value)
+
+
+def _require_text(what: str, text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        shown = "" if "variable" in what else f": {text!a}"  # a variable's value may be a secret
+        raise UsageError(f"{what} is not UTF-8{shown}. Give it a name that is, or leave it out.") from None

@@ -1,0 +1,30 @@
+"""`python run_blocks.py`: run programs in this process one after the other, each as `__main__` in a folder of its own.
+
+Reads a JSON list of [folder, name, text] from stdin and writes a list of what each has printed. In each folder are the
+directories that the pages name, `project` and `data`. One interpreter for a page takes a tenth of the time of one each.
+"""
+
+import contextlib
+import io
+import json
+import os
+import runpy
+import sys
+from pathlib import Path
+
+
+def run(folder: str, name: str, text: str) -> str:
+    for each in ("project", "data"):
+        Path(folder, each).mkdir(parents=True)
+    script = Path(folder, f"{name}.py")
+    script.write_text(text)
+    os.chdir(folder)
+    sys.path[0] = folder
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        runpy.run_path(str(script), run_name="__main__")
+    return said.getvalue()
+
+
+if __name__ == "__main__":
+    print(json.dumps([run(*each) for each in json.load(sys.stdin)]))

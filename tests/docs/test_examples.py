@@ -1,0 +1,35 @@
+"""Every example runs, prints something, and leaves nothing behind."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .pages import ROOT, programs
+
+EXAMPLES = sorted((ROOT / "examples").glob("[!t]*.py"))  # test_*.py are run by tests/testing/test_plugin.py
+
+
+def run(program: Path, cwd: Path) -> str:
+    done = subprocess.run([sys.executable, program], cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
+def test_every_example_runs(example: Path, tmp_path: Path) -> None:
+    assert run(example, tmp_path)
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize("framework", ["asyncio", "trio"])
+def test_the_first_program_of_the_embedding_page_runs_on_both_event_loops(framework: str, tmp_path: Path) -> None:
+    program = programs("docs/embedding.md")[0].text
+    start = "asyncio.run(main())" if framework == "asyncio" else "trio.run(main)"
+    (tmp_path / "project").mkdir()
+    script = tmp_path / "script.py"
+    script.write_text(program.replace("import anyio", f"import {framework}").replace("anyio.run(main)", start))
+    assert run(script, tmp_path)
