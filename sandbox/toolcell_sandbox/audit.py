@@ -112,6 +112,8 @@ class ProtectedTree:
         """Look, before a call."""
         walk = Walk(self.root, self.vocabularies, self.top, budget or Budget(seconds=BEFORE_S), None)
         look, self.directories = walk.taken(), walk.directories
+        if self._made:
+            self._forget_reused(look)
         return look
 
     def bound(self, look: Look, vocabulary: int = 0) -> tuple[Bound, ...]:
@@ -226,15 +228,20 @@ class ProtectedTree:
 
     def learn_made(self, before: Look, now: Look) -> None:
         """Take the repositories, and pointers to such, that were not there before for those of calls."""
-        pointers = {
-            path: (seen.device, seen.inode) for path, seen in now.found.items() if GIT_POINTER in seen.names
-        }  # fmt: skip
-        there = {**now.repositories, **pointers}
+        there = _repositories_and_pointers(now)
         were = {*before.repositories.values(), *((seen.device, seen.inode) for seen in before.found.values())}
         self._made = {inode: born for inode, born in self._made.items() if inode in there.values()}
         for path, inode in there.items():
             if inode not in were:
                 self._made[inode] = born_ns(self._prefix + path)
+
+    def _forget_reused(self, look: Look) -> None:
+        """Forget repositories of calls that are gone, and whose inode number another one has now: its birth differs."""
+        made = dict(self._made)
+        for path, inode in _repositories_and_pointers(look).items():
+            if inode in made and born_ns(self._prefix + path) not in (0, made[inode]):
+                del made[inode]
+        self._made = made
 
     def _is_free(self, path: str, seen: Seen, look: Look, below: Collection[str], vocabulary: int) -> bool:
         """Whether it is a call's to change: it has made it, or git makes and removes it, and nothing in it runs."""
@@ -247,6 +254,11 @@ class ProtectedTree:
         for name in path.split("/") if path else ():
             node = (node.children or {}).get(name) if node is not None else None
         return node
+
+
+def _repositories_and_pointers(look: Look) -> dict[str, tuple[int, int]]:
+    pointers = {path: (seen.device, seen.inode) for path, seen in look.found.items() if GIT_POINTER in seen.names}
+    return {**look.repositories, **pointers}
 
 
 def leading_of(matching: Matcher, name: str, path: str, seen: Seen) -> tuple[str, ...]:

@@ -643,3 +643,18 @@ def test_what_a_link_leads_to_is_told_apart_by_its_content_while_it_is_fresh(roo
     (root / ".envrc").symlink_to("target.txt")
     look = tree_at(root).look()
     assert look.found["target.txt"].racy and len(look.found["target.txt"].digest) == 16 and not look.doubt
+
+
+def test_a_repository_with_the_inode_number_of_one_that_a_call_made_is_not_the_calls(
+    root: Path, quarantine: Quarantine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = tree_at(root)
+    before = tree.look()
+    put(root, ".git/config", "[core]\n")
+    assert settled(tree, before, quarantine) == []
+    births = audit.born_ns
+    monkeypatch.setattr(audit, "born_ns", lambda path: births(path) and births(path) + 1)  # that one is gone since
+    before = tree.look()
+    os.rename(root / ".git", root / "old")
+    assert told(root, settled(tree, before, quarantine)) == {".git/config": "moved"}
+    assert (root / ".git/config").read_text() == "[core]\n"

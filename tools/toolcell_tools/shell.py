@@ -67,7 +67,7 @@ class _Relayed(HeadTail):
 
 
 class Shell:
-    """Runs commands with /bin/sh below `root`; needs a cell that may exec."""
+    """Runs commands with /bin/sh below `root`. The tool needs Capability.EXEC, and READ for a workspace to run in."""
 
     def __init__(
         self, root: str | os.PathLike[str], output_bytes: int = OUTPUT_BYTES, *, relay: Relay | None = None
@@ -111,7 +111,7 @@ class Shell:
             raise ToolFailure(f"timeout_s must be more than 0 seconds, not {timeout_s}")
         directory = resolved(self.root, cwd if cwd is not None else ".")
         if not os.path.isdir(self.root):
-            raise ToolFailure("this call sees no workspace to run in. Add needs={Capability.READ} to the tool.")
+            raise ToolFailure("this tool has no workspace, so it cannot run commands")
         if not directory.is_dir():
             raise ToolFailure(f"cwd {os.fspath(cwd or '.')!r} is not a directory in the workspace")
         started = time.monotonic()

@@ -119,13 +119,13 @@ class Fleet:
     @property
     def has_capacity(self) -> bool:
         """Whether another cell can be asked for now."""
-        return len(self._next().asked) < MOST_ASKED
+        return bool(self.zygotes) and len(self._next().asked) < MOST_ASKED
 
     def make(self, cell: Cell, request: MakeCell) -> None:
         """Ask for a cell. Raises Unpackable or OSError where the request cannot be sent."""
         zygote = self._maker_of[cell.id] = self._least_busy()
         zygote.make(request, cell.child_fds)
-        cell.handed_over()
+        cell.close_child_ends()
 
     def bind(self, cell: Cell, paths: Sequence[Bind]) -> None:
         """Have these put in place in a prewarmed cell. Raises as `make` does."""
@@ -152,9 +152,10 @@ class Fleet:
         return zygote
 
     def _on_spawned(self, id: int, pid: int, pidfd: int, listener: int) -> None:
+        zygote = self._maker_of[id]
         self._record.process(pid)
-        self._customer.on_spawned(id, pid, pidfd, listener)
-        if len(self._maker_of[id].asked) == MOST_ASKED - 1:
+        self._customer.on_spawned(id, pid, pidfd, listener)  # which may find the cell dead, and forget it
+        if len(zygote.asked) == MOST_ASKED - 1:
             self._customer.on_capacity()
 
     # -- zygotes that die or hang -------------------------------------------------------------------------------------

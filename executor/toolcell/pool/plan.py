@@ -201,7 +201,7 @@ def _price(cell: Snapshot, wanted: Container[CellKey]) -> tuple[bool, bool, floa
     return is_kept, is_kept and cell.key in wanted, cell.idle_since
 
 
-def longest_idle(cells: Iterable[Snapshot]) -> int | None:
+def cheapest_to_evict(cells: Iterable[Snapshot]) -> int | None:
     """The cell that can be ended at the least cost, None where none is idle."""
     free = [cell for cell in cells if cell.state is State.READY]
     return min(free, key=lambda cell: _price(cell, ())).id if free else None

@@ -27,7 +27,7 @@ from .cell import Cell, Snapshot, State
 from .cell.cell import AHEAD_AFTER_S
 from .deadlines import Deadline, Deadlines
 from .fleet import Fleet
-from .plan import LATE_S, Assign, Room, Spawn, longest_idle, obstacle, outlived, plan
+from .plan import LATE_S, Assign, Room, Spawn, cheapest_to_evict, obstacle, outlived, plan
 from .reactor import Reactor, Waiter
 from .recovery import SupervisorStatus
 from .run import NO_PROCESS, CellKey, CellSpec, Outcome, Run, unavailable
@@ -465,7 +465,7 @@ class Pool:
         cells = (*self.cells.values(), *self._stock.cells.values())
         if not any(cell.doomed for cell in cells):
             self._stock.end_one()
-            idle = longest_idle(_snapshots(self.cells.values()))
+            idle = cheapest_to_evict(_snapshots(self.cells.values()))
             if idle is not None and not any(cell.doomed for cell in cells):
                 self._evict(self.cells[idle])
         return any(cell.doomed for cell in cells)

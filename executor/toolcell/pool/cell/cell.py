@@ -19,6 +19,7 @@ from toolcell.wire.messages import Exited, Failed, Ready
 from toolcell.wire.protocol import CONTROL_LIMITS, ControlLink, SupervisorLink
 from toolcell_sandbox.mechanisms.cgroups import Cgroup
 from toolcell_sandbox.view import Bind
+from toolcell_tools.preview import printable
 
 from .calls import Calls
 from .channels import Channels
@@ -152,9 +153,9 @@ class Cell(Stateful):
         """What the cell gets, in the order that the zygote expects."""
         return self._channels.theirs
 
-    def handed_over(self) -> None:
-        """The zygote has its copies of `child_fds`."""
-        self._channels.handed_over()
+    def close_child_ends(self) -> None:
+        """Close our copies of `child_fds`, once the zygote has its own."""
+        self._channels.close_child_ends()
 
     def on_spawned(self, pid: int, pidfd: int, listener: int = -1) -> None:
         """The zygote made the cell's init. `listener` is the socket of its proxy, -1 where it has none."""
@@ -181,14 +182,14 @@ class Cell(Stateful):
         os.close(self._pidfd)
 
     def _on_start_deadline(self) -> None:
-        loading = self._control.hello is not None
-        self._control.failure = Failed(
-            "import" if loading else "enter",
-            f"The cell was not ready after {self.spec.profile.limits.start_s:g} s; it was "
-            + ("importing the tools." if loading else "entering the sandbox."),
-            "",
-            "Import less at the top of the tool's module, or raise limits.start_s.",
-        )
+        late = f"The cell was not ready after {self.spec.profile.limits.start_s:g} s"
+        if self._control.hello is not None:
+            cure = "Import less at the top of the tool's module, or raise limits.start_s."
+            self._control.failure = Failed("import", f"{late}; it was importing the tools.", "", cure)
+        else:
+            at = "waiting for its zygote" if self._machine.state in UNKNOWN else "entering the sandbox"
+            cure = "The machine is busy: run fewer calls at a time, or raise limits.start_s."
+            self._control.failure = Failed("enter", f"{late}; it was {at}.", "", cure)
         self.kill()
         if self._machine.state is State.DOOMED:
             self._keeper.on_unanswered(self)
@@ -339,7 +340,7 @@ class Cell(Stateful):
         if self._machine.state is State.RETIRING:
             self.calls.intake.drain()
             if exited.code != 0:
-                tool, said = self.spec.key.kept_tool, self.calls.intake.stderr.take().text
+                tool, said = self.spec.key.kept_tool, printable(self.calls.intake.stderr.take().text, keep="\n\t")
                 _log.warning("the tool %s could not tear down (exit code %d):\n%s", tool, exited.code, said)
         self.on(Event.EXITED)
 
@@ -389,6 +390,7 @@ class Cell(Stateful):
 
     def _bury(self) -> None:
         self._disarm()
+        self._early.clear()
         self.calls.close()
         self._channels.close()
         self._meter.close()

@@ -70,8 +70,8 @@ class Channels:
         """What the cell gets, in the order that the zygote expects: control, in, out, stdout, stderr."""
         return self._theirs
 
-    def handed_over(self) -> None:
-        """The zygote has its copies: close ours, so that the cell's end is the end of the pipe."""
+    def close_child_ends(self) -> None:
+        """Close our copies of `theirs`, so that the cell's death is the end of each pipe."""
         for fd in self._theirs:
             os.close(fd)
         self._theirs = []
@@ -177,6 +177,6 @@ class Channels:
         self.close_calls()
         self._epoll.close()
         self.control.close()
-        self.handed_over()
+        self.close_child_ends()
         for fd in (self.frames, self.stdout, self.stderr):
             os.close(fd)
