@@ -45,6 +45,36 @@ def small_profiles() -> dict[SessionKind, Profile]:
 
 ROOT = os.geteuid() == 0
 FEW = 4
+LONGEST = (
+    "test_escape.py",
+    "test_budgets.py",
+    "test_limits.py",
+    "test_mutation.py",
+    "test_machines.py",
+    "test_chaos.py",
+    "test_shared_state.py",
+    "test_protected.py",
+    "test_embedders.py",
+    "test_demo.py",
+    "test_interpreters.py",
+    "test_outcomes.py",
+    "test_failures.py",
+    "test_embedding.py",
+    "test_scarce.py",
+    "test_recovery.py",
+    "test_modules.py",
+    "test_stock.py",
+    "test_containers.py",
+    "test_kept.py",
+    "test_closing.py",
+    "test_untidy_end.py",
+    "test_cells.py",
+    "test_blocks.py",
+    "test_ahead.py",
+    "test_output.py",
+)
+"""The modules that take longest, the longest first, as `pytest --durations=0` had them. An order, no more: a module
+that is missing here, or has become fast, only ends later or earlier."""
 
 
 def needs_root(item: pytest.Item) -> bool:
@@ -74,7 +104,8 @@ def pytest_report_header() -> list[str]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out, and counts as deselected, what only root can set up where we are not, and the most on trio of modules
-    in which the event loop plays no part: what ends a call is the pool, which knows none.
+    in which the event loop plays no part: what ends a call is the pool, which knows none. With several workers, the
+    modules that take longest come first: no worker is left alone with one at the end.
     """
     left_out = set() if ROOT else {item for item in items if needs_root(item)}
     on_trio = Counter[Path]()
@@ -85,6 +116,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             on_trio[item.path] += 1
     config.hook.pytest_deselected(items=[item for item in items if item in left_out])
     items[:] = [item for item in items if item not in left_out]
+    if config.getoption("dist", "no") != "no" or hasattr(config, "workerinput"):
+        ranks = {name: rank for rank, name in enumerate(LONGEST)}
+        items.sort(key=lambda item: ranks.get(item.path.name, len(LONGEST)))
 
 
 @pytest.fixture(scope="module", params=["asyncio", "trio"])
