@@ -19,6 +19,8 @@ from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.mechanisms.mounts import make_private
 from toolcell_sandbox.mechanisms.namespaces import unshare
 
+from .selection import is_smoke, rank
+
 hypothesis.settings.register_profile("anywhere", database=None)  # the checkout may be another user's
 hypothesis.settings.load_profile("anywhere")
 MIB = 1024 * 1024
@@ -45,36 +47,6 @@ def small_profiles() -> dict[SessionKind, Profile]:
 
 ROOT = os.geteuid() == 0
 FEW = 4
-LONGEST = (
-    "test_escape.py",
-    "test_budgets.py",
-    "test_limits.py",
-    "test_mutation.py",
-    "test_machines.py",
-    "test_chaos.py",
-    "test_shared_state.py",
-    "test_protected.py",
-    "test_embedders.py",
-    "test_demo.py",
-    "test_interpreters.py",
-    "test_outcomes.py",
-    "test_failures.py",
-    "test_embedding.py",
-    "test_scarce.py",
-    "test_recovery.py",
-    "test_modules.py",
-    "test_stock.py",
-    "test_containers.py",
-    "test_kept.py",
-    "test_closing.py",
-    "test_untidy_end.py",
-    "test_cells.py",
-    "test_blocks.py",
-    "test_ahead.py",
-    "test_output.py",
-)
-"""The modules that take longest, the longest first, as `pytest --durations=0` had them. An order, no more: a module
-that is missing here, or has become fast, only ends later or earlier."""
 
 
 def needs_root(item: pytest.Item) -> bool:
@@ -102,6 +74,13 @@ def pytest_report_header() -> list[str]:
     return [who, f"every test runs on asyncio; of those marked few_on_trio, one in {FEW} runs on trio as well"]
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `-m smoke`, modules without a test that it takes are not even imported."""
+    unwanted = config.option.markexpr == "smoke" and collection_path.match("test_*.py")
+    return True if unwanted and not is_smoke(collection_path) else None
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` looks at the markers
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out, and counts as deselected, what only root can set up where we are not, and the most on trio of modules
     in which the event loop plays no part: what ends a call is the pool, which knows none. With several workers, the
@@ -116,9 +95,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             on_trio[item.path] += 1
     config.hook.pytest_deselected(items=[item for item in items if item in left_out])
     items[:] = [item for item in items if item not in left_out]
-    if config.getoption("dist", "no") != "no" or hasattr(config, "workerinput"):
-        ranks = {name: rank for rank, name in enumerate(LONGEST)}
-        items.sort(key=lambda item: ranks.get(item.path.name, len(LONGEST)))
+    for item in items:
+        if is_smoke(item.path, getattr(item, "originalname", item.name)):
+            item.add_marker("smoke")
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: rank(item.path))
 
 
 @pytest.fixture(scope="module", params=["asyncio", "trio"])

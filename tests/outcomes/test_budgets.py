@@ -25,7 +25,7 @@ MIB = 1024 * 1024
 RESULT_MIB = {"half": 16.0}
 ENDS = {"output": "limit_exceeded"}
 SLACK_S = 3.0
-"""How late the end of a call may be, and where forty or more others begin and end on few processors, three times that."""
+"""How late the end of a call may be; three times that where forty or more others begin and end on few processors."""
 
 
 FORTY = ["memory", "requests", "text", "objects", "progress", "half"]
