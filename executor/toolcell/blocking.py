@@ -36,7 +36,7 @@ from . import misuse
 from . import session as _session
 from . import supervisor as _supervisor
 from .approvals import Approver
-from .backends.outbound import Resolver, resolve_with_system
+from .backends.outbound import Resolver
 from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from .backends.threads import in_thread
 from .config import Config
@@ -226,7 +226,7 @@ class Supervisor:
         standby: int | None = None,
         config: Config | None = None,
         http: HttpClient | None = None,
-        resolve: Resolver = resolve_with_system,
+        resolve: Resolver | None = None,
         quarantine: str | Path | None = None,
         model_bytes: int | None = None,
     ) -> None:

@@ -1,32 +1,35 @@
 """Supervisor: what an agent runtime embeds. `runtime/` has what stands behind it."""
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
 
-from toolcell_sandbox.profile import Profile
 from toolcell_sandbox.refusal import named
-from toolcell_tools.capability import SessionKind
-from toolcell_tools.definition import Tool
-from toolcell_tools.provider import ProviderTool
-from toolcell_tools.toolsets import Toolset
-from toolcell_tools.typed import TypedTool
 
-from .approvals import Approver
-from .backends.outbound import Resolver, resolve_with_system
-from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
-from .config import Config
-from .dispatch.policy import Policy
 from .errors import UsageError
-from .journal import Journal
-from .pool.recovery import SupervisorStatus
-from .runtime.runtime import Runtime
-from .runtime.settings import settings_of
-from .session import Session
-from .sessions.opening import opening_of
-from .telemetry import Metrics
+
+TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+    from types import TracebackType
+    from typing import Any, Self
+
+    from toolcell_sandbox.profile import Profile
+    from toolcell_tools.capability import SessionKind
+    from toolcell_tools.definition import Tool
+    from toolcell_tools.provider import ProviderTool
+    from toolcell_tools.toolsets import Toolset
+    from toolcell_tools.typed import TypedTool
+
+    from .approvals import Approver
+    from .backends.outbound import Resolver
+    from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
+    from .config import Config
+    from .dispatch.policy import Policy
+    from .journal import Journal
+    from .pool.recovery import SupervisorStatus
+    from .runtime.runtime import Runtime
+    from .session import Session
+    from .telemetry import Metrics
 
 
 class Supervisor:
@@ -49,7 +52,7 @@ class Supervisor:
     - `config`, from `load_config`, gives what is left out of these; what is given here replaces it.
     - `http` makes the requests of `ctx.http` that the profile's rules allow, with credentials of its own: by default a
       `BrokeredHttp` with those of `config`.
-    - `resolve(host, port)` looks names up for `ProxyNetwork`: blocking, returns addresses.
+    - `resolve(host, port)` looks names up for `ProxyNetwork`: blocking, returns addresses (default: the system's).
     - `quarantine` is the directory for protected names that calls have made; by default a new one among the temporary
       files, at the first need.
     - `model_bytes` (default: 100,000) is the longest output that a model is shown whole. A longer one is also written
@@ -62,24 +65,27 @@ class Supervisor:
     @named
     def __init__(
         self,
-        tools: Iterable[Tool[..., Any] | TypedTool[Any] | ProviderTool | Callable[..., Any]] = (),
+        tools: "Iterable[Tool[..., Any] | TypedTool[Any] | ProviderTool | Callable[..., Any]]" = (),
         *,
-        toolsets: Iterable[Toolset] = (),
-        profiles: Mapping[SessionKind, Profile] | None = None,
-        hooks: Iterable[object] = (),
-        policy: Policy | None = None,
-        approver: Approver | None = None,
+        toolsets: "Iterable[Toolset]" = (),
+        profiles: "Mapping[SessionKind, Profile] | None" = None,
+        hooks: "Iterable[object]" = (),
+        policy: "Policy | None" = None,
+        approver: "Approver | None" = None,
         approval_timeout_s: float | None = None,
-        journal: Journal | None = None,
-        allow_missing: Iterable[str] | None = None,
+        journal: "Journal | None" = None,
+        allow_missing: "Iterable[str] | None" = None,
         max_cells: int | None = None,
         standby: int | None = None,
-        config: Config | None = None,
-        http: HttpClient | None = None,
-        resolve: Resolver = resolve_with_system,
-        quarantine: str | Path | None = None,
+        config: "Config | None" = None,
+        http: "HttpClient | None" = None,
+        resolve: "Resolver | None" = None,
+        quarantine: "str | Path | None" = None,
         model_bytes: int | None = None,
     ) -> None:
+        from .runtime.runtime import Runtime  # a program that defines tools alone, or asks for help, does without
+        from .runtime.settings import settings_of
+
         self._runtime = Runtime(
             settings_of(
                 tools,
@@ -106,12 +112,12 @@ class Supervisor:
         return repr(self._runtime)
 
     @property
-    def journal(self) -> Journal:
+    def journal(self) -> "Journal":
         """What takes a record of every call."""
         return self._runtime.settings.journal
 
     @property
-    def metrics(self) -> Metrics:
+    def metrics(self) -> "Metrics":
         """What calls have cost so far."""
         return self._runtime.metrics
 
@@ -129,7 +135,7 @@ class Supervisor:
         """
         await self._runtime.close()
 
-    async def __aenter__(self) -> Self:
+    async def __aenter__(self) -> "Self":
         if self._runtime.is_entered:
             raise UsageError("The supervisor has been entered already. Make another one.")
         await self.start()
@@ -137,7 +143,7 @@ class Supervisor:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: "TracebackType | None"
     ) -> None:
         await self.aclose()
 
@@ -150,24 +156,27 @@ class Supervisor:
     @named
     async def open_session(
         self,
-        kind: SessionKind | str,
+        kind: "SessionKind | str",
         *,
-        workspace: str | Path,
+        workspace: "str | Path",
         agent_id: str = "agent",
         session_id: str | None = None,
-        channel: Channel | None = None,
-        memory: MemoryStore | None = None,
-        web: WebClient | None = None,
-        http: HttpClient | None = None,
-        config: Mapping[str, Any] | None = None,
-        profile: Profile | None = None,
-    ) -> Session:
+        channel: "Channel | None" = None,
+        memory: "MemoryStore | None" = None,
+        web: "WebClient | None" = None,
+        http: "HttpClient | None" = None,
+        config: "Mapping[str, Any] | None" = None,
+        profile: "Profile | None" = None,
+    ) -> "Session":
         """Open a session on a workspace: a directory, which is made if only its parent exists.
 
         Without `channel`, messages go to the log; without `memory`, they are kept in this supervisor's own store, in
         memory, by agent; without `web`, GET on the public web; without `http`, the supervisor's client makes requests.
         `profile` replaces the kind's, for this session only.
         """
+        from .session import Session
+        from .sessions.opening import opening_of
+
         core = self._runtime.open(
             opening_of(
                 kind,
@@ -184,11 +193,11 @@ class Supervisor:
         )
         return Session(core)
 
-    def status(self) -> SupervisorStatus:
+    def status(self) -> "SupervisorStatus":
         """What the kernel offers here, as probed at the start, and the zygotes as they are now."""
         return self._runtime.pool.status()
 
 
-def runtime_of(supervisor: Supervisor) -> Runtime:
+def runtime_of(supervisor: Supervisor) -> "Runtime":
     """What stands behind a supervisor: for this package's own parts and its tests."""
     return supervisor._runtime  # pyright: ignore[reportPrivateUsage] - the one way in

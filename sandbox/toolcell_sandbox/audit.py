@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from . import repositories, walker
 from .drafts import Drafts
-from .harmless import JUDGED, SETTINGS, STATES, harmless_settings, objection_to
+from .harmless import JUDGED, SETTINGS, STATES, harmless_of, harmless_settings, is_settings, objection_to
 from .kernel.birth import born_ns
 from .look import Directory, Vocabularies, Vocabulary, Walk
 from .profile import is_below
@@ -25,7 +25,7 @@ from .protected import GIT_PARTS, GIT_POINTER, Matcher, matcher, reason_of
 from .quarantine import Quarantine
 from .seen import Found, Look, Names, Seen, as_before, digest_of, facts_of, is_as, is_same_inode, protect, said, shown
 from .view import Bound
-from .walker import Budget, Copies, Root
+from .walker import Budget, Copies, Cut, Root
 
 MAX_BOUND, MAX_BOUND_BYTES = 512, 64 * 1024
 """Mounts that a cell gets for the protected names of a root, and the length of their paths in sum: those nearest to the
@@ -317,7 +317,7 @@ class _Moved:
         whole = os.path.join(self._tree.root, path)
         if self.unknown:
             return
-        rest = harmless_settings(self._root, path, seen)
+        rest = harmless_settings(self._root, path, seen) or self._copied(path, seen)
         try:
             place = self._quarantine.take(self._root, path, (seen.device, seen.inode), self._copies)
             if not place:
@@ -327,9 +327,28 @@ class _Moved:
             self.stuck = f"{shown(path)} could not be moved: {error.strerror}"
         if rest is not None and place and self._write_rest(path, rest[0], seen, place):
             what, why = "cut", rest[1]
+            if not why:
+                return  # nothing is missing
         self._told_bytes += len(path)
         if most is None or (len(self.findings) < most and self._told_bytes < SWEPT_BYTES):
             self.findings[path] = Finding(whole, seen.name, what, place, seen.names, why, seen.changed_ns)
+
+    def _copied(self, path: str, seen: Seen) -> tuple[bytes, str] | None:
+        """What is harmless of settings that a call has copied, where it got but the link to its own copy of them."""
+        drafts = self._tree.drafts
+        if drafts is None or not stat.S_ISLNK(seen.mode) or not is_settings(seen):
+            return None
+        try:
+            held = self._root.open(path, walker.ENTRY)
+        except OSError:
+            return None
+        try:
+            raw = drafts.original_of(os.fsdecode(walker.target(held)))
+        except OSError:  # it is no link any more
+            return None
+        finally:
+            os.close(held)
+        return None if raw is None else harmless_of(self._root, path, raw)
 
     def _write_rest(self, path: str, rest: bytes, was: Seen, place: str) -> bool:
         """Write what is harmless of settings that are at `place` now to where they were. Whether it was written."""
@@ -345,7 +364,7 @@ class _Moved:
                 file.write(rest)
                 if os.geteuid() == 0:
                     os.fchown(fd, owner.st_uid, owner.st_gid)
-                os.fchmod(fd, stat.S_IMODE(was.mode) & 0o666)
+                os.fchmod(fd, 0o644 if stat.S_ISLNK(was.mode) else stat.S_IMODE(was.mode) & 0o666)
         except OSError:  # another is there by now, which the next look judges; or there is no room
             if fd >= 0:
                 walker.remove(name, parent)
@@ -417,7 +436,13 @@ class _Audit:
             unknown = look.unknown or before
             with self._moved.root() as root:
                 repositories.follow(root, self._before, look)
-            wrong, whys = self._wrong(look)
+            try:
+                wrong, whys = self._wrong(look)
+            except Cut:
+                unknown = unknown or f"judging protected names took more than {AFTER_S:g} s"
+                break
+            if self._move_repositories_back(look, wrong, whys):
+                continue
             back = self._moved_away(look, walk.elsewhere, wrong)
             if not wrong and not back:
                 if not unknown:
@@ -426,7 +451,7 @@ class _Audit:
                 break
             with self._moved.root():
                 if not self._move(wrong, whys, back):
-                    unknown = f"moving protected names away took more than {AFTER_S:g} s"
+                    unknown = unknown or f"moving protected names away took more than {AFTER_S:g} s"
                     break
         else:
             unknown = unknown or f"its protected names still changed after {ROUNDS} rounds of moving them away"
@@ -491,12 +516,33 @@ class _Audit:
         for path, seen in look.found.items():
             if not self._is_wrong(path, seen):
                 continue
+            if time.monotonic() > self._end:
+                raise Cut("the look took too long")
             why = self._tree.objection(path, seen, self._active)
             if not why and GIT_POINTER in seen.names and path in self._before.found:
                 why = "" if self._tree.is_made(path, self._before.found[path], self._before) else reason_of(GIT_POINTER)
             if why:
                 wrong[path], whys[path] = seen, why
         return wrong, whys
+
+    def _move_repositories_back(self, look: Look, wrong: Found, whys: dict[str, str]) -> bool:
+        """Put a repository that was moved back as a whole, where its settings may not be where they are now. Without
+        them, it would be in two parts. Whether one was put back."""
+        done = False
+        for old, new in repositories.moved(self._before, look).items():
+            settings = next((path for path in wrong if os.path.dirname(path) == new), "")
+            was = self._before.found.get(f"{old}/{os.path.basename(settings)}") if settings else None
+            if was is None or not as_before(wrong[settings], was):
+                continue
+            places = [each for each in (repositories.work_trees(old, new), (old, new)) if each is not None]
+            with self._moved.root() as root:
+                home = next((home for home, at in places if walker.moved(root, at, home)), "")
+            if home:
+                done, whole = True, os.path.join(self._tree.root, home)
+                self._moved.findings[home] = Finding(
+                    whole, was.name, "moved", whole, was.names, whys[settings], was.changed_ns
+                )
+        return done
 
     def _move(self, wrong: Found, whys: dict[str, str], back: dict[str, str]) -> bool:
         """Whether it was done in time."""

@@ -7,20 +7,20 @@ call, the copy takes the place of the settings, without what it sets besides tha
 
 import errno
 import os
-import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from . import walker
 from .gitconfig import MAX_BYTES, NotRead, change_objection, harmless_part, in_words, objection, parse
 from .harmless import content
 from .seen import Seen, digest_of, facts_of
-from .walker import Root
+from .walker import Budget, Root
 
 _TEMPORARY = "/var/tmp"  # on a disk, where /tmp may be memory
 _LOCKED = "git was at work on it, or has left its lock"
+TIDIED, TIDY_S = 10_000, 1.0  # entries beside a copy, and seconds, before the copy is given up
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -71,6 +71,10 @@ class Drafts:
             return None
         return draft
 
+    def original_of(self, link: str) -> bytes | None:
+        """What a copy is a copy of, by what the link to it says: a call may have copied a repository with that link."""
+        return next((draft.original for draft in self._of.values() if link == f"{draft.place}/config"), None)
+
     def follow(self, path: str, place: str) -> None:
         """The original is elsewhere now: it was moved with its repository."""
         self._of[place] = self._of.pop(path)
@@ -83,12 +87,16 @@ class Drafts:
 
     def tidy(self, path: str, *, in_use: bool) -> None:
         """Remove what else a cell has put beside a copy that it has not changed: it is a directory of the host's. The
-        lock of a git that may be at work is left where the copy is `in_use`."""
-        parent = os.open(self._of[path].place, walker.PATH)
+        lock of a git that may be at work is left where the copy is `in_use`. A copy that cannot be tidied is given up.
+        """
         try:
-            _clear(parent, {"config", "config.lock"} if in_use else {"config"})
-        finally:
-            os.close(parent)
+            parent = os.open(self._of[path].place, walker.PATH)
+            try:
+                walker.clear(parent, {"config", "config.lock"} if in_use else {"config"}, _tidying())
+            finally:
+                os.close(parent)
+        except OSError:
+            del self._of[path]  # the next cell has another one
 
     def settle(self, root: Root, path: str, raw: bytes, was: Seen, *, in_place: bool) -> tuple[Seen | None, str]:
         """Let what a cell has written take the place of the original: what that is then, and what was left out of it;
@@ -101,19 +109,27 @@ class Drafts:
         try:
             raw, without, why = _accepted(draft.original, raw)
             now = why or _replace(root, path, draft, raw, was, in_place=in_place)
-            if not isinstance(now, str):
-                draft.original, draft.inode = raw, (now.device, now.inode)
-            _write(draft.place, draft.original)
         except OSError as error:
             del self._of[path]
             return None, f"it could not be written: {error.strerror}"
+        if not isinstance(now, str):
+            draft.original, draft.inode = raw, (now.device, now.inode)
+        try:
+            _write(draft.place, draft.original)
+        except OSError:
+            del self._of[path]  # the next cell has another one
         return (None, now) if isinstance(now, str) else (now, without)
 
     def close(self) -> None:
         """Remove all copies. No cell is left."""
         self._of.clear()
         if self._directory:
-            shutil.rmtree(self._directory, ignore_errors=True)  # the next start removes what stays
+            above, name = os.path.split(self._directory)
+            try:
+                with Root(above) as root:
+                    walker.remove(name, root.fd)
+            except OSError:
+                pass  # the next start removes what stays
             self._directory = ""
 
     def _new(self, root: Root, raw: bytes) -> Draft | None:
@@ -186,20 +202,14 @@ def _write(place: str, raw: bytes) -> None:
         with os.fdopen(os.open(new, _NEW, 0o666, dir_fd=parent), "wb") as file:
             file.write(raw)
             os.fchmod(file.fileno(), 0o666)
-        _clear(parent, {new})
+        walker.clear(parent, {new}, _tidying())
         os.rename(new, "config", src_dir_fd=parent, dst_dir_fd=parent)
     finally:
         os.close(parent)
 
 
-def _clear(parent: int, kept: Container[str]) -> None:
-    fd = os.open(".", walker.LIST, dir_fd=parent)
-    try:
-        others = [name for name in os.listdir(fd) if name not in kept]
-    finally:
-        os.close(fd)
-    for name in others:
-        walker.remove(name, parent)
+def _tidying() -> Budget:
+    return Budget(entries=TIDIED, seconds=TIDY_S)
 
 
 def _replace(root: Root, path: str, draft: Draft, raw: bytes, was: Seen, *, in_place: bool) -> Seen | str:

@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from . import walker
+
 MAX_BYTES = 256 * 1024
 KEY_CHARS = 64  # of a key that a program chose, for a model
 MAX_KEYS = 5
@@ -345,7 +347,7 @@ def is_inside(base: str, root: str) -> Callable[[str], bool]:
             return False
         whole = os.path.normpath(os.path.join(base, path))
         try:
-            real = os.path.realpath(whole)
+            real = walker.real_path(whole)
         except OSError:
             return False
         return real == whole and (whole == root or whole.startswith(root.rstrip("/") + "/"))

@@ -52,14 +52,22 @@ def settings_objection(root: Root, path: str, raw: bytes) -> str:
 def harmless_settings(root: Root, path: str, seen: Seen) -> tuple[bytes, str] | None:
     """What of git's settings, as they were seen, is harmless, and in words what is not; None where all that can be said
     is that they are not."""
-    raw = content(root, path, seen) if {name for name in seen.names if name is not None} <= set(SETTINGS) else None
-    if raw is None:
-        return None
+    raw = content(root, path, seen) if is_settings(seen) else None
+    return None if raw is None else harmless_of(root, path, raw)
+
+
+def is_settings(seen: Seen) -> bool:
+    """Whether it is protected as git's settings, and as nothing else."""
+    return {name for name in seen.names if name is not None} <= set(SETTINGS)
+
+
+def harmless_of(root: Root, path: str, raw: bytes) -> tuple[bytes, str] | None:
+    """As `harmless_settings`, of settings that are to be at this path."""
     try:
         rest, keys = harmless_part(raw, inside=_work_tree_rule(root, path))
     except NotRead:
         return None
-    return rest, in_words(keys)
+    return rest, in_words(keys) if keys else ""
 
 
 def _state_objection(root: Root, path: str, raw: bytes) -> str:

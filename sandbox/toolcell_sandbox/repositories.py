@@ -33,11 +33,7 @@ def follow(root: Root, before: Look, now: Look) -> None:
     Not where the settings name further files: from there, their paths may lead to others.
     """
     there = {old: new for old, new in moved(before, now).items() if not _name_more(root, new, now)}
-    there |= {
-        os.path.dirname(old): os.path.dirname(new)
-        for old, new in there.items()
-        if os.path.basename(old) == os.path.basename(new) == GIT_POINTER and "/" in old and "/" in new
-    }
+    there |= dict(trees for old, new in there.items() if (trees := work_trees(old, new)) is not None)
     for path, was in list(before.found.items()) if there else ():
         above: str = os.path.dirname(path)
         for _ in range(_DEPTH):
@@ -48,6 +44,13 @@ def follow(root: Root, before: Look, now: Look) -> None:
                     before.found[place] = seen
                 break
             above = str(os.path.dirname(above))
+
+
+def work_trees(old: str, new: str) -> tuple[str, str] | None:
+    """The directories around a repository that was moved, where its name says that they are its work tree."""
+    if os.path.basename(old) == os.path.basename(new) == GIT_POINTER and "/" in old and "/" in new:
+        return os.path.dirname(old), os.path.dirname(new)
+    return None
 
 
 def _name_more(root: Root, repository: str, now: Look) -> bool:

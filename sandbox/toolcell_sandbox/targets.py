@@ -31,7 +31,7 @@ class Targets:
             if self._before is not None and not _was_there(path, seen, self._before.found):
                 continue
             if stat.S_ISLNK(seen.mode):
-                targets[os.path.realpath(self._prefix + path)] = seen.names
+                targets[_real_path(self._prefix + path)] = seen.names
             elif GIT_POINTER in seen.names and stat.S_ISREG(seen.mode):
                 for repository in _repositories(self._root, path, self._prefix):
                     for part in _OF_A_REPOSITORY:
@@ -92,13 +92,13 @@ def _repositories(root: Root, pointer: str, prefix: str) -> list[str]:
     said = _first_bytes(root, pointer)
     if not said.startswith(POINTER):
         return []
-    own = os.path.realpath(os.path.join(os.path.dirname(prefix + pointer), path_in(said[len(POINTER) :])))
+    own = _real_path(os.path.join(os.path.dirname(prefix + pointer), path_in(said[len(POINTER) :])))
     try:
         with Root(own) as repository:
             common = path_in(_first_bytes(repository, "commondir"))
     except OSError:
         return [own]
-    return [own, os.path.realpath(os.path.join(own, common))] if common else [own]
+    return [own, _real_path(os.path.join(own, common))] if common else [own]
 
 
 def _named_by(root: Root, path: str, prefix: str) -> list[tuple[str, str]]:
@@ -116,7 +116,15 @@ def _named_by(root: Root, path: str, prefix: str) -> list[tuple[str, str]]:
                 named.append(("hooks", os.path.join(base, entry.value or "")))
         elif entry.key == "include.path" or (entry.key.startswith("includeif.") and entry.key.endswith(".path")):
             named.append(("config", os.path.join(repository, entry.value or "")))
-    return [(part, os.path.realpath(place)) for part, place in named]
+    return [(part, _real_path(place)) for part, place in named]
+
+
+def _real_path(path: str) -> str:
+    """Where a path leads; "" where that is nowhere."""
+    try:
+        return walker.real_path(path)
+    except OSError:
+        return ""
 
 
 def _first_bytes(root: Root, path: str, most: int = POINTER_BYTES) -> bytes:

@@ -8,11 +8,12 @@ longer than PATH_MAX. Every walk has a `Budget`; what a budget cuts short is unk
 import errno
 import math
 import os
-import shutil
 import stat
 import struct
 import time
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from types import TracebackType
 
 from .kernel.syscalls import AT_FDCWD, attempt
@@ -249,6 +250,22 @@ def move(name: str, parent: int, new_name: str, new_parent: int) -> None:
     _rename(name, parent, new_name, new_parent)
 
 
+def moved(root: Root, path: str, new_path: str) -> bool:
+    """Rename below one root, where nothing is at the new path and the directory above it is there. Whether it could be
+    done."""
+    parents: list[int] = []
+    try:
+        parents += [root.parent(path)]
+        parents += [root.parent(new_path)]
+        move(os.path.basename(path), parents[0], os.path.basename(new_path), parents[1])
+    except OSError:
+        return False
+    finally:
+        for fd in parents:
+            os.close(fd)
+    return True
+
+
 def _rename(name: str, parent: int, new_name: str, new_parent: int) -> None:
     result = attempt("renameat2", parent, name, new_parent, new_name, _NOREPLACE)
     if result == -errno.EINVAL and not _is_there(new_name, new_parent):
@@ -384,15 +401,85 @@ class Copies:
         os.ftruncate(new, size)
 
 
-def remove(name: str, parent: int) -> None:
-    """Remove what is at a name of an open directory, and all below it. No error where nothing is."""
+def real_path(path: str) -> str:
+    """As `os.path.realpath`; OSError of errno ELOOP where it leads through so many links that Python gives up.
+
+    The kernel follows 40.
+    """
     try:
-        if stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
-            shutil.rmtree(name, dir_fd=parent)
-        else:
+        return os.path.realpath(path)
+    except RecursionError:
+        raise _error(errno.ELOOP, path) from None
+
+
+def remove(name: str, parent: int, budget: Budget | None = None) -> None:
+    """Remove what is at a name of an open directory, and all below it. No error where nothing is.
+
+    Raises OSError, at a bound of the budget (by default ten million entries, a minute) of errno E2BIG.
+    """
+    if _is_removed(name, parent):
+        return
+    top = os.open(name, PATH, dir_fd=parent)
+    try:
+        clear(top, (), budget)
+    finally:
+        os.close(top)
+    os.rmdir(name, dir_fd=parent)
+
+
+def clear(top: int, kept: Container[str], budget: Budget | None = None) -> None:
+    """Remove what is in an open directory besides these names. Errors as of `remove`.
+
+    Directories below are moved up into it, one level at a time: so the depth of a tree costs neither stack nor
+    descriptors.
+    """
+    try:
+        _clear(top, kept, budget or Budget(entries=10_000_000, seconds=60.0))
+    except Cut as cut:
+        raise OSError(errno.E2BIG, str(cut)) from None
+
+
+def _clear(top: int, kept: Container[str], budget: Budget) -> None:
+    for name in _names_until_none(top, kept, budget):
+        if _is_removed(name, top):
+            continue
+        held = os.open(name, PATH, dir_fd=top)
+        try:
+            for each in _names_until_none(held, (), budget):
+                if not _is_removed(each, held):
+                    move(each, held, f"{os.urandom(8).hex()}.up", top)
+        finally:
+            os.close(held)
+
+
+def _names_until_none(held: int, kept: Container[str], budget: Budget) -> Iterator[str]:
+    """The names in an open directory but these, again and again until there are no others: the caller removes them."""
+    info = os.fstat(held)
+    if info.st_mode & 0o700 != 0o700:
+        _allow(held)
+    while True:
+        with os.scandir(_proc(held)) as scan:
+            names = [entry.name for entry in islice((each for each in scan if each.name not in kept), _CHECK_EVERY)]
+        if not names:
+            return
+        for name in names:
+            budget.entry()
+            budget.check()
+            yield name
+
+
+def _is_removed(name: str, parent: int) -> bool:
+    """Remove a file, or a directory with nothing in it."""
+    try:
+        try:
             os.unlink(name, dir_fd=parent)
-    except FileNotFoundError:
-        pass
+        except IsADirectoryError:
+            os.rmdir(name, dir_fd=parent)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        return error.errno == errno.ENOENT
+    return True
 
 
 def _allow(fd: int) -> None:

@@ -227,7 +227,9 @@ def test_what_was_changed_as_its_repository_was_moved_does_not_stay(root: Path, 
 
 
 @pytest.mark.parametrize("setting", ["[core]\n\thooksPath = ../h\n", "[include]\n\tpath = ../../i\n", "[a] b = c\n"])
-def test_settings_that_name_further_files_are_not_moved(root: Path, quarantine: Quarantine, setting: str) -> None:
+def test_a_repository_whose_settings_name_further_files_is_moved_back_whole(
+    root: Path, quarantine: Quarantine, setting: str
+) -> None:
     repository(root, "a/.git", setting)
     tree = tree_at(root)
     before = tree.look()
@@ -235,8 +237,22 @@ def test_settings_that_name_further_files_are_not_moved(root: Path, quarantine: 
     (root / "a").rename(root / "x/a")
     put(root, "x/h/pre-commit", "evil")
     put(root, "x/i", "[core]\n\tfsmonitor = x\n")
+    assert told(root, settled(tree, before, quarantine)) == {"a": "moved"}
+    assert (root / "a/.git/config").read_text() == setting and not (root / "x/a").exists()
+    assert not settled(tree, tree.look(), quarantine)
+
+
+@pytest.mark.parametrize("setting", ["[core]\n\thooksPath = ../h\n", "[include]\n\tpath = ../../i\n", "[a] b = c\n"])
+def test_where_its_place_is_taken_what_is_protected_is_put_back(
+    root: Path, quarantine: Quarantine, setting: str
+) -> None:
+    repository(root, "a/.git", setting)
+    tree = tree_at(root)
+    before = tree.look()
+    (root / "a").rename(root / "x")
+    put(root, "a/.git/objects/x")
     assert told(root, settled(tree, before, quarantine)) == {"a/.git/config": "moved", "a/.git/hooks": "moved"}
-    assert (root / "a/.git/config").read_text() == setting and not (root / "x/a/.git/config").exists()
+    assert (root / "a/.git/config").read_text() == setting and not (root / "x/.git/config").exists()
 
 
 def test_what_a_call_could_not_remove_of_a_repository_is_removed_for_it(root: Path, quarantine: Quarantine) -> None:
@@ -298,6 +314,29 @@ def test_what_a_protected_link_and_a_git_file_lead_to_is_protected_too(root: Pat
         ".bare/hooks/post-commit": "made",
         "shared/editor/launch.json": "made",
     }
+
+
+@pytest.mark.parametrize("name", [".git", ".envrc", "x/.git/config"])
+def test_links_that_lead_on_and_on_end_no_audit(root: Path, quarantine: Quarantine, name: str) -> None:
+    os.mkdir(root / "c")
+    for number in range(1500):
+        (root / f"c/{number}").symlink_to(str(number + 1))
+    put(root, "c/1500/x")
+    place = root / name
+    if name == ".envrc":
+        place.symlink_to("c/0/x")
+    else:
+        at = f"{root}/c/0/x"
+        put(root, name, f"gitdir: {at}\n" if name == ".git" else f"[core]\n\thooksPath = {at}\n\tworktree = {at}\n")
+    for part in ("HEAD", "objects/x", "refs/x"):
+        put(root, f"x/.git/{part}")
+    tree = tree_at(root)
+    before = tree.look()
+    assert not before.unknown and name in before.found
+    put(root, ".mcp.json")
+    place.rename(root / "moved")
+    (root / "moved").rename(place)
+    assert ".mcp.json" in told(root, settled(tree, before, quarantine))
 
 
 def test_nothing_but_settings_of_git_names_further_ones(root: Path) -> None:

@@ -250,7 +250,7 @@ async def test_a_next_process_that_is_dead_or_stopped_is_not_what_the_next_call_
         await session.call("echo")
         for _ in range(3):
             for name in ("own_pid", "crash"):
-                await during(supervisor, session, name, {"seconds": 0.1}, lambda spare: os.kill(spare, number))
+                await during(supervisor, session, name, {"seconds": 0.4}, lambda spare: os.kill(spare, number))
                 assert (await session.call("echo", {"value": 4}, timeout=2.0)).unwrap() == 4
 
 

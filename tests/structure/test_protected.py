@@ -641,6 +641,79 @@ async def test_a_repository_that_was_there_is_moved_and_removed(session: Session
     assert (workspace / "c/.git/hooks/pre-commit").read_text() == "mine"
 
 
+async def test_a_copy_of_a_repository_has_its_settings(session: Session, workspace: Path) -> None:
+    git = ["git", "-C", str(workspace / "r"), "config"]
+    await anyio.run_process(["git", "init", "-q", str(workspace / "r")])
+    await anyio.run_process([*git, "remote.origin.url", "https://git.example.org/x"])
+    plain = await session.call("shell", {"command": "cp -r r plain && tar c r | tar x --one-top-level=b"})
+    assert not plain.notices and not plain.stderr.text, plain
+    for at in ("plain", "b/r"):
+        assert (workspace / at / ".git/config").read_text() == (workspace / "r/.git/config").read_text()
+        assert not (workspace / at / ".git/config").is_symlink()
+    await anyio.run_process([*git, "core.sshCommand", "mine"])
+    result = await session.call("shell", {"command": "cp -r r c && ln -s /etc/passwd c/.git/config.worktree"})
+    assert "'c/.git/config' was kept without" in told(result) and "core.sshcommand" in told(result)
+    text = (workspace / "c/.git/config").read_text()
+    assert "git.example.org" in text and "mine" not in text and os.listdir(workspace / "c/.git").count("config") == 1
+    assert not os.path.lexists(workspace / "c/.git/config.worktree")
+    assert "mine" in (workspace / "r/.git/config").read_text()
+    again = await session.call("shell", {"command": "cd c && git remote -v && git config user.name Ada"})
+    assert not again.notices and "git.example.org" in again.display
+
+
+IN_THE_COPY = """import os
+os.chdir(os.path.dirname(os.readlink("r/.git/config")))
+{}
+"""
+
+
+@pytest.mark.parametrize(
+    "does",
+    [
+        "for _ in range(1500): os.mkdir('d'), os.chdir('d')",
+        "os.makedirs('a/b/c'), os.chmod('a/b', 0), os.chmod('a', 0)",
+        "[open(str(n), 'w').close() for n in range(20_000)]",
+        "for _ in range(1500): os.mkdir('d'), os.chdir('d')\nopen('/proc/self/cwd/../x', 'w').close()",
+    ],
+)
+@pytest.mark.parametrize("sets", [False, True])
+async def test_what_a_call_leaves_beside_its_copy_of_gits_settings_ends_no_audit(
+    session: Session, workspace: Path, does: str, *, sets: bool
+) -> None:
+    git = ["git", "-C", str(workspace / "r"), "config"]
+    await anyio.run_process(["git", "init", "-q", str(workspace / "r")])
+    await anyio.run_process([*git, "core.sshCommand", "mine"])
+    (workspace / "evil.py").write_text(IN_THE_COPY.format(does))
+    command = "touch .envrc; {} python3 evil.py".format("git -C r config user.name Ada;" if sets else "")
+    result = await session.call("shell", {"command": command})
+    assert "'.envrc' was moved out" in told(result) and "was put back" not in told(result)
+    again = await session.call("shell", {"command": "git -C r remote add x y; ls $(dirname $(readlink r/.git/config))"})
+    assert not again.notices and "\n       config\n" in again.display.replace("config\n", "       config\n", 1)
+    text = (workspace / "r/.git/config").read_text()
+    assert "sshCommand = mine" in text and '[remote "x"]' in text and ("Ada" in text) == sets
+    await session.close()
+
+
+async def test_a_repository_whose_settings_hold_only_in_its_place_is_moved_back_whole(
+    session: Session, workspace: Path
+) -> None:
+    for name in ("a", "deep/b"):
+        await anyio.run_process(["git", "init", "-q", str(workspace / name)])
+        git = ["git", "-C", str(workspace / name), "config"]
+        await anyio.run_process([*git, "core.hooksPath", ".husky"])
+        await anyio.run_process([*git, "alias.st", "status"])
+    inodes = [(workspace / name / ".git").stat().st_ino for name in ("a", "deep/b")]
+    result = await session.call("shell", {"command": "touch a/kept && mv a c && mv deep/b c/d"})
+    assert "'a' was put back in its place" in told(result) and "core.hookspath" in told(result)
+    assert sorted(os.listdir(workspace)) == ["a", "deep"] and os.listdir(workspace / "deep") == ["b"]
+    assert inodes == [(workspace / name / ".git").stat().st_ino for name in ("a", "deep/b")]
+    after = await session.call("shell", {"command": "ls a && cd a && git config user.name Ada"})
+    assert not after.notices and "kept" in after.display
+    assert all(key in (workspace / "a/.git/config").read_text() for key in ("hooksPath", "st = status", "Ada"))
+    taken = await session.call("shell", {"command": "mv a c && mkdir -p a/.git && touch a/.git/index"})
+    assert "a" in told(taken) and (workspace / "c/kept").exists()  # its place is taken: what may not stay goes
+
+
 async def test_who_meets_a_name_that_is_held_is_told_why_and_what_to_do(session: Session, workspace: Path) -> None:
     await anyio.run_process(["git", "init", "-q", str(workspace / "r")])
     (workspace / ".mcp.json").write_text("{}")

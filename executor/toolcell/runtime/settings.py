@@ -10,7 +10,7 @@ from typing import Any
 from toolcell import misuse
 from toolcell.approvals import Approver
 from toolcell.backends.http import BrokeredHttp
-from toolcell.backends.outbound import Resolver
+from toolcell.backends.outbound import Resolver, resolve_with_system
 from toolcell.backends.protocols import HttpClient
 from toolcell.config import Config
 from toolcell.dispatch.guards import checked_hooks, checked_policy
@@ -66,7 +66,7 @@ def settings_of(
     standby: int | None,
     config: Config | None,
     http: HttpClient | None,
-    resolve: Resolver,
+    resolve: Resolver | None,
     quarantine: str | Path | None,
     model_bytes: int | None,
 ) -> Settings:
@@ -87,6 +87,7 @@ def settings_of(
     _check_numbers(approval_timeout_s, model_bytes, standby, max_cells)
     misuse.check_parts(http=http, approver=approver)
     misuse.check_journal(journal)
+    resolve = resolve_with_system if resolve is None else resolve
     misuse.check_callable("resolve", resolve)
     here, elsewhere = _by_name(tools)
     return Settings(

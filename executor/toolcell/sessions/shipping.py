@@ -10,13 +10,14 @@ import importlib.util
 import io
 import pickle
 import sys
+import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from types import FunctionType, ModuleType
 from typing import Any, cast
 
 import cloudpickle
-from cloudpickle.cloudpickle import dynamic_subimport
+from cloudpickle.cloudpickle import dynamic_subimport, list_registry_pickle_by_value
 
 from toolcell.errors import UsageError
 from toolcell_sandbox.profile import is_below, python_paths
@@ -29,6 +30,7 @@ from .preloading import libraries_of
 from .used import FILE, NOTHING, Use, plain, resource, use_of
 
 MAX_PICKLE_BYTES = 8 * 1024 * 1024
+_registry = threading.RLock()  # a reducer of the user's may start a supervisor
 _OF_A_CLASS = 6  # parts of what a class that is made anew is reduced to, its state and what sets that among them
 
 
@@ -250,10 +252,16 @@ def _unreachable_modules() -> list[ModuleType]:
 
 @contextmanager
 def _by_value(modules: list[ModuleType]) -> Generator[None, None, None]:
-    for module in modules:
-        cloudpickle.register_pickle_by_value(module)
-    try:
-        yield
-    finally:
-        for module in modules:
-            cloudpickle.unregister_pickle_by_value(module)
+    """Have cloudpickle take these modules by value. Its registry is the process's: one thread at a time changes it, and
+    what the program has registered stays.
+    """
+    with _registry:
+        theirs = list_registry_pickle_by_value()
+        ours = [module for module in modules if module.__name__ not in theirs]
+        for module in ours:
+            cloudpickle.register_pickle_by_value(module)
+        try:
+            yield
+        finally:
+            for module in ours:
+                cloudpickle.unregister_pickle_by_value(module)

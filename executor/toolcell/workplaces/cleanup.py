@@ -8,11 +8,11 @@ import errno
 import logging
 import os
 import re
-import shutil
 import stat
 import time
 from dataclasses import dataclass, field, replace
 
+from toolcell_sandbox import walker
 from toolcell_sandbox.audit import Finding, ProtectedTrees, Settled, leading_of
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.kernel.syscalls import AT_FDCWD
@@ -213,13 +213,9 @@ def _remove(kind: str, path: str, inode: Inode) -> None:
 
 
 def _remove_entry(kind: str, parent: int, name: str) -> None:
-    is_directory = stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
     if kind != QUARANTINE:
-        if is_directory:
-            shutil.rmtree(name, dir_fd=parent)
-        else:
-            os.unlink(name, dir_fd=parent)
-    elif is_directory:
+        walker.remove(name, parent)
+    elif stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
         try:
             os.rmdir(name, dir_fd=parent)  # a shelf on which nothing was put
         except OSError as error:

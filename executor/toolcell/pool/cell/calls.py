@@ -159,10 +159,11 @@ class Calls:
     # -- what it ends with --------------------------------------------------------------------------------------------
 
     def end(self, outcome: Outcome) -> None:
-        """End the running call with this outcome, now; its processes are swept behind it."""
+        """End the running call, now, with this outcome if none is decided; its processes are swept behind it."""
+        run = self.run
         self.intake.catch_up()
-        if self.run is not None:
-            self.verdict = outcome
+        if run is not None and self.run is run:
+            self.verdict = self.verdict or outcome
             self._owner.on(Event.ENDED)
 
     def on_answer(self, outcome: Outcome) -> None:

@@ -1,0 +1,49 @@
+"""Tools by value: what pickling them leaves as it was."""
+
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import ModuleType
+
+import cloudpickle
+import pytest
+from cloudpickle.cloudpickle import list_registry_pickle_by_value
+
+from toolcell import tool
+from toolcell.sessions.shipping import ship
+
+
+@tool
+def answer() -> int:
+    """Answer."""
+    return 42
+
+
+@pytest.fixture
+def module() -> Iterator[ModuleType]:
+    """A module that no cell could import."""
+    made = sys.modules["a_users_own"] = ModuleType("a_users_own")
+    made.__file__ = "/home/user/a_users_own.py"
+    yield made
+    del sys.modules["a_users_own"]
+
+
+def test_supervisors_of_several_threads_ship_tools_at_the_same_time(module: ModuleType) -> None:
+    switch = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            shipments = list(threads.map(ship, [answer] * 100))
+    finally:
+        sys.setswitchinterval(switch)
+    assert all(each["how"] == "pickle" for each in shipments)
+    assert "a_users_own" not in list_registry_pickle_by_value()
+
+
+def test_modules_that_the_program_has_pickled_by_value_stay_so(module: ModuleType) -> None:
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        ship(answer)
+        assert "a_users_own" in list_registry_pickle_by_value()
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
