@@ -19,6 +19,8 @@ from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.mechanisms.mounts import make_private
 from toolcell_sandbox.mechanisms.namespaces import unshare
 
+from .selection import is_smoke, rank
+
 hypothesis.settings.register_profile("anywhere", database=None)  # the checkout may be another user's
 hypothesis.settings.load_profile("anywhere")
 MIB = 1024 * 1024
@@ -72,9 +74,17 @@ def pytest_report_header() -> list[str]:
     return [who, f"every test runs on asyncio; of those marked few_on_trio, one in {FEW} runs on trio as well"]
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `-m smoke`, modules without a test that it takes are not even imported."""
+    unwanted = config.option.markexpr == "smoke" and collection_path.match("test_*.py")
+    return True if unwanted and not is_smoke(collection_path) else None
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` looks at the markers
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out, and counts as deselected, what only root can set up where we are not, and the most on trio of modules
-    in which the event loop plays no part: what ends a call is the pool, which knows none.
+    in which the event loop plays no part: what ends a call is the pool, which knows none. With several workers, the
+    modules that take longest come first: no worker is left alone with one at the end.
     """
     left_out = set() if ROOT else {item for item in items if needs_root(item)}
     on_trio = Counter[Path]()
@@ -85,6 +95,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             on_trio[item.path] += 1
     config.hook.pytest_deselected(items=[item for item in items if item in left_out])
     items[:] = [item for item in items if item not in left_out]
+    for item in items:
+        if is_smoke(item.path, getattr(item, "originalname", item.name)):
+            item.add_marker("smoke")
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: rank(item.path))
 
 
 @pytest.fixture(scope="module", params=["asyncio", "trio"])

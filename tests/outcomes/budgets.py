@@ -1,7 +1,8 @@
-"""`python -I budgets.py NAME CALLS`: have so many sessions call this hostile tool at once, beside an innocent one.
+"""`python -I budgets.py CALLS NAME...`: have so many sessions call each hostile tool at once, beside an innocent one.
 
-Prints a line of JSON: how far the supervisor's memory grew, how the calls ended, and how the innocent session fared.
-Run by `test_budgets.py`, in a process of its own: memory that another test has given back would hide what this takes.
+Prints a line of JSON for each tool: how far the supervisor's memory grew, how the calls ended, and how the innocent
+session fared. Run by `test_budgets.py`, in a process of its own: memory that another test has given back would hide
+what this takes. For the same reason, the growth under every tool counts from before the first.
 """
 
 import ctypes
@@ -21,7 +22,7 @@ from toolcell.testing import misbehaving as m
 
 MIB = 1024 * 1024
 LIMITS = Limits(wall_s=20.0, cpu_s=20.0, memory_bytes=256 * MIB, output_bytes=64 * MIB)
-HOSTILE_S = 4.0
+HOSTILE_S = 3.0
 DEADLINE_S = 0.5
 
 SEARCH = {"operation": "memory.search", "arguments": {"query": "q", "limit": 100}, "times": 150}
@@ -68,13 +69,18 @@ def rss() -> int:
         return int(file.read().split()[1]) * 4096
 
 
+def trimmed_rss() -> int:
+    """The memory of this process without what it could give back."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    return rss()
+
+
 class Peak:
     """The largest memory of this process while it is entered."""
 
     def __enter__(self) -> "Peak":
-        gc.collect()
-        ctypes.CDLL(None).malloc_trim(0)
-        self.before = self.most = rss()
+        self.most = trimmed_rss()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look)
         self._thread.start()
@@ -88,23 +94,55 @@ class Peak:
         self._over.set()
         self._thread.join()
 
-    @property
-    def growth(self) -> int:
-        return self.most - self.before
-
 
 async def slowly(*_: object) -> None:
     await anyio.sleep_forever()
 
 
-async def main(name: str, calls: int) -> dict[str, object]:
-    function, arguments = TOOLS[name]
-    hostile = tool(function, name="hostile", needs={"memory.read", "channel", "http"})
+async def attacked(name: str, innocent: Session, sessions: list[Session], before: int) -> dict[str, Any]:
+    """What came of this tool called at once in all `sessions`, while `innocent` works."""
+    found: dict[str, Any] = {"name": name, "endings": [], "latest": 0.0, "late": 0.0, "wrong": []}
+    for each in (innocent, *sessions):
+        assert (await each.call("echo", {"value": 1}, timeout=15.0)).output == 1
+    over = anyio.Event()
+
+    async def attack(each: Session) -> None:
+        arguments = TOOLS[name][1]
+        result = await each.call(name, arguments, timeout=HOSTILE_S, on_progress=slowly, on_output=slowly)
+        found["endings"].append(result.error.kind if result.error else "none")
+        if len(found["endings"]) == len(sessions):
+            over.set()
+
+    async def work() -> None:
+        while not over.is_set():
+            began = time.monotonic()
+            result = await innocent.call("echo", {"value": "x" * 10_000}, timeout=15.0)
+            found["latest"] = max(found["latest"], time.monotonic() - began)
+            if result.output != "x" * 10_000:
+                found["wrong"].append(repr(result.error or result.output)[:400])
+            began = time.monotonic()
+            result = await innocent.call("sleep_for_ever", {}, timeout=DEADLINE_S)
+            if result.error is None or result.error.kind not in ("timeout", "overloaded"):  # in its time
+                found["wrong"].append(repr(result.error or result.output)[:400])
+            found["late"] = max(found["late"], time.monotonic() - began - DEADLINE_S)
+
+    with Peak() as peak:
+        async with anyio.create_task_group() as group:
+            group.start_soon(work)
+            for each in sessions:
+                group.start_soon(attack, each)
+    found["growth"] = (peak.most - before) / MIB
+    found["endings"] = {kind: found["endings"].count(kind) for kind in set(found["endings"])}
+    return found
+
+
+async def main(calls: int, names: list[str]) -> None:
+    needs = {"memory.read", "channel", "http"}
+    hostile = [tool(TOOLS[name][0], name=name, needs=needs) for name in names]
     profile = Profile.for_kind("main").replace(limits=LIMITS, http=["* https://a.test"])
     backends = Backends()
-    found: dict[str, Any] = {"endings": [], "latest": 0.0, "late": 0.0, "wrong": []}
     async with Supervisor(
-        [hostile, tool(m.echo), tool(m.sleep_for_ever)],
+        [*hostile, tool(m.echo), tool(m.sleep_for_ever)],
         profiles={SessionKind.MAIN: profile},
         max_cells=calls + 8,
         http=NoAnswer(),
@@ -119,38 +157,12 @@ async def main(name: str, calls: int) -> dict[str, object]:
             sessions = [await session(number) for number in range(1, calls + 1)]
             for each in (innocent, *sessions):
                 assert (await each.call("echo", {"value": 1})).output == 1
-            over = anyio.Event()
-
-            async def attack(each: Session) -> None:
-                result = await each.call("hostile", arguments, timeout=HOSTILE_S, on_progress=slowly, on_output=slowly)
-                found["endings"].append(result.error.kind if result.error else "none")
-                if len(found["endings"]) == calls:
-                    over.set()
-
-            async def work() -> None:
-                while not over.is_set():
-                    began = time.monotonic()
-                    result = await innocent.call("echo", {"value": "x" * 10_000}, timeout=15.0)
-                    found["latest"] = max(found["latest"], time.monotonic() - began)
-                    if result.output != "x" * 10_000:
-                        found["wrong"].append(repr(result.error or result.output)[:400])
-                    began = time.monotonic()
-                    result = await innocent.call("sleep_for_ever", {}, timeout=DEADLINE_S)
-                    if result.error is None or result.error.kind not in ("timeout", "overloaded"):  # in its time
-                        found["wrong"].append(repr(result.error or result.output)[:400])
-                    found["late"] = max(found["late"], time.monotonic() - began - DEADLINE_S)
-
-            with Peak() as peak:
-                async with anyio.create_task_group() as group:
-                    group.start_soon(work)
-                    for each in sessions:
-                        group.start_soon(attack, each)
-            found["growth"] = peak.growth / MIB
+            before = trimmed_rss()
+            for name in names:
+                print(json.dumps(await attacked(name, innocent, sessions, before)), flush=True)
             for each in (innocent, *sessions):
                 await each.close()
-    found["endings"] = {kind: found["endings"].count(kind) for kind in set(found["endings"])}
-    return found
 
 
 if __name__ == "__main__":
-    print(json.dumps(anyio.run(main, sys.argv[1], int(sys.argv[2]))))
+    anyio.run(main, int(sys.argv[1]), sys.argv[2:])

@@ -28,7 +28,8 @@ from toolcell import (
 )
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
-LASTS_S = 12.0
+KILLS = 110
+LONGEST_S = 40.0  # for so many kills, on a slow machine
 CALL_S = 3.0
 LATE_S = 2.0  # what a busy machine may add to a deadline
 calls: list[int] = []
@@ -110,21 +111,25 @@ class Monkey:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.killed: Counter[str] = Counter()
+        self.is_over = False
 
-    async def run(self, until: float) -> None:
-        while time.monotonic() < until:
-            await anyio.sleep(self.random.uniform(0.005, 0.06))
+    async def run(self) -> None:
+        """Kill `KILLS` processes, at least one of each kind."""
+        until = time.monotonic() + LONGEST_S
+        while (self.killed.total() < KILLS or len(self.killed) < 3) and time.monotonic() < until:
+            await anyio.sleep(self.random.uniform(0.002, 0.03))
             for victim, what in self.victims():
                 try:
                     victim.send_signal(signal.SIGKILL)
                     self.killed[what] += 1
                 except (psutil.Error, OSError):
                     pass  # it has ended by itself, or there is no descriptor to look with
+        self.is_over = True
 
     def victims(self) -> Iterator[tuple[psutil.Process, str]]:
         try:
             zygotes = psutil.Process().children()
-            if zygotes and self.random.random() < 0.04:
+            if zygotes and self.random.random() < 0.06:
                 yield self.random.choice(zygotes), "zygote"
                 return
             below = [process for zygote in zygotes for process in zygote.children(recursive=True)]
@@ -146,9 +151,9 @@ class Load:
         self.late: list[float] = []
         self.untold: list[ToolResult] = []
 
-    async def run(self, session: Session, until: float) -> None:
+    async def run(self, session: Session, is_over: Callable[[], bool]) -> None:
         counted = 0
-        while time.monotonic() < until:
+        while not is_over():
             self.number += 1
             number, name = self.number, self.random.choice(NAMES)
             started = time.monotonic()
@@ -181,11 +186,10 @@ async def test_kills_at_random_cost_their_calls_a_typed_error_and_nothing_else(
     monkey, load = Monkey(seed=11), Load(seed=12)
     async with supervise(TOOLS) as supervisor:
         sessions = [await supervisor.open_session("main", workspace=workspace) for _ in range(6)]
-        until = time.monotonic() + LASTS_S
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(monkey.run, until)
+            tasks.start_soon(monkey.run)
             for session in sessions:
-                tasks.start_soon(load.run, session, until)
+                tasks.start_soon(load.run, session, lambda: monkey.is_over)
         assert len(load.results) == load.number, "none is lost"
         for number, result in load.results.items():
             if result.error is None:
@@ -194,6 +198,7 @@ async def test_kills_at_random_cost_their_calls_a_typed_error_and_nothing_else(
                 assert_typed(result.error)
         assert load.late == [] and load.untold == []
         assert sum(result.error is None for result in load.results.values()) > 20, "the load did something"
+        assert monkey.killed.total() >= KILLS, monkey.killed
         assert all(monkey.killed[what] for what in ("call", "init", "zygote")), monkey.killed
         for session in sessions:
             for name in NAMES:
@@ -212,7 +217,7 @@ async def test_bursts_that_kill_everything_at_once_are_survived(
         until = time.monotonic() + 3.0
         async with anyio.create_task_group() as tasks:
             for session in sessions:
-                tasks.start_soon(load.run, session, until)
+                tasks.start_soon(load.run, session, lambda: time.monotonic() > until)
             for _ in range(4):
                 await anyio.sleep(0.5)
                 for process in psutil.Process().children(recursive=True):

@@ -3,10 +3,12 @@
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
+from types import SimpleNamespace
 
 import pytest
 
 from toolcell.pool.capture import Capture, Captured
+from toolcell.runner import relay as relay_module
 from toolcell.runner.link import Link
 from toolcell.runner.relay import SNAPSHOT_BYTES, Relay
 from toolcell.wire.frames import WireLimits
@@ -51,8 +53,11 @@ def test_what_is_printed_now_and_then_goes_over_as_it_comes(ends: Ends) -> None:
 
 
 @pytest.mark.parametrize("piece", [7, 1_000, 50_000])
-def test_up_to_its_bound_a_stream_goes_over_whole_and_beyond_that_its_end(ends: Ends, piece: int) -> None:
+def test_up_to_its_bound_a_stream_goes_over_whole_and_beyond_that_its_end(
+    ends: Ends, piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole_bytes, keep_bytes = 20_000, 9_000
+    monkeypatch.setattr(relay_module, "time", SimpleNamespace(monotonic=lambda: 0.0))  # all of it comes in a moment
     relay = Relay(ends[0], whole_bytes)
     for start in range(0, len(LINES), piece):
         relay.feed(1, LINES[start : start + piece])

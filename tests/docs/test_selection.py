@@ -1,0 +1,17 @@
+"""The lists of `tests/selection.py` name what there is."""
+
+import pytest
+from tests.selection import HERE, LONGEST, SMOKE
+
+
+@pytest.mark.parametrize("name", [*LONGEST, *SMOKE])
+def test_what_is_listed_is_there(name: str) -> None:
+    path, _, test = name.partition("::")
+    assert f"def {test}(" in (HERE / path).read_text() if test else (HERE / path).is_file()
+
+
+def test_smoke_takes_something_of_every_folder_of_unit_tests() -> None:
+    folders = {path.parent.relative_to(HERE).parts[0] for path in HERE.rglob("test_*.py")}
+    taken = {name.partition("/")[0] for name in SMOKE}
+    assert taken <= folders
+    assert folders - taken == {"docs", "hosts", "mutation", "workplaces"}
