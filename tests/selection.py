@@ -56,7 +56,7 @@ SMOKE = (
     "outcomes/test_outcomes.py::test_a_cell_that_lied_is_not_used_again_and_an_honest_one_is",
     "pool/cell/test_state.py",
     "pool/test_budget.py",
-    "pool/test_control.py",
+    "wire/test_fast.py",
     "pool/test_parts.py",
     "pool/test_plan.py",
     "pool/test_pool.py",

@@ -44,7 +44,7 @@ def test_a_command_runs_in_the_workspace_or_below(shell: Shell, tmp_path: Path) 
             shell.run("pwd", cwd=cwd)
 
 
-def test_where_the_call_sees_no_workspace_the_refusal_says_what_the_tool_needs(tmp_path: Path) -> None:
+def test_where_the_call_sees_no_workspace_no_command_runs(tmp_path: Path) -> None:
     with pytest.raises(ToolFailure, match=r"has no workspace"):
         Shell(tmp_path / "unseen").run("pwd")
 

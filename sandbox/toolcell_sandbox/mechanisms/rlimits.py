@@ -18,6 +18,7 @@ RESERVED_BYTES = 2048 * MIB
 """What a program may reserve and not use, above `memory_bytes`, where RLIMIT_DATA counts what it reserves and the watch
 what it uses. V8 in node 24 reserves 512 MiB for code in each isolate: this is enough for a main one and three workers.
 """
+MAPPED_STEP = 4 * MIB
 CELL_OOM_SCORE = 200  # die before host services
 CALL_OOM_SCORE = 1000  # a call process is to die before the cell's init
 PR_SET_DUMPABLE = 4
@@ -25,9 +26,10 @@ _OOM_SCORE = "/proc/self/oom_score_adj"
 
 
 def address_space_in_use() -> int:
-    """Bytes of address space that this process has mapped."""
+    """Bytes of address space that this process has mapped, in whole steps of `MAPPED_STEP`: two cells that differ by a
+    few pages have the same limit."""
     with open("/proc/self/statm") as statm:
-        return int(statm.read().split()[0]) * resource.getpagesize()
+        return -(-int(statm.read().split()[0]) * resource.getpagesize() // MAPPED_STEP) * MAPPED_STEP
 
 
 def most_processes(limits: Limits, *, pids_cgroup: bool, shared: bool) -> int:
