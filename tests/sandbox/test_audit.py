@@ -12,6 +12,7 @@ import pytest
 
 from toolcell_sandbox import Profile, audit, look, seen
 from toolcell_sandbox.audit import Finding, ProtectedTree, ProtectedTrees
+from toolcell_sandbox.kernel.birth import born_ns
 from toolcell_sandbox.protected import DEFAULT_PROTECTED, PROJECT_CODE
 from toolcell_sandbox.quarantine import Quarantine
 from toolcell_sandbox.seen import RACY_NS, Look, Seen, as_before
@@ -652,8 +653,7 @@ def test_a_repository_with_the_inode_number_of_one_that_a_call_made_is_not_the_c
     before = tree.look()
     put(root, ".git/config", "[core]\n")
     assert settled(tree, before, quarantine) == []
-    births = audit.born_ns
-    monkeypatch.setattr(audit, "born_ns", lambda path: births(path) and births(path) + 1)  # that one is gone since
+    monkeypatch.setattr(audit, "born_ns", lambda path: born_ns(path) and born_ns(path) + 1)  # that one is gone since
     before = tree.look()
     os.rename(root / ".git", root / "old")
     assert told(root, settled(tree, before, quarantine)) == {".git/config": "moved"}
