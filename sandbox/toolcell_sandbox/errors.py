@@ -17,20 +17,3 @@ class SandboxError(Exception):
         self.errno = errno
         self.cure = cure
         super().__init__(f"{self.what}. {cure}" if cure else f"{self.what}.")
-
-    def to_wire(self) -> dict[str, str | int]:
-        """Only strings and ints, for `from_wire` in another process."""
-        return {
-            "what": self.what,
-            "step": self.step,
-            "mechanism": self.mechanism,
-            "errno": self.errno,
-            "cure": self.cure,
-        }
-
-    @classmethod
-    def from_wire(cls, wire: dict[str, str | int]) -> "SandboxError":
-        """The inverse of `to_wire`."""
-        error = cls(str(wire["what"]), step=str(wire["step"]), mechanism=str(wire["mechanism"]), cure=str(wire["cure"]))
-        error.errno = int(wire["errno"])
-        return error

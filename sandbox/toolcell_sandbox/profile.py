@@ -1,5 +1,6 @@
 """What the kernel enforces for the cells of one kind of session."""
 
+import copy
 import os
 import sys
 from collections.abc import Iterable, Mapping
@@ -246,37 +247,55 @@ class Profile:
 
     def to_wire(self, *, short: bool = False) -> dict[str, object]:
         """Only str, int, float, bool, list and dict. A `short` one leaves out what is as it is by default."""
-        wire: dict[str, object] = {}
-        for each in fields(self):
-            value: object = getattr(self, each.name)
-            if short and value == each.default:
-                continue
-            if isinstance(value, Limits):
-                value = value.to_wire()
-            elif isinstance(value, frozenset):
-                value = sorted(self.grants)
-            elif isinstance(value, tuple):
-                value = list[object](value)  # pyright: ignore[reportUnknownArgumentType]
-            elif isinstance(value, (NoNetwork, ProxyNetwork, HostNetwork)):
-                value = network_to_wire(value)
-            elif each.name == "env":
-                value = dict(self.env)
-            wire[each.name] = value
-        return wire
+        values = {each.name: (getattr(self, each.name), each.default) for each in fields(self)}
+        return {name: _to_wire(value) for name, (value, default) in values.items() if not (short and value == default)}
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, "Any"]) -> "Profile":
         """The inverse of `to_wire`; ValueError on an unknown field or a bad value."""
-        values = dict(wire)
-        unknown = values.keys() - cls.__dataclass_fields__.keys()
+        unknown = wire.keys() - cls.__dataclass_fields__.keys()
         if unknown:
             raise ValueError(f"Profile has no such field: {sorted(unknown)[0]!r}. Remove it.")
-        values["network"] = network_from_wire(values.get("network", {"kind": "none"}))
-        values["limits"] = Limits.from_wire(values["limits"])
-        values["grants"] = frozenset(values.get("grants", ()))
-        for name in values.keys() & _LISTS:
-            values[name] = tuple(values[name])
-        return cls(**values)
+        return cls(**{name: _from_wire(name, value) for name, value in wire.items()})
+
+    def changes_to_wire(self, like: "Profile") -> dict[str, object]:
+        """The fields whose values are other than in `like`, as `to_wire` has them."""
+        theirs = vars(like)
+        return {name: _to_wire(value) for name, value in vars(self).items() if value != theirs[name]}
+
+    def changed_from_wire(self, changes: Mapping[str, "Any"]) -> "Profile":
+        """A copy with these changes, of `changes_to_wire`. Nothing is checked: another process has checked them."""
+        profile = copy.copy(self)
+        vars(profile).update({name: _from_wire(name, value) for name, value in changes.items()})
+        return profile
+
+
+def _to_wire(value: object) -> object:
+    """The value of a field, as `Profile.to_wire` has it."""
+    if isinstance(value, Limits):
+        return value.to_wire()
+    if isinstance(value, frozenset):
+        return sorted(value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] - capabilities
+    if isinstance(value, tuple):
+        return list(value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] - texts
+    if isinstance(value, (NoNetwork, ProxyNetwork, HostNetwork)):
+        return network_to_wire(value)
+    if isinstance(value, MappingProxyType):
+        return dict(value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] - texts
+    return value
+
+
+def _from_wire(name: str, value: "Any") -> "Any":
+    """The value of a field, of what `_to_wire` made of it."""
+    if name == "network":
+        return network_from_wire(value)
+    if name == "limits":
+        return Limits.from_wire(value)
+    if name == "grants":
+        return frozenset(value)
+    if name == "env":
+        return MappingProxyType(value)
+    return tuple(value) if name in _LISTS else value
 
 
 _TEXTS = ("cwd", "hostname", "unchecked", "quarantined")

@@ -1,6 +1,5 @@
 """One Python function in one fresh cell, for scripts and tests."""
 
-import json
 import os
 import select
 import sys
@@ -12,6 +11,7 @@ from .enter import Entered
 from .errors import SandboxError
 from .identity import Identity, unused_slots
 from .kernel.probe import probe
+from .messages import MAX_BYTES, Confined, NotEntered, pack, unpack
 from .profile import Profile
 from .quarantine import Quarantine
 from .report import SandboxReport
@@ -62,14 +62,14 @@ def run(
     told_read, told_write = os.pipe2(os.O_CLOEXEC)
 
     def main(entered: Entered) -> "NoReturn":
-        _tell(told_write, {"report": entered.report.to_wire()})
+        os.write(told_write, pack(Confined(entered.report.to_wire())))
         os.close(told_write)
         if entered.score_fd >= 0:
             os.close(entered.score_fd)
         os._exit(_call(fn, replace(entered, score_fd=-1)))
 
     def failed(error: SandboxError) -> None:
-        _tell(told_write, {"error": error.to_wire()})
+        os.write(told_write, pack(NotEntered.of(error)))
 
     sys.stdout.flush()
     sys.stderr.flush()
@@ -92,12 +92,12 @@ def run(
             os.close(child.listener)
             child = Child(child.pid, child.pidfd)
         status, timed_out = _wait(child, profile.limits.wall_s)
-        told = json.loads(os.read(told_read, 65536) or b"{}")
+        told = unpack(os.read(told_read, MAX_BYTES))
     finally:
         os.close(told_read)
-    if "error" in told:
-        raise SandboxError.from_wire(told["error"])
-    if "report" not in told:
+    if isinstance(told, NotEntered):
+        raise told.error()
+    if not isinstance(told, Confined):
         raise SandboxError(f"The cell ended before it was confined: status {status}", step="run", cure="Try again.")
     settled = trees.settle(before, Quarantine(quarantine))
     if settled.stuck:
@@ -107,12 +107,8 @@ def run(
             mechanism="protected_names",
             cure="Look at it and remove it.",
         )
-    report = SandboxReport.from_wire(told["report"])
+    report = SandboxReport.from_wire(told.report)
     return Outcome(status, timed_out, report, settled.findings, settled.unknown)
-
-
-def _tell(fd: int, message: dict[str, object]) -> None:
-    os.write(fd, json.dumps(message).encode())  # a few KiB: fits into the pipe
 
 
 def _wait(child: Child, seconds: float) -> tuple[int, bool]:

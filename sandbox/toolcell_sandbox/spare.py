@@ -8,15 +8,11 @@ A fork shares all pages until one side writes to them, and Python writes whereve
 go through the motions of an order after the fork, and need no new pages when one comes.
 """
 
-import copy
-import copyreg
 import os
-import pickle
 import select
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 
 from . import view
 from .enter import Order
@@ -24,6 +20,7 @@ from .enter import rehearse as rehearse_entering
 from .identity import Identity
 from .kernel.passing import receive_fds
 from .mechanisms.fds import LOWEST_OWN, raised
+from .messages import Become, pack, unpack
 from .network import NoNetwork
 from .profile import Profile, is_below
 from .report import SandboxReport
@@ -32,14 +29,9 @@ from .view import Found, View
 
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
 if TYPE_CHECKING:
-    from typing import Any
-
     from .errors import SandboxError
 
-    _Message = tuple[dict[str, Any], dict[str, Any], View, list[tuple[int, bool]], list[tuple[int, int]]]
-
 _NEEDED = frozenset({"mount_namespace", "pid_namespace", "net_namespace", "mount_setattr", "pivot_root", "pidfd"})
-_NOT_TOLD = ("base", "profile", "report", "view", "id_maps")  # as they are
 _MAX_FDS = 128  # of one message, of which the kernel takes 253 (SCM_MAX_FD, unix(7))
 _MAX_BYTES = 128 * 1024  # below what a socket takes at once (net.core.wmem_default)
 
@@ -97,12 +89,14 @@ class Spare:
 
         def receive() -> Order:
             nonlocal ordered
-            like = self._order_of(*_opened(sample)[:3], {})
+            like = self._order_of(unpack(sample), {})
             rehearse_entering(replace(like, view=View(self._base.binds, (), "")))
             rehearse()
             told, received = _received(theirs)
-            parts, changes, rest, streams, owners = _opened(told)
-            order = self._order_of(parts, changes, rest, dict(zip(owners, _placed(streams, received), strict=True)))
+            become: Become = unpack(told)
+            namespaces = _placed(become.streams, received)
+            owners = [(uid, gid) for uid, gid in become.owners]
+            order = self._order_of(become, dict(zip(owners, namespaces, strict=True)))
             ordered = True
             return order
 
@@ -153,21 +147,44 @@ class Spare:
         """What a spare is told of an order, and the descriptors to be sent with it: of the profile and the view only
         what is other than where it began."""
         streams = [(fd, os.get_inheritable(fd)) for fd in (0, 1, 2, *order.keep_fds)]
-        like, in_place = vars(self._like), {bind.path for bind in self._base.binds}
-        parts = {name: value for name, value in vars(order).items() if name not in _NOT_TOLD}
-        changes = {name: value for name, value in vars(order.profile).items() if value != like[name]}
+        in_place = {bind.path for bind in self._base.binds}
         rest = replace(order.view, binds=tuple(bind for bind in order.view.binds if bind.path not in in_place))
-        told = pickle.dumps((parts, changes, rest, streams, list(order.id_maps)))
-        return told, [*(fd for fd, _ in streams), *order.id_maps.values()]
+        become = Become(
+            profile=order.profile.changes_to_wire(self._like),
+            identity=order.identity.to_wire(),
+            view=rest.to_wire(),
+            cgroups=[*order.cgroups],
+            limited=[*order.limited],
+            processes=order.processes,
+            keep_fds=[*order.keep_fds],
+            parent_pid=order.parent_pid,
+            landlock_abi=order.landlock_abi,
+            filter=order.filter,
+            unbound=order.unbound,
+            streams=streams,
+            owners=[*order.id_maps],
+        )
+        return pack(become), [*(fd for fd, _ in streams), *order.id_maps.values()]
 
-    def _order_of(
-        self, parts: "dict[str, Any]", changes: "dict[str, Any]", rest: View, id_maps: dict[tuple[int, int], int]
-    ) -> Order:
+    def _order_of(self, become: Become, id_maps: dict[tuple[int, int], int]) -> Order:
         """In the spare: the order, of what it is told and what it has."""
-        profile = copy.copy(self._like)
-        vars(profile).update(changes)  # which were checked where they came from
-        planned = View((*self._base.binds, *rest.binds), rest.links, rest.witness)
-        return Order(base=self._base, profile=profile, report=self._report, view=planned, id_maps=id_maps, **parts)
+        rest = View.from_wire(become.view)
+        return Order(
+            base=self._base,
+            profile=self._like.changed_from_wire(become.profile),
+            identity=Identity.from_wire(become.identity),
+            report=self._report,
+            view=replace(rest, binds=(*self._base.binds, *rest.binds)),
+            id_maps=id_maps,
+            cgroups=tuple(become.cgroups),
+            limited=frozenset(become.limited),
+            processes=become.processes,
+            keep_fds=tuple(become.keep_fds),
+            parent_pid=become.parent_pid,
+            landlock_abi=become.landlock_abi,
+            filter=become.filter,
+            unbound=become.unbound,
+        )
 
     def end(self) -> None:
         """Kill and reap it."""
@@ -210,15 +227,3 @@ def _placed(streams: Sequence[tuple[int, bool]], received: Sequence[int]) -> Seq
         os.dup2(fd, target, inheritable)
         os.close(fd)
     return received[len(streams) :]
-
-
-def _opened(told: bytes) -> "_Message":
-    message: _Message = pickle.loads(told)  # of the process that this one is a fork of
-    return message
-
-
-def _read_only(mapping: dict[str, str]) -> "MappingProxyType[str, str]":
-    return MappingProxyType(mapping)
-
-
-copyreg.pickle(MappingProxyType, lambda mapping: (_read_only, (dict(mapping),)))  # as `Profile.env` is

@@ -13,6 +13,7 @@ from .kernel.numbers import MACHINE
 from .kernel.syscalls import fork
 from .mechanisms import fds, landlock, lifetime, namespaces, rlimits, seccomp
 from .mechanisms.cgroups import limited_by
+from .messages import MAX_BYTES, Forked, IsInit, NotEntered, pack, unpack
 from .network import HostNetwork, ProxyNetwork
 from .profile import Profile
 from .report import SandboxReport
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 Main = Callable[[Entered], "NoReturn"]
 Failed = Callable[[SandboxError], None]
-_FIRST = b"first"  # what a cell tells that is the init itself
-_MAX_MESSAGE = 4096  # PIPE_BUF: written and read in one piece
 _subreaper_pid = 0
 _own_pidfd = (0, -1)
 
@@ -107,12 +106,15 @@ def begin(
     os.close(tell_write)
     os.close(gate_read)
     try:
-        told, listener = _receive(tell_read) if base.proxied else (os.read(tell_read, _MAX_MESSAGE), -1)
-        if told != _FIRST:
+        told, listener = _receive(tell_read) if base.proxied else (os.read(tell_read, MAX_BYTES), -1)
+        message = unpack(told)
+        if not isinstance(message, IsInit):
             os.waitpid(outer, 0)  # the init now has this process as its parent, and its pid cannot be reused
-        if told != _FIRST and not told.startswith(b"pid "):
-            raise _failure(told)
-        pid = outer if told == _FIRST else int(told[4:])
+        if isinstance(message, NotEntered):
+            raise message.error()
+        if not isinstance(message, (IsInit, Forked)):
+            raise SandboxError("The process that makes a cell died without a word", step="spawn", cure="Try again.")
+        pid = outer if isinstance(message, IsInit) else message.pid
         pidfd = -1 if "pidfd" in base.off else os.pidfd_open(pid)
         try:
             os.write(gate_write, b"1")
@@ -227,7 +229,7 @@ def _pair() -> tuple[int, int]:
 def _receive(channel: int) -> tuple[bytes, int]:
     from .mechanisms import loopback
 
-    return loopback.receive(channel, _MAX_MESSAGE)
+    return loopback.receive(channel, MAX_BYTES)
 
 
 def _hand_on(channel: int, message: bytes, listener: int) -> None:
@@ -242,15 +244,15 @@ def _run_cell(base: Base, receive: Callable[[], Order], main: Main, failed: Fail
 
     def fork_init(listener: int) -> None:
         if base.first:
-            os.write(open_tell.pop(), _FIRST)
+            os.write(open_tell.pop(), pack(IsInit()))
             os.close(tell)
             return
         init = fork("fork the cell's init")
         if init:
             if listener >= 0:
-                _hand_on(tell, b"pid %d" % init, listener)
+                _hand_on(tell, pack(Forked(init)), listener)
             else:
-                os.write(tell, b"pid %d" % init)
+                os.write(tell, pack(Forked(init)))
             os._exit(0)
         if listener >= 0:
             os.close(listener)
@@ -272,8 +274,7 @@ def _run_cell(base: Base, receive: Callable[[], Order], main: Main, failed: Fail
             failure = _run_main(main, entered)
         failed(failure)
         if open_tell:
-            fields = (failure.what, failure.step, failure.mechanism, str(failure.errno), failure.cure)
-            os.write(tell, ("error\0" + "\0".join(fields)).encode()[:_MAX_MESSAGE])
+            os.write(tell, pack(NotEntered.of(failure)))
     finally:
         os._exit(1)
 
@@ -284,16 +285,6 @@ def _run_main(main: Callable[[Entered], object], entered: Entered) -> SandboxErr
     except BaseException as error:
         return SandboxError(f"The cell's main raised: {error!r}", step="main", cure="It must end with os._exit.")
     return SandboxError("The cell's main returned", step="main", cure="It must end with os._exit.")
-
-
-def _failure(told: bytes) -> SandboxError:
-    kind, *fields = told.decode(errors="replace").split("\0")
-    if kind != "error" or len(fields) != 5:
-        return SandboxError("The process that makes a cell died without a word", step="spawn", cure="Try again.")
-    what, step, mechanism, number, cure = fields
-    return SandboxError.from_wire(
-        {"what": what, "step": step, "mechanism": mechanism, "errno": int(number), "cure": cure}
-    )
 
 
 def _become_subreaper_once() -> None:

@@ -91,6 +91,19 @@ class View:
     links: tuple[tuple[str, str], ...]
     witness: str
 
+    def to_wire(self) -> list[object]:
+        """As `Bind.to_wire`."""
+        binds = [bind.to_wire() for bind in self.binds]
+        links = [[os.fsencode(place), os.fsencode(text)] for place, text in self.links]
+        return [binds, links, os.fsencode(self.witness)]
+
+    @classmethod
+    def from_wire(cls, wire: "Sequence[Any]") -> "View":
+        """The inverse of `to_wire`."""
+        binds, links, witness = wire
+        decoded = tuple((os.fsdecode(place), os.fsdecode(text)) for place, text in links)
+        return cls(tuple(map(Bind.from_wire, binds)), decoded, os.fsdecode(witness))
+
 
 @dataclass(frozen=True)
 class Found:

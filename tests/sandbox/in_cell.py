@@ -9,6 +9,7 @@ from dataclasses import asdict
 
 from toolcell_sandbox import Identity, Mechanism, Profile, SandboxError, SandboxReport, probe, run
 from toolcell_sandbox.identity import detect_mode, unused_slots
+from toolcell_sandbox.messages import NotEntered
 
 with open(sys.argv[1]) as file:
     order = json.load(file)
@@ -43,6 +44,6 @@ try:
         "in_force": outcome.report.to_wire(),
     }
 except SandboxError as error:
-    answer = {"error": error.to_wire() | {"message": str(error)}}
+    answer = {"error": asdict(NotEntered.of(error)) | {"message": str(error)}}
 with open(order["answer"], "w") as file:
     json.dump(answer, file)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from toolcell_sandbox import Limits, Mechanism, Profile, SandboxError, SandboxReport
+from toolcell_sandbox.messages import NotEntered, pack, unpack
 from toolcell_sandbox.profile import CAPABILITIES, python_paths
 from toolcell_sandbox.report import NAMES
 
@@ -135,7 +136,7 @@ def test_a_report_requires_what_is_not_allowed_to_be_missing() -> None:
 def test_an_error_says_what_happened_and_what_to_do_and_crosses_the_wire() -> None:
     error = SandboxError("step failed", step="a step", mechanism="landlock", errno=1, cure="Do this.")
     assert str(error) == "step failed: Operation not permitted (errno 1). Do this."
-    again = SandboxError.from_wire(error.to_wire())
+    again = unpack(pack(NotEntered.of(error))).error()
     assert (str(again), again.step, again.mechanism, again.errno, again.cure) == (
         str(error),
         "a step",

@@ -1,0 +1,106 @@
+"""What a process that makes a cell and the cell tell each other before the cell runs anything.
+
+    cell → maker, by the pipe of `spawn.begin`: `IsInit`, `Forked` or `NotEntered`
+    maker → spare, by its socket: `Become`, with descriptors
+    cell → caller of `run`, by its pipe: `Confined` or `NotEntered`
+
+Each channel carries one message, `(kind, *fields)`, packed by marshal: both ends are forks of one interpreter, and this
+package needs nothing that Python does not bring. No other code has run at either end, so nothing is checked. What comes
+later is of the supervisor's wire.
+"""
+
+import marshal
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .errors import SandboxError
+
+TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
+if TYPE_CHECKING:
+    from typing import Any, Final
+
+MAX_BYTES: "Final" = 16 * 1024
+"""Of a message by pipe: less than the pipe takes, so that one write and one read carry it."""
+_TEXT_CHARS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class IsInit:
+    """The process that was forked is the cell's init itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forked:
+    """The process that was forked has forked the init, and exits."""
+
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotEntered:
+    """The cell could not be confined, and ends. The fields are those of `SandboxError`."""
+
+    what: str
+    step: str
+    mechanism: str
+    errno: int
+    cure: str
+
+    @classmethod
+    def of(cls, error: SandboxError) -> "NotEntered":
+        return cls(error.what[:_TEXT_CHARS], error.step, error.mechanism, error.errno, error.cure[:_TEXT_CHARS])
+
+    def error(self) -> SandboxError:
+        error = SandboxError(self.what, step=self.step, mechanism=self.mechanism, cure=self.cure)
+        error.errno = self.errno  # which `what` has in words already
+        return error
+
+
+@dataclass(frozen=True, slots=True)
+class Confined:
+    """The cell is confined. `report` is a `SandboxReport.to_wire`."""
+
+    report: "dict[str, Any]"
+
+
+@dataclass(frozen=True, slots=True)
+class Become:
+    """Be the cell of this order (`enter.Order`).
+
+    `profile` is a `Profile.changes_to_wire`, `identity` an `Identity.to_wire`, and `view` a `View.to_wire` without the
+    binds that are in place. `streams` are the numbers of the first descriptors that come along, each with whether
+    programs inherit it. The other descriptors are the user namespaces of `owners`.
+    """
+
+    profile: "dict[str, Any]"
+    identity: "list[Any]"
+    view: "list[Any]"
+    cgroups: list[str]
+    limited: list[str]
+    processes: int
+    keep_fds: list[int]
+    parent_pid: int
+    landlock_abi: int
+    filter: bytes
+    unbound: bool
+    streams: list[tuple[int, bool]]
+    owners: list[tuple[int, int]]
+
+
+_KINDS: "Mapping[int, type[Any]]" = {1: IsInit, 2: Forked, 3: NotEntered, 4: Confined, 5: Become}
+_KIND_OF: "Mapping[type[Any], int]" = {message: kind for kind, message in _KINDS.items()}
+
+
+def pack(message: IsInit | Forked | NotEntered | Confined | Become) -> bytes:
+    """The bytes of a message."""
+    slots: tuple[str, ...] = message.__slots__  # pyright: ignore[reportAssignmentType] - a dataclass makes a tuple
+    fields = [getattr(message, name) for name in slots]
+    return marshal.dumps((_KIND_OF[type(message)], *fields))
+
+
+def unpack(told: bytes) -> "Any":
+    """The message that `pack` made these bytes of; None for no bytes: the other end has died."""
+    if not told:
+        return None
+    kind, *fields = marshal.loads(told)
+    return _KINDS[kind](*fields)
