@@ -87,6 +87,20 @@ MODULES: dict[str, Held] = {
                     "tests/pool/test_endings.py",
                 ),
             ),
+            "execute": held(
+                "dispatch/test_hooks",
+                "dispatch/test_approval",
+                "structure/test_results",
+                "structure/test_calls",
+                far=(
+                    "tests/dispatch/test_host_tools.py",
+                    "tests/dispatch/test_toolsets.py",
+                    "tests/structure/test_protected.py",
+                    "tests/structure/test_closing.py",
+                    "tests/structure/test_output.py",
+                    "tests/pool/test_endings.py",
+                ),
+            ),
             "validate": held(
                 "schemas/test_validate",
                 "schemas/test_hostile",

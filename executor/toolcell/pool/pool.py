@@ -13,7 +13,7 @@ from typing import cast
 from toolcell.errors import SandboxUnavailableError
 from toolcell.wire.frames import Field, Unpackable
 from toolcell.wire.messages import AHEAD_NEEDS, Failed, MakeCell
-from toolcell.workplaces.record import Record
+from toolcell.workplaces.record import RunRecord
 from toolcell_sandbox import late, view
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.identity import Identity
@@ -67,7 +67,7 @@ class Pool:
         max_waiting: int = 1000,
         on_kept_gone: Callable[[Cell], None] = lambda _cell: None,
         tools: Iterable[Mapping[str, object]] = (),
-        record: Record | None = None,
+        record: RunRecord | None = None,
     ) -> None:
         """`tools` are what most cells are going to load, as in `CellSpec`: zygotes prepare for them. `record` takes
         note of cgroups and processes.
@@ -89,7 +89,7 @@ class Pool:
         self._open = False  # from start to close
         self._last_id = 0
         self._userns_sessions: set[str] = set()  # whose workspace cannot be mounted with mapped ids
-        record = record or Record()
+        record = record or RunRecord()
         self.slots = Slots(self._deadlines, record, self._check_empty)
         self.fleet = Fleet(
             self,

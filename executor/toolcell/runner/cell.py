@@ -27,7 +27,7 @@ from toolcell_sandbox.mechanisms import lifetime, rlimits
 
 from . import descendants, fds, forks, loading, serve
 from .context import Contexts
-from .control import Control
+from .control import InitControl
 from .link import Link
 from .options import Options
 from .scratch import Scratch
@@ -41,7 +41,7 @@ _ROUNDS = 16  # generations of a call's processes that a spare is spared for
 
 def main(entered: Entered) -> NoReturn:
     """What a locked-down process does to become a cell: say Hello, load the tools, serve."""
-    control = Control()
+    control = InitControl()
     control.send(Hello(VERSION))
     first = control.receive()
     if not isinstance(first, Load):
@@ -84,7 +84,7 @@ def main(entered: Entered) -> NoReturn:
     Init(control, options, prepared, entered).run()
 
 
-def _refuse_to_be_ahead(control: Control, why: str) -> NoReturn:
+def _refuse_to_be_ahead(control: InitControl, why: str) -> NoReturn:
     """End a cell whose kind has to have a session first."""
     control.send(Failed("import", f"{why} before there was a session.", "", ""))
     os._exit(1)
@@ -97,13 +97,13 @@ class Init:
     takes here: few, and those of C.
     """
 
-    def __init__(self, control: Control, options: Options, prepared: serve.Prepared, entered: Entered) -> None:
+    def __init__(self, control: InitControl, options: Options, prepared: serve.CallTemplate, entered: Entered) -> None:
         self.control = control
         self.options = options
         self.scratch = Scratch(options.scratch, entered.view) if options.scratch else None
         self.view = entered.view
         self.seq = 0
-        self.settings = fds.Settings()
+        self.settings = fds.SharedSettings()
         self.child = 0  # pid of the call process, 0 where there is none
         self.spare = 0  # pid of the process for the call after that, which was forked ahead; 0 where there is none
         self.spared = b""  # how the list of children shows it

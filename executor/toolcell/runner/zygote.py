@@ -21,11 +21,11 @@ from toolcell.wire.messages import (
     BindPaths,
     CellFailed,
     CellMade,
+    CellsRefused,
     Failed,
     MakeCell,
     PathsBound,
     Prepare,
-    Refused,
     Started,
     to_fields,
 )
@@ -213,7 +213,7 @@ class Zygote:
             if "pid_namespace" in {mechanism.name for mechanism in self.report.missing}:
                 self.children_fd = lifetime.adopt_descendants()
         except SandboxError as error:
-            self.answer(Refused(*fields_of_failure(error)))
+            self.answer(CellsRefused(*fields_of_failure(error)))
             return
         self.answer(Started(cast("dict[str, Field]", self.report.to_wire()), {**running_code()}))
 
@@ -296,7 +296,7 @@ class Zygote:
         self.shut(id)
 
     def answer(
-        self, message: Started | Refused | CellMade | PathsBound | CellFailed, given: Sequence[int] = ()
+        self, message: Started | CellsRefused | CellMade | PathsBound | CellFailed, given: Sequence[int] = ()
     ) -> None:
         try:
             socket.send_fds(self.connection, [self.link.send(message)], given)
