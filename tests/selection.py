@@ -20,7 +20,7 @@ LONGEST = (
     "pool/test_scarce.py",
     "pool/test_recovery.py",
     "dispatch/test_modules.py",
-    "pool/test_stock.py",
+    "pool/test_reserve.py",
     "hosts/test_containers.py",
     "pool/test_kept.py",
     "structure/test_closing.py",

@@ -45,7 +45,7 @@ MODULES: dict[str, Held] = {
             "network": held("network/test_policy", "network/test_rules", "sandbox/test_profile", "config/test_errors"),
             "view": held("sandbox/test_mounts", "sandbox/test_protected_cells", "sandbox/test_enter", far=ESCAPE),
             "enter": held(
-                "sandbox/test_enter", "sandbox/test_spare", "sandbox/test_network", "sandbox/test_spawn", far=ESCAPE
+                "sandbox/test_enter", "sandbox/test_prespawn", "sandbox/test_network", "sandbox/test_spawn", far=ESCAPE
             ),
             "http_rules": held("sandbox/test_http_rules", "config/test_http", "http/test_checks"),
             "mechanisms/bpf": held("sandbox/test_seccomp", "sandbox/test_explain", "sandbox/test_enter", far=ESCAPE),
@@ -58,7 +58,7 @@ MODULES: dict[str, Held] = {
             ),
             "mechanisms/lifetime": held("sandbox/test_enter", "sandbox/test_spawn", far=ESCAPE),
             "mechanisms/loopback": held("sandbox/test_network", "network/test_confinement", far=ESCAPE),
-            "mechanisms/mounts": held("sandbox/test_mounts", "sandbox/test_enter", "sandbox/test_spare", far=ESCAPE),
+            "mechanisms/mounts": held("sandbox/test_mounts", "sandbox/test_enter", "sandbox/test_prespawn", far=ESCAPE),
             "mechanisms/namespaces": held("sandbox/test_spawn", "sandbox/test_enter", far=ESCAPE),
             "mechanisms/rlimits": held("sandbox/test_enter", "sandbox/test_cgroups", "sandbox/test_spawn", far=ESCAPE),
             "mechanisms/seccomp": held(

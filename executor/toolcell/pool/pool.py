@@ -14,14 +14,14 @@ from toolcell.errors import SandboxUnavailableError
 from toolcell.wire.frames import Field, Unpackable
 from toolcell.wire.messages import AHEAD_NEEDS, Failed, MakeCell
 from toolcell.workplaces.record import RunRecord
-from toolcell_sandbox import late, view
+from toolcell_sandbox import binding, view
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.identity import Identity
 from toolcell_sandbox.mechanisms.cgroup_tree import CgroupTree
 from toolcell_sandbox.mechanisms.cgroups import Cgroup
 from toolcell_sandbox.report import SandboxReport
 
-from . import stock
+from . import reserve
 from .budget import Budgets
 from .cell import Cell, Snapshot, State
 from .cell.cell import AHEAD_AFTER_S
@@ -30,16 +30,16 @@ from .fleet import Fleet
 from .plan import LATE_S, Assign, Room, Spawn, cheapest_to_evict, obstacle, outlived, plan
 from .reactor import Reactor, Waiter
 from .recovery import SupervisorStatus
+from .reserve import Reserve, Surroundings
 from .run import NO_PROCESS, CellKey, CellSpec, Outcome, Run, unavailable
 from .slots import Slots
-from .stock import Stock, Surroundings
 from .zygote import CURES, EXHAUSTED, require_proc
 
 _log = logging.getLogger("toolcell.pool")
 WATCH_S = 0.05  # how often running calls are held against the limits of their whole tree
 AHEAD_APART_S = 0.001
-STOCK_UP_AFTER_S = 0.003  # after the last call that waited for a cell has one: most are over by then
-STOCK_UP_SOON_S = 0.0003  # the same where there was none for that call: the next session may come as soon
+PREWARM_AFTER_S = 0.003  # after the last call that waited for a cell has one: most are over by then
+PREWARM_SOON_S = 0.0003  # the same where there was none for that call: the next session may come as soon
 PRUNE_S = 5.0
 _now = time.monotonic
 _SHOWN_AS = {
@@ -105,11 +105,11 @@ class Pool:
         self._forking_ahead: Deadline | None = None
         self._lasting: set[Cell] = set()  # whose calls are to be looked at then
         self._on_empty: Callable[[], None] | None = None
-        self._stock = Stock()
-        self._stocks = standby  # whether any is made ahead
-        self._stocking_up: Deadline | None = None
-        self._stocks_next = False  # when the cell that starts has started, or is gone
-        self._stocks_after = STOCK_UP_AFTER_S
+        self._reserve = Reserve()
+        self._prewarms = standby  # whether any is made ahead
+        self._prewarming: Deadline | None = None
+        self._prewarms_next = False  # when the cell that starts has started, or is gone
+        self._prewarms_after = PREWARM_AFTER_S
 
     def status(self) -> SupervisorStatus:
         """What the kernel offers here, as probed at the start, and how the zygotes are now."""
@@ -150,10 +150,10 @@ class Pool:
         for cell in list(self.cells.values()):
             cell.calls.end(Outcome(ending="cancelled"))
             cell.retire()
-        for cell in list(self._stock.cells.values()):
+        for cell in list(self._reserve.cells.values()):
             cell.retire()
         try:
-            if self.cells or self.slots.vacating or self._stock.cells:
+            if self.cells or self.slots.vacating or self._reserve.cells:
                 empty = self._reactor.waiter()
                 self._on_empty = lambda: empty.set(None)
                 await empty
@@ -165,7 +165,7 @@ class Pool:
         self._open = False
         self.fleet.close()
         self._reactor.close()
-        self.slots.remove([*self.cells.values(), *self._stock.cells.values()])
+        self.slots.remove([*self.cells.values(), *self._reserve.cells.values()])
 
     # -- calls --------------------------------------------------------------------------------------------------------
 
@@ -275,7 +275,7 @@ class Pool:
         del self.waiting[run]
         self._assign(run, cell, _now())
         if not self.waiting:
-            self._stock_up_soon()
+            self._prewarm_soon()
         return True
 
     def _end_all_waiting(self, session_id: str) -> None:
@@ -288,7 +288,7 @@ class Pool:
             self._deadlines.cancel(run.deadline)
         run.end(outcome, _now())
         if not self.waiting:
-            self._stock_up_soon()
+            self._prewarm_soon()
 
     def _expire(self, run: Run) -> None:
         if run in self.waiting:
@@ -343,15 +343,15 @@ class Pool:
     def _spawn(self, spec: CellSpec) -> None:
         for stale in [cell for cell in self.cells.values() if cell.free and spec.key.replaces(cell.spec.key)]:
             self._retire(stale)
-        self._stocks_after = STOCK_UP_SOON_S
+        self._prewarms_after = PREWARM_SOON_S
         if not self._finish(spec):
-            if len(self.cells) + len(self._stock.cells) >= self._room.cells:
-                self._stock.end_one()
+            if len(self.cells) + len(self._reserve.cells) >= self._room.cells:
+                self._reserve.end_one()
             cell, request = self._new_cell(spec)
             self.cells[cell.id] = cell
             self._ask_for(cell, request)
-        if self._stocks:
-            self._stock.want(spec)
+        if self._prewarms:
+            self._reserve.want(spec)
 
     def _new_cell(self, spec: CellSpec) -> tuple[Cell, MakeCell]:
         """A cell, and what a zygote is to be told of it."""
@@ -392,14 +392,14 @@ class Pool:
         )
 
     def _finish(self, spec: CellSpec) -> bool:
-        """Make a cell that is in stock the one that is asked for, where one fits."""
-        taken = None if spec.key.session_id in self._userns_sessions else self._stock.take(spec)
+        """Give a prewarmed cell of the reserve to this session, where one fits."""
+        taken = None if spec.key.session_id in self._userns_sessions else self._reserve.take(spec)
         if taken is None:
             return False
         cell, lacking = taken
         self.cells[cell.id] = cell
         if cell.idle:
-            self._stocks_after = STOCK_UP_AFTER_S
+            self._prewarms_after = PREWARM_AFTER_S
         try:
             cell.claim(spec, lacking)
         except Unpackable:
@@ -416,41 +416,41 @@ class Pool:
             failure = _not_made(error)
             self._reactor.soon(lambda: self.on_failed(cell.id, failure))  # not now: the pump may be at work
 
-    def _stock_up_soon(self) -> None:
-        self._stocks_next = False
-        if not self._open or not self._stocks or not self._stock.is_short:
+    def _prewarm_soon(self) -> None:
+        self._prewarms_next = False
+        if not self._open or not self._prewarms or not self._reserve.is_short:
             return
-        if self._stocking_up is not None:
-            self._deadlines.cancel(self._stocking_up)
-        self._stocking_up = self._deadlines.at(_now() + self._stocks_after, self._stock_up)
+        if self._prewarming is not None:
+            self._deadlines.cancel(self._prewarming)
+        self._prewarming = self._deadlines.at(_now() + self._prewarms_after, self._prewarm)
 
-    def _stock_up(self) -> None:
+    def _prewarm(self) -> None:
         """Make one cell like those that were asked for, while there is no other to be made: where a call waits, or a
         cell starts, we hear of its end."""
-        self._stocking_up = None
-        if not self._open or not self.fleet or not self._stocks or self.waiting:
+        self._prewarming = None
+        if not self._open or not self.fleet or not self._prewarms or self.waiting:
             return
-        cells = (*self.cells.values(), *self._stock.cells.values())
+        cells = (*self.cells.values(), *self._reserve.cells.values())
         if any(cell.starting for cell in cells):
-            self._stocks_next = True
+            self._prewarms_next = True
             return
-        spec = next(self._stock.wanted(), None)
+        spec = next(self._reserve.wanted(), None)
         if spec is not None and len(cells) + 1 < self._room.cells:
-            self._make_for_stock(spec)
-        self._stock_up_soon()
+            self._make_prewarmed(spec)
+        self._prewarm_soon()
 
-    def _make_for_stock(self, like: CellSpec) -> None:
+    def _make_prewarmed(self, like: CellSpec) -> None:
         identity = self._identity_of(like.key.session_id, self.slots.last)
-        if not stock.is_possible(like, identity, self.report):
+        if not reserve.is_possible(like, identity, self.report):
             return
-        spec = stock.unbound(like)
+        spec = reserve.unbound(like)
         try:
             surroundings = Surroundings.of(spec.profile, identity)
             planned = view.plan(like.profile, identity, (), surroundings.system)
             cell, request = self._new_cell(spec)
         except _CANNOT_SPAWN:
             return  # whoever needs a cell hears why
-        self._stock.add(cell, replace(surroundings, identity=self._identity_of("", cell.slot)))
+        self._reserve.add(cell, replace(surroundings, identity=self._identity_of("", cell.slot)))
         owners = sorted({bind.owner for bind in planned.binds if bind.owner})
         self._ask_for(cell, request._replace(owners=[list(owner) for owner in owners]))
 
@@ -462,9 +462,9 @@ class Pool:
         """End an idle cell where the host has nothing left for another one; whether any cell is ending, so that there
         will be something.
         """
-        cells = (*self.cells.values(), *self._stock.cells.values())
+        cells = (*self.cells.values(), *self._reserve.cells.values())
         if not any(cell.doomed for cell in cells):
-            self._stock.end_one()
+            self._reserve.end_one()
             idle = cheapest_to_evict(_snapshots(self.cells.values()))
             if idle is not None and not any(cell.doomed for cell in cells):
                 self._evict(self.cells[idle])
@@ -486,7 +486,7 @@ class Pool:
         cell.retire()
 
     def _cell(self, id: int) -> Cell:
-        return self.cells[id] if id in self.cells else self._stock.cells[id]
+        return self.cells[id] if id in self.cells else self._reserve.cells[id]
 
     def on_spawned(self, id: int, pid: int, pidfd: int, listener: int) -> None:
         """A zygote has made this cell's init."""
@@ -499,16 +499,16 @@ class Pool:
 
     def on_failed(self, id: int, failure: Failed) -> None:
         """A zygote could not make this cell, or not put its session's paths in place."""
-        if id not in self.cells and id not in self._stock.cells:
+        if id not in self.cells and id not in self._reserve.cells:
             return  # it has died since
         cell = self._cell(id)
         if cell.binding is None:
             cell.on_not_spawned(failure)
         else:
             # A cell that is made for its session does without what failed, or says what is the matter.
-            if failure.step == late.ENTER:
-                self._stocks = False
-                for other in list(self._stock.cells.values()):
+            if failure.step == binding.ENTER:
+                self._prewarms = False
+                for other in list(self._reserve.cells.values()):
                     other.retire()
             elif failure.mechanism == "idmapped_mounts":
                 self._on_start_failed(cell.spec, failure)
@@ -519,8 +519,8 @@ class Pool:
         if not self._open:
             cell.kill()
             return
-        if self._stocks_next:
-            self._stock_up_soon()
+        if self._prewarms_next:
+            self._prewarm_soon()
         if cell.spec.unbound:
             return  # for none of the calls that wait
         if self.waiting:
@@ -547,7 +547,7 @@ class Pool:
 
     def on_dead(self, cell: Cell, failure: Failed | None) -> None:
         """A cell is gone, with all its processes and descriptors."""
-        if self._stock.remove(cell):
+        if self._reserve.remove(cell):
             failure = None  # nobody waits for it
         else:
             del self.cells[cell.id]
@@ -562,8 +562,8 @@ class Pool:
                 del self._idle[cell.spec.key]
         if failure is not None and not (failure.step in NO_PROCESS and self._make_way()):
             self._on_start_failed(cell.spec, failure)
-        if self._stocks_next:
-            self._stock_up_soon()
+        if self._prewarms_next:
+            self._prewarm_soon()
         if cell.spec.key.kept_tool:
             self._on_kept_gone(cell)
         self._check_empty()
@@ -574,7 +574,7 @@ class Pool:
         return [cell.spec.profile.writable for cell in self.cells.values() if cell.spec.key.kept_tool]
 
     def _check_empty(self) -> None:
-        gone = not (self.cells or self.slots.vacating or self._stock.cells)
+        gone = not (self.cells or self.slots.vacating or self._reserve.cells)
         if not self._open and gone and self._on_empty is not None:
             self._on_empty()
 
@@ -648,7 +648,7 @@ class Pool:
 
     def _prune(self) -> None:
         now = _now()
-        cells = (*self.cells.values(), *self._stock.cells.values())
+        cells = (*self.cells.values(), *self._reserve.cells.values())
         for retire in outlived(_snapshots(cells), now, self._idle_s):
             self._retire(self._cell(retire.cell))
         self._deadlines.at(now + PRUNE_S, self._prune)

@@ -11,8 +11,8 @@ from typing import NamedTuple, NoReturn
 
 from toolcell.wire.frames import TooLarge, Unpackable
 from toolcell.wire.messages import BindSession, Call, Error
+from toolcell_sandbox.binding import Lock
 from toolcell_sandbox.errors import SandboxError
-from toolcell_sandbox.late import Lock
 from toolcell_sandbox.mechanisms.landlock import call_layer
 from toolcell_sandbox.mechanisms.rlimits import call_cpu_limit, limit_cpu_again
 from toolcell_sandbox.view import Bind
