@@ -160,9 +160,9 @@ async def stocked(supervisor: Supervisor) -> list[Cell]:
     """The cells that are there before anybody needs them, when there are all that will be."""
     pool = runtime_of(supervisor).pool
     with anyio.fail_after(20):
-        while pool._prewarming is not None or not all(cell.idle for cell in pool._reserve.cells.values()):
+        while pool.prewarmer.is_pending or not all(cell.idle for cell in pool.prewarmer.reserve.cells.values()):
             await anyio.sleep(0.01)
-    return list(pool._reserve.cells.values())
+    return list(pool.prewarmer.reserve.cells.values())
 
 
 async def first_call(
@@ -309,13 +309,13 @@ async def starting(supervisor: Supervisor, like: Cell) -> Cell:
     with anyio.fail_after(20):
         for ready in await stocked(supervisor):
             ready.kill()
-        while pool._reserve.cells:
+        while pool.prewarmer.reserve.cells:
             await anyio.sleep(0.01)
-        pool._reserve.want(like.spec)
-        pool._prewarm_soon()
-        while not pool._reserve.cells:
+        pool.prewarmer.want(like.spec)
+        pool.prewarmer.soon()
+        while not pool.prewarmer.reserve.cells:
             await anyio.sleep(0)
-    (coming,) = pool._reserve.cells.values()
+    (coming,) = pool.prewarmer.reserve.cells.values()
     assert coming.starting
     return coming
 
@@ -379,16 +379,16 @@ async def test_tools_that_need_their_session_to_be_loaded_are_not_loaded_ahead_a
 
         await reads()
         with anyio.fail_after(20):
-            while not pool._reserve.cells:
+            while not pool.prewarmer.reserve.cells:
                 await anyio.sleep(0)
-        assert list(pool._reserve.cells) == [2]
+        assert list(pool.prewarmer.reserve.cells) == [2]
         if taken:
             await reads()
         assert await stocked(owner) == []
-        last = pool._last_id
+        last = pool.maker.last_id
         assert last == (3 if taken else 2)
         await reads()
-        assert await stocked(owner) == [] and pool._last_id == last + 1
+        assert await stocked(owner) == [] and pool.maker.last_id == last + 1
 
 
 async def test_tools_that_wait_for_their_session_as_they_are_loaded_are_waited_for_once(tmp_path: Path) -> None:
@@ -405,9 +405,9 @@ async def test_tools_that_wait_for_their_session_as_they_are_loaded_are_waited_f
 
         await awaits()
         with anyio.fail_after(20):
-            while not pool._reserve.cells:
+            while not pool.prewarmer.reserve.cells:
                 await anyio.sleep(0)
-        (coming,) = pool._reserve.cells.values()
+        (coming,) = pool.prewarmer.reserve.cells.values()
         due = coming._watchdog
         assert due is not None
         await anyio.sleep(0.5)
@@ -419,9 +419,9 @@ async def test_tools_that_wait_for_their_session_as_they_are_loaded_are_waited_f
             assert coming._watchdog is due, "the time that it has to start does not begin anew"
         assert coming.doomed
         assert await stocked(owner) == []
-        last = pool._last_id
+        last = pool.maker.last_id
         await awaits()
-        assert await stocked(owner) == [] and pool._last_id == last + 1
+        assert await stocked(owner) == [] and pool.maker.last_id == last + 1
 
 
 @pytest.mark.parametrize("end", ["starts", "dies"])
@@ -443,21 +443,21 @@ async def test_the_next_is_begun_when_one_has_started_or_died_and_no_clock_ticks
         with anyio.fail_after(20):
             for ready in await stocked(owner):
                 ready.kill()
-            while pool._reserve.cells:
+            while pool.prewarmer.reserve.cells:
                 await anyio.sleep(0.01)
             (data / "table").unlink()
             for spec in specs:
-                pool._reserve.want(spec)
-            pool._prewarm_soon()
-            while not pool._reserve.cells or pool._prewarming is not None:
+                pool.prewarmer.want(spec)
+            pool.prewarmer.soon()
+            while not pool.prewarmer.reserve.cells or pool.prewarmer.is_pending:
                 await anyio.sleep(0.001)
-        (coming,) = pool._reserve.cells.values()
+        (coming,) = pool.prewarmer.reserve.cells.values()
         if end == "starts":
             (data / "table").touch()
         else:
             coming.kill()
             with anyio.fail_after(20):
-                while coming in pool._reserve.cells.values() or not pool._reserve.cells:
+                while coming in pool.prewarmer.reserve.cells.values() or not pool.prewarmer.reserve.cells:
                     await anyio.sleep(0.001)
             (data / "table").touch()
         assert len(await stocked(owner)) == (2 if end == "starts" else 1)
@@ -500,7 +500,7 @@ async def test_one_that_dies_is_missed_by_nobody(supervisor: Supervisor, tmp_pat
     (waits,) = [int(pid) for pid in Path(f"/proc/{ready.pid}/task/{ready.pid}/children").read_text().split()]
     os.kill(waits, signal.SIGKILL)
     with anyio.fail_after(5):
-        while psutil.pid_exists(ready.pid) or runtime_of(supervisor).pool._reserve.cells:
+        while psutil.pid_exists(ready.pid) or runtime_of(supervisor).pool.prewarmer.reserve.cells:
             await anyio.sleep(0.01)
     assert (await first_call(supervisor, tmp_path))[0] is not ready
 
@@ -525,7 +525,7 @@ async def test_they_die_with_their_zygote_and_with_the_supervisor(tmp_path: Path
         (ready,) = await stocked(supervisor)
         os.kill(runtime_of(supervisor).pool.fleet.zygotes[0].pid, signal.SIGKILL)
         with anyio.fail_after(5):
-            while psutil.pid_exists(ready.pid) or runtime_of(supervisor).pool._reserve.cells:
+            while psutil.pid_exists(ready.pid) or runtime_of(supervisor).pool.prewarmer.reserve.cells:
                 await anyio.sleep(0.01)
         await first_call(supervisor, tmp_path)
         (ready,) = await stocked(supervisor)
@@ -631,10 +631,10 @@ async def test_a_pool_whose_zygotes_keep_dying_makes_none_meanwhile_and_closes(t
                 for zygote in pool.fleet.zygotes:
                     zygote.kill()
                 await session.call("seen", {"name": "x"}, timeout=0.01)
-        pool._reserve.want(cell.spec)
-        pool._prewarm_soon()
+        pool.prewarmer.want(cell.spec)
+        pool.prewarmer.soon()
         await anyio.sleep(0.1)
-        assert not pool._reserve.cells
+        assert not pool.prewarmer.reserve.cells
 
 
 async def test_word_of_a_cell_that_has_died_since_is_no_news(supervisor: Supervisor) -> None:
