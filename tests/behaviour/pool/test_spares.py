@@ -10,11 +10,10 @@ from pathlib import Path
 import anyio
 import psutil
 import pytest
+from tests.pool.found import find
 
 from toolcell import Profile, Supervisor, base_tools
 from toolcell.supervisor import runtime_of
-
-from .found import find
 
 pytestmark = pytest.mark.anyio
 

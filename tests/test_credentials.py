@@ -17,7 +17,7 @@ from toolcell.backends.errors import NotConfigured
 from toolcell.backends.http.redaction import REDACTED, WINDOW_BYTES, Redaction, headers_for
 from toolcell.credentials import parse_origin
 
-from .conftest import TOKEN
+from .backends.http.conftest import TOKEN
 
 MIB = 1024 * 1024
 

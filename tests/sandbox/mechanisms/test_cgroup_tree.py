@@ -14,13 +14,12 @@ from typing import Any
 
 import pytest
 from tests.ordinary import AS_USER, USER
+from tests.sandbox.conftest import SOURCE, unified_controllers, unified_mount
 
 from toolcell_sandbox import Cgroup
 from toolcell_sandbox.mechanisms.cgroup_tree import is_delegated
 from toolcell_sandbox.mechanisms.cgroups import join
 from toolcell_sandbox.profile import python_paths
-
-from .conftest import SOURCE, unified_controllers, unified_mount
 
 pytestmark = pytest.mark.root
 

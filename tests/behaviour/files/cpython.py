@@ -1,4 +1,4 @@
-"""Run CPython's own tests of file work in a cell: `python tests/sandbox/cpython.py [PYTHON [MODULE…]]`.
+"""Run CPython's own tests of file work in a cell: `python tests/behaviour/files/cpython.py [PYTHON [MODULE…]]`.
 
 PYTHON is an interpreter with its package `test`: python.org's and pyenv's have it, Debian's in libpython3.x-testsuite.
 Each module runs twice through the tool `shell`, with its files in the workspace and in the scratch directory. Prints a

@@ -16,8 +16,8 @@ import anyio
 
 from toolcell import SandboxUnavailableError, Supervisor
 
-sys.path.insert(0, str(Path(__file__).parent.parent.parent))
-from tests.hosts.scene import TOOLS, calls, use
+sys.path.insert(0, str(Path(__file__).parents[3]))
+from tests.behaviour.hosts.scene import TOOLS, calls, use
 
 Found = dict[str, Any]
 

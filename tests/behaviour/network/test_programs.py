@@ -146,7 +146,7 @@ async def test_curl_speaks_tls_through_a_tunnel(
     import ssl
     import threading
 
-    pem = Path(__file__).parent.parent / "backends" / "tls_test.pem"
+    pem = Path(__file__).parent.parent.parent / "backends" / "tls_test.pem"
     folder = tmp_path / "secure"
     folder.mkdir()
     (folder / "hello.txt").write_text("hello in secret\n")

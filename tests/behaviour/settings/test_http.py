@@ -4,10 +4,9 @@ import pickle
 from pathlib import Path
 
 import pytest
+from tests.config.conftest import Places
 
 from toolcell import ConfigError, Credential, SessionKind, Supervisor, UsageError, load_config
-
-from .conftest import Places
 
 MAIN, BRANCH, WORKER = SessionKind
 SECRET = "a-secret-that-nobody-sees"

@@ -14,7 +14,7 @@ import pytest
 from toolcell import Capability, MemoryRecord, SandboxUnavailableError, ToolContext, UsageError, blocking, tool
 from toolcell.testing import ListMemory, misbehaving
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 LEFT = """
     from toolcell.testing.residue import Residue
     def left():

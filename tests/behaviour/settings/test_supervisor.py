@@ -6,6 +6,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from tests.config.conftest import Places
 
 from toolcell import (
     ApprovalRequest,
@@ -24,8 +25,6 @@ from toolcell import (
 )
 from toolcell.config.schema import SUPERVISOR
 from toolcell.supervisor import runtime_of
-
-from .conftest import Places
 
 pytestmark = pytest.mark.anyio
 SMALL = "[profiles.main.limits]\nmemory_bytes = 134217728\n[profiles.worker.limits]\nmemory_bytes = 134217728\n"

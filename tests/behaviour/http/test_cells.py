@@ -14,6 +14,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.backends.http.conftest import CERTIFICATE, TOKEN, Api, raw, reply, silent, to_loopback
 
 from toolcell import (
     BrokeredHttp,
@@ -36,8 +37,6 @@ from toolcell import (
     tool,
 )
 from toolcell.testing.probes import ask as forge
-
-from .conftest import CERTIFICATE, TOKEN, Api, raw, reply, silent, to_loopback
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 HTTP = {Capability.HTTP}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 TOKEN = "s3cret-token/of+api=1"
-CERTIFICATE = Path(__file__).parent.parent / "backends" / "tls_test.pem"  # for tls.test
+CERTIFICATE = Path(__file__).parent.parent / "tls_test.pem"  # for tls.test
 
 Route = Callable[[BaseHTTPRequestHandler], None]
 

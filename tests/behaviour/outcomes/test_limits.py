@@ -173,7 +173,7 @@ def test_usage_does_not_come_from_the_tool(machine: str, called: Called) -> None
 
 
 def test_the_table_of_evidence_has_every_limit() -> None:
-    page = (HERE.parent.parent / "docs" / "limits.md").read_text()
+    page = (HERE.parents[2] / "docs" / "limits.md").read_text()
     table = page.partition("## What tells that a limit was hit")[2].partition("## ")[0]
     first_cells = " ".join(line.split("|")[1] for line in table.splitlines() if line.startswith("|"))
     missing = [each.name for each in fields(Limits) if f"`{each.name}`" not in first_cells]
