@@ -19,7 +19,7 @@ from toolcell.runner import cell, loading, perform, serve, warm  # noqa: E402
 from toolcell.runner.link import Link  # noqa: E402
 from toolcell.runner.zygote import Zygote, main  # noqa: E402
 from toolcell.wire.protocol import CellLink  # noqa: E402
-from toolcell_sandbox.spare import Spare  # noqa: E402
+from toolcell_sandbox.prespawn import Prespawned  # noqa: E402
 
 STAMPS: list[tuple[str, float]] = []
 
@@ -48,7 +48,7 @@ def prepare() -> None:
     """Put the notes in, before anything is forked."""
     wrap(Zygote, "on_cell", before="request")
     wrap(Zygote, "make_spare", before="to begin")
-    wrap(Spare, "take", before="planned")
+    wrap(Prespawned, "take", before="planned")
     spawn = import_module("toolcell_sandbox.spawn")  # the package has a function of this name too
     spawn.__dict__["enter"] = partial(spawn.__dict__["enter"], note=note)
     wrap(spawn, "enter", before="forked")

@@ -18,7 +18,7 @@ from toolcell.pool.cell.intake import Intake
 from toolcell.pool.outbox import Outbox
 from toolcell.pool.pool import Pool
 from toolcell.pool.run import Run
-from toolcell.pool.zygote import Zygote
+from toolcell.pool.zygote import ZygoteProcess
 
 Stamp = tuple[str, float]
 
@@ -29,8 +29,8 @@ WRAPPED: Sequence[tuple[Any, str, str, str]] = (
     (Channels, "look", "woken", ""),
     (Intake, "_on_frame", "received", ""),
     (Cell, "__init__", "to make a cell", "described"),
-    (Zygote, "spawn", "to ask", "asked"),
-    (Zygote, "finish", "to finish", ""),
+    (ZygoteProcess, "spawn", "to ask", "asked"),
+    (ZygoteProcess, "finish", "to finish", ""),
     (Cell, "on_bound", "in place", ""),
     (Run, "end", "measured", ""),
     (conclude, "result_of", "resumed", ""),

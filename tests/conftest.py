@@ -194,7 +194,7 @@ async def shared(
     """A supervisor for all tests of a module, with the tools of its list TOOLS. It makes no cells ahead of their
     sessions: they would come and go in tests of other supervisors, which look for what those leave behind."""
     async with Supervisor(request.module.TOOLS, profiles=small_profiles()) as supervisor:
-        runtime_of(supervisor).pool._stocks = False
+        runtime_of(supervisor).pool.prewarmer.enabled = False
         yield supervisor
 
 

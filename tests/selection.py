@@ -20,7 +20,7 @@ LONGEST = (
     "behaviour/pool/test_scarce.py",
     "pool/test_recovery.py",
     "behaviour/tools/test_modules.py",
-    "pool/test_stock.py",
+    "pool/test_reserve.py",
     "behaviour/hosts/test_containers.py",
     "behaviour/pool/test_kept.py",
     "behaviour/sessions/test_closing.py",

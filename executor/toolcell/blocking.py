@@ -52,7 +52,7 @@ __all__ = ["Session", "Supervisor"]
 R = TypeVar("R")
 
 
-class CallOptions(TypedDict, total=False):
+class BlockingCallOptions(TypedDict, total=False):
     """What `Session.call` takes by name."""
 
     call_id: str | None
@@ -98,22 +98,22 @@ class Session:
         self,
         name: Tool[..., ToolResult[R]] | Tool[..., Coroutine[Any, Any, ToolResult[R]]],
         args: Mapping[str, Any] | None = None,
-        **options: Unpack[CallOptions],
+        **options: Unpack[BlockingCallOptions],
     ) -> ToolResult[R]: ...
     @overload
     def call(
         self,
         name: Tool[..., Coroutine[Any, Any, R]],
         args: Mapping[str, Any] | None = None,
-        **options: Unpack[CallOptions],
+        **options: Unpack[BlockingCallOptions],
     ) -> ToolResult[R]: ...
     @overload
     def call(
-        self, name: Tool[..., R], args: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
+        self, name: Tool[..., R], args: Mapping[str, Any] | None = None, **options: Unpack[BlockingCallOptions]
     ) -> ToolResult[R]: ...
     @overload
     def call(
-        self, name: str | Declared, args: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
+        self, name: str | Declared, args: Mapping[str, Any] | None = None, **options: Unpack[BlockingCallOptions]
     ) -> ToolResult: ...
     def call(
         self,
@@ -132,7 +132,7 @@ class Session:
         `on_output` is called in another one, so that it may be slow.
         """
 
-        misuse.check_names("Session.call", others, CallOptions)
+        misuse.check_names("Session.call", others, BlockingCallOptions)
         misuse.check_callable("repair", repair)
         misuse.check_callable("on_output", on_output)
 

@@ -1,14 +1,14 @@
 """Tools in the dialects of model providers: `toolcell_tools.exports` as users of `toolcell` look for it."""
 
 from toolcell_tools.exports import (
-    Call,
     DialectName,
+    Difference,
     Export,
-    Finding,
     Grammar,
     InvalidCall,
+    ModelCall,
     NameMap,
-    ProviderTool,
+    ProviderDefined,
     Report,
     anthropic,
     gemini,
@@ -20,14 +20,14 @@ from toolcell_tools.exports import (
 )
 
 __all__ = [
-    "Call",
     "DialectName",
+    "Difference",
     "Export",
-    "Finding",
     "Grammar",
     "InvalidCall",
+    "ModelCall",
     "NameMap",
-    "ProviderTool",
+    "ProviderDefined",
     "Report",
     "anthropic",
     "gemini",

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from .mechanisms.cgroup_tree import CgroupTree
     from .mechanisms.cgroups import Cgroup
     from .network import HostNetwork, NoNetwork, ProxyNetwork
+    from .prespawn import Prespawned
     from .profile import Profile
     from .protected import DEFAULT_PROTECTED, protects
     from .quarantine import Quarantine
     from .report import Mechanism, SandboxReport
     from .run import run
-    from .spare import Spare
     from .spawn import Child, spawn
     from .view import Bound
 
@@ -45,7 +45,7 @@ _HOMES = {
     "Quarantine": "quarantine",
     "SandboxError": "errors",
     "SandboxReport": "report",
-    "Spare": "spare",
+    "Prespawned": "prespawn",
     "enter": "enter",
     "explain": "explain",
     "probe": "kernel.probe",
@@ -66,6 +66,7 @@ __all__ = [
     "Limits",
     "Mechanism",
     "NoNetwork",
+    "Prespawned",
     "Profile",
     "ProtectedTree",
     "ProtectedTrees",
@@ -73,7 +74,6 @@ __all__ = [
     "Quarantine",
     "SandboxError",
     "SandboxReport",
-    "Spare",
     "enter",
     "explain",
     "probe",

@@ -47,7 +47,7 @@ class Order:
 
     `id_maps` has the user namespace of each owner; `limited` what the cgroups limit, of "memory" and "pids";
     `processes` is RLIMIT_NPROC. An
-    `unbound` cell gets the rest of its paths later, and only then the rules about files that go with them (`late`).
+    `unbound` cell gets the rest of its paths later, and only then the rules about files that go with them (`binding`).
     """
 
     base: Base
@@ -94,7 +94,7 @@ def enter(
     """Confine this process for good. Single-threaded; starts in a child of the caller, returns in the cell's init.
 
     `receive` returns the order, at once or when there is one: a process may have been begun before its session was
-    there (`spare`). Until then it holds what every cell begins with and nothing of anybody's. `fork_init(listener)`
+    there (`prespawn`). Until then it holds what every cell begins with and nothing of anybody's. `fork_init(listener)`
     forks and returns only in the init; the process that called `enter` hands on the listening socket of the cell's
     proxy (-1 where it has none), which the init does not get, and exits. Where `base.first`, the init has called
     `enter`, and nothing is forked. `await_adoption` returns once the init is the caller's child and the caller knows
@@ -200,7 +200,7 @@ def rehearse(order: Order) -> None:
 
 
 def _not_in_place(order: Order) -> list[Bind]:
-    in_place = {bind.path for bind in order.base.binds}  # the same ones: a spare takes no other order
+    in_place = {bind.path for bind in order.base.binds}  # the same ones: a prespawned cell takes no other order
     return [bind for bind in order.view.binds if bind.path not in in_place]
 
 

@@ -46,7 +46,7 @@ class NotRead(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Variable:
     """One variable: its key as `git config --list` has it, and its value; None where there is no `=`."""
 
     key: str
@@ -54,7 +54,7 @@ class Entry:
     line: int = field(default=0, compare=False)  # from 1
 
 
-def parse(raw: bytes) -> list[Entry]:
+def parse(raw: bytes) -> list[Variable]:
     """The variables of a file, in their order. NotRead for what the grammar does not cover."""
     if len(raw) > MAX_BYTES:
         raise NotRead(f"it has more than {MAX_BYTES:,} bytes")
@@ -62,7 +62,7 @@ def parse(raw: bytes) -> list[Entry]:
         text = raw.decode()
     except UnicodeDecodeError:
         raise NotRead("it is not UTF-8") from None
-    entries: list[Entry] = []
+    entries: list[Variable] = []
     section = ""
     for number, line in enumerate(text.split("\n"), 1):
         if any(letter != "\t" and (letter < " " or letter == "\x7f" or letter == "\ufeff") for letter in line):
@@ -74,7 +74,7 @@ def parse(raw: bytes) -> list[Entry]:
             section = name if sub is None else f"{name}.{_unescaped(sub)}"
         elif section and (variable := _VARIABLE.fullmatch(line)) is not None:
             value = None if variable[2] is None else _value(variable[2], number)
-            entries.append(Entry(f"{section}.{variable[1].lower()}", value, number))
+            entries.append(Variable(f"{section}.{variable[1].lower()}", value, number))
         else:
             raise NotRead(f"line {number} is not of the plain form")
     return entries
@@ -96,7 +96,7 @@ def _shown(key: str) -> str:
     return repr(key if len(key) <= KEY_CHARS else f"{key[:KEY_CHARS]}…")
 
 
-def objection(entries: Iterable[Entry], *, inside: Callable[[str], bool]) -> str:
+def objection(entries: Iterable[Variable], *, inside: Callable[[str], bool]) -> str:
     """Why these variables are not all harmless: the first that is not. "" where all are.
 
     `inside` says whether a path, as git takes it from the file, lies in the workspace.
@@ -129,13 +129,13 @@ def change_objection(old: bytes, new: bytes, *, inside: Callable[[str], bool]) -
 
 
 def harmless_part(
-    raw: bytes, *, inside: Callable[[str], bool], kept: Iterable[Entry] = ()
+    raw: bytes, *, inside: Callable[[str], bool], kept: Iterable[Variable] = ()
 ) -> tuple[bytes, tuple[str, ...]]:
     """The file without the lines that set what is not harmless, and the keys in these lines. NotRead as `parse`.
 
     `kept` are such variables that may stay, each once: a person has set them.
     """
-    may_stay, dropped = list(kept), list[Entry]()
+    may_stay, dropped = list(kept), list[Variable]()
     for entry in parse(raw):
         if not objection([entry], inside=inside):
             continue

@@ -332,7 +332,7 @@ class Walk:
 
     def _spare_descriptors(self) -> None:
         if len(self._frames) > MAX_OPEN:
-            spare = self._frames[-MAX_OPEN]
-            if spare.fd >= 0:
-                os.close(spare.fd)
-                spare.fd = -1
+            oldest = self._frames[-MAX_OPEN]
+            if oldest.fd >= 0:
+                os.close(oldest.fd)
+                oldest.fd = -1

@@ -1,7 +1,7 @@
 """What a process that makes a cell and the cell tell each other before the cell runs anything.
 
     cell → maker, by the pipe of `spawn.begin`: `IsInit`, `Forked` or `NotEntered`
-    maker → spare, by its socket: `Become`, with descriptors
+    maker → prespawned cell, by its socket: `Become`, with descriptors
     cell → caller of `run`, by its pipe: `Confined` or `NotEntered`
 
 Each channel carries one message, `(kind, *fields)`, packed by marshal: both ends are forks of one interpreter, and this
@@ -65,7 +65,7 @@ class Confined:
 
 @dataclass(frozen=True, slots=True)
 class Become:
-    """Be the cell of this order (`enter.Order`).
+    """Carry out this order (`enter.Order`).
 
     `profile` is a `Profile.changes_to_wire`, `identity` an `Identity.to_wire`, and `view` a `View.to_wire` without the
     binds that are in place. `streams` are the numbers of the first descriptors that come along, each with whether

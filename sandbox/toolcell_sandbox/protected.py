@@ -224,10 +224,10 @@ class Matcher:
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._pointer = GIT_POINTER in names
-        self._anywhere = _Compiled(
+        self._anywhere = _CompiledNames(
             [name for name in names if name != GIT_POINTER and not name.startswith("/")], "(?:^|/)"
         )
-        self._at_roots = _Compiled([name for name in names if name.startswith("/")], "^")
+        self._at_roots = _CompiledNames([name for name in names if name.startswith("/")], "^")
         last = {name.rpartition("/")[2] for name in names}
         self._last = frozenset(folded(part) for part in last if "*" not in part)
         globs = "|".join(_component(part) for part in last if "*" in part)
@@ -274,7 +274,7 @@ class Matcher:
         return "", 0, 0
 
 
-class _Compiled:
+class _CompiledNames:
     """Names of one reach, as expressions: of the whole names, and of what they begin with."""
 
     __slots__ = ("_beginnings", "_begun", "_names", "_patterns")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     """How it ended: exit status (negative for a signal), whether the wall limit ended it, and what was in force.
 
     `findings` are the protected names that it made, changed or moved: they are in quarantine, or back in their place.
@@ -47,7 +47,7 @@ def run(
     keep_fds: Sequence[int] = (),
     allow_missing: frozenset[str] = frozenset(),
     quarantine: str | None = None,
-) -> Outcome:
+) -> RunOutcome:
     """Run `fn(entered)` in a new cell and wait for it, at most `limits.wall_s`.
 
     The status is what `fn` returns (None is 0), or 1 after an exception, whose traceback goes to standard error.
@@ -108,7 +108,7 @@ def run(
             cure="Look at it and remove it.",
         )
     report = SandboxReport.from_wire(told.report)
-    return Outcome(status, timed_out, report, settled.findings, settled.unknown)
+    return RunOutcome(status, timed_out, report, settled.findings, settled.unknown)
 
 
 def _wait(child: Child, seconds: float) -> tuple[int, bool]:

@@ -108,9 +108,9 @@ def _files(order: "Order") -> None:
         _refused(f"write to {directory}", made, _DENIED)
 
 
-def verify_files(late: "Iterable[Bind]", landlock_abi: int) -> None:
+def verify_files(binds: "Iterable[Bind]", landlock_abi: int) -> None:
     """The same for what the rules about files promise, and for paths that came after the rest was verified."""
-    _mounts(late)
+    _mounts(binds)
     if landlock_abi >= 5:
         null = os.open("/dev/null", os.O_RDONLY)  # only Landlock (IOCTL_DEV) answers EACCES; without it, ENOTTY
         answer = attempt("ioctl", null, TCGETS, None)

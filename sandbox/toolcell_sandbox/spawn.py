@@ -23,7 +23,7 @@ TYPE_CHECKING = False  # checkers know this name; importing typing would cost mi
 if TYPE_CHECKING:
     from typing import NoReturn
 
-    from .spare import Spare
+    from .prespawn import Prespawned
 
 Main = Callable[[Entered], "NoReturn"]
 Failed = Callable[[SandboxError], None]
@@ -55,7 +55,7 @@ def spawn(
     keep_fds: Sequence[int] = (),
     allow_missing: frozenset[str] = frozenset(),
     protected: Sequence[Bound] = (),
-    spare: "Spare | None" = None,
+    prespawned: "Prespawned | None" = None,
     unbound: bool = False,
 ) -> Child:
     """Fork a cell that enters the sandbox and then runs `main`, which never returns.
@@ -64,8 +64,9 @@ def spawn(
     hears of it in that process, which then exits with status 1; if that was before the cell's init existed, this
     raises the same SandboxError. `protected` is what `ProtectedTree.bound` found in the writable paths; looking again
     afterwards is up to the caller, as `run` does. Descriptors 0, 1, 2 and `keep_fds` are the only ones the cell keeps.
-    A `spare` that fits becomes the cell, and runs the `main` that it was made with: what is returned is its `child`.
-    An `unbound` cell is to get more paths (`late`), and has no rules about files before.
+    A `prespawned` cell that fits carries out the order, and runs the `main` that it was made with: its `child` is what
+    is returned.
+    An `unbound` cell is to get more paths (`binding`), and has no rules about files before.
     """
     order = prepare(
         profile,
@@ -75,11 +76,11 @@ def spawn(
         keep_fds=keep_fds,
         allow_missing=allow_missing,
         protected=protected,
-        system=None if spare is None else spare.system_of(profile, identity),
+        system=None if prespawned is None else prespawned.system_of(profile, identity),
         unbound=unbound,
     )
-    if spare is not None and spare.take(order):
-        return spare.child
+    if prespawned is not None and prespawned.take(order):
+        return prespawned.child
     return begin(order.base, lambda: order, main, failed)
 
 

@@ -18,7 +18,7 @@ from toolcell.cli.demo.expect import crashed, gives, happened, works
 from toolcell.cli.demo.leftovers import Before
 from toolcell.cli.demo.play import Play, call_text
 from toolcell.cli.demo.scenario import scenario, step
-from toolcell.cli.demo.stage import Stage, stage
+from toolcell.cli.demo.stage import DemoStage, stage
 from toolcell.cli.demo.tools import TOOLS
 from toolcell.cli.demo.view import LEGEND, RIGHT, WRONG, PlainView
 
@@ -104,7 +104,7 @@ def test_a_wrong_outcome_is_shown_counted_and_ends_with_status_1(tmp_path: Path)
     screen = io.StringIO()
     shown = PlainView(Console(file=screen, soft_wrap=True))
 
-    async def perform(around: Stage, play: Play) -> None:
+    async def perform(around: DemoStage, play: Play) -> None:
         async with Supervisor([*base_tools(), *TOOLS], allow_missing=ALLOWED) as supervisor:
             await play.open_sessions(supervisor)
             await play.perform(step("main", "count_words", {"path": "README.md"}, crashed(exit_code=7)))

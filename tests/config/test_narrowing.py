@@ -190,13 +190,13 @@ def test_whatever_a_project_says_the_profile_is_narrower_or_it_is_an_error(
     places: Places, below: dict[str, object], above: dict[str, object]
 ) -> None:
     from toolcell.config.load import _overlaid
-    from toolcell.config.source import Source
+    from toolcell.config.source import ConfigSource
 
     base = load_config()
-    user, wrong = _overlaid(base, Source("user", {"profiles": {"main": below}}, "/"))
+    user, wrong = _overlaid(base, ConfigSource("user", {"profiles": {"main": below}}, "/"))
     if wrong:
         return
-    project, wrong = _overlaid(user, Source("project", {"profiles": {"main": above}}, "/", trusted=False))
+    project, wrong = _overlaid(user, ConfigSource("project", {"profiles": {"main": above}}, "/", trusted=False))
     if not wrong:
         old, new = real(user.profiles[MAIN]), real(project.profiles[MAIN])
         assert new.is_narrower_than(old)

@@ -203,7 +203,7 @@ def without_high_bits() -> None:
         for index, each in enumerate(checks):
             for argument, _operator, _value in each.tests:
                 if argument < seccomp.HIGH:
-                    yield bpf.Load(bpf.high_word(argument))
+                    yield bpf.BpfLoad(bpf.high_word(argument))
                     yield bpf.Jump("==", 0, no=f"{label} high {index}")
         inner = list(original(f"{label} low", checks))
         yield from inner

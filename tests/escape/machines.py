@@ -30,10 +30,10 @@ REFUSING = """
 import os, sys
 from toolcell_sandbox.kernel.numbers import NUMBERS
 from toolcell_sandbox.mechanisms import capabilities, seccomp
-from toolcell_sandbox.mechanisms.bpf import ALLOW, NUMBER, Jump, Label, Load, Return, assemble, low_word, refuse
+from toolcell_sandbox.mechanisms.bpf import ALLOW, NUMBER, BpfLoad, Jump, Label, Return, assemble, low_word, refuse
 names, error, mask = sys.argv[1].split(","), int(sys.argv[2]), int(sys.argv[3])
-code = [Load(NUMBER), *(Jump("==", NUMBERS[name], yes="named") for name in names), Return(ALLOW), Label("named")]
-code += [Load(low_word(0)), Jump("&", mask, no="harmless")] if mask else []
+code = [BpfLoad(NUMBER), *(Jump("==", NUMBERS[name], yes="named") for name in names), Return(ALLOW), Label("named")]
+code += [BpfLoad(low_word(0)), Jump("&", mask, no="harmless")] if mask else []
 code += [Return(refuse(error)), Label("harmless"), Return(ALLOW)]
 capabilities.no_new_privileges()
 seccomp.load(assemble(code))

@@ -52,7 +52,7 @@ MODULES: dict[str, Held] = {
             ),
             "enter": held(
                 "sandbox/test_enter",
-                "sandbox/test_spare",
+                "sandbox/test_prespawn",
                 "sandbox/mechanisms/test_loopback",
                 "sandbox/test_spawn",
                 far=ESCAPE,
@@ -75,7 +75,7 @@ MODULES: dict[str, Held] = {
                 "sandbox/mechanisms/test_loopback", "behaviour/network/test_confinement", far=ESCAPE
             ),
             "mechanisms/mounts": held(
-                "sandbox/mechanisms/test_mounts", "sandbox/test_enter", "sandbox/test_spare", far=ESCAPE
+                "sandbox/mechanisms/test_mounts", "sandbox/test_enter", "sandbox/test_prespawn", far=ESCAPE
             ),
             "mechanisms/namespaces": held("sandbox/test_spawn", "sandbox/test_enter", far=ESCAPE),
             "mechanisms/rlimits": held(
@@ -94,6 +94,20 @@ MODULES: dict[str, Held] = {
             "approve": held("behaviour/calls/test_approval"),
             "hooks": held("dispatch/test_hooks", "behaviour/sessions/test_closing"),
             "pipeline": held(
+                "dispatch/test_hooks",
+                "behaviour/calls/test_approval",
+                "behaviour/calls/test_results",
+                "behaviour/calls/test_calls",
+                far=(
+                    "tests/behaviour/tools/test_host_tools.py",
+                    "tests/behaviour/tools/test_toolsets.py",
+                    "tests/behaviour/protected/test_protected.py",
+                    "tests/behaviour/sessions/test_closing.py",
+                    "tests/behaviour/calls/test_output.py",
+                    "tests/behaviour/pool/test_endings.py",
+                ),
+            ),
+            "execute": held(
                 "dispatch/test_hooks",
                 "behaviour/calls/test_approval",
                 "behaviour/calls/test_results",

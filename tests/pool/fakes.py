@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from toolcell.call import ToolCall
-from toolcell.pool import pool as pool_module
+from toolcell.pool import maker as maker_module
 from toolcell.pool.cell import Cell, Keeper, Snapshot
 from toolcell.pool.cell.keeper import Binding
 from toolcell.pool.cell.state import WITH_CALL, Action, Event, Stateful
@@ -18,6 +18,7 @@ from toolcell.pool.reactor import Reactor
 from toolcell.pool.run import CellKey, CellSpec, Outcome, Run
 from toolcell.wire.messages import Failed, MakeCell
 from toolcell_sandbox import Limits, Profile
+from toolcell_sandbox.report import SandboxReport
 from toolcell_sandbox.view import Bind
 
 
@@ -174,6 +175,7 @@ class FakeFleet:
         self.asked: list[FakeCell] = []
         self.bound: list[FakeCell] = []
         self.has_capacity = True
+        self.report = SandboxReport((), "rootless")
         self.lives = True
         self.resumes_at = 0.0
 
@@ -227,7 +229,7 @@ class FakePool:
     def __init__(self, **options: Any) -> None:
         self.reactor, self.fleet = FakeReactor(), FakeFleet()
         self.pool = Pool(cast("Reactor", self.reactor), **({"max_cells": 4, "standby": False} | options))
-        self.pool.fleet = cast("Fleet", self.fleet)
+        self.pool.fleet = self.pool.maker.zygotes = cast("Fleet", self.fleet)
         self.pool._open = True
         self._serial = 0
 
@@ -256,5 +258,5 @@ class FakePool:
 def fake_cells() -> Iterator[None]:
     """While this is entered, pools make fake cells."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pool_module, "Cell", FakeCell)
+        patch.setattr(maker_module, "Cell", FakeCell)
         yield

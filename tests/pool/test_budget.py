@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from toolcell.pool.budget import Account, Ask, Budget, Budgets
+from toolcell.pool.budget import Account, Ask, Budgets, ByteBudget
 from toolcell.sizes import memory_of
 
 
@@ -22,8 +22,8 @@ class Asked:
         return ask
 
 
-def budget(limit: int = 100, per_call: int = 60, reserve: int = 10) -> Budget:
-    return Budget(limit, per_call=per_call, reserve=reserve)
+def budget(limit: int = 100, per_call: int = 60, reserve: int = 10) -> ByteBudget:
+    return ByteBudget(limit, per_call=per_call, reserve=reserve)
 
 
 def test_a_reserve_is_the_calls_own_and_the_rest_is_drawn_on_the_budget() -> None:

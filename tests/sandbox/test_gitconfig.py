@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from toolcell_sandbox.gitconfig import Entry, NotRead, change_objection, harmless_part, is_inside, objection, parse
+from toolcell_sandbox.gitconfig import NotRead, Variable, change_objection, harmless_part, is_inside, objection, parse
 
 USUAL = b"""[core]
 \trepositoryformatversion = 0
@@ -35,16 +35,16 @@ def inside(path: str) -> bool:
     return path in (".", "../../../sub")
 
 
-def read_by_git(tmp_path: Path, raw: bytes) -> list[Entry] | None:
+def read_by_git(tmp_path: Path, raw: bytes) -> list[Variable] | None:
     file = tmp_path / "config"
     file.write_bytes(raw)
     done = subprocess.run(["git", "config", "--list", "-z", "-f", str(file)], capture_output=True, check=False)
     if done.returncode != 0:
         return None
-    entries: list[Entry] = []
+    entries: list[Variable] = []
     for each in done.stdout.decode(errors="surrogateescape").split("\0")[:-1]:
         key, newline, value = each.partition("\n")
-        entries.append(Entry(key, value if newline else None))
+        entries.append(Variable(key, value if newline else None))
     return entries
 
 
@@ -157,8 +157,8 @@ def test_what_the_grammar_does_not_cover_is_refused(raw: bytes) -> None:
 
 def test_a_value_has_no_control_character() -> None:
     for value in ("a\x1bb", "a\x9bb", "a\rb"):
-        assert objection([Entry("user.name", value)], inside=inside)
-        assert objection([Entry("branch.a.description", value)], inside=inside)
+        assert objection([Variable("user.name", value)], inside=inside)
+        assert objection([Variable("branch.a.description", value)], inside=inside)
 
 
 def test_a_key_is_told_escaped_and_bounded() -> None:
@@ -232,7 +232,7 @@ def test_what_git_writes_is_read_in_the_same_way_or_refused(tmp_path: Path, valu
     except NotRead:
         assert not (value.isprintable() and sub.isprintable()) or "\t" in value
         return
-    assert entries == [Entry(f"remote.{sub}.url", value)]
+    assert entries == [Variable(f"remote.{sub}.url", value)]
 
 
 def test_a_change_keeps_what_a_person_has_set_and_adds_only_what_is_harmless() -> None:
@@ -276,5 +276,5 @@ def test_what_is_left_of_settings_is_harmless_and_all_that_was(lines: list[str])
 
 def test_what_a_person_has_set_stays_once() -> None:
     raw = b"[alias]\n\tst = status\n\tst = status\n\tco = checkout\n[user]\n\tname = Ada\n"
-    rest, keys = harmless_part(raw, inside=inside, kept=[Entry("alias.st", "status")])
+    rest, keys = harmless_part(raw, inside=inside, kept=[Variable("alias.st", "status")])
     assert rest == b"[alias]\n\tst = status\n[user]\n\tname = Ada\n" and keys == ("alias.st", "alias.co")

@@ -20,9 +20,9 @@ import json, os, sys
 from toolcell_sandbox import Profile, SandboxError, probe, run
 from toolcell_sandbox.kernel.numbers import NUMBERS
 from toolcell_sandbox.mechanisms import capabilities, seccomp
-from toolcell_sandbox.mechanisms.bpf import ALLOW, NUMBER, Jump, Label, Load, Return, assemble, refuse
+from toolcell_sandbox.mechanisms.bpf import ALLOW, NUMBER, BpfLoad, Jump, Label, Return, assemble, refuse
 names, error = sys.argv[1].split(","), int(sys.argv[2])
-code = [Load(NUMBER), *(Jump("==", NUMBERS[name], yes="no") for name in names), Return(ALLOW), Label("no")]
+code = [BpfLoad(NUMBER), *(Jump("==", NUMBERS[name], yes="no") for name in names), Return(ALLOW), Label("no")]
 capabilities.no_new_privileges()
 seccomp.load(assemble([*code, Return(refuse(error))]))
 report = probe()
@@ -151,10 +151,10 @@ import os
 from toolcell_sandbox import Identity, SandboxError
 from toolcell_sandbox.kernel.numbers import NUMBERS
 from toolcell_sandbox.mechanisms import capabilities, seccomp
-from toolcell_sandbox.mechanisms.bpf import ALLOW, NUMBER, Jump, Label, Load, Return, assemble, refuse
+from toolcell_sandbox.mechanisms.bpf import ALLOW, NUMBER, BpfLoad, Jump, Label, Return, assemble, refuse
 capabilities.no_new_privileges()
 jump = Jump("==", NUMBERS["setresgid"], no="other")
-pretends = [Load(NUMBER), jump, Return(refuse(0)), Label("other"), Return(ALLOW)]
+pretends = [BpfLoad(NUMBER), jump, Return(refuse(0)), Label("other"), Return(ALLOW)]
 seccomp.load(assemble(pretends))
 try:
     capabilities.drop(Identity("root", 70000, 70000))

@@ -317,8 +317,8 @@ def test_a_maker_that_is_kept_from_coming_back_kills_what_it_forked() -> None:
     code = """
 from toolcell_sandbox.kernel.numbers import NUMBERS
 from toolcell_sandbox.mechanisms import capabilities, namespaces, seccomp
-from toolcell_sandbox.mechanisms.bpf import ALLOW, NUMBER, Jump, Label, Load, Return, assemble, refuse
-refused = [Load(NUMBER), Jump("==", NUMBERS["setns"], no="other"), Return(refuse(1)), Label("other"), Return(ALLOW)]
+from toolcell_sandbox.mechanisms.bpf import ALLOW, NUMBER, BpfLoad, Jump, Label, Return, assemble, refuse
+refused = [BpfLoad(NUMBER), Jump("==", NUMBERS["setns"], no="other"), Return(refuse(1)), Label("other"), Return(ALLOW)]
 capabilities.no_new_privileges()
 seccomp.load(assemble(refused))
 began = time.monotonic()

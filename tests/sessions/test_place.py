@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from toolcell.sessions import place
-from toolcell.sessions.place import Place
+from toolcell.sessions.place import DirectoryIdentity
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def test_a_directory_that_has_settled_is_not_asked_for_its_birth_again(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(place, "TICK_NS", 0)
-    first = Place().now(str(directory))
+    first = DirectoryIdentity().now(str(directory))
     assert first.identity == (os.stat(directory).st_dev, os.stat(directory).st_ino, first.birth_ns)
     assert first.now(str(directory)) is first
     (directory / "new").touch()
@@ -30,14 +30,14 @@ def test_a_directory_that_has_settled_is_not_asked_for_its_birth_again(
 
 def test_one_that_has_just_changed_is_asked_each_time(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(place, "TICK_NS", 10**18)
-    first = Place().now(str(directory))
+    first = DirectoryIdentity().now(str(directory))
     assert first.now(str(directory)) is not first
     assert first.now(str(directory)).identity == first.identity
 
 
 def test_another_directory_of_that_name_is_another_place(directory: Path) -> None:
-    first = Place().now(str(directory))
+    first = DirectoryIdentity().now(str(directory))
     directory.rename(directory.with_name("old"))
-    assert first.now(str(directory)) == Place()
+    assert first.now(str(directory)) == DirectoryIdentity()
     directory.mkdir()
     assert first.now(str(directory)).identity != first.identity

@@ -59,7 +59,7 @@ def encode_json(value: object, max_elements: int = MAX_ELEMENTS) -> Any:
 
 def encode_counted(value: object, max_elements: int = MAX_ELEMENTS) -> tuple[Any, int, int]:
     """The same, with the number of values in it, itself included, and of characters in its texts and keys."""
-    room = _Room(max_elements)
+    room = _EncodeRoom(max_elements)
     try:
         plain = _walk(value, MAX_DEPTH, room)
     except _Offender as offender:
@@ -114,7 +114,7 @@ class _Offender(Exception):
         self.trail: list[str | int] = []
 
 
-class _Room:
+class _EncodeRoom:
     """The elements and containers that may still come, and the characters that have come."""
 
     __slots__ = ("chars", "containers", "elements", "most")
@@ -133,7 +133,7 @@ class _Room:
         return f"nested more than {MAX_DEPTH} deep, or inside itself; send a flatter value"
 
 
-def _walk(value: Any, depth: int, room: _Room) -> Any:
+def _walk(value: Any, depth: int, room: _EncodeRoom) -> Any:
     kind = _type_of(value)
     if kind is dict:
         return _walk_dict(value, depth, room)
@@ -171,7 +171,7 @@ _PLAIN = frozenset({str, int, float, bool, type(None), list, dict})
 _FEW = 10  # up to this, a loop is as fast as asking for all elements at once
 
 
-def _walk_list(items: "list[Any] | tuple[Any, ...]", depth: int, room: _Room) -> list[Any]:
+def _walk_list(items: "list[Any] | tuple[Any, ...]", depth: int, room: _EncodeRoom) -> list[Any]:
     count = len(items)
     room.elements -= count
     room.containers -= 1
@@ -198,7 +198,7 @@ def _walk_list(items: "list[Any] | tuple[Any, ...]", depth: int, room: _Room) ->
     return out
 
 
-def _walk_dict(items: dict[Any, Any], depth: int, room: _Room) -> dict[str, Any]:
+def _walk_dict(items: dict[Any, Any], depth: int, room: _EncodeRoom) -> dict[str, Any]:
     count = len(items)
     room.elements -= count
     room.containers -= 1
@@ -231,7 +231,7 @@ def _walk_dict(items: dict[Any, Any], depth: int, room: _Room) -> dict[str, Any]
     return out
 
 
-def _all_plain(values: Collection[Any], count: int, room: _Room, kind: type[object] | None = None) -> bool:
+def _all_plain(values: Collection[Any], count: int, room: _EncodeRoom, kind: type[object] | None = None) -> bool:
     """Whether all `count` values are of one plain type (of `kind`, if it is given) and can cross as they are.
 
     A few steps of C for all of them; where the answer is no, a loop finds out why, if there is a reason.

@@ -22,7 +22,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class _Record:
+class _AsDict:
     """`to_dict` and `from_dict`, to cross the pipe; an unknown or missing key is a TypeError."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -34,7 +34,7 @@ class _Record:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryRecord(_Record):
+class MemoryRecord(_AsDict):
     """One thing remembered; `score` is how well it fits the search, greater is better; `created_at` is Unix seconds."""
 
     id: str
@@ -49,7 +49,7 @@ class MemoryRecord(_Record):
 
 
 @dataclass(frozen=True, slots=True)
-class SearchHit(_Record):
+class SearchHit(_AsDict):
     """One answer of a web search."""
 
     title: str
@@ -58,7 +58,7 @@ class SearchHit(_Record):
 
 
 @dataclass(frozen=True, slots=True)
-class FetchedPage(_Record):
+class FetchedPage(_AsDict):
     """The answer to a GET: its final address, the start of its body, and how many bytes are left out, if known."""
 
     url: str
@@ -69,7 +69,7 @@ class FetchedPage(_Record):
 
 
 @dataclass(frozen=True, slots=True)
-class HttpResponse(_Record):
+class HttpResponse(_AsDict):
     """The answer to a brokered HTTP request, after redirects: the whole body, decoded. Header names are in lower case,
     several of one name joined by ", "; there is no Set-Cookie.
     """

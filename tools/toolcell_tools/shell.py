@@ -34,7 +34,7 @@ class Completed:
     elapsed_s: float
 
 
-class Relay(Protocol):
+class OutputRelay(Protocol):
     """Hears what commands print while they run. The cell's runner has one."""
 
     def feed(self, stream: int, data: bytes) -> None:
@@ -55,7 +55,7 @@ class _Relayed(HeadTail):
 
     __slots__ = ("_number", "_relay")
 
-    def __init__(self, limit: int, number: int, relay: Relay) -> None:
+    def __init__(self, limit: int, number: int, relay: OutputRelay) -> None:
         super().__init__(limit)
         self._number = number
         self._relay = relay
@@ -70,7 +70,7 @@ class Shell:
     """Runs commands with /bin/sh below `root`. The tool needs Capability.EXEC, and READ for a workspace to run in."""
 
     def __init__(
-        self, root: str | os.PathLike[str], output_bytes: int = OUTPUT_BYTES, *, relay: Relay | None = None
+        self, root: str | os.PathLike[str], output_bytes: int = OUTPUT_BYTES, *, relay: OutputRelay | None = None
     ) -> None:
         self.root = Path(os.path.realpath(root))
         self._output_bytes = output_bytes
@@ -162,7 +162,7 @@ def _pump(
     captured: tuple[HeadTail, HeadTail],
     deadline: float | None,
     stop: int | None,
-    relay: Relay | None,
+    relay: OutputRelay | None,
 ) -> bool:
     """Read until the command has ended, True, or until the deadline or `stop`, False."""
     poll = select.poll()

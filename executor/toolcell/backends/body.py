@@ -61,7 +61,7 @@ class _Decoder(Protocol):
         ...
 
 
-class _Stream(Protocol):
+class _BodyStream(Protocol):
     """A `zlib.decompressobj`; its own type has no public name."""
 
     @property
@@ -85,7 +85,7 @@ class _Inflate:
 
     def __init__(self) -> None:
         self._head = b""
-        self._inflate: _Stream | None = None
+        self._inflate: _BodyStream | None = None
         self._gzip = False
 
     @property

@@ -21,7 +21,7 @@ from toolcell.backends.errors import Unreachable
 from toolcell.backends.guard import Address, Target
 from toolcell.backends.pinned import HEAD_BYTES, HeadTooLarge, Pinned
 
-__all__ = ["Reply", "ask"]
+__all__ = ["ExchangeReply", "ask"]
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _HEADERS = 100  # as http.client, and Apache's LimitRequestFields
@@ -36,7 +36,7 @@ for _name in ("httpcore.connection", "httpcore.http11"):
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ExchangeReply:
     """`body` is decoded and at most `max_bytes` long; `total_bytes` is its full decoded length where that is known.
 
     `location` is where a redirect leads; its body is not read. `headers` are as they came, in order. `address` is the
@@ -66,7 +66,7 @@ async def ask(
     method: str = "GET",
     body: bytes = b"",
     on_large: Callable[[], Awaitable[None]] | None = None,
-) -> Reply:
+) -> ExchangeReply:
     """Ask one of `addresses` for `target`, before the deadline of the caller's cancel scope. `headers` go out as they
     are, beside Host, Connection and Content-Length. `on_large` is awaited once, before more than `FREE_BYTES` of the
     body are kept. `tls` is for https, and must be there for it.
@@ -108,7 +108,7 @@ def _request(target: Target, method: str, headers: Mapping[str, str], body: byte
 
 async def _reply(
     response: httpcore.Response, pinned: Pinned, max_bytes: int, on_large: Callable[[], Awaitable[None]] | None
-) -> Reply:
+) -> ExchangeReply:
     headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers)
     extensions = cast("Mapping[str, bytes]", response.extensions)
     if response.status < 200 or not extensions["http_version"].startswith(b"HTTP/1."):
@@ -118,10 +118,10 @@ async def _reply(
     location = _joined(response, b"location") if response.status in _REDIRECTS else None
     if location is not None:
         text = location.decode("utf-8", "replace")  # raw UTF-8 is common
-        return Reply(response.status, headers, text, b"", False, None, str(pinned.address))
+        return ExchangeReply(response.status, headers, text, b"", False, None, str(pinned.address))
     encoding = (_joined(response, b"content-encoding") or b"").decode("latin-1")
     kept = await _read(response, pinned, Body(max_bytes, encoding, _declared(response)), on_large)
-    return Reply(response.status, headers, None, *kept, str(pinned.address))
+    return ExchangeReply(response.status, headers, None, *kept, str(pinned.address))
 
 
 def _joined(response: httpcore.Response, name: bytes) -> bytes | None:

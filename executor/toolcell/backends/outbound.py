@@ -16,7 +16,7 @@ from toolcell.backends.threads import Threads, Turns
 from toolcell.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from toolcell.backends.exchange import Reply
+    from toolcell.backends.exchange import ExchangeReply
 
 __all__ = ["Outbound", "Resolver", "check_sender", "resolve_with_system"]
 
@@ -75,7 +75,7 @@ class Outbound:
         method: str = "GET",
         body: bytes = b"",
         on_large: Callable[[], Awaitable[None]] | None = None,
-    ) -> "Reply":
+    ) -> "ExchangeReply":
         """Return the answer, as `exchange.ask` does. `addresses` have been checked."""
         async with self._turns.limiter():
             is_tls = target.scheme == "https"

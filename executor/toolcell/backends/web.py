@@ -21,7 +21,7 @@ from toolcell.backends.protocols import FetchedPage, SearchHit
 from toolcell.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from toolcell.backends.exchange import Reply
+    from toolcell.backends.exchange import ExchangeReply
 
 __all__ = ["MAX_BODY", "PublicWeb"]
 
@@ -113,7 +113,7 @@ class PublicWeb:
             )
         return await self._outbound.in_thread(partial(_hits, page.body, max(0, min(limit, _MAX_HITS))))
 
-    async def _get(self, target: Target, max_bytes: int) -> "Reply":
+    async def _get(self, target: Target, max_bytes: int) -> "ExchangeReply":
         addresses = checked_addresses(target, await self._outbound.addresses(target), self._allowed)
         return await self._outbound.ask(target, addresses, headers=self._headers, max_bytes=max_bytes)
 
@@ -124,7 +124,7 @@ class PublicWeb:
             raise Refused(f"{origin.host} redirects to a URL that is refused. {error}") from None
 
 
-def _page(target: Target, reply: "Reply") -> FetchedPage:
+def _page(target: Target, reply: "ExchangeReply") -> FetchedPage:
     omitted = 0 if not reply.truncated else None if reply.total_bytes is None else reply.total_bytes - len(reply.body)
     return FetchedPage(target.url, reply.status, reply.header("content-type")[:256], reply.body, omitted)
 

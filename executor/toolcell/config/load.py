@@ -19,7 +19,7 @@ from toolcell_tools.capability import SessionKind
 
 from .narrowing import widenings
 from .schema import FILE, complaints, network_of, wider_than_a_worker
-from .source import NAME, Source, read, user_file
+from .source import NAME, ConfigSource, read, user_file
 
 ARGUMENTS = "the arguments of load_config"
 Table = Mapping[str, Any]
@@ -62,7 +62,7 @@ def load_config(
     for name, path in (("directory", directory), ("file", file)):
         if path is not None and not isinstance(path, (str, os.PathLike)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError([ConfigProblem(ARGUMENTS, None, name, f"is not a path: {path!r}. Pass the path of one.")])
-    given = Source(ARGUMENTS, _without_none(profiles=profiles, supervisor=supervisor), os.getcwd())
+    given = ConfigSource(ARGUMENTS, _without_none(profiles=profiles, supervisor=supervisor), os.getcwd())
     files = list(_files(directory, file))
     current = Config({kind: Profile.for_kind(kind.value) for kind in SessionKind}, files=tuple(map(_path, files)))
     problems: list[ConfigProblem] = []
@@ -76,7 +76,7 @@ def load_config(
     return current
 
 
-def _files(directory: str | os.PathLike[str] | None, file: str | os.PathLike[str] | None) -> Iterator[Source]:
+def _files(directory: str | os.PathLike[str] | None, file: str | os.PathLike[str] | None) -> Iterator[ConfigSource]:
     user, explicit = user_file(), None if file is None else Path(file)
     trusted = [path for path in (user, explicit) if path is not None and os.path.exists(path)]
     if user in trusted:
@@ -89,7 +89,7 @@ def _files(directory: str | os.PathLike[str] | None, file: str | os.PathLike[str
         yield read(explicit)
 
 
-def _path(source: Source) -> Path:
+def _path(source: ConfigSource) -> Path:
     return Path(source.name)
 
 
@@ -97,7 +97,7 @@ def _without_none(**tables: object) -> dict[str, object]:
     return {name: table for name, table in tables.items() if table is not None}
 
 
-def _overlaid(below: Config, source: Source) -> tuple[Config, list[ConfigProblem]]:
+def _overlaid(below: Config, source: ConfigSource) -> tuple[Config, list[ConfigProblem]]:
     """The config with a source laid on it, and what is wrong with that."""
     problems: list[ConfigProblem] = []
     profiles = dict(below.profiles)
@@ -122,7 +122,7 @@ def _overlaid(below: Config, source: Source) -> tuple[Config, list[ConfigProblem
     return config, problems
 
 
-def _setting(name: str, value: Any, source: Source, below: Config) -> Any:
+def _setting(name: str, value: Any, source: ConfigSource, below: Config) -> Any:
     """A setting of the supervisor, from what stands in the table. Credentials are laid on those below, by host."""
     match name:
         case "allow_missing":
@@ -138,11 +138,11 @@ def _setting(name: str, value: Any, source: Source, below: Config) -> Any:
 _ONLY_NARROWS = "a project's file can only narrow its profiles."
 
 
-def _remedy(source: Source) -> str:
+def _remedy(source: ConfigSource) -> str:
     return f"Put it in {user_file()}, or trust this file: load_config(file={source.name!r})."
 
 
-def _profile(profile: Profile, table: Table, source: Source) -> tuple[Profile, list[tuple[str, str]]]:
+def _profile(profile: Profile, table: Table, source: ConfigSource) -> tuple[Profile, list[tuple[str, str]]]:
     """The profile with a table laid on it, and for each field that it refuses, why."""
     problems: list[tuple[str, str]] = []
     for name, value in table.items():
@@ -153,7 +153,7 @@ def _profile(profile: Profile, table: Table, source: Source) -> tuple[Profile, l
     return profile, problems
 
 
-def _field(profile: Profile, name: str, value: Any, source: Source) -> object:
+def _field(profile: Profile, name: str, value: Any, source: ConfigSource) -> object:
     """A field of a profile, from what stands in the table."""
     match name:
         case "limits":
@@ -176,7 +176,7 @@ def _field(profile: Profile, name: str, value: Any, source: Source) -> object:
             return value
 
 
-def _credentials(table: Table, source: Source) -> dict[str, tuple[Credential, ...]]:
+def _credentials(table: Table, source: ConfigSource) -> dict[str, tuple[Credential, ...]]:
     """The credentials of each host; a file with a secret is relative to where the settings stand."""
     found: dict[str, tuple[Credential, ...]] = {}
     for place, given in table.items():
@@ -185,7 +185,7 @@ def _credentials(table: Table, source: Source) -> dict[str, tuple[Credential, ..
     return found
 
 
-def _credential(table: Table, source: Source) -> Credential:
+def _credential(table: Table, source: ConfigSource) -> Credential:
     values: dict[str, Any] = dict(table)
     if "value_file" in values:
         values["value_file"] = source.path(values["value_file"])

@@ -18,7 +18,7 @@ _MAX_LINES_OF_A_VALUE = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ConfigSource:
     """`trusted` is False for a project's file: it came with the repository, and may only narrow."""
 
     name: str
@@ -47,7 +47,7 @@ def user_file() -> Path:
     return Path(folder, "toolcell", NAME)
 
 
-def read(path: Path, *, trusted: bool = True) -> Source:
+def read(path: Path, *, trusted: bool = True) -> ConfigSource:
     """Read a file; ConfigError when it is not a small regular file with TOML in it."""
     name = str(path)
     try:
@@ -66,7 +66,7 @@ def read(path: Path, *, trusted: bool = True) -> Source:
         raise _wrong(name, "is nested too deeply. Flatten it.") from None
     except ValueError as error:  # UnicodeDecodeError and TOMLDecodeError, which says the line
         raise _wrong(name, f"is not TOML: {error}") from None
-    return Source(name, table, os.path.dirname(os.path.abspath(path)), trusted, text)
+    return ConfigSource(name, table, os.path.dirname(os.path.abspath(path)), trusted, text)
 
 
 def _without_waiting(path: str, flags: int) -> int:

@@ -1,7 +1,7 @@
 """Asking a module what tools it has: a call like any other, in a cell of the session that is granted nothing."""
 
 from toolcell.call import ToolCall
-from toolcell.sessions.modules import Source, describer
+from toolcell.sessions.modules import ModuleSource, describer
 from toolcell_tools.toolsets import ToolsetError
 
 from .context import CallContext
@@ -13,7 +13,7 @@ from .serving import SessionRun, in_pool
 WALL_S = 30.0  # importing may be slow
 
 
-async def describe(services: Services, caller: Caller, routes: Routes, source: Source) -> object:
+async def describe(services: Services, caller: Caller, routes: Routes, source: ModuleSource) -> object:
     """What the module says of its tools, unchecked. Raises ToolsetError where it cannot be imported."""
     context = CallContext(services, caller, routes, f"{caller.id}-describe-{source.module}")
     # Without the session's config and values: what it says is kept for all sessions.

@@ -108,7 +108,7 @@ def checked_policy(policy: Policy | None) -> Policy:
     return policy
 
 
-class Rules:
+class PendingRules:
     """The tools that a policy names and that nobody has offered yet.
 
     Where all tools are known, a name of none is a UsageError. With toolsets it is told once, in the log and as an

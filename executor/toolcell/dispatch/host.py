@@ -53,7 +53,7 @@ async def _run(
     caller = context.caller
     started = time.monotonic()
     grace_s = min(wall_s * GRACE_SHARE, caller.profile.limits.grace_s)
-    reporter = _Reporter(context, call, started + wall_s, started + wall_s - grace_s, work)
+    reporter = _HostReporter(context, call, started + wall_s, started + wall_s - grace_s, work)
     given = HostContext(
         call_id=call.id,
         session_id=caller.id,
@@ -149,7 +149,7 @@ def _failed(reason: str, message: str, error: BaseException, data: Any) -> Outco
     return Outcome(ending="error", reason=reason, message=message[:MESSAGE_CHARS], payload=payload)
 
 
-class _Reporter:
+class _HostReporter:
     """The context's reporting, straight to the session. After the end of the call it says nothing more."""
 
     def __init__(self, context: CallContext, call: ToolCall, deadline: float, tidy_at: float, work: Work) -> None:

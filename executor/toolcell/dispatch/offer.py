@@ -17,7 +17,7 @@ from .services import Caller, Services
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Offer:
+class CallableTool:
     """A tool, its compiled schemas, and what its calls would lack in this session: with anything, none of them runs."""
 
     tool: Tool[..., Any]

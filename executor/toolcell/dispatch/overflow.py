@@ -18,7 +18,7 @@ from pathlib import Path
 from pydantic_core import to_json
 
 from toolcell.backends.threads import FILES, NoThread
-from toolcell.workplaces.record import OUTPUTS, Record
+from toolcell.workplaces.record import OUTPUTS, RunRecord
 from toolcell_sandbox import walker
 from toolcell_sandbox.walker import Root
 from toolcell_tools.artifact import Artifact, digest_of
@@ -38,13 +38,13 @@ class NoRoom(OSError):
 class Overflow:
     """Where outputs over `model_bytes` go. The last `keep_bytes` of them are kept: the oldest files make room."""
 
-    def __init__(self, model_bytes: int, *, keep_bytes: int = KEEP_BYTES, record: Record | None = None) -> None:
+    def __init__(self, model_bytes: int, *, keep_bytes: int = KEEP_BYTES, record: RunRecord | None = None) -> None:
         self._model_bytes = model_bytes
         self._room = keep_bytes
         self._lock = threading.Lock()
         self._kept: deque[tuple[Path, str, int]] = deque()
         self._store: Path | None = None
-        self._record = record or Record()
+        self._record = record or RunRecord()
 
     def fits(self, received: int) -> bool:
         """Whether a result is short enough for a model, by the bytes of the frame that it is as it came in, if any."""

@@ -11,7 +11,7 @@ from toolcell_tools.errors import PermissionDenied
 from toolcell_tools.provider import ProviderTool
 from toolcell_tools.session_info import SessionInfo
 
-from .offer import Offer
+from .offer import CallableTool
 from .policy import Policy
 
 _log = logging.getLogger("toolcell.policy")
@@ -53,7 +53,7 @@ def of_provider(tool: ProviderTool) -> PermissionDenied:
     return PermissionDenied(message=message, tier=tool.tier, reason="a provider-defined tool")
 
 
-def permit(policy: Policy, call: ToolCall, offer: Offer, session: SessionInfo) -> PermissionDenied | str:
+def permit(policy: Policy, call: ToolCall, offer: CallableTool, session: SessionInfo) -> PermissionDenied | str:
     """Why somebody must be asked first, "" where nobody must, or the denial. A policy that raises denies."""
     declaration, tool = offer.declaration, offer.tool
     if offer.lacks:

@@ -7,8 +7,8 @@ from typing import Any
 from toolcell.pool.run import CellKey, CellSpec
 from toolcell.sessions import broker
 from toolcell.sessions.grants import grants_for
-from toolcell.sessions.modules import DESCRIBER_SHIPMENT, Source, describer, source_of
-from toolcell.sessions.place import NOWHERE, Place
+from toolcell.sessions.modules import DESCRIBER_SHIPMENT, ModuleSource, describer, source_of
+from toolcell.sessions.place import NOWHERE, DirectoryIdentity
 from toolcell.sessions.policy import confine, summary_for
 from toolcell.sessions.protection import Guarded
 from toolcell.sessions.shipping import content_of
@@ -21,7 +21,7 @@ from toolcell_tools.definition import Tool
 from toolcell_tools.result import SandboxSummary
 
 from .grant import granted
-from .offer import Offer, lacking
+from .offer import CallableTool, lacking
 from .services import Caller, Services
 
 _UNCHANGING, _PREVIEW = "unchanging", "preview"  # other routes of an offer
@@ -57,11 +57,11 @@ class Routes:
         self._services = services
         self._caller = caller
         self._path = str(caller.workspace)
-        self._offers: dict[str, Offer] = {}
-        self._routes: dict[Offer | tuple[str, Offer], Route] = {}
+        self._offers: dict[str, CallableTool] = {}
+        self._routes: dict[CallableTool | tuple[str, CallableTool], Route] = {}
         self._place = NOWHERE  # the workspace that the routes are to
 
-    def offer(self, tool: Tool[..., Any]) -> Offer:
+    def offer(self, tool: Tool[..., Any]) -> CallableTool:
         """The tool as this session has it. UsageError where no cell can load it, or a schema does not compile."""
         offer = self._offers.get(tool.name)
         if offer is None or offer.tool is not tool or (offer.use.bound and not offer.use.is_current()):
@@ -70,16 +70,16 @@ class Routes:
             offer = self._offers[tool.name] = self._new_offer(tool)
         return offer
 
-    def _new_offer(self, tool: Tool[..., Any]) -> Offer:
+    def _new_offer(self, tool: Tool[..., Any]) -> CallableTool:
         catalog = self._services.catalog
         use = catalog.shipped(tool)[1] if tool.placement == "cell" else NOTHING
-        return Offer(tool, tool.declaration, catalog.checks(tool), lacking(self._caller, tool), use)
+        return CallableTool(tool, tool.declaration, catalog.checks(tool), lacking(self._caller, tool), use)
 
-    def _forget(self, offer: Offer) -> None:
+    def _forget(self, offer: CallableTool) -> None:
         for key in (offer, (_UNCHANGING, offer), (_PREVIEW, offer)):
             self._routes.pop(key, None)
 
-    def to(self, offer: Offer, *, changes: bool = True) -> Route:
+    def to(self, offer: CallableTool, *, changes: bool = True) -> Route:
         """Where calls of the tool go; those that must not change anything go to a cell that cannot, and wait for no
         other call. UsageError where no cell can load the tool."""
         place = self._place.now(self._path)
@@ -91,7 +91,7 @@ class Routes:
             route = self._routes[key] = self._new_route(offer.tool, changes)
         return route
 
-    def of_preview(self, offer: Offer) -> Route:
+    def of_preview(self, offer: CallableTool) -> Route:
         """Where the tool's preview runs: in a cell that may read the workspace, and nothing else."""
         self._move(self._place.now(self._path))
         route = self._routes.get((_PREVIEW, offer))
@@ -101,7 +101,7 @@ class Routes:
             route = self._routes[_PREVIEW, offer] = self._to_cell(offer.tool, given, limits, [offer.tool])
         return route
 
-    def of_description(self, source: Source) -> Route:
+    def of_description(self, source: ModuleSource) -> Route:
         """Where a module says what tools it has: in a cell that has it in sight, and nothing else."""
         self._move(self._place.now(self._path))
         shipment = {**DESCRIBER_SHIPMENT, "directory": source.directory}
@@ -112,7 +112,7 @@ class Routes:
         spec = route.spec
         return spec.cwd == self._path and self._place.now(self._path).identity != spec.key.workspace
 
-    def _move(self, place: Place) -> None:
+    def _move(self, place: DirectoryIdentity) -> None:
         if (place.identity, place.is_taken) != (self._place.identity, self._place.is_taken):
             self._routes.clear()
         self._place = place
@@ -160,7 +160,7 @@ class Routes:
         given: frozenset[Capability],
         limits: Limits,
         shipments: tuple[Mapping[str, object], ...],
-        source: Source | None,
+        source: ModuleSource | None,
         *,
         kept: str = "",
         shared: bool = False,

@@ -59,7 +59,7 @@ class Streams:
         self._charged = charged
         self._files: dict[int, StreamFile] = {}
         self._of_commands: set[int] = set()  # the streams that commands have printed to: a model may have seen them
-        self._listener = None if on_output is None else Listener(services, call_id, on_output)
+        self._listener = None if on_output is None else OutputListener(services, call_id, on_output)
 
     def take(self, output: Output, before: Capture) -> None:
         """The call has printed this, after what was captured before it."""
@@ -185,7 +185,7 @@ class _Piece(NamedTuple):
         return sys.getsizeof(self.text) + PIECE_BYTES
 
 
-class Listener:
+class OutputListener:
     """Whoever hears a call's output: one piece at a time, in order, one in a turn of the loop. What it raises is its
     own affair, and logged once; so is the time that a plain function takes of the loop. Where it is too slow, the
     oldest of what waits for it is left out and counted."""

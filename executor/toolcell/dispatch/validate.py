@@ -30,7 +30,7 @@ _type_of: Callable[[object], type[object]] = type  # what type() says of an Any 
 _REASON = 400  # the fixed price of a reason, in the size of a value copied
 
 
-class _Compiled(Protocol):
+class _CompiledSchema(Protocol):
     def is_valid(self, instance: object) -> bool: ...
     def iter_errors(self, instance: object) -> Any: ...
     def validate(self, instance: object) -> None: ...
@@ -56,7 +56,7 @@ class Validator:
         self.schema = dict(schema)
         self._asserts = validate
         try:
-            self._compiled = cast("_Compiled", compiled(self.schema))
+            self._compiled = cast("_CompiledSchema", compiled(self.schema))
             self._cost = Cost(self.schema)
         except (ValueError, UnresolvedReference, SelfReference) as error:
             reason = str(error).partition("\n")[0]

@@ -1,6 +1,15 @@
 """Processes: the zygotes, the cells they fork, which call runs where, and when it has to be over.
 
-`plan` decides and does nothing, `pool` does what it decided; `fleet` has the zygotes, `slots` the uids and cgroups,
-`stock` the prewarmed cells; `cell` is one cell, its life a table; `reactor` is the little that differs between asyncio
-and trio.
+| module | what it does |
+|---|---|
+| `plan` | decides which call runs where; it does nothing |
+| `pool` | queues calls and does what `plan` decided |
+| `maker` | makes cells, with a slot each (`slots`: uids and cgroups) |
+| `fleet` | keeps the zygotes, and starts new ones for those that die (`recovery`) |
+| `reserve`, `prewarm` | prewarmed cells, and when they are made |
+| `ahead` | when the process for a cell's next call is forked |
+| `deadlines` | the one way to arm a timer |
+| `cell` | one cell; its life is a table |
+| `budget` | bytes that wait on behalf of calls |
+| `reactor` | what differs between asyncio and trio |
 """

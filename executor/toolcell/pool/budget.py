@@ -1,9 +1,9 @@
 """Byte budgets: bound the bytes buffered in the supervisor for calls; the rest stays in the pipes.
 
-There is one `Budget` for each direction in which bytes wait, so that none waits for another: results on their way in,
-requests that are served, replies on their way out. Each call has an `Account` with each. Of its account, a reserve is
-the call's own; the rest is drawn on the budget, first come, first served, and no call may draw more than it leaves. So
-calls that take what they can leave every other call its reserve, which small frames fit into, and a share.
+There is one `ByteBudget` for each direction in which bytes wait, so that none waits for another: results on their way
+in, requests that are served, replies on their way out. Each call has an `Account` with each. Of its account, a reserve
+is the call's own; the rest is drawn on the budget, first come, first served, and no call may draw more than it leaves.
+So calls that take what they can leave every other call its reserve, which small frames fit into, and a share.
 
 Pure bookkeeping: no descriptor, no clock, no task. Whoever asks is called back when there is room.
 """
@@ -22,7 +22,7 @@ MOST_A_BYTE: Final = 4
 (PEP 393). Of other things a request has few (`wire.frames.WireLimits`)."""
 
 
-class Budget:
+class ByteBudget:
     """At most `limit` bytes for all calls, above a reserve for each; of one call at most `per_call`."""
 
     def __init__(self, limit: int, *, per_call: int, reserve: int) -> None:
@@ -77,7 +77,7 @@ class Account:
 
     __slots__ = ("asks", "budget", "used")
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: ByteBudget) -> None:
         self.budget = budget
         self.used = 0
         self.asks: deque[Ask] = deque()
@@ -183,12 +183,12 @@ class Budgets:
     """
 
     def __init__(self) -> None:
-        self.frames = Budget(96 * MIB, per_call=sys.maxsize, reserve=256 * 1024)
-        self.requests = Budget(48 * MIB, per_call=24 * MIB, reserve=256 * 1024)
-        self.replies = Budget(64 * MIB, per_call=20 * MIB, reserve=256 * 1024)
+        self.frames = ByteBudget(96 * MIB, per_call=sys.maxsize, reserve=256 * 1024)
+        self.requests = ByteBudget(48 * MIB, per_call=24 * MIB, reserve=256 * 1024)
+        self.replies = ByteBudget(64 * MIB, per_call=20 * MIB, reserve=256 * 1024)
 
     @property
-    def all(self) -> tuple[Budget, ...]:
+    def all(self) -> tuple[ByteBudget, ...]:
         return self.frames, self.requests, self.replies
 
     def expect(self, frame_bytes: int) -> None:

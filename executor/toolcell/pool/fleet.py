@@ -8,7 +8,7 @@ from typing import Protocol
 
 from toolcell.errors import SandboxUnavailableError
 from toolcell.wire.messages import Failed, MakeCell
-from toolcell.workplaces.record import Record
+from toolcell.workplaces.record import RunRecord
 from toolcell_sandbox.report import SandboxReport
 from toolcell_sandbox.view import Bind
 
@@ -17,7 +17,7 @@ from .deadlines import Deadline, Deadlines
 from .reactor import Reactor
 from .recovery import Recovery, SupervisorStatus
 from .run import SOON_S, Outcome
-from .zygote import Zygote
+from .zygote import ZygoteProcess
 
 _log = logging.getLogger("toolcell.pool")
 MOST_ASKED = 32  # cells that a zygote has been asked for and has not made yet: its socket holds some hundred requests
@@ -53,7 +53,7 @@ class Fleet:
         customer: Customer,
         reactor: Reactor,
         deadlines: Deadlines,
-        record: Record,
+        record: RunRecord,
         *,
         size: int = 0,
         allow_missing: frozenset[str] = frozenset(),
@@ -62,7 +62,7 @@ class Fleet:
         """`size` is the most zygotes that there are, 0 for what fits the machine; `preload` are the libraries that most
         cells are going to need, None for all that a zygote knows."""
         self.report = SandboxReport((), "rootless")
-        self.zygotes: list[Zygote] = []
+        self.zygotes: list[ZygoteProcess] = []
         self.size = size or max(1, min(4, os.cpu_count() or 1))
         self.resumes_at = 0.0  # where there is no zygote
         self._customer = customer
@@ -72,7 +72,7 @@ class Fleet:
         self._allow_missing = allow_missing
         self._preload = preload
         self._open = False  # whether zygotes that die are replaced
-        self._maker_of: dict[int, Zygote] = {}
+        self._maker_of: dict[int, ZygoteProcess] = {}
         self._recovery = Recovery()
         self._resuming: Deadline | None = None
 
@@ -106,9 +106,9 @@ class Fleet:
             zygote.close()
         self.zygotes.clear()
 
-    def _new(self, report: Mapping[str, object] | None) -> Zygote:
+    def _new(self, report: Mapping[str, object] | None) -> ZygoteProcess:
         customer = self._customer
-        zygote = Zygote(self._reactor, self._on_spawned, customer.on_bound, customer.on_failed, self._on_lost)
+        zygote = ZygoteProcess(self._reactor, self._on_spawned, customer.on_bound, customer.on_failed, self._on_lost)
         zygote.start(report, self._allow_missing, self._preload)
         self.zygotes.append(zygote)
         self._record.process(zygote.pid)
@@ -135,10 +135,10 @@ class Fleet:
         """The cell is gone."""
         self._maker_of.pop(id, None)
 
-    def _next(self) -> Zygote:
+    def _next(self) -> ZygoteProcess:
         return min(self.zygotes, key=lambda each: (not each.has_started, len(each.asked)))
 
-    def _least_busy(self) -> Zygote:
+    def _least_busy(self) -> ZygoteProcess:
         """One that has started, if there is any. Where even that has cells to make, another is started beside it, for
         later: an interpreter with all imports takes a third of a second of a core, which a few cells do not repay.
         """
@@ -179,7 +179,7 @@ class Fleet:
         message = f"{what} The next attempt is in {pause_s:g} s. {cure}"
         return Outcome(ending="unavailable", message=message, cure=cure, retry_after_s=pause_s)
 
-    def _on_lost(self, zygote: Zygote) -> None:
+    def _on_lost(self, zygote: ZygoteProcess) -> None:
         """A zygote died. Its cells die with it; a new one takes its place, unless they keep dying."""
         if zygote not in self.zygotes:
             return

@@ -1,45 +1,36 @@
 """The pool: carries out what `plan` decided, keeps the zygotes and the cells, and rings the deadlines."""
 
 import logging
-import math
-import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
-from typing import cast
 
 from toolcell.errors import SandboxUnavailableError
-from toolcell.wire.frames import Field, Unpackable
-from toolcell.wire.messages import AHEAD_NEEDS, Failed, MakeCell
-from toolcell.workplaces.record import Record
-from toolcell_sandbox import late, view
+from toolcell.wire.frames import Unpackable
+from toolcell.wire.messages import AHEAD_NEEDS, Failed
+from toolcell.workplaces.record import RunRecord
+from toolcell_sandbox import binding
 from toolcell_sandbox.errors import SandboxError
-from toolcell_sandbox.identity import Identity
 from toolcell_sandbox.mechanisms.cgroup_tree import CgroupTree
-from toolcell_sandbox.mechanisms.cgroups import Cgroup
 from toolcell_sandbox.report import SandboxReport
 
-from . import stock
+from .ahead import ForkingAhead
 from .budget import Budgets
 from .cell import Cell, Snapshot, State
-from .cell.cell import AHEAD_AFTER_S
 from .deadlines import Deadline, Deadlines
 from .fleet import Fleet
+from .maker import CANNOT_MAKE, Maker, not_made, preload_of
 from .plan import LATE_S, Assign, Room, Spawn, cheapest_to_evict, obstacle, outlived, plan
+from .prewarm import Prewarmer
 from .reactor import Reactor, Waiter
 from .recovery import SupervisorStatus
 from .run import NO_PROCESS, CellKey, CellSpec, Outcome, Run, unavailable
 from .slots import Slots
-from .stock import Stock, Surroundings
-from .zygote import CURES, EXHAUSTED, require_proc
+from .zygote import EXHAUSTED, require_proc
 
 _log = logging.getLogger("toolcell.pool")
 WATCH_S = 0.05  # how often running calls are held against the limits of their whole tree
-AHEAD_APART_S = 0.001
-STOCK_UP_AFTER_S = 0.003  # after the last call that waited for a cell has one: most are over by then
-STOCK_UP_SOON_S = 0.0003  # the same where there was none for that call: the next session may come as soon
 PRUNE_S = 5.0
 _now = time.monotonic
 _SHOWN_AS = {
@@ -67,7 +58,7 @@ class Pool:
         max_waiting: int = 1000,
         on_kept_gone: Callable[[Cell], None] = lambda _cell: None,
         tools: Iterable[Mapping[str, object]] = (),
-        record: Record | None = None,
+        record: RunRecord | None = None,
     ) -> None:
         """`tools` are what most cells are going to load, as in `CellSpec`: zygotes prepare for them. `record` takes
         note of cgroups and processes.
@@ -78,7 +69,6 @@ class Pool:
         self.waiting: dict[Run, None] = {}  # in the order of their arrival
         self._reactor = reactor
         self._room = Room(max_cells, cells_per_session)
-        self._standby = standby
         self._idle_s = idle_s
         self._max_waiting = max_waiting
         self._on_kept_gone = on_kept_gone
@@ -87,9 +77,7 @@ class Pool:
         self._exclusive: set[str] = set()
         self._states: dict[str, dict[str, str]] = {}  # by session, the tools whose processes kept state, and its end
         self._open = False  # from start to close
-        self._last_id = 0
-        self._userns_sessions: set[str] = set()  # whose workspace cannot be mounted with mapped ids
-        record = record or Record()
+        record = record or RunRecord()
         self.slots = Slots(self._deadlines, record, self._check_empty)
         self.fleet = Fleet(
             self,
@@ -98,18 +86,13 @@ class Pool:
             record,
             size=zygotes,
             allow_missing=allow_missing,
-            preload=_preload(tools),
+            preload=preload_of(tools),
         )
+        self.maker = Maker(self, reactor, self._deadlines, self.slots, self.fleet, standby=standby)
+        self.prewarmer = Prewarmer(self, self.maker, self.slots, self._deadlines, enabled=standby)
+        self._ahead = ForkingAhead(self._deadlines)
         self._watching: Deadline | None = None
-        self._forks_ahead = False  # whether cells here can keep a process that waits apart from one that works
-        self._forking_ahead: Deadline | None = None
-        self._lasting: set[Cell] = set()  # whose calls are to be looked at then
         self._on_empty: Callable[[], None] | None = None
-        self._stock = Stock()
-        self._stocks = standby  # whether any is made ahead
-        self._stocking_up: Deadline | None = None
-        self._stocks_next = False  # when the cell that starts has started, or is gone
-        self._stocks_after = STOCK_UP_AFTER_S
 
     def status(self) -> SupervisorStatus:
         """What the kernel offers here, as probed at the start, and how the zygotes are now."""
@@ -131,7 +114,7 @@ class Pool:
             undo.callback(self.fleet.close)
             try:
                 self.report = await self.fleet.start()
-                self._forks_ahead = self.report.on >= AHEAD_NEEDS
+                self._ahead.enabled = self.report.on >= AHEAD_NEEDS
                 self._deadlines.at(time.monotonic() + PRUNE_S, self._prune)  # which takes a descriptor
             except SandboxError as error:
                 raise SandboxUnavailableError(str(error), error.mechanism, error.cure) from None
@@ -150,10 +133,9 @@ class Pool:
         for cell in list(self.cells.values()):
             cell.calls.end(Outcome(ending="cancelled"))
             cell.retire()
-        for cell in list(self._stock.cells.values()):
-            cell.retire()
+        self.prewarmer.stop()
         try:
-            if self.cells or self.slots.vacating or self._stock.cells:
+            if self.all_cells or self.slots.vacating:
                 empty = self._reactor.waiter()
                 self._on_empty = lambda: empty.set(None)
                 await empty
@@ -165,7 +147,7 @@ class Pool:
         self._open = False
         self.fleet.close()
         self._reactor.close()
-        self.slots.remove([*self.cells.values(), *self._stock.cells.values()])
+        self.slots.remove(self.all_cells)
 
     # -- calls --------------------------------------------------------------------------------------------------------
 
@@ -225,7 +207,7 @@ class Pool:
         for cell in [cell for cell in self.cells.values() if cell.spec.key.session_id == session_id]:
             cell.calls.end(Outcome(ending="cancelled"))
             self._retire(cell)
-        self._userns_sessions.discard(session_id)
+        self.maker.forget(session_id)
         self._states.pop(session_id, None)
 
     def _assign(self, run: Run, cell: Cell, now: float) -> None:
@@ -243,16 +225,13 @@ class Pool:
             cell.kill()
             if run.deadline is not None:
                 self._deadlines.cancel(run.deadline)
-            run.end(unavailable(_not_made(error)), _now())
+            run.end(unavailable(not_made(error)), _now())
             return
         if run.exclusive:
             self._exclusive.add(run.exclusive)
         if self._watching is None:
             self.watch()
-        if self._forks_ahead:
-            self._lasting.add(cell)
-            if self._forking_ahead is None and cell.ahead_due < math.inf:
-                self._forking_ahead = self._deadlines.at(run.started_at + AHEAD_AFTER_S, self._fork_ahead)
+        self._ahead.add(cell, run.started_at)
 
     def on_new_process(self, cell: Cell, run: Run) -> None:
         """A process that is kept over calls has its first one: `run` is told of the state that another one had."""
@@ -275,7 +254,7 @@ class Pool:
         del self.waiting[run]
         self._assign(run, cell, _now())
         if not self.waiting:
-            self._stock_up_soon()
+            self.prewarmer.soon()
         return True
 
     def _end_all_waiting(self, session_id: str) -> None:
@@ -288,7 +267,7 @@ class Pool:
             self._deadlines.cancel(run.deadline)
         run.end(outcome, _now())
         if not self.waiting:
-            self._stock_up_soon()
+            self.prewarmer.soon()
 
     def _expire(self, run: Run) -> None:
         if run in self.waiting:
@@ -331,10 +310,10 @@ class Pool:
             elif isinstance(action, Spawn):
                 try:
                     self._spawn(action.spec)
-                except _CANNOT_SPAWN as error:
+                except CANNOT_MAKE as error:
                     exhausted = getattr(error, "errno", None) in EXHAUSTED
                     if not (exhausted and self._make_way()):
-                        self._on_start_failed(action.spec, _not_made(error))
+                        self._on_start_failed(action.spec, not_made(error))
             else:
                 self._evict(self.cells[action.cell])
 
@@ -343,63 +322,24 @@ class Pool:
     def _spawn(self, spec: CellSpec) -> None:
         for stale in [cell for cell in self.cells.values() if cell.free and spec.key.replaces(cell.spec.key)]:
             self._retire(stale)
-        self._stocks_after = STOCK_UP_SOON_S
-        if not self._finish(spec):
-            if len(self.cells) + len(self._stock.cells) >= self._room.cells:
-                self._stock.end_one()
-            cell, request = self._new_cell(spec)
+        self.prewarmer.on_demand()
+        if not self._bind(spec):
+            if len(self.all_cells) >= self.most_cells:
+                self.prewarmer.reserve.end_one()
+            cell, request = self.maker.new_cell(spec)
             self.cells[cell.id] = cell
-            self._ask_for(cell, request)
-        if self._stocks:
-            self._stock.want(spec)
+            self.maker.ask_for(cell, request)
+        self.prewarmer.want(spec)
 
-    def _new_cell(self, spec: CellSpec) -> tuple[Cell, MakeCell]:
-        """A cell, and what a zygote is to be told of it."""
-        self._last_id += 1
-        id = self._last_id
-        slot, cgroup = self.slots.take(spec.profile.limits)
-        try:
-            request = self._request_for(id, spec, slot, cgroup)
-            cell = Cell(id, slot, spec, self._reactor, self._deadlines, self, cgroup=cgroup, standby=self._standby)
-            cell.in_userns = spec.key.session_id in self._userns_sessions
-        except BaseException:
-            self.slots.give_back(slot, cgroup)
-            raise
-        return cell, request
-
-    def _ask_for(self, cell: Cell, request: MakeCell) -> None:
-        try:
-            self.fleet.make(cell, request)
-        except (OSError, Unpackable) as error:
-            failure = _not_made(error)
-            self._reactor.soon(lambda: cell.on_not_spawned(failure))  # not now: the pump is at work
-
-    def _identity_of(self, session_id: str, slot: int) -> Identity:
-        in_userns = session_id in self._userns_sessions
-        return Identity.for_slot(slot, "userns-root" if in_userns else self.report.identity)
-
-    def _request_for(self, id: int, spec: CellSpec, slot: int, cgroup: Cgroup | None) -> MakeCell:
-        preload = _preload(spec.tools)
-        return MakeCell(
-            id,
-            profile=cast("dict[str, Field]", spec.profile.to_wire(short=True)),
-            identity=cast("list[Field]", self._identity_of(spec.key.session_id, slot).to_wire()),
-            cgroups=[*cgroup.paths] if cgroup else [],
-            preload=None if preload is None else [*preload],
-            protected=[cast("Field", each.to_wire()) for each in spec.protected],
-            unbound=spec.unbound,
-            owners=[],
-        )
-
-    def _finish(self, spec: CellSpec) -> bool:
-        """Make a cell that is in stock the one that is asked for, where one fits."""
-        taken = None if spec.key.session_id in self._userns_sessions else self._stock.take(spec)
+    def _bind(self, spec: CellSpec) -> bool:
+        """Give a prewarmed cell of the reserve to this session, where one fits."""
+        taken = None if self.maker.has_unmapped(spec.key.session_id) else self.prewarmer.reserve.take(spec)
         if taken is None:
             return False
         cell, lacking = taken
         self.cells[cell.id] = cell
         if cell.idle:
-            self._stocks_after = STOCK_UP_AFTER_S
+            self.prewarmer.on_met()
         try:
             cell.claim(spec, lacking)
         except Unpackable:
@@ -408,51 +348,28 @@ class Pool:
         return True
 
     def on_lacking(self, cell: Cell) -> None:
-        """A cell that was made ahead waits for its session's paths."""
+        """A prewarmed cell waits for its session's paths."""
         assert cell.binding is not None
         try:
             self.fleet.bind(cell, cell.binding.paths)
         except (OSError, Unpackable) as error:
-            failure = _not_made(error)
+            failure = not_made(error)
             self._reactor.soon(lambda: self.on_failed(cell.id, failure))  # not now: the pump may be at work
 
-    def _stock_up_soon(self) -> None:
-        self._stocks_next = False
-        if not self._open or not self._stocks or not self._stock.is_short:
-            return
-        if self._stocking_up is not None:
-            self._deadlines.cancel(self._stocking_up)
-        self._stocking_up = self._deadlines.at(_now() + self._stocks_after, self._stock_up)
+    @property
+    def is_calm(self) -> bool:
+        """Whether a zygote is there and no call waits."""
+        return self._open and bool(self.fleet) and not self.waiting
 
-    def _stock_up(self) -> None:
-        """Make one cell like those that were asked for, while there is no other to be made: where a call waits, or a
-        cell starts, we hear of its end."""
-        self._stocking_up = None
-        if not self._open or not self.fleet or not self._stocks or self.waiting:
-            return
-        cells = (*self.cells.values(), *self._stock.cells.values())
-        if any(cell.starting for cell in cells):
-            self._stocks_next = True
-            return
-        spec = next(self._stock.wanted(), None)
-        if spec is not None and len(cells) + 1 < self._room.cells:
-            self._make_for_stock(spec)
-        self._stock_up_soon()
+    @property
+    def all_cells(self) -> list[Cell]:
+        """Those of the reserve too."""
+        return [*self.cells.values(), *self.prewarmer.reserve.cells.values()]
 
-    def _make_for_stock(self, like: CellSpec) -> None:
-        identity = self._identity_of(like.key.session_id, self.slots.last)
-        if not stock.is_possible(like, identity, self.report):
-            return
-        spec = stock.unbound(like)
-        try:
-            surroundings = Surroundings.of(spec.profile, identity)
-            planned = view.plan(like.profile, identity, (), surroundings.system)
-            cell, request = self._new_cell(spec)
-        except _CANNOT_SPAWN:
-            return  # whoever needs a cell hears why
-        self._stock.add(cell, replace(surroundings, identity=self._identity_of("", cell.slot)))
-        owners = sorted({bind.owner for bind in planned.binds if bind.owner})
-        self._ask_for(cell, request._replace(owners=[list(owner) for owner in owners]))
+    @property
+    def most_cells(self) -> int:
+        """How many cells there may be."""
+        return self._room.cells
 
     def on_unanswered(self, cell: Cell) -> None:
         """Its time to start is over."""
@@ -462,9 +379,9 @@ class Pool:
         """End an idle cell where the host has nothing left for another one; whether any cell is ending, so that there
         will be something.
         """
-        cells = (*self.cells.values(), *self._stock.cells.values())
+        cells = self.all_cells
         if not any(cell.doomed for cell in cells):
-            self._stock.end_one()
+            self.prewarmer.reserve.end_one()
             idle = cheapest_to_evict(_snapshots(self.cells.values()))
             if idle is not None and not any(cell.doomed for cell in cells):
                 self._evict(self.cells[idle])
@@ -486,7 +403,7 @@ class Pool:
         cell.retire()
 
     def _cell(self, id: int) -> Cell:
-        return self.cells[id] if id in self.cells else self._stock.cells[id]
+        return self.cells[id] if id in self.cells else self.prewarmer.reserve.cells[id]
 
     def on_spawned(self, id: int, pid: int, pidfd: int, listener: int) -> None:
         """A zygote has made this cell's init."""
@@ -499,17 +416,15 @@ class Pool:
 
     def on_failed(self, id: int, failure: Failed) -> None:
         """A zygote could not make this cell, or not put its session's paths in place."""
-        if id not in self.cells and id not in self._stock.cells:
+        if id not in self.cells and id not in self.prewarmer.reserve.cells:
             return  # it has died since
         cell = self._cell(id)
         if cell.binding is None:
             cell.on_not_spawned(failure)
         else:
             # A cell that is made for its session does without what failed, or says what is the matter.
-            if failure.step == late.ENTER:
-                self._stocks = False
-                for other in list(self._stock.cells.values()):
-                    other.retire()
+            if failure.step == binding.ENTER:
+                self.prewarmer.stop()
             elif failure.mechanism == "idmapped_mounts":
                 self._on_start_failed(cell.spec, failure)
             cell.orphan()
@@ -519,8 +434,7 @@ class Pool:
         if not self._open:
             cell.kill()
             return
-        if self._stocks_next:
-            self._stock_up_soon()
+        self.prewarmer.on_started()
         if cell.spec.unbound:
             return  # for none of the calls that wait
         if self.waiting:
@@ -547,12 +461,12 @@ class Pool:
 
     def on_dead(self, cell: Cell, failure: Failed | None) -> None:
         """A cell is gone, with all its processes and descriptors."""
-        if self._stock.remove(cell):
+        if self.prewarmer.reserve.remove(cell):
             failure = None  # nobody waits for it
         else:
             del self.cells[cell.id]
         self.fleet.forget(cell.id)
-        self._lasting.discard(cell)
+        self._ahead.discard(cell)
         self.slots.vacate(cell)
         idle = self._idle.get(cell.spec.key)
         if idle is not None:
@@ -562,8 +476,7 @@ class Pool:
                 del self._idle[cell.spec.key]
         if failure is not None and not (failure.step in NO_PROCESS and self._make_way()):
             self._on_start_failed(cell.spec, failure)
-        if self._stocks_next:
-            self._stock_up_soon()
+        self.prewarmer.on_started()
         if cell.spec.key.kept_tool:
             self._on_kept_gone(cell)
         self._check_empty()
@@ -574,7 +487,7 @@ class Pool:
         return [cell.spec.profile.writable for cell in self.cells.values() if cell.spec.key.kept_tool]
 
     def _check_empty(self) -> None:
-        gone = not (self.cells or self.slots.vacating or self._stock.cells)
+        gone = not (self.all_cells or self.slots.vacating)
         if not self._open and gone and self._on_empty is not None:
             self._on_empty()
 
@@ -582,7 +495,7 @@ class Pool:
         """A cell could not be made: its calls say so, unless there is another honest way to make it."""
         session_id = spec.key.session_id
         if failure.mechanism == "idmapped_mounts":
-            self._userns_sessions.add(session_id)  # the next cell of this session is made in a user namespace
+            self.maker.add_unmapped(session_id)  # the next cell of this session is made in a user namespace
             return
         for run in [run for run in self.waiting if run.spec.key == spec.key]:
             if failure.step == "import":
@@ -631,51 +544,12 @@ class Pool:
             except Exception:  # such as no descriptor being left: the deadlines of the others are in here too
                 _log.exception("%r could not be looked at", cell)
 
-    def _fork_ahead(self) -> None:
-        """Have the next call process forked in the cells whose calls last."""
-        now = _now()
-        soonest = math.inf
-        for cell in list(self._lasting):
-            due = cell.ahead_due
-            if due <= now:
-                cell.fork_ahead()
-            elif due < soonest:
-                soonest = due
-                continue
-            self._lasting.discard(cell)
-        at = max(soonest, now + AHEAD_APART_S)  # those of many cells together
-        self._forking_ahead = self._deadlines.at(at, self._fork_ahead) if soonest < math.inf else None
-
     def _prune(self) -> None:
         now = _now()
-        cells = (*self.cells.values(), *self._stock.cells.values())
-        for retire in outlived(_snapshots(cells), now, self._idle_s):
+        for retire in outlived(_snapshots(self.all_cells), now, self._idle_s):
             self._retire(self._cell(retire.cell))
         self._deadlines.at(now + PRUNE_S, self._prune)
 
 
 def _snapshots(cells: Iterable[Cell]) -> list[Snapshot]:
     return [cell.snapshot() for cell in cells]
-
-
-_CANNOT_SPAWN = (OSError, SandboxError, Unpackable)
-"""No descriptors are left, the cgroups are gone, or the profile has what cannot be sent."""
-
-
-def _preload(tools: Iterable[Mapping[str, object]]) -> list[str] | None:
-    """What a zygote loads before it makes cells with these tools: None, all that it knows, where one does not say."""
-    names = [tool.get("preload") for tool in tools]
-    if None in names:
-        return None
-    return sorted({name for each in cast("list[Sequence[str]]", names) for name in each})
-
-
-def _not_made(error: Exception) -> Failed:
-    """What a call is told of an error of `_CANNOT_SPAWN`."""
-    if isinstance(error, Unpackable):
-        cure = "Take what is not UTF-8, or is large, out of the profile's environment and paths; make tools smaller."
-        return Failed("send", f"No cell could be made: {error}. {cure}", "", cure)
-    number = (error.errno if isinstance(error, (OSError, SandboxError)) else 0) or 0
-    cure = CURES.get(number) or getattr(error, "cure", "") or "Try again; see the supervisor's log."
-    what = os.strerror(number) if isinstance(error, OSError) and number else str(error).rstrip(".")
-    return Failed("spawn", f"No cell could be made: {what}. {cure}", getattr(error, "mechanism", ""), cure)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 
-from toolcell.workplaces.record import Record
+from toolcell.workplaces.record import RunRecord
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.identity import unused_slots
 from toolcell_sandbox.limits import Limits
@@ -27,7 +27,7 @@ class Slots:
     Where `tree` is None, cells have no cgroup.
     """
 
-    def __init__(self, deadlines: Deadlines, record: Record, on_vacated: Callable[[], None]) -> None:
+    def __init__(self, deadlines: Deadlines, record: RunRecord, on_vacated: Callable[[], None]) -> None:
         self.tree: CgroupTree | None = None
         self.vacating: set[Cell] = set()
         self.free_cgroups: list[Cgroup] = []

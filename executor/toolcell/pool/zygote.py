@@ -26,11 +26,11 @@ from toolcell.wire.messages import (
     BindPaths,
     CellFailed,
     CellMade,
+    CellsRefused,
     Failed,
     MakeCell,
     PathsBound,
     Prepare,
-    Refused,
     Started,
 )
 from toolcell.wire.protocol import ZYGOTE_LIMITS, Event, ZygoteLink
@@ -52,7 +52,7 @@ ENVIRONMENT = {
 }
 
 
-_zygotes: weakref.WeakSet["Zygote"] = weakref.WeakSet()
+_zygotes: weakref.WeakSet["ZygoteProcess"] = weakref.WeakSet()
 
 
 def _forget_after_fork() -> None:
@@ -113,7 +113,7 @@ def require_proc() -> None:
         raise SandboxUnavailableError(f"{what}. {cure}", "proc", cure)
 
 
-class Zygote:
+class ZygoteProcess:
     """One exec'd zygote. `on_spawned(id, pid, pidfd, listener)`, `on_bound(id)`, `on_failed(id, Failed)` and
     `on_lost(zygote)` are callbacks; `listener` is the socket of the cell's proxy, or -1."""
 
@@ -123,7 +123,7 @@ class Zygote:
         on_spawned: Callable[[int, int, int, int], None],
         on_bound: Callable[[int], None],
         on_failed: Callable[[int, Failed], None],
-        on_lost: Callable[["Zygote"], None],
+        on_lost: Callable[["ZygoteProcess"], None],
     ) -> None:
         self._reactor = reactor
         self._on_spawned = on_spawned
@@ -248,7 +248,7 @@ class Zygote:
         match message:
             case Started(report, code):
                 self._on_started(report, cast("dict[str, str]", code))
-            case Refused(_step, what, mechanism, cure):
+            case CellsRefused(_step, what, mechanism, cure):
                 self._started.set(SandboxUnavailableError(what, mechanism, cure))
             case CellMade(id, pid) if fds:
                 self.asked.discard(id)

@@ -20,14 +20,14 @@ from typing import NoReturn, cast
 from toolcell.wire.fast import exited, ready, recycled
 from toolcell.wire.frames import WireLimits
 from toolcell.wire.messages import AHEAD_NEEDS, VERSION, Failed, Hello, Load
+from toolcell_sandbox.binding import Lock
 from toolcell_sandbox.enter import Entered
 from toolcell_sandbox.errors import SandboxError
-from toolcell_sandbox.late import Lock
 from toolcell_sandbox.mechanisms import lifetime, rlimits
 
 from . import descendants, fds, forks, loading, serve
 from .context import Contexts
-from .control import Control
+from .control import InitControl
 from .link import Link
 from .options import Options
 from .scratch import Scratch
@@ -36,12 +36,12 @@ from .scratch import Scratch
 _set_mask: Callable[[int, tuple[int, ...]], object] = import_module("_signal").pthread_sigmask
 _CELL_SCORE, _CALL_SCORE = b"%d" % rlimits.CELL_OOM_SCORE, b"%d" % rlimits.CALL_OOM_SCORE
 _FOR_NODE = '--require="{}"'.format(f"{os.path.dirname(__file__)}/processors.cjs".translate({34: '\\"', 92: "\\\\"}))
-_ROUNDS = 16  # generations of a call's processes that a spare is spared for
+_ROUNDS = 16  # generations of a call's processes that the successor is spared for
 
 
 def main(entered: Entered) -> NoReturn:
     """What a locked-down process does to become a cell: say Hello, load the tools, serve."""
-    control = Control()
+    control = InitControl()
     control.send(Hello(VERSION))
     first = control.receive()
     if not isinstance(first, Load):
@@ -84,7 +84,7 @@ def main(entered: Entered) -> NoReturn:
     Init(control, options, prepared, entered).run()
 
 
-def _refuse_to_be_ahead(control: Control, why: str) -> NoReturn:
+def _refuse_to_be_ahead(control: InitControl, why: str) -> NoReturn:
     """End a cell whose kind has to have a session first."""
     control.send(Failed("import", f"{why} before there was a session.", "", ""))
     os._exit(1)
@@ -97,20 +97,20 @@ class Init:
     takes here: few, and those of C.
     """
 
-    def __init__(self, control: Control, options: Options, prepared: serve.Prepared, entered: Entered) -> None:
+    def __init__(self, control: InitControl, options: Options, prepared: serve.CallTemplate, entered: Entered) -> None:
         self.control = control
         self.options = options
         self.scratch = Scratch(options.scratch, entered.view) if options.scratch else None
         self.view = entered.view
         self.seq = 0
-        self.settings = fds.Settings()
+        self.settings = fds.SharedSettings()
         self.child = 0  # pid of the call process, 0 where there is none
-        self.spare = 0  # pid of the process for the call after that, which was forked ahead; 0 where there is none
+        self.successor = 0  # pid of the process for the call after that, which was forked ahead; 0 where there is none
         self.spared = b""  # how the list of children shows it
         self.gate = -1  # what it waits for
         self.in_namespace = entered.children_fd < 0  # of its own, so that kill(-1) takes all there is
         self.children_fd = descendants.open_children() if self.in_namespace else entered.children_fd
-        # Whether a call that runs cannot reach a spare, and all of it can be ended but that.
+        # Whether a call that runs cannot reach the successor, and all of it can be ended but that.
         self.apart = self.children_fd >= 0 and entered.report.on >= AHEAD_NEEDS
         self.deaths_fd = lifetime.watch_children()
         self.score_fd = entered.score_fd
@@ -184,7 +184,7 @@ class Init:
                 os._exit(76)
             elif not self.options.standby:
                 self.offer()
-            elif self.apart and not self.spare:
+            elif self.apart and not self.successor:
                 self.fork_ahead()
                 self.rehearse()
 
@@ -197,8 +197,8 @@ class Init:
     def offer(self) -> None:
         """Have a call process for the next call."""
         self.seq += 1
-        if self.spare:
-            self.child = self.spare
+        if self.successor:
+            self.child = self.successor
             os.kill(self.child, signal.SIGCONT)  # the call that is over could not stop it; if it could, it goes on
             self.open_gate()
             return
@@ -220,8 +220,8 @@ class Init:
         except OSError:
             return
         try:
-            self.spare = self.fork(gate)
-            self.spared = b"%d " % self.spare
+            self.successor = self.fork(gate)
+            self.spared = b"%d " % self.successor
         except OSError:
             self.open_gate()
         os.close(gate)
@@ -240,9 +240,9 @@ class Init:
                 self.scratch.now()
 
     def open_gate(self) -> None:
-        """Let the spare through, or forget the one that has died."""
+        """Let the successor through, or forget the one that has died."""
         os.close(self.gate)
-        self.gate, self.spare, self.spared = -1, 0, b""
+        self.gate, self.successor, self.spared = -1, 0, b""
 
     def fork(self, gate: int = -1) -> int:
         """Fork a call process. Of another, nothing may be left but what cannot reach this one."""
@@ -262,7 +262,7 @@ class Init:
         return pid
 
     def on_deaths(self) -> None:
-        """Reap what has died: orphans of the call, the call process itself, or the spare."""
+        """Reap what has died: orphans of the call, the call process itself, or its successor."""
         while True:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
@@ -272,14 +272,14 @@ class Init:
                 return
             if pid == self.child:
                 self.on_death(status, usage)
-            elif pid == self.spare:  # nobody has heard of it; the next is forked when it is due
+            elif pid == self.successor:  # nobody has heard of it; the next is forked when it is due
                 self.open_gate()
 
     def on_death(self, status: int, usage: resource.struct_rusage) -> None:
         """The child has ended by itself: say how, once what it left is killed, and have another ready for when the
         supervisor has concluded."""
         self.account(status, usage)
-        if self.options.standby and not self.spare:
+        if self.options.standby and not self.successor:
             self.fork_ahead()
 
     def account(self, status: int, usage: resource.struct_rusage) -> None:
@@ -300,7 +300,7 @@ class Init:
                 self.child = 0
                 self._kill_rest()
             os.read(self.deaths_fd, 4096)  # its own death is in there, and is known
-        if self.spare:
+        if self.successor:
             self.on_deaths()  # its own, if it has died
         while self.calls.poll(0):
             if not os.read(fds.FRAMES_IN, fds.READ_BYTES):
@@ -321,14 +321,14 @@ class Init:
             os.kill(self.child, signal.SIGKILL)  # it has not come to making one
 
     def _kill_rest(self) -> None:
-        """Kill and reap whatever is left but the spare; where that is not done in a few rounds, the spare as well."""
+        """Kill and reap whatever is left but the successor; after a few rounds, the successor as well."""
         if not self.in_namespace:
             descendants.kill_children(self.children_fd)
         elif self.children_fd < 0:
             descendants.kill_namespace()
         elif os.pread(self.children_fd, 64, 0) == self.spared:
             pass  # nobody is left: who has no parent any more is a child of pid 1
-        elif not self.spare or not descendants.kill_children(self.children_fd, (self.spare,), _ROUNDS):
+        elif not self.successor or not descendants.kill_children(self.children_fd, (self.successor,), _ROUNDS):
             descendants.kill_namespace()
-            if self.spare:
+            if self.successor:
                 self.open_gate()

@@ -100,9 +100,9 @@ class Contexts:
 
 
 _BROKERED: Mapping[str, tuple[Capability, Callable[[Link], object]]] = {
-    "channel": (Capability.CHANNEL, handles.Channel),
-    "memory": (Capability.MEMORY_READ, handles.MemoryReader),
-    "memory_writer": (Capability.MEMORY_WRITE, handles.MemoryWriter),
+    "channel": (Capability.CHANNEL, handles.ChannelOverPipe),
+    "memory": (Capability.MEMORY_READ, handles.MemoryReaderOverPipe),
+    "memory_writer": (Capability.MEMORY_WRITE, handles.MemoryWriterOverPipe),
     "web": (Capability.WEB, handles.Web),
     "http": (Capability.HTTP, handles.Http),
 }

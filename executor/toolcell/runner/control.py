@@ -14,7 +14,7 @@ from toolcell.wire.protocol import CONTROL_LIMITS
 from . import fds
 
 
-class Control:
+class InitControl:
     """What is said before the first call, and to a cell that is bound to a session."""
 
     def send(self, message: Message) -> None:

@@ -54,7 +54,7 @@ def use_leaves_times() -> bool:
         os.close(writer)
 
 
-class Settings:
+class SharedSettings:
     """What a process can change of `SHARED` for others, as it is now: it belongs to the open file or to the pipe, not
     to the descriptor."""
 

@@ -18,7 +18,7 @@ class _Brokered:
         self._aask = link.arequest
 
 
-class Channel(_Brokered):
+class ChannelOverPipe(_Brokered):
     """`ctx.channel`: send a message to the session's people."""
 
     def send(self, text: str) -> None:
@@ -28,7 +28,7 @@ class Channel(_Brokered):
         await self._aask("channel.send", {"text": text})
 
 
-class MemoryReader(_Brokered):
+class MemoryReaderOverPipe(_Brokered):
     """`ctx.memory`: search the agent's memory."""
 
     def search(self, query: str, limit: int = 5) -> list[MemoryRecord]:
@@ -40,7 +40,7 @@ class MemoryReader(_Brokered):
         return list(map(MemoryRecord.from_dict, found))
 
 
-class MemoryWriter(_Brokered):
+class MemoryWriterOverPipe(_Brokered):
     """`ctx.memory_writer`: add to the agent's memory."""
 
     def store(self, text: str, kind: str = "fact", tags: Sequence[str] = ()) -> str:

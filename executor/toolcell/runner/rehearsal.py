@@ -11,7 +11,7 @@ from toolcell_tools.capability import Capability
 
 from . import loading
 from .context import Contexts
-from .control import Control
+from .control import InitControl
 from .link import Link
 from .options import Options
 from .warm import SESSION, unprotected
@@ -20,13 +20,13 @@ _SESSION: dict[str, Field] = {**SESSION, "grants": [str(capability.value) for ca
 _TOOLS: list[Field] = [{"name": "rehearse", "how": "import", "where": "toolcell_tools.encode:encode_json"}]
 _ENVIRON: dict[str, Field] = {"PATH": "/usr/bin", "HOME": "/tmp"}
 _SAID = Load(_TOOLS, _ENVIRON, "/tmp", False, True, False, 1.0, 1, 1, "/tmp", [], [], _SESSION)
-_LOAD = Control.packed(_SAID)[HEADER.size :]
+_LOAD = InitControl.packed(_SAID)[HEADER.size :]
 
 
 def rehearse() -> None:
     """What `cell.main` does until it prepares to fork, with nothing sent and nothing read."""
-    Control.packed(Hello(VERSION))
-    load = Control.unpacked(_LOAD)
+    InitControl.packed(Hello(VERSION))
+    load = InitControl.unpacked(_LOAD)
     assert isinstance(load, Load)
     Options.of(load)
     os.environ.update(os.environ.copy())

@@ -19,7 +19,7 @@ SNAPSHOT_BYTES = 16 * 1024  # of what is not sent whole; more than the superviso
 LAST_S = 1.0  # that the end of a command waits for another thread's request
 
 
-class _Stream:
+class _RelayedStream:
     """What one stream has for the supervisor: the end of what waits, and how much there was before it."""
 
     __slots__ = ("number", "sent", "skipped", "waiting")
@@ -51,7 +51,7 @@ class Relay:
         self._begin()
 
     def _begin(self) -> None:
-        self._streams = _Stream(1), _Stream(2)
+        self._streams = _RelayedStream(1), _RelayedStream(2)
         self._frames = 0
         self._next_at = 0.0
 
@@ -83,7 +83,7 @@ class Relay:
                 for stream in self._streams:
                     self._send(stream, LAST_S if last else 0.0)
 
-    def _send(self, stream: _Stream, wait_s: float = 0.0) -> None:
+    def _send(self, stream: _RelayedStream, wait_s: float = 0.0) -> None:
         if not stream.waiting and not stream.skipped:
             return
         message = Output(self._seq, stream.number, stream.skipped, bytes(stream.waiting))

@@ -11,8 +11,8 @@ from typing import NamedTuple, NoReturn
 
 from toolcell.wire.frames import TooLarge, Unpackable
 from toolcell.wire.messages import BindSession, Call, Error
+from toolcell_sandbox.binding import Lock
 from toolcell_sandbox.errors import SandboxError
-from toolcell_sandbox.late import Lock
 from toolcell_sandbox.mechanisms.landlock import call_layer
 from toolcell_sandbox.mechanisms.rlimits import call_cpu_limit, limit_cpu_again
 from toolcell_sandbox.view import Bind
@@ -21,7 +21,7 @@ from toolcell_tools.definition import Tool
 
 from . import fds, forks, perform, printed, warm
 from .context import Contexts
-from .control import Control
+from .control import InitControl
 from .link import Link
 from .loading import Loaded, LoadError
 from .options import Options, binds_of
@@ -68,7 +68,7 @@ class Unbound(NamedTuple):
     lock: Lock
 
 
-class Prepared(NamedTuple):
+class CallTemplate(NamedTuple):
     """What the init has made ready for all its call processes: what each would do again, it would pay for again."""
 
     steps: tuple[Callable[[], object], ...]  # what a call process does to itself first
@@ -80,7 +80,7 @@ class Prepared(NamedTuple):
     unbound: Unbound | None
 
 
-def prepare(loaded: Loaded, options: Options, contexts: Contexts, lock: Lock | None) -> Prepared:
+def prepare(loaded: Loaded, options: Options, contexts: Contexts, lock: Lock | None) -> CallTemplate:
     """In the init, before the first fork."""
     steps: list[Callable[[], object]] = [*call_layer()]
     if not options.kept:
@@ -90,7 +90,7 @@ def prepare(loaded: Loaded, options: Options, contexts: Contexts, lock: Lock | N
     warm.look_up(loaded, contexts.link)
     warming = warm.Warming.of(loaded) if options.standby else None
     unbound = None if lock is None else Unbound(options, lock)
-    return Prepared(tuple(steps), loaded, contexts, warming, options.kept, options.cpu_s, unbound)
+    return CallTemplate(tuple(steps), loaded, contexts, warming, options.kept, options.cpu_s, unbound)
 
 
 def enter_workspace(cwd: str) -> None:
@@ -107,7 +107,7 @@ def enter_workspace(cwd: str) -> None:
 def bind(unbound: Unbound, link: Link, told: bytes) -> tuple[Options, Contexts, Sequence[Bind]]:
     """In the init of an unbound cell, and in the call process that waits there: be the session's, by the body of a
     `BindSession`. Returns what holds now, the contexts of its calls, and its last paths. Raises SandboxError."""
-    said = Control.unpacked(told)
+    said = InitControl.unpacked(told)
     if not isinstance(said, BindSession):
         os._exit(76)
     binds = binds_of(said.binds)
@@ -119,7 +119,7 @@ def bind(unbound: Unbound, link: Link, told: bytes) -> tuple[Options, Contexts, 
     return options, Contexts(options.session, options.protects, link, options.file_bytes), binds
 
 
-def serve(prepared: Prepared, gate: int = -1, opener: int = -1) -> NoReturn:
+def serve(prepared: CallTemplate, gate: int = -1, opener: int = -1) -> NoReturn:
     """Become the call process: one more Landlock layer, limits of its own, fresh randomness; then wait for the call.
 
     Where there is a `gate`, another call may run until its other end is closed: whatever is in the pipe is for that.

@@ -21,24 +21,24 @@ from toolcell.wire.messages import (
     BindPaths,
     CellFailed,
     CellMade,
+    CellsRefused,
     Failed,
     MakeCell,
     PathsBound,
     Prepare,
-    Refused,
     Started,
     to_fields,
 )
 from toolcell.wire.protocol import ZYGOTE_LIMITS, ZygoteLink
+from toolcell_sandbox.binding import Door
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.identity import Identity
 from toolcell_sandbox.kernel.passing import receive_fds
 from toolcell_sandbox.kernel.probe import start_probe
-from toolcell_sandbox.late import Door
 from toolcell_sandbox.mechanisms import lifetime
+from toolcell_sandbox.prespawn import Prespawned
 from toolcell_sandbox.profile import Profile
 from toolcell_sandbox.report import SandboxReport
-from toolcell_sandbox.spare import Spare
 from toolcell_sandbox.spawn import Child, spawn
 from toolcell_sandbox.view import Bound
 
@@ -68,7 +68,8 @@ def _tell_failure(error: SandboxError) -> None:
 
 
 def _rehearse_request(profile: Profile) -> None:
-    """The fork of a spare left us with pages to be had anew: now, not when a request comes."""
+    """Write to the pages that a request writes to, which the prespawned cell shares: they are copied now, and not when
+    a request comes."""
     supervisor, zygote = ZygoteLink.of_supervisor(), ZygoteLink.of_zygote()
     asked = cast("dict[str, Field]", profile.to_wire(short=True))
     for message in (Prepare(None, [], None), MakeCell(0, asked, [], [], None, [], False, [])):
@@ -94,9 +95,9 @@ class Zygote:
         self.cells: dict[int, int] = {}
         self.report = SandboxReport((), "rootless")
         self.allow_missing: frozenset[str] = frozenset()
-        self.spare: Spare | None = None
+        self.prespawned: Prespawned | None = None
         self.doors: dict[int, tuple[int, Door]] = {}  # of cells that are unbound, by id: their pidfds
-        self.like: tuple[Identity, tuple[str, ...], bool] | None = None  # what the next spare is to be fit for
+        self.like: tuple[Identity, tuple[str, ...], bool] | None = None  # what the next prespawned is to be fit for
         self.poll = select.poll()
         # Cells inherit 0 to 5 at fixed numbers; park our own 1 and 2 above them.
         self.saved = [os.dup(1), os.dup(2)]
@@ -118,7 +119,7 @@ class Zygote:
                     child = self.on_request()
                     if child is not None:
                         self.poll.register(child, select.POLLIN)
-                elif self.spare is not None and fd in (self.spare.child.pidfd, self.spare.mounts):
+                elif self.prespawned is not None and fd in (self.prespawned.child.pidfd, self.prespawned.mounts):
                     self.end_spare()  # it has died, or must not hold what was unmounted
                 elif (id := self.behind(fd)) is not None:
                     signal.pidfd_send_signal(self.shut(id), signal.SIGKILL)  # for the same reason
@@ -136,7 +137,7 @@ class Zygote:
         (identity, system, proc), self.like = self.like, None
         self.end_spare()  # it did not fit
         try:
-            self.spare = Spare(
+            self.prespawned = Prespawned(
                 cell.main,
                 _tell_failure,
                 identity=identity,
@@ -148,16 +149,16 @@ class Zygote:
             )
         except SandboxError:
             return  # what is wrong is told by the next cell, which takes the same steps
-        self.poll.register(self.spare.child.pidfd, select.POLLIN)
-        self.poll.register(self.spare.mounts, select.POLLPRI)
+        self.poll.register(self.prespawned.child.pidfd, select.POLLIN)
+        self.poll.register(self.prespawned.mounts, select.POLLPRI)
         _rehearse_request(Profile(system=system, proc=proc))
 
     def end_spare(self) -> None:
-        if self.spare is not None:
-            self.poll.unregister(self.spare.child.pidfd)
-            self.poll.unregister(self.spare.mounts)
-            self.spare.end()
-            self.spare = None
+        if self.prespawned is not None:
+            self.poll.unregister(self.prespawned.child.pidfd)
+            self.poll.unregister(self.prespawned.mounts)
+            self.prespawned.end()
+            self.prespawned = None
 
     def behind(self, mounts: int) -> int | None:
         """The unbound cell whose door has this descriptor."""
@@ -213,7 +214,7 @@ class Zygote:
             if "pid_namespace" in {mechanism.name for mechanism in self.report.missing}:
                 self.children_fd = lifetime.adopt_descendants()
         except SandboxError as error:
-            self.answer(Refused(*fields_of_failure(error)))
+            self.answer(CellsRefused(*fields_of_failure(error)))
             return
         self.answer(Started(cast("dict[str, Field]", self.report.to_wire()), {**running_code()}))
 
@@ -226,10 +227,10 @@ class Zygote:
 
     def on_cell(self, request: MakeCell, received: list[int]) -> int | None:
         """Fork a cell onto the descriptors that came with the request."""
-        spare = None if self.preload(request.preload) else self.spare  # which has not loaded it
+        prespawned = None if self.preload(request.preload) else self.prespawned  # which has not loaded it
         profile = Profile.from_wire(request.profile)
         identity = Identity.from_wire(request.identity)
-        if Spare.is_possible(profile, identity, self.report):
+        if Prespawned.is_possible(profile, identity, self.report):
             self.like = identity, profile.system, profile.proc
         for source, target in zip(received, (fds.CONTROL, fds.FRAMES_IN, fds.FRAMES_OUT, 1, 2), strict=True):
             os.dup2(source, target, inheritable=target in (1, 2))  # a program that a tool starts has the two streams
@@ -244,7 +245,7 @@ class Zygote:
                 allow_missing=self.allow_missing,
                 report=self.report,
                 protected=[Bound.from_wire(cast("list[Any]", row)) for row in request.protected],
-                spare=spare,
+                prespawned=prespawned,
                 unbound=request.unbound,
             )
         except SandboxError as error:
@@ -255,9 +256,9 @@ class Zygote:
                 os.dup2(saved, target)
             for fd in (fds.CONTROL, fds.FRAMES_IN, fds.FRAMES_OUT):
                 os.dup2(0, fd)
-        if spare is not None and child is spare.child:
-            self.poll.unregister(spare.mounts)
-            self.spare = None
+        if prespawned is not None and child is prespawned.child:
+            self.poll.unregister(prespawned.mounts)
+            self.prespawned = None
         self.cells[child.pidfd] = child.pid
         if request.unbound:
             self.leave_open(request.id, child, identity, cast("list[tuple[int, int]]", request.owners))
@@ -296,7 +297,7 @@ class Zygote:
         self.shut(id)
 
     def answer(
-        self, message: Started | Refused | CellMade | PathsBound | CellFailed, given: Sequence[int] = ()
+        self, message: Started | CellsRefused | CellMade | PathsBound | CellFailed, given: Sequence[int] = ()
     ) -> None:
         try:
             socket.send_fds(self.connection, [self.link.send(message)], given)

@@ -27,7 +27,7 @@ from .settings import Settings
 _log = logging.getLogger("toolcell.tool")
 
 
-class Owner(Protocol):
+class SessionOwner(Protocol):
     """What a session needs of its supervisor's runtime."""
 
     @property
@@ -70,7 +70,7 @@ class SessionCore:
         caller: Caller,
         parent: "SessionCore | None",
         *,
-        owner: Owner,
+        owner: SessionOwner,
         owns_channel: bool,
     ) -> None:
         self.services = services

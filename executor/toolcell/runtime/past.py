@@ -8,14 +8,14 @@ from toolcell.backends.threads import FILES, NoThread
 from toolcell.dispatch.audit import MAX_TOLD, audit_data, said
 from toolcell.journal import Journal, Record
 from toolcell.workplaces.cleanup import Audited, clean
-from toolcell.workplaces.record import Record as OwnRecord
+from toolcell.workplaces.record import RunRecord
 from toolcell.workplaces.runtime import RuntimeDirectory
 from toolcell_sandbox.quarantine import Quarantine
 
 _log = logging.getLogger("toolcell")
 
 
-async def begin_record(record: OwnRecord, quarantine: Quarantine, journal: Journal) -> None:
+async def begin_record(record: RunRecord, quarantine: Quarantine, journal: Journal) -> None:
     """Clean up after supervisors that were killed, and begin a record for the next one.
 
     What goes wrong is in the log: it is about the past, or about what may never come.

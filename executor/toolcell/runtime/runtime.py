@@ -21,7 +21,7 @@ from toolcell.backends.web import PublicWeb
 from toolcell.dispatch.audit import audit_kept, record_findings
 from toolcell.dispatch.catalog import Catalog
 from toolcell.dispatch.describe import describe
-from toolcell.dispatch.guards import Rules
+from toolcell.dispatch.guards import PendingRules
 from toolcell.dispatch.overflow import Overflow
 from toolcell.dispatch.services import Caller, Services
 from toolcell.errors import UsageError
@@ -32,13 +32,13 @@ from toolcell.pool.pool import Pool
 from toolcell.sessions import ending, tree
 from toolcell.sessions.capacity import default_max_cells, default_max_connections
 from toolcell.sessions.data import SessionData
-from toolcell.sessions.modules import Source
+from toolcell.sessions.modules import ModuleSource
 from toolcell.sessions.opening import Opening, require_apart, require_texts, workspace_of
 from toolcell.sessions.policy import resolved, session_grants, within
 from toolcell.sessions.protection import Protection
 from toolcell.sessions.toolbox import Toolbox
 from toolcell.telemetry import Metrics
-from toolcell.workplaces.record import Record as OwnRecord
+from toolcell.workplaces.record import RunRecord
 from toolcell_sandbox.profile import Profile, is_below
 from toolcell_tools.capability import SessionKind
 from toolcell_tools.result import SandboxSummary
@@ -61,12 +61,12 @@ class Runtime:
         self.settings = settings
         self.catalog = Catalog()
         self.metrics = Metrics()
-        self.record = OwnRecord()  # of what the next supervisor removes if this one is killed
+        self.record = RunRecord()  # of what the next supervisor removes if this one is killed
         self.overflow = Overflow(settings.model_bytes, record=self.record)
         self.protection = Protection(settings.quarantine, self.record)
         self.gateway = Gateway(self.in_background, resolve=settings.resolve, most=default_max_connections())
         known = (*settings.tools, *settings.provider_tools)
-        self._rules = Rules(settings.policy, known, open_ended=bool(settings.toolsets))
+        self._rules = PendingRules(settings.policy, known, open_ended=bool(settings.toolsets))
         self._resolved = {  # where there are paths, each session resolves them anew, for links may change
             kind: resolved(preset)
             for kind, preset in settings.profiles.items()
@@ -328,7 +328,7 @@ class Runtime:
         if self._pool is None:
             raise self._life.why_not()
 
-    async def describe_module(self, session: SessionInfo, source: Source) -> object:
+    async def describe_module(self, session: SessionInfo, source: ModuleSource) -> object:
         """What a module says of its tools, from a cell of this session. For `ModuleToolset`."""
         core = self._sessions[session.session_id]
         return await describe(core.services, core.caller, core.routes, source)

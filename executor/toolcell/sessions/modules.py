@@ -32,12 +32,12 @@ from toolcell_tools.session_info import SessionInfo
 from toolcell_tools.toolsets import AnyTool, Toolset, ToolsetError
 
 MAX_TOOLS = 500
-Describe = Callable[[SessionInfo, "Source"], Awaitable[object]]
+Describe = Callable[[SessionInfo, "ModuleSource"], Awaitable[object]]
 """Has a cell of the session import the module and say what is in it. Raises ToolsetError."""
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ModuleSource:
     """A module by its dotted name, and the real directory that it is found in."""
 
     module: str
@@ -51,7 +51,7 @@ class Source:
 class ModuleTool(DynamicTool):
     """A tool that a module in a cell has under the name `attribute`. There is no function of it here."""
 
-    def __init__(self, source: Source, digest: str, claimed: "_Claimed", allowed: frozenset[Capability]) -> None:
+    def __init__(self, source: ModuleSource, digest: str, claimed: "_Claimed", allowed: frozenset[Capability]) -> None:
         self.source = source
         self.attribute = claimed.attribute
         self._digest = digest
@@ -154,7 +154,7 @@ _CLAIMS: pydantic.TypeAdapter[list[_Claimed]] = pydantic.TypeAdapter(list[_Claim
 class ModuleToolset(Toolset):
     """The tools of a module that is imported inside cells only. Made by `module_toolset`."""
 
-    def __init__(self, source: Source, files: Callable[[], list[str]], allow: frozenset[Capability]) -> None:
+    def __init__(self, source: ModuleSource, files: Callable[[], list[str]], allow: frozenset[Capability]) -> None:
         self.source = source
         self._files = files
         self._allow = allow
@@ -221,7 +221,7 @@ def module_toolset(
         files = partial(source_files, os.path.join(directory, *parts))
         if files():
             return ModuleToolset(
-                Source(module, directory), files, frozenset(map(capability, items("allow", allow, "{'read'}")))
+                ModuleSource(module, directory), files, frozenset(map(capability, items("allow", allow, "{'read'}")))
             )
     where = f"in {os.fspath(path)}" if path is not None else "on sys.path"
     raise UsageError(f"There is no module {module!r} {where}. Name its directory: module_toolset(…, path='…').")
@@ -240,6 +240,6 @@ def describer() -> DynamicTool:
     return dynamic_tool("describe_module", handler=_elsewhere, description="Say which tools a module has.")
 
 
-def source_of(tool: Tool[..., Any]) -> Source | None:
+def source_of(tool: Tool[..., Any]) -> ModuleSource | None:
     """The module that the tool comes from, where that is a stranger's."""
     return tool.source if isinstance(tool, ModuleTool) else None

@@ -11,7 +11,7 @@ TICK_NS = 20_000_000  # twice the coarsest clock that a kernel gives its files
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DirectoryIdentity:
     """Device, inode and birth of a directory, for the number of one that is gone is given to another.
 
     The birth takes a statx(2), far dearer than the lstat(2) of every call. It is taken to stand as long as the time of
@@ -29,7 +29,7 @@ class Place:
     def identity(self) -> tuple[int, int, int]:
         return self.device, self.inode, self.birth_ns
 
-    def now(self, path: str) -> "Place":
+    def now(self, path: str) -> "DirectoryIdentity":
         """What is there now; zeros where nothing is, which the cell that is made then says."""
         try:
             info = os.lstat(path)
@@ -39,7 +39,7 @@ class Place:
             return self
         settled = time.time_ns() - info.st_ctime_ns > TICK_NS
         is_taken = not (stat.S_ISDIR(info.st_mode) or stat.S_ISLNK(info.st_mode))
-        return Place(info.st_dev, info.st_ino, info.st_ctime_ns if settled else 0, born_ns(path), is_taken)
+        return DirectoryIdentity(info.st_dev, info.st_ino, info.st_ctime_ns if settled else 0, born_ns(path), is_taken)
 
 
-NOWHERE = Place()
+NOWHERE = DirectoryIdentity()

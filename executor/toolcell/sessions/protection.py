@@ -20,7 +20,7 @@ import anyio
 
 from toolcell.backends.threads import FILES, SWEEPS, NoThread
 from toolcell.pool.run import Run
-from toolcell.workplaces.record import Record, moment_ns
+from toolcell.workplaces.record import RunRecord, moment_ns
 from toolcell_sandbox.audit import Finding, ProtectedTree, Settled
 from toolcell_sandbox.drafts import Drafts
 from toolcell_sandbox.errors import SandboxError
@@ -88,10 +88,10 @@ def _hold(windows: Sequence[_Window], path: str, seen: Seen) -> bool:
     return any(window.holds(path, seen) for window in windows)
 
 
-class _Place:
+class _GuardedRoot:
     """One writable directory, and the calls that may write there now."""
 
-    def __init__(self, root: str, quarantine: Quarantine, record: Record) -> None:
+    def __init__(self, root: str, quarantine: Quarantine, record: RunRecord) -> None:
         self.root = root
         self._record = record
         self._tree = ProtectedTree(root, drafts=Drafts(record.drafts))
@@ -373,10 +373,10 @@ class Guarded:
 class Protection:
     """All guarded paths of a supervisor, and its one quarantine."""
 
-    def __init__(self, quarantine: str | None, record: Record | None = None) -> None:
+    def __init__(self, quarantine: str | None, record: RunRecord | None = None) -> None:
         self.quarantine = Quarantine(quarantine)
-        self.record = record or Record()
-        self._places: WeakValueDictionary[str, _Place] = WeakValueDictionary()
+        self.record = record or RunRecord()
+        self._places: WeakValueDictionary[str, _GuardedRoot] = WeakValueDictionary()
         self._guarded: WeakValueDictionary[tuple[tuple[str, ...], tuple[str, ...]], Guarded] = WeakValueDictionary()
         self.held: set[Guarded] = set()
         """Those with a kept process; they outlive the sessions that made them."""
@@ -391,11 +391,11 @@ class Protection:
             guarded = self._guarded[key] = Guarded(profile, self)
         return guarded
 
-    def place(self, root: str) -> _Place:
+    def place(self, root: str) -> _GuardedRoot:
         """The guard of one writable directory."""
         place = self._places.get(root)
         if place is None:
-            place = self._places[root] = _Place(root, self.quarantine, self.record)
+            place = self._places[root] = _GuardedRoot(root, self.quarantine, self.record)
         return place
 
     @property

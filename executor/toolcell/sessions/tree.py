@@ -10,7 +10,7 @@ MAX_DEPTH: Final = 4
 MAX_CHILDREN: Final = 8
 
 
-class Node(Protocol):
+class SessionNode(Protocol):
     """What the rules need to know of a session."""
 
     @property
@@ -21,7 +21,7 @@ class Node(Protocol):
     def living_children(self) -> int: ...
 
 
-def check_child(parent: Node, kind: SessionKind) -> None:
+def check_child(parent: SessionNode, kind: SessionKind) -> None:
     """Raise UsageError unless `parent` may open a child of this kind."""
     if parent.kind is SessionKind.WORKER:
         raise UsageError("A Worker session is a leaf: it opens no children. Open the session from its parent.")

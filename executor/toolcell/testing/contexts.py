@@ -104,7 +104,7 @@ def context(
         workspace = tempfile.mkdtemp(prefix="toolcell-test-")
         weakref.finalize(recorder, shutil.rmtree, workspace, ignore_errors=True)
     root = Path(workspace).resolve(strict=True)
-    session = _Session(
+    session = _TestSession(
         channel or ListChannel(), memory or ListMemory(), web or DictWeb(), http or DictHttp(), tuple(http_rules)
     )
     link = cast("Link", _InProcess(session, broker.table_for(given)))
@@ -122,9 +122,9 @@ def context(
         attempt=attempt,
         writer=WorkspaceWriter(root) if Capability.WRITE in given else None,
         shell=Shell(root) if Capability.EXEC in given else None,
-        channel=handles.Channel(link) if Capability.CHANNEL in given else None,
-        memory=handles.MemoryReader(link) if Capability.MEMORY_READ in given else None,
-        memory_writer=handles.MemoryWriter(link) if Capability.MEMORY_WRITE in given else None,
+        channel=handles.ChannelOverPipe(link) if Capability.CHANNEL in given else None,
+        memory=handles.MemoryReaderOverPipe(link) if Capability.MEMORY_READ in given else None,
+        memory_writer=handles.MemoryWriterOverPipe(link) if Capability.MEMORY_WRITE in given else None,
         web=handles.Web(link) if Capability.WEB in given else None,
         http=handles.Http(link) if Capability.HTTP in given else None,
     )
@@ -150,7 +150,7 @@ def _grants(
 
 
 @dataclass(frozen=True, slots=True)
-class _Session:
+class _TestSession:
     """Who the broker serves."""
 
     channel: Channel
@@ -174,7 +174,7 @@ def _unrecorded(record: dict[str, Any]) -> None:
 class _InProcess:
     """In the place of a cell's link: requests go to the broker directly, with the same checks and refusals."""
 
-    def __init__(self, session: _Session, table: broker.Table) -> None:
+    def __init__(self, session: _TestSession, table: broker.Table) -> None:
         self._session = session
         self._table = table
 

@@ -225,7 +225,7 @@ class Started(NamedTuple):
     code: dict[str, Field]
 
 
-class Refused(NamedTuple):
+class CellsRefused(NamedTuple):
     """The zygote's first and last word: cells cannot be made here. The fields are those of `Failed`."""
 
     step: str
@@ -283,7 +283,7 @@ Message = (
     | MakeCell
     | BindPaths
     | Started
-    | Refused
+    | CellsRefused
     | CellMade
     | PathsBound
     | CellFailed  # on the zygote's socket
@@ -356,7 +356,7 @@ SHAPES: Final[Mapping[int, _Shape]] = {
     65: (MakeCell, (_int, _map, _list, _list, _list | _none, _list, _bool, _list)),
     66: (BindPaths, (_int, _list)),
     80: (Started, (_map, _map)),
-    81: (Refused, (_str, _str, _str, _str)),
+    81: (CellsRefused, (_str, _str, _str, _str)),
     82: (CellMade, (_int, _int)),
     83: (PathsBound, (_int,)),
     84: (CellFailed, (_int, _str, _str, _str, _str)),

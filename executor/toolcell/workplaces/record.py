@@ -89,7 +89,7 @@ class Left:
         return not self.is_of_this_boot or (self.shows_processes and not self.owner.lives)
 
 
-class Record:
+class RunRecord:
     """A supervisor's record of itself. Before `begin`, and where it cannot be kept, it takes notes of nothing."""
 
     def __init__(self) -> None:
@@ -257,7 +257,7 @@ class Record:
             self._directory = None
 
 
-_records: weakref.WeakSet[Record] = weakref.WeakSet()
+_records: weakref.WeakSet[RunRecord] = weakref.WeakSet()
 
 
 def _forget_after_fork() -> None:

@@ -35,7 +35,7 @@ def high_word(argument: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class BpfLoad:
     """Load 32 bits of seccomp_data."""
 
     offset: int
@@ -65,7 +65,7 @@ class Jump:
     no: str | None = None
 
 
-Instruction = Load | Return | Label | Jump
+Instruction = BpfLoad | Return | Label | Jump
 _OPERATORS = {"==": _JEQ, ">=": _JGE, "&": _JSET}
 
 
@@ -113,7 +113,7 @@ def _distance(places: dict[str | int, int], index: int, label: str | None, size:
 def _encode(each: Instruction, index: int, places: dict[str | int, int], is_long: bool) -> bytes:
     if isinstance(each, Label):
         return b""
-    if isinstance(each, Load):
+    if isinstance(each, BpfLoad):
         return _INSTRUCTION.pack(_LOAD, 0, 0, each.offset)
     if isinstance(each, Return):
         return _INSTRUCTION.pack(_RET, 0, 0, each.value)

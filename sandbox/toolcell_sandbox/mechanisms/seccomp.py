@@ -19,10 +19,10 @@ from .bpf import (
     ARCH,
     KILL_PROCESS,
     NUMBER,
+    BpfLoad,
     Instruction,
     Jump,
     Label,
-    Load,
     Return,
     assemble,
     high_word,
@@ -220,11 +220,11 @@ def program(machine: str = MACHINE, *, allow_exec: bool, reach: "Reach" = "none"
 
 def _instructions(machine: str, allow_exec: bool, reach: "Reach", allow_watch: bool) -> Iterator[Instruction]:
     table = TABLES[machine]
-    yield Load(ARCH)
+    yield BpfLoad(ARCH)
     yield Jump("==", AUDIT_ARCH[machine], yes="native")
     yield Return(KILL_PROCESS)
     yield Label("native")
-    yield Load(NUMBER)
+    yield BpfLoad(NUMBER)
     if machine == "x86_64":
         yield Jump(">=", X32_BIT, no="not x32")
         yield Return(KILL_PROCESS)
@@ -274,7 +274,7 @@ def _check(label: str, checks: list[Check]) -> Iterator[Instruction]:
     for index, check in enumerate(checks):
         after = f"{label}.{index}"
         for argument, operator, value in check.tests:
-            yield Load(low_word(argument) if argument < HIGH else high_word(argument - HIGH))
+            yield BpfLoad(low_word(argument) if argument < HIGH else high_word(argument - HIGH))
             if operator == "!=":
                 yield Jump("==", value, yes=after)
             else:

@@ -8,14 +8,14 @@ import anyio
 import pytest
 
 from toolcell import ProxyNetwork
-from toolcell.backends.egress.head import Request
+from toolcell.backends.egress.head import RequestHead
 from toolcell.backends.egress.net import Lookups, connect
-from toolcell.backends.egress.rules import Rules, target_of
+from toolcell.backends.egress.rules import EgressRules, target_of
 from toolcell.backends.errors import Refused
 
 
-def tunnel(target: str) -> Request:
-    return Request("CONNECT", target, (), 0)
+def tunnel(target: str) -> RequestHead:
+    return RequestHead("CONNECT", target, (), 0)
 
 
 @pytest.mark.parametrize(
@@ -52,11 +52,11 @@ def test_connect_names_its_target() -> None:
 @pytest.mark.parametrize("url", ["/x", "https://example.org/", "ftp://example.org/", "*", "http:example.org"])
 def test_any_other_request_has_a_whole_url(url: str) -> None:
     with pytest.raises(Refused):
-        target_of(Request("GET", url, (), 0))
+        target_of(RequestHead("GET", url, (), 0))
 
 
 def test_what_is_not_covered_is_refused_before_a_name_is_looked_up() -> None:
-    rules = Rules(ProxyNetwork(allow=["example.org:443"]))
+    rules = EgressRules(ProxyNetwork(allow=["example.org:443"]))
     rules.check(target_of(tunnel("example.org:443")))
     for target in ("example.org:80", "evil.test:443"):
         with pytest.raises(Refused, match="allow-list"):
@@ -64,21 +64,21 @@ def test_what_is_not_covered_is_refused_before_a_name_is_looked_up() -> None:
 
 
 def test_the_refusal_names_the_entry_that_would_allow_it() -> None:
-    rules = Rules(ProxyNetwork(allow=["example.org:443"]))
+    rules = EgressRules(ProxyNetwork(allow=["example.org:443"]))
     for target in ("example.net:443", "[2001:db8::1]:443"):
         with pytest.raises(Refused) as caught:
             rules.check(target_of(tunnel(target)))
         assert f"ProxyNetwork(allow=[..., {target!r}])" in str(caught.value)
-        Rules(ProxyNetwork(allow=[target])).check(target_of(tunnel(target)))
+        EgressRules(ProxyNetwork(allow=[target])).check(target_of(tunnel(target)))
 
 
 def test_one_address_that_is_not_public_refuses_them_all_but_for_an_exception() -> None:
     target = target_of(tunnel("example.org:443"))
-    strict = Rules(ProxyNetwork(allow=["example.org:443"]))
+    strict = EgressRules(ProxyNetwork(allow=["example.org:443"]))
     assert [str(each) for each in strict.addresses(target, ["1.1.1.1"])] == ["1.1.1.1"]
     with pytest.raises(Refused, match="not public"):
         strict.addresses(target, ["1.1.1.1", "10.0.0.1"])
-    lenient = Rules(ProxyNetwork(allow=["example.org:443"], allow_private=["example.org:443"]))
+    lenient = EgressRules(ProxyNetwork(allow=["example.org:443"], allow_private=["example.org:443"]))
     assert [str(each) for each in lenient.addresses(target, ["10.0.0.1"])] == ["10.0.0.1"]
 
 

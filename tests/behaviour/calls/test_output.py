@@ -33,7 +33,7 @@ from toolcell import (
     host_tool,
     tool,
 )
-from toolcell.dispatch.streams import WAITING_BYTES, Listener
+from toolcell.dispatch.streams import WAITING_BYTES, OutputListener
 from toolcell.session import core_of
 from toolcell.supervisor import runtime_of
 from toolcell.testing import misbehaving
@@ -482,7 +482,7 @@ async def test_the_log_says_once_that_a_plain_listener_holds_the_event_loop(
 
 async def test_what_waits_for_a_listener_is_bounded_by_the_memory_that_it_takes(main: Session) -> None:
     heard: list[str] = []
-    listener = Listener(core_of(main).services, "wide", lambda _name, text: heard.append(text))
+    listener = OutputListener(core_of(main).services, "wide", lambda _name, text: heard.append(text))
     piece = "\N{GRINNING FACE}" + "x" * 16_000  # one character of four bytes: all of them take four
     for _ in range(40):
         listener.hear(1, piece.encode(), 0)
@@ -493,7 +493,7 @@ async def test_what_waits_for_a_listener_is_bounded_by_the_memory_that_it_takes(
 
 async def test_a_piece_that_takes_more_than_all_that_may_wait_is_heard(main: Session) -> None:
     heard: list[str] = []
-    listener = Listener(core_of(main).services, "wide", lambda _name, text: heard.append(text))
+    listener = OutputListener(core_of(main).services, "wide", lambda _name, text: heard.append(text))
     piece = "\N{GRINNING FACE}" + "x" * 65_000
     listener.hear(1, piece.encode(), 0)
     listener.hear(1, piece.encode(), 0)

@@ -14,7 +14,7 @@ from toolcell_sandbox.kernel.numbers import NUMBERS
 from toolcell_sandbox.kernel.syscalls import syscall, write_file
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.mechanisms import capabilities, cgroups, landlock, mounts, seccomp
-from toolcell_sandbox.mechanisms.bpf import ALLOW, NUMBER, Instruction, Jump, Label, Load, Return, assemble, low_word
+from toolcell_sandbox.mechanisms.bpf import ALLOW, NUMBER, BpfLoad, Instruction, Jump, Label, Return, assemble, low_word
 from toolcell_sandbox.mechanisms.bpf import refuse as refusal
 from toolcell_sandbox.mechanisms.cgroup_tree import CgroupTree
 
@@ -120,10 +120,10 @@ def landlocked() -> None:
 
 def load_filter(refused: Sequence[str], *, namespaces: bool) -> None:
     """Refuse these system calls with EPERM; without `namespaces`, refuse to clone into new ones, too."""
-    code: list[Instruction] = [Load(NUMBER), *(Jump("==", NUMBERS[name], yes="refuse") for name in refused)]
+    code: list[Instruction] = [BpfLoad(NUMBER), *(Jump("==", NUMBERS[name], yes="refuse") for name in refused)]
     if not namespaces:
         code += [Jump("==", NUMBERS["clone3"], yes="unknown"), Jump("==", NUMBERS["clone"], no="allow")]
-        code += [Load(low_word(0)), Jump("&", NEW_NAMESPACES, yes="refuse")]
+        code += [BpfLoad(low_word(0)), Jump("&", NEW_NAMESPACES, yes="refuse")]
     code += [Label("allow"), Return(ALLOW), Label("refuse"), Return(refusal(errno.EPERM))]
     code += [Label("unknown"), Return(refusal(errno.ENOSYS))]
     capabilities.no_new_privileges()

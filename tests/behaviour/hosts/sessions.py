@@ -29,12 +29,12 @@ async def main(workspaces: list[str]) -> None:
         pool = runtime_of(supervisor).pool
 
         async def quiet() -> None:
-            while pool._stocking_up is not None or not all(cell.idle for cell in pool._stock.cells.values()):
+            while pool.prewarmer.is_pending or not all(cell.idle for cell in pool.prewarmer.reserve.cells.values()):
                 await anyio.sleep(0.01)
 
         for workspace in workspaces:
             await quiet()
-            ahead.append(len(pool._stock.cells))
+            ahead.append(len(pool.prewarmer.reserve.cells))
             session = await supervisor.open_session("main", workspace=workspace)
             result = await session.call("write", {"path": "note.txt", "content": workspace})
             answers.append("" if result.error is None else str(result.error))

@@ -29,9 +29,9 @@ REFUSING = """
 import os, sys
 from toolcell_sandbox.kernel.numbers import NUMBERS
 from toolcell_sandbox.mechanisms import capabilities, seccomp
-from toolcell_sandbox.mechanisms.bpf import ALLOW, NUMBER, Jump, Label, Load, Return, assemble, refuse
+from toolcell_sandbox.mechanisms.bpf import ALLOW, NUMBER, BpfLoad, Jump, Label, Return, assemble, refuse
 names, error = sys.argv[1].split(","), int(sys.argv[2])
-code = [Load(NUMBER), *(Jump("==", NUMBERS[name], yes="no") for name in names), Return(ALLOW), Label("no")]
+code = [BpfLoad(NUMBER), *(Jump("==", NUMBERS[name], yes="no") for name in names), Return(ALLOW), Label("no")]
 capabilities.no_new_privileges()
 seccomp.load(assemble([*code, Return(refuse(error))]))
 os.execv(sys.argv[3], sys.argv[3:])

@@ -23,7 +23,7 @@ from toolcell.supervisor import runtime_of
 from toolcell.testing.residue import cgroups_of
 from toolcell.workplaces import cleanup, runtime
 from toolcell.workplaces.cleanup import clean
-from toolcell.workplaces.record import REWRITE_BYTES, Record
+from toolcell.workplaces.record import REWRITE_BYTES, RunRecord
 from toolcell.workplaces.runtime import RuntimeDirectory
 from toolcell_sandbox.profile import python_paths
 from toolcell_sandbox.quarantine import Quarantine
@@ -271,7 +271,7 @@ def as_noted(kind: str, path: Path) -> list[object]:
 
 
 def test_a_record_that_grows_drops_what_is_over(scene: Scene) -> None:
-    record, names = Record(), ("a-name",)
+    record, names = RunRecord(), ("a-name",)
     record.begin(RuntimeDirectory())
     try:
         record.enter((("/srv/in-flight",), names), 1, ())
@@ -417,7 +417,7 @@ def test_a_clean_up_that_has_no_time_leaves_the_records_to_the_next_one(scene: S
 
 
 def test_a_record_is_written_anew_when_it_has_grown(scene: Scene) -> None:
-    record = Record()
+    record = RunRecord()
     record.begin(RuntimeDirectory())
     trees = (("/srv/project",), tuple(f".name-{number}" for number in range(50)))
     sizes: list[int] = []

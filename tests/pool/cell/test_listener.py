@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from tests.pool.fakes import FakeRun, spec
 
-from toolcell.pool.cell.listener import Listener
+from toolcell.pool.cell.listener import ProxyListener
 
 
 class Taking(FakeRun):
@@ -77,7 +77,7 @@ def test_a_call_never_gets_the_connection_of_an_earlier_one_where_descriptors_ha
     with socket.socket(socket.AF_UNIX) as served:
         served.bind(path)
         served.listen()
-        listener = Listener(served.detach(), cast("Any", loop), cast("Any", loop), kept=False)
+        listener = ProxyListener(served.detach(), cast("Any", loop), cast("Any", loop), kept=False)
     first, second = Taking("first"), Taking("second")
     listener.begin(first)
     with connected(path, b"1"):

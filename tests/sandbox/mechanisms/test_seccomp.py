@@ -8,10 +8,10 @@ from toolcell_sandbox.kernel.numbers import AUDIT_ARCH, TABLES
 from toolcell_sandbox.mechanisms.bpf import (
     ALLOW,
     KILL_PROCESS,
+    BpfLoad,
     Instruction,
     Jump,
     Label,
-    Load,
     Return,
     assemble,
     evaluate,
@@ -208,7 +208,7 @@ def test_every_entry_names_a_call_of_some_machine_and_a_reason() -> None:
 def test_a_jump_of_any_length_arrives(distance: int, branch: str) -> None:
     yes, no = ("far" if branch != "no" else None), ("far" if branch != "yes" else None)
     padding: list[Instruction] = [Return(1)] * distance
-    code = assemble([Load(0), Jump("==", 7, yes=yes, no=no), *padding, Label("far"), Return(2)])
+    code = assemble([BpfLoad(0), Jump("==", 7, yes=yes, no=no), *padding, Label("far"), Return(2)])
     assert evaluate(code, 7, 0) == (2 if branch != "no" else 1)
     assert evaluate(code, 8, 0) == (2 if branch != "yes" else 1)
 

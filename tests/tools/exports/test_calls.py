@@ -23,7 +23,7 @@ from toolcell_tools import (
     exports,
     tool,
 )
-from toolcell_tools.exports import Call, DialectName, Grammar, InvalidCall
+from toolcell_tools.exports import DialectName, Grammar, InvalidCall, ModelCall
 
 from .kit import MODES, declared
 
@@ -56,14 +56,14 @@ MIXED = ToolResult(
 FAILED = ToolResult(error=ExecutionError(message="no such user"), content=[TextBlock(text="unseen")])
 
 
-def chat(text: str) -> Call:
+def chat(text: str) -> ModelCall:
     """The call with these arguments, as text."""
     return exports.parse_call("openai_chat", {"id": "c1", "function": {"name": "read", "arguments": text}})
 
 
 @pytest.mark.parametrize(("dialect", "payload", "call_id"), PAYLOADS)
 def test_a_payload_is_a_call(dialect: DialectName, payload: dict[str, Any], call_id: str) -> None:
-    assert exports.parse_call(dialect, payload) == Call("read", ARGUMENTS, call_id, "read")
+    assert exports.parse_call(dialect, payload) == ModelCall("read", ARGUMENTS, call_id, "read")
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
@@ -167,7 +167,7 @@ def test_a_tool_of_one_text_goes_out_as_free_text_with_a_grammar_and_the_text_co
     ]
     item = {"type": "custom_tool_call", "id": "ctc", "call_id": "c1", "name": "say", "input": '{"not": json'}
     call = export.parse_call(item)
-    assert call == Call("say", {"text": '{"not": json'}, "c1", "say", is_text=True)
+    assert call == ModelCall("say", {"text": '{"not": json'}, "c1", "say", is_text=True)
     assert export.encode("say", {"text": "x"}) == {"input": "x"}
     sent = {"type": "custom_tool_call_output", "call_id": "c1", "output": "7"}
     assert export.result_for(call, ToolResult(output=7)) == sent
@@ -198,7 +198,7 @@ def test_what_is_no_tool_of_one_text_cannot_be_free_text(name: str) -> None:
 
 # -- results -----------------------------------------------------------------------------------------------------------
 
-CALL = Call("read", {}, "c1", "read")
+CALL = ModelCall("read", {}, "c1", "read")
 
 
 def test_chat_takes_text_only_and_media_are_named() -> None:

@@ -387,7 +387,7 @@ def test_an_output_that_is_no_object_is_wrapped_in_schema_and_result_alike() -> 
     output = {"type": "array", "items": {"$ref": "#/definitions/P"}, "definitions": {"P": {"type": "integer"}}}
     export = exports.mcp([declared(object_of(), output=output)])
     schema = export.tools[0]["outputSchema"]
-    sent = export.result_for(exports.Call("probe", {}), toolcell.ToolResult(output=[1, 2]))
+    sent = export.result_for(exports.ModelCall("probe", {}), toolcell.ToolResult(output=[1, 2]))
     assert sent["structuredContent"] == {"result": [1, 2]}
     assert accepts(schema)({"result": [1, 2]}) and not accepts(schema)({"result": ["a"]})
 

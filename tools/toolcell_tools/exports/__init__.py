@@ -16,25 +16,25 @@ from typing import Any, Literal
 
 from toolcell_tools.result import ToolResult
 
-from .calls import Call, InvalidCall
-from .export import Dialect, Export, ProviderTool
+from .calls import InvalidCall, ModelCall
+from .export import Dialect, Export, ProviderDefined
 from .for_anthropic import MESSAGES, anthropic
 from .for_gemini import FUNCTIONS, gemini
 from .for_mcp import TOOLS, mcp
 from .for_openai import CHAT, RESPONSES, openai_chat, openai_responses
 from .freeform import Grammar
 from .names import NameMap
-from .report import Finding, Report
+from .report import Difference, Report
 
 __all__ = [
-    "Call",
     "DialectName",
+    "Difference",
     "Export",
-    "Finding",
     "Grammar",
     "InvalidCall",
+    "ModelCall",
     "NameMap",
-    "ProviderTool",
+    "ProviderDefined",
     "Report",
     "anthropic",
     "gemini",
@@ -49,11 +49,11 @@ DialectName = Literal["openai_chat", "openai_responses", "anthropic", "gemini", 
 _DIALECTS: dict[str, Dialect] = {one.name: one for one in (CHAT, RESPONSES, MESSAGES, FUNCTIONS, TOOLS)}
 
 
-def parse_call(dialect: DialectName, payload: Mapping[str, Any]) -> Call:
+def parse_call(dialect: DialectName, payload: Mapping[str, Any]) -> ModelCall:
     """The call in a payload, without an export: names and arguments as the provider has them. Raises InvalidCall."""
     return _DIALECTS[dialect].parse_call(payload)
 
 
-def result_for(dialect: DialectName, call: Call, result: ToolResult) -> dict[str, Any]:
+def result_for(dialect: DialectName, call: ModelCall, result: ToolResult) -> dict[str, Any]:
     """A result in the shape that the provider wants, without an export."""
     return _DIALECTS[dialect].render(call, result, False)

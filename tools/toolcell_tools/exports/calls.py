@@ -12,14 +12,14 @@ from toolcell_tools.errors import ValidationError
 from toolcell_tools.failures import Unencodable
 from toolcell_tools.result import ToolResult
 
-__all__ = ["MAX_ARGUMENT_BYTES", "Call", "InvalidCall", "parse_arguments", "text_of"]
+__all__ = ["MAX_ARGUMENT_BYTES", "InvalidCall", "ModelCall", "parse_arguments", "text_of"]
 
 MAX_ARGUMENT_BYTES = 4_000_000  # far above what any model writes in one turn
 _STRUCTURE = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[\]{}]', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ModelCall:
     """What a model asks for. `exported_name` is what the provider calls the tool; `call_id` may be ""; `is_text` says
     that the argument came as free text, so that the result goes back in the same way.
     """

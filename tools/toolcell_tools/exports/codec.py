@@ -9,7 +9,7 @@ from .subset import NULL_IS_ABSENT
 __all__ = ["Codec", "unmarked"]
 
 
-class _Validator(Protocol):
+class _SchemaValidator(Protocol):
     def is_valid(self, instance: object) -> bool: ...
 
 
@@ -26,19 +26,19 @@ class Codec:
         self._exported = dict(renamed)
         self._original = {theirs: mine for mine, theirs in renamed.items()}
         self._strict = _has_marks(marked)  # otherwise nothing is between them but names
-        self._compiled: dict[int, _Validator] = {}
+        self._compiled: dict[int, _SchemaValidator] = {}
 
     def decode(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The tool's own arguments for those of a call to its export."""
-        plain = _Walk(self, _without_nulls, first=False).of(arguments, self._schema) if self._strict else arguments
+        plain = _ValueWalk(self, _without_nulls, first=False).of(arguments, self._schema) if self._strict else arguments
         return {self._original.get(name, name): value for name, value in plain.items()}
 
     def encode(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """The arguments as a call to the export would carry them, for conversations that are replayed."""
         named = {self._exported.get(name, name): value for name, value in arguments.items()}
-        return _Walk(self, _with_nulls, first=True).of(named, self._schema) if self._strict else named
+        return _ValueWalk(self, _with_nulls, first=True).of(named, self._schema) if self._strict else named
 
-    def validator(self, schema: Schema) -> _Validator:
+    def validator(self, schema: Schema) -> _SchemaValidator:
         """The compiled validator of one of the kinds that a value may be of."""
         if id(schema) not in self._compiled:
             import jsonschema_rs  # only where a strict call has to choose between kinds
@@ -46,11 +46,11 @@ class Codec:
             whole = {**schema, "$defs": self.definitions} if self.definitions else schema
             options = jsonschema_rs.RegexOptions()  # the linear engine: arguments come from a model
             compiled = jsonschema_rs.Draft202012Validator(whole, pattern_options=options)
-            self._compiled[id(schema)] = cast("_Validator", compiled)
+            self._compiled[id(schema)] = cast("_SchemaValidator", compiled)
         return self._compiled[id(schema)]
 
 
-class _Walk:
+class _ValueWalk:
     """One way through a value, along the schema. `first`: values are changed before they are compared with a kind."""
 
     def __init__(

@@ -8,20 +8,20 @@ from typing import Any, Protocol, cast, runtime_checkable
 from toolcell_tools.declaration import Declared, ToolDeclaration
 from toolcell_tools.result import ToolResult
 
-from .calls import Call, parse_arguments
+from .calls import ModelCall, parse_arguments
 from .canonical import Schema, canonical
 from .codec import Codec, unmarked
 from .names import NameMap, NameRule, fit_names
-from .report import Finding, Inexpressible, Report, Unexportable
+from .report import Difference, Inexpressible, Report, Unexportable
 from .rewrite import rewritten
 from .roots import flat_root, renamed_parameters
 from .subset import Subset
 
-__all__ = ["Declared", "Dialect", "Entry", "Export", "Parameters", "ProviderTool", "RawCall", "assemble"]
+__all__ = ["Declared", "Dialect", "Export", "Parameters", "ProviderDefined", "RawCall", "Written", "assemble"]
 
 
 @runtime_checkable
-class ProviderTool(Protocol):
+class ProviderDefined(Protocol):
     """A tool that a provider defines and runs, or whose schema its models know: passed through untouched."""
 
     @property
@@ -50,15 +50,15 @@ class Dialect:
     providers: frozenset[str]
     names: NameRule
     parse: Callable[[Mapping[str, Any]], RawCall]
-    render: Callable[[Call, ToolResult, bool], dict[str, Any]]
+    render: Callable[[ModelCall, ToolResult, bool], dict[str, Any]]
     parameters: NameRule | None = None
     description_chars: int | None = None
 
-    def parse_call(self, payload: Mapping[str, Any]) -> Call:
+    def parse_call(self, payload: Mapping[str, Any]) -> ModelCall:
         """The call in a payload, its name and arguments as the provider has them. Raises InvalidCall."""
         raw = self.parse(payload)
         arguments = parse_arguments(raw.arguments, raw.name, raw.call_id)
-        return Call(raw.name, arguments, raw.call_id, raw.name, raw.is_text)
+        return ModelCall(raw.name, arguments, raw.call_id, raw.name, raw.is_text)
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Parameters:
     """A parameters schema in a dialect, marked for the codec, with the findings of the way there."""
 
     marked: Schema
-    findings: list[Finding] = field(default_factory=list[Finding])
+    findings: list[Difference] = field(default_factory=list[Difference])
     renamed: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
@@ -75,7 +75,7 @@ class Parameters:
 
 
 @dataclass(frozen=True)
-class Entry:
+class Written:
     """One tool, written. `wrapped`: its output goes out as `{"result": …}`."""
 
     tool: dict[str, Any]
@@ -108,26 +108,26 @@ class Export:
         codec = self._codecs.get(self.names.original(name))
         return arguments if codec is None else codec.encode(arguments)
 
-    def parse_call(self, payload: Mapping[str, Any]) -> Call:
+    def parse_call(self, payload: Mapping[str, Any]) -> ModelCall:
         """The call in a provider's payload, with the tool's own name and arguments. Raises InvalidCall."""
         call = self._dialect.parse_call(payload)
         name = self.names.original(call.name)
         return replace(call, name=name, arguments=self.decode(call.name, call.arguments))
 
-    def result_for(self, call: Call, result: ToolResult) -> dict[str, Any]:
+    def result_for(self, call: ModelCall, result: ToolResult) -> dict[str, Any]:
         """The result of `call` in the shape that the provider wants to be sent."""
         return self._dialect.render(call, result, call.name in self._wrapped)
 
 
 def assemble(
     dialect: Dialect,
-    given: Iterable[ToolDeclaration | Declared | ProviderTool],
-    write: Callable[[ToolDeclaration, str], Entry],
+    given: Iterable[ToolDeclaration | Declared | ProviderDefined],
+    write: Callable[[ToolDeclaration, str], Written],
     arrange: Callable[[list[dict[str, Any]], list[dict[str, Any]]], list[dict[str, Any]]] = add,
 ) -> Export:
     """An export of everything given, in its order. `arrange` puts written and passed tools together."""
     declarations, foreign = _sorted(given)
-    findings: list[Finding] = []
+    findings: list[Difference] = []
     passed = _passed(dialect, foreign, findings)
     taken = {str(one.definition.get("name", one.name)) for one in passed}
     names = fit_names((one.name for one in declarations), dialect.names, taken)
@@ -138,11 +138,15 @@ def assemble(
         name = declaration.name
         exported = names.exported(name)
         if exported != name:
-            findings.append(Finding(name, "", "name", "renamed", f"to {exported!r}, a name that {dialect.name} takes"))
+            findings.append(
+                Difference(name, "", "name", "renamed", f"to {exported!r}, a name that {dialect.name} takes")
+            )
         try:
             entry = write(_described(dialect, declaration, findings), exported)
         except Unexportable as problem:
-            findings.append(Finding(name, problem.pointer, problem.keyword, "refused", f"left out: {problem.detail}"))
+            findings.append(
+                Difference(name, problem.pointer, problem.keyword, "refused", f"left out: {problem.detail}")
+            )
             continue
         own.append(entry.tool)
         findings.extend(entry.parameters.findings)
@@ -156,14 +160,14 @@ def assemble(
 
 
 def _sorted(
-    given: Iterable[ToolDeclaration | Declared | ProviderTool],
-) -> tuple[list[ToolDeclaration], list[ProviderTool]]:
+    given: Iterable[ToolDeclaration | Declared | ProviderDefined],
+) -> tuple[list[ToolDeclaration], list[ProviderDefined]]:
     declarations: list[ToolDeclaration] = []
-    foreign: list[ProviderTool] = []
+    foreign: list[ProviderDefined] = []
     for one in given:
         if isinstance(one, ToolDeclaration):
             declarations.append(one)
-        elif isinstance(one, ProviderTool):
+        elif isinstance(one, ProviderDefined):
             foreign.append(one)
         else:
             declarations.append(one.declaration)
@@ -175,24 +179,24 @@ def _sorted(
     return declarations, foreign
 
 
-def _passed(dialect: Dialect, foreign: Sequence[ProviderTool], findings: list[Finding]) -> list[ProviderTool]:
-    passed: list[ProviderTool] = []
+def _passed(dialect: Dialect, foreign: Sequence[ProviderDefined], findings: list[Difference]) -> list[ProviderDefined]:
+    passed: list[ProviderDefined] = []
     for one in foreign:
         if one.provider.lower() in dialect.providers:
             passed.append(one)
-            findings.append(Finding(one.name, "", "provider", "passed", "its definition is the provider's own"))
+            findings.append(Difference(one.name, "", "provider", "passed", "its definition is the provider's own"))
         else:
             detail = f"left out: a tool of {one.provider}, which {dialect.name} does not have"
-            findings.append(Finding(one.name, "", "provider", "refused", detail))
+            findings.append(Difference(one.name, "", "provider", "refused", detail))
     return passed
 
 
-def _described(dialect: Dialect, declaration: ToolDeclaration, findings: list[Finding]) -> ToolDeclaration:
+def _described(dialect: Dialect, declaration: ToolDeclaration, findings: list[Difference]) -> ToolDeclaration:
     limit, said = dialect.description_chars, declaration.description
     if limit is None or len(said) <= limit:
         return declaration
     detail = f"cut to {limit:,} of {len(said):,} characters"
-    findings.append(Finding(declaration.name, "", "description", "narrowed", detail))
+    findings.append(Difference(declaration.name, "", "description", "narrowed", detail))
     return declaration.model_copy(update={"description": said[: limit - 1] + "…"})
 
 
@@ -214,5 +218,5 @@ def enforced(declaration: ToolDeclaration, dialect: Dialect, subset: Subset) -> 
 def fallback(declaration: ToolDeclaration, problem: Inexpressible, lenient: Parameters, mode: str) -> Parameters:
     """Lenient parameters in place of enforced ones, with the reason."""
     detail = f"{mode} cannot express it: {problem.detail}"
-    why = Finding(declaration.name, problem.pointer, problem.keyword, "fallback", detail)
+    why = Difference(declaration.name, problem.pointer, problem.keyword, "fallback", detail)
     return Parameters(lenient.marked, [why, *lenient.findings], lenient.renamed)

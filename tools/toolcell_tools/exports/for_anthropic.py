@@ -11,24 +11,24 @@ from toolcell_tools.content import ImageBlock
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.result import ToolResult
 
-from .calls import Call, text_of
+from .calls import ModelCall, text_of
 from .canonical import Schema, keywords
 from .codec import Codec
 from .export import (
     Declared,
     Dialect,
-    Entry,
     Export,
     Parameters,
-    ProviderTool,
+    ProviderDefined,
     RawCall,
+    Written,
     assemble,
     enforced,
     fallback,
     plain,
 )
 from .names import NameRule
-from .report import Finding, Inexpressible
+from .report import Difference, Inexpressible
 from .results import blocks_of, in_text, output_text
 from .subset import Subset
 
@@ -50,7 +50,7 @@ _IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 
 
 def anthropic(
-    tools: Iterable[ToolDeclaration | Declared | ProviderTool],
+    tools: Iterable[ToolDeclaration | Declared | ProviderDefined],
     strict: bool = False,
     examples: Mapping[str, Sequence[dict[str, Any]]] | None = None,
 ) -> Export:
@@ -59,9 +59,9 @@ def anthropic(
     `examples` are arguments of calls by tool name, sent as `input_examples`; one that does not fit is left out, for
     the API would refuse the request.
     """
-    room = _Room()
+    room = _StrictRoom()
 
-    def write(declaration: ToolDeclaration, name: str) -> Entry:
+    def write(declaration: ToolDeclaration, name: str) -> Written:
         parameters, is_strict = _parameters(declaration, strict, room)
         tool: dict[str, Any] = {
             "name": name,
@@ -73,12 +73,12 @@ def anthropic(
         shown = _examples(declaration, parameters, (examples or {}).get(declaration.name, ()))
         if shown:
             tool["input_examples"] = shown
-        return Entry(tool, parameters)
+        return Written(tool, parameters)
 
     return assemble(MESSAGES, tools, write)
 
 
-class _Room:
+class _StrictRoom:
     """The remaining room for strict tools in one request."""
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ def _counts(schema: object) -> tuple[int, int]:
     return optional + len(properties.keys() - set(node.get("required", []))), unions + several
 
 
-def _parameters(declaration: ToolDeclaration, strict: bool, room: _Room) -> tuple[Parameters, bool]:
+def _parameters(declaration: ToolDeclaration, strict: bool, room: _StrictRoom) -> tuple[Parameters, bool]:
     if not strict:
         return plain(declaration, MESSAGES), False
     try:
@@ -135,7 +135,7 @@ def _examples(
     for index, one in enumerate(shown):
         if not validator.is_valid(one):
             detail = f"the example {index} does not fit the schema"
-            parameters.findings.append(Finding(declaration.name, "", "input_examples", "dropped", detail))
+            parameters.findings.append(Difference(declaration.name, "", "input_examples", "dropped", detail))
     return [one for one in shown if validator.is_valid(one)]
 
 
@@ -143,7 +143,7 @@ def _parse(payload: Mapping[str, Any]) -> RawCall:
     return RawCall(text_of(payload, "name"), payload.get("input"), text_of(payload, "id"))
 
 
-def _render(call: Call, result: ToolResult, wrapped: bool) -> dict[str, Any]:
+def _render(call: ModelCall, result: ToolResult, wrapped: bool) -> dict[str, Any]:
     """A tool_result block. Text blocks are never empty, for the API refuses those."""
     content: list[dict[str, Any]] = []
     text = output_text(result)

@@ -11,16 +11,16 @@ from toolcell_tools.content import ImageBlock
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.result import ToolResult
 
-from .calls import Call, text_of
+from .calls import ModelCall, text_of
 from .canonical import Schema, keywords
 from .export import (
     Declared,
     Dialect,
-    Entry,
     Export,
     Parameters,
-    ProviderTool,
+    ProviderDefined,
     RawCall,
+    Written,
     assemble,
     enforced,
     fallback,
@@ -56,24 +56,25 @@ _IMAGES = frozenset({"image/png", "image/jpeg", "image/webp"})
 
 
 def gemini(
-    tools: Iterable[ToolDeclaration | Declared | ProviderTool], mode: Literal["json_schema", "openapi"] = "json_schema"
+    tools: Iterable[ToolDeclaration | Declared | ProviderDefined],
+    mode: Literal["json_schema", "openapi"] = "json_schema",
 ) -> Export:
     """Tools for Gemini: one entry with all function declarations, then the provider's own tools.
 
     What `mode="openapi"` cannot express is declared by JSON Schema, one tool at a time, and reported.
     """
 
-    def write(declaration: ToolDeclaration, name: str) -> Entry:
+    def write(declaration: ToolDeclaration, name: str) -> Written:
         function: dict[str, Any] = {"name": name, "description": declaration.description}
         if mode == "json_schema":
             parameters = _by_json_schema(declaration)
-            return Entry({**function, "parametersJsonSchema": parameters.schema}, parameters)
+            return Written({**function, "parametersJsonSchema": parameters.schema}, parameters)
         try:
             parameters = enforced(declaration, FUNCTIONS, OPENAPI)
         except Inexpressible as problem:
             parameters = fallback(declaration, problem, _by_json_schema(declaration), "the OpenAPI subset")
-            return Entry({**function, "parametersJsonSchema": parameters.schema}, parameters)
-        return Entry({**function, **_openapi_parameters(parameters)}, parameters)
+            return Written({**function, "parametersJsonSchema": parameters.schema}, parameters)
+        return Written({**function, **_openapi_parameters(parameters)}, parameters)
 
     return assemble(FUNCTIONS, tools, write, _arranged)
 
@@ -137,7 +138,7 @@ def _parse(payload: Mapping[str, Any]) -> RawCall:
     return RawCall(text_of(found, "name"), found.get("args"), call_id if isinstance(call_id, str) else "")
 
 
-def _render(call: Call, result: ToolResult, wrapped: bool) -> dict[str, Any]:
+def _render(call: ModelCall, result: ToolResult, wrapped: bool) -> dict[str, Any]:
     """A part with a functionResponse: `output` or `error`, the content's texts, and pictures as inline data."""
     response: dict[str, Any] = {"name": call.exported_name or call.name}
     if call.call_id:

@@ -8,21 +8,21 @@ from toolcell_tools.content import AudioBlock, Content, ImageBlock, ResourceBloc
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.result import ToolResult
 
-from .calls import Call, text_of
+from .calls import ModelCall, text_of
 from .canonical import Schema, canonical
-from .export import Declared, Dialect, Entry, Export, Parameters, ProviderTool, RawCall, assemble
+from .export import Declared, Dialect, Export, Parameters, ProviderDefined, RawCall, Written, assemble
 from .merge import types_of
 from .names import NameRule
-from .report import Finding, Unexportable
+from .report import Difference, Unexportable
 from .results import blocks_of, output_text
 
 __all__ = ["TOOLS", "mcp"]
 
 
-def mcp(tools: Iterable[ToolDeclaration | Declared | ProviderTool]) -> Export:
+def mcp(tools: Iterable[ToolDeclaration | Declared | ProviderDefined]) -> Export:
     """Tools as a server lists them. Schemas go out as they are, but for a root that does not say it is an object."""
 
-    def write(declaration: ToolDeclaration, name: str) -> Entry:
+    def write(declaration: ToolDeclaration, name: str) -> Written:
         parameters = _parameters(declaration)
         tool: dict[str, Any] = {
             "name": name,
@@ -34,9 +34,9 @@ def mcp(tools: Iterable[ToolDeclaration | Declared | ProviderTool]) -> Export:
         if declaration.annotations.title is not None:
             tool["title"] = declaration.annotations.title
         if declaration.output_schema is None:
-            return Entry(tool, parameters)
+            return Written(tool, parameters)
         tool["outputSchema"], wrapped = _output(declaration, parameters.findings)
-        return Entry(tool, parameters, wrapped)
+        return Written(tool, parameters, wrapped)
 
     return assemble(TOOLS, tools, write)
 
@@ -48,7 +48,7 @@ def _parameters(declaration: ToolDeclaration) -> Parameters:
         return Parameters(schema)
     if kinds is not None and "object" not in kinds:
         raise Unexportable("/type", "type", f"arguments are an object, and the schema wants {' or '.join(kinds)}")
-    finding = Finding(declaration.name, "/type", "type", "rewritten", '"object", which the root must say')
+    finding = Difference(declaration.name, "/type", "type", "rewritten", '"object", which the root must say')
     return Parameters({**schema, "type": "object"}, [finding])
 
 
@@ -76,14 +76,14 @@ def _meta(declaration: ToolDeclaration) -> dict[str, Any]:
     }
 
 
-def _output(declaration: ToolDeclaration, findings: list[Finding]) -> tuple[Schema, bool]:
+def _output(declaration: ToolDeclaration, findings: list[Difference]) -> tuple[Schema, bool]:
     """An output schema whose root is an object; anything else goes into `{"result": …}`."""
     given = declaration.output_schema or {}
     if types_of(given) == ["object"]:
         return deepcopy(given), False
     schema = canonical(given)
     definitions = schema.pop("$defs", None)
-    findings.append(Finding(declaration.name, "", "outputSchema", "rewritten", 'wrapped as {"result": …}'))
+    findings.append(Difference(declaration.name, "", "outputSchema", "rewritten", 'wrapped as {"result": …}'))
     wrapped: Schema = {"type": "object", "properties": {"result": schema}, "required": ["result"]}
     return ({**wrapped, "$defs": definitions} if definitions else wrapped), True
 
@@ -93,7 +93,7 @@ def _parse(payload: Mapping[str, Any]) -> RawCall:
     return RawCall(text_of(payload, "name"), payload.get("arguments"), "")
 
 
-def _render(call: Call, result: ToolResult, wrapped: bool) -> dict[str, Any]:
+def _render(call: ModelCall, result: ToolResult, wrapped: bool) -> dict[str, Any]:
     """A CallToolResult. Output that is no object is structured as `{"result": …}`."""
     text = output_text(result)
     content: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []

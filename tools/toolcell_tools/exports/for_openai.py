@@ -11,16 +11,16 @@ from toolcell_tools.content import ImageBlock
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.result import ToolResult
 
-from .calls import Call, InvalidCall, text_of
+from .calls import InvalidCall, ModelCall, text_of
 from .canonical import MANY, NAMED, ONE, Schema, keywords, target
 from .export import (
     Declared,
     Dialect,
-    Entry,
     Export,
     Parameters,
-    ProviderTool,
+    ProviderDefined,
     RawCall,
+    Written,
     assemble,
     enforced,
     fallback,
@@ -29,7 +29,7 @@ from .export import (
 from .freeform import Grammar, custom_tool
 from .merge import types_of
 from .names import NameRule
-from .report import Finding, Inexpressible
+from .report import Difference, Inexpressible
 from .results import blocks_of, in_text, output_text
 from .subset import Subset
 
@@ -50,10 +50,10 @@ MANY_VALUES, MAX_MANY_CHARS = 250, 15_000  # one string enum of more values may 
 _NAMES = NameRule("a-zA-Z0-9_-", "a-zA-Z0-9_-", 64)
 
 
-def openai_chat(tools: Iterable[ToolDeclaration | Declared | ProviderTool], strict: bool = False) -> Export:
+def openai_chat(tools: Iterable[ToolDeclaration | Declared | ProviderDefined], strict: bool = False) -> Export:
     """Tools for Chat Completions. `strict` is set on tools that allow it; the report says why not on the others."""
 
-    def write(declaration: ToolDeclaration, name: str) -> Entry:
+    def write(declaration: ToolDeclaration, name: str) -> Written:
         parameters, is_strict = _parameters(declaration, CHAT, strict)
         function: dict[str, Any] = {
             "name": name,
@@ -62,13 +62,13 @@ def openai_chat(tools: Iterable[ToolDeclaration | Declared | ProviderTool], stri
         }
         if is_strict:
             function["strict"] = True
-        return Entry({"type": "function", "function": function}, parameters)
+        return Written({"type": "function", "function": function}, parameters)
 
     return assemble(CHAT, tools, write)
 
 
 def openai_responses(
-    tools: Iterable[ToolDeclaration | Declared | ProviderTool],
+    tools: Iterable[ToolDeclaration | Declared | ProviderDefined],
     strict: bool = False,
     *,
     freeform: Mapping[str, Grammar | None] | None = None,
@@ -80,7 +80,7 @@ def openai_responses(
     """
     as_text = dict(freeform or {})
 
-    def write(declaration: ToolDeclaration, name: str) -> Entry:
+    def write(declaration: ToolDeclaration, name: str) -> Written:
         if declaration.name in as_text:
             return custom_tool(declaration, name, as_text.pop(declaration.name))
         parameters, is_strict = _parameters(declaration, RESPONSES, strict)
@@ -91,7 +91,7 @@ def openai_responses(
             "parameters": parameters.schema,
             "strict": is_strict,
         }
-        return Entry(tool, parameters)
+        return Written(tool, parameters)
 
     export = assemble(RESPONSES, tools, write)
     if as_text:
@@ -118,7 +118,7 @@ def _lenient(declaration: ToolDeclaration, dialect: Dialect) -> Parameters:
     return Parameters(_with_items(parameters.marked, "", declaration.name, findings), findings, parameters.renamed)
 
 
-def _with_items(schema: Schema, at: str, tool: str, findings: list[Finding]) -> Schema:
+def _with_items(schema: Schema, at: str, tool: str, findings: list[Difference]) -> Schema:
     """Give every array `items`: "array schema missing items" is an error even without strict."""
     result: Schema = {}
     for key, value in schema.items():
@@ -137,7 +137,7 @@ def _with_items(schema: Schema, at: str, tool: str, findings: list[Finding]) -> 
             result[key] = value
     if "array" in (types_of(schema) or []) and "items" not in schema:
         result["items"] = {}
-        findings.append(Finding(tool, at, "items", "rewritten", "{}, which an array must say"))
+        findings.append(Difference(tool, at, "items", "rewritten", "{}, which an array must say"))
     return result
 
 
@@ -212,13 +212,13 @@ def _parse_response(payload: Mapping[str, Any]) -> RawCall:
     return RawCall(name, payload.get("arguments"), call_id)
 
 
-def _render_chat(call: Call, result: ToolResult, wrapped: bool) -> dict[str, Any]:
+def _render_chat(call: ModelCall, result: ToolResult, wrapped: bool) -> dict[str, Any]:
     """A tool message. It takes text only, so media are named and not shown."""
     parts = [output_text(result), *map(in_text, blocks_of(result))]
     return {"role": "tool", "tool_call_id": call.call_id, "content": "\n\n".join(part for part in parts if part)}
 
 
-def _render_response(call: Call, result: ToolResult, wrapped: bool) -> dict[str, Any]:
+def _render_response(call: ModelCall, result: ToolResult, wrapped: bool) -> dict[str, Any]:
     """A function_call_output item, or that of a custom tool: text, or parts where there are pictures."""
     parts: list[dict[str, Any]] = []
     text = output_text(result)

@@ -9,8 +9,8 @@ from typing import Any, Literal, cast
 from toolcell_tools.declaration import ToolDeclaration
 
 from .canonical import canonical
-from .export import Entry, Parameters
-from .report import Finding
+from .export import Parameters, Written
+from .report import Difference
 
 __all__ = ["Grammar", "custom_tool"]
 
@@ -28,20 +28,22 @@ class Grammar:
     definition: str
 
 
-def custom_tool(declaration: ToolDeclaration, name: str, grammar: Grammar | None) -> Entry:
+def custom_tool(declaration: ToolDeclaration, name: str, grammar: Grammar | None) -> Written:
     """Export a tool of one text argument as free text. ValueError for a tool with other arguments."""
     tool: dict[str, Any] = {"type": "custom", "name": name, "description": declaration.description}
     parameter, schema = _text_of(declaration)
-    findings = [Finding(declaration.name, "", "parameters", "rewritten", f"free text for {parameter!r}")]
+    findings = [Difference(declaration.name, "", "parameters", "rewritten", f"free text for {parameter!r}")]
     for keyword in schema.keys() - _SAYS_NOTHING:
         detail = "free text has no schema"
-        findings.append(Finding(declaration.name, f"/properties/{parameter}", keyword, "dropped", detail, loosens=True))
+        findings.append(
+            Difference(declaration.name, f"/properties/{parameter}", keyword, "dropped", detail, loosens=True)
+        )
     if grammar is not None:
         tool["format"] = {"type": "grammar", "syntax": grammar.syntax, "definition": grammar.definition}
         detail = "the grammar of the export"
-        findings.append(Finding(declaration.name, "", "format", "narrowed", detail, tightens=True))
+        findings.append(Difference(declaration.name, "", "format", "narrowed", detail, tightens=True))
     taken = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
-    return Entry(tool, Parameters(taken, findings, {parameter: "input"}))
+    return Written(tool, Parameters(taken, findings, {parameter: "input"}))
 
 
 def _text_of(declaration: ToolDeclaration) -> tuple[str, dict[str, Any]]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Action", "Finding", "Inexpressible", "Report", "Unexportable"]
+__all__ = ["Action", "Difference", "Inexpressible", "Report", "Unexportable"]
 
 Action = Literal["dropped", "widened", "narrowed", "rewritten", "moved", "renamed", "fallback", "refused", "passed"]
 
@@ -26,7 +26,7 @@ class Unexportable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Difference:
     """One difference between a tool and its export.
 
     `pointer` is the JSON Pointer of the place in the parameters schema (its definitions read as below `/$defs`), empty
@@ -52,9 +52,9 @@ class Finding:
 class Report:
     """All findings of an export, tool by tool; `str(report)` has a line for each."""
 
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Difference, ...] = ()
 
-    def of(self, tool: str) -> tuple[Finding, ...]:
+    def of(self, tool: str) -> tuple[Difference, ...]:
         """The findings about one tool, by its original name."""
         return tuple(one for one in self.findings if one.tool == tool)
 
@@ -66,7 +66,7 @@ class Report:
         """Whether the exported schema may reject what the original accepts."""
         return any(one.tightens for one in self.of(tool))
 
-    def __iter__(self) -> Iterator[Finding]:
+    def __iter__(self) -> Iterator[Difference]:
         return iter(self.findings)
 
     def __len__(self) -> int:

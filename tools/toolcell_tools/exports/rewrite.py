@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from .canonical import Schema, escape, is_nothing, target
 from .merge import ANNOTATIONS, constraints, merge, same, types_of
-from .report import Action, Finding, Inexpressible
+from .report import Action, Difference, Inexpressible
 from .resolve import Definitions, accepts_null
 from .subset import NULL_IS_ABSENT, Subset
 from .words import described, in_words
@@ -34,12 +34,12 @@ _UNDERSTOOD = frozenset({*_KIND_OF, *_OF_ANYTHING, *ANNOTATIONS, "type", "enum",
 _MAX_NESTING = 100
 
 
-def rewritten(tool: str, schema: Schema, subset: Subset) -> tuple[Schema, list[Finding]]:
+def rewritten(tool: str, schema: Schema, subset: Subset) -> tuple[Schema, list[Difference]]:
     """The schema in the dialect's subset, and the findings. Raises Inexpressible."""
     return _Rewriter(tool, schema, subset).run()
 
 
-class _Node:
+class _SchemaNode:
     """One place in the schema: its output, and the phrases for its description."""
 
     def __init__(self, source: Schema, at: str) -> None:
@@ -56,7 +56,7 @@ class _Rewriter:
         self.tool, self.subset = tool, subset
         self.root = {key: value for key, value in schema.items() if key != "$defs"}
         self.definitions = Definitions(cast("Schema", schema.get("$defs", {})))
-        self.findings: list[Finding] = []
+        self.findings: list[Difference] = []
         self.written: Schema = {}
         self.waiting: list[str] = []
         self.current = ""  # the definition being written, "" for the root
@@ -64,7 +64,7 @@ class _Rewriter:
         self.inlined: tuple[str, ...] = ()
         self.nesting = 0
 
-    def run(self) -> tuple[Schema, list[Finding]]:
+    def run(self) -> tuple[Schema, list[Difference]]:
         result = self.schema(self.root, "")
         while self.waiting:
             self.current = self.waiting.pop(0)
@@ -80,9 +80,9 @@ class _Rewriter:
     def note(
         self, at: str, keyword: str, action: Action, detail: str, *, loosens: bool = False, tightens: bool = False
     ) -> None:
-        self.findings.append(Finding(self.tool, at, keyword, action, detail, loosens, tightens))
+        self.findings.append(Difference(self.tool, at, keyword, action, detail, loosens, tightens))
 
-    def drop(self, node: _Node, keyword: str, value: Any, *, loosens: bool = True) -> None:
+    def drop(self, node: _SchemaNode, keyword: str, value: Any, *, loosens: bool = True) -> None:
         """Leave a constraint out and say it in words instead."""
         phrase = in_words(keyword, value)
         if phrase is not None:
@@ -147,14 +147,14 @@ class _Rewriter:
                     detail = "a part that cannot be merged was left out"
                     self.note(f"{at}/allOf", "allOf", "widened", detail, loosens=True)
                 whole = whole if joined is None else joined
-        node = _Node(dict(whole), at)
+        node = _SchemaNode(dict(whole), at)
         for key in sorted(whole.keys() - _UNDERSTOOD):
             self.note(node.below(key), key, "dropped", "not a keyword that arguments are checked by")
         if "anyOf" in whole or "oneOf" in whole:
             return self.union(node)
         return self.finished(node)
 
-    def union(self, node: _Node) -> Schema:
+    def union(self, node: _SchemaNode) -> Schema:
         keyword = "anyOf" if "anyOf" in node.source else "oneOf"
         variants = cast("list[Schema]", node.source.pop(keyword))
         if "oneOf" in node.source:
@@ -181,7 +181,7 @@ class _Rewriter:
 
     # -- one schema --------------------------------------------------------------------------------------------------
 
-    def finished(self, node: _Node) -> Schema:
+    def finished(self, node: _SchemaNode) -> Schema:
         """A schema without references and combinators."""
         if is_nothing(node.source) or not self.values(node):
             return self.impossible(node, "not" if is_nothing(node.source) else "enum")
@@ -204,10 +204,10 @@ class _Rewriter:
         self.simple(node, _OF_ANYTHING)
         return self.annotated(node)
 
-    def of_kind(self, source: Schema, kind: str, node: _Node) -> Schema:
-        return self.finished(_Node({**source, "type": kind}, node.at))
+    def of_kind(self, source: Schema, kind: str, node: _SchemaNode) -> Schema:
+        return self.finished(_SchemaNode({**source, "type": kind}, node.at))
 
-    def annotated(self, node: _Node) -> Schema:
+    def annotated(self, node: _SchemaNode) -> Schema:
         """The result with its title, and with its description and whatever was put in words."""
         source = node.source
         for key in ("examples", "deprecated"):
@@ -222,14 +222,14 @@ class _Rewriter:
         description = described(source.get("description"), node.phrases)
         return node.result if description is None else {**node.result, "description": description}
 
-    def impossible(self, node: _Node, keyword: str) -> Schema:
+    def impossible(self, node: _SchemaNode, keyword: str) -> Schema:
         """Where no value fits: the lenient dialect says so in words."""
         if not self.subset.untyped:
             raise Inexpressible(node.at, keyword, "no value fits")
         self.note(node.at, keyword, "widened", "any value, where none fits", loosens=True)
         return {"description": "No value fits here."}
 
-    def values(self, node: _Node) -> bool:
+    def values(self, node: _SchemaNode) -> bool:
         """`const` and `enum`, and the types that they leave; False where they leave no value."""
         source = node.source
         if "const" not in source and "enum" not in source:
@@ -252,7 +252,7 @@ class _Rewriter:
             self.drop(node, "const" if len(values) == 1 else "enum", values[0] if len(values) == 1 else values)
         return True
 
-    def kinds(self, node: _Node) -> list[str] | None:
+    def kinds(self, node: _SchemaNode) -> list[str] | None:
         """The types, inferred from the keywords where none are given; None where the dialect can do without."""
         given = types_of(node.source)
         if given is not None:
@@ -268,7 +268,7 @@ class _Rewriter:
         self.note(node.at, "type", "narrowed", f"taken to be {kind}, as its keywords imply", tightens=True)
         return [kind]
 
-    def simple(self, node: _Node, keywords: tuple[str, ...]) -> None:
+    def simple(self, node: _SchemaNode, keywords: tuple[str, ...]) -> None:
         for keyword in keywords:
             if keyword not in node.source:
                 continue
@@ -284,7 +284,7 @@ class _Rewriter:
             elif not (keyword in ("then", "else") and "if" not in node.source):
                 self.drop(node, keyword, value)
 
-    def number(self, node: _Node, *, integers: bool) -> None:
+    def number(self, node: _SchemaNode, *, integers: bool) -> None:
         source = node.source
         for keyword, instead, step in (("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -1)):
             if keyword not in source or keyword in self.subset.keywords or instead not in self.subset.keywords:
@@ -301,7 +301,7 @@ class _Rewriter:
 
     # -- arrays ------------------------------------------------------------------------------------------------------
 
-    def array(self, node: _Node, typed: bool) -> None:
+    def array(self, node: _SchemaNode, typed: bool) -> None:
         source = dict(node.source)
         prefix = cast("list[Schema]", source.get("prefixItems", []))
         items = source.get("items")
@@ -327,7 +327,7 @@ class _Rewriter:
             node.source = {key: value for key, value in source.items() if key != "minItems"}
         self.simple(node, _OF_ARRAYS)
 
-    def pooled(self, node: _Node, prefix: list[Schema], items: Any) -> None:
+    def pooled(self, node: _SchemaNode, prefix: list[Schema], items: Any) -> None:
         """A tuple as an array whose items are any of the tuple's."""
         pool = list(prefix[: node.source.get("maxItems", len(prefix))])
         open_ended = node.source.get("maxItems", math.inf) > len(prefix)
@@ -351,7 +351,7 @@ class _Rewriter:
 
     # -- objects -----------------------------------------------------------------------------------------------------
 
-    def object(self, node: _Node, typed: bool) -> None:
+    def object(self, node: _SchemaNode, typed: bool) -> None:
         source, subset = node.source, self.subset
         properties = cast("Schema", source.get("properties", {}))
         required = cast("list[str]", source.get("required", []))
@@ -380,14 +380,14 @@ class _Rewriter:
         self.additional(node)
         self.simple(node, _OF_OBJECTS)
 
-    def forbidden(self, node: _Node, name: str, required: list[str]) -> None:
+    def forbidden(self, node: _SchemaNode, name: str, required: list[str]) -> None:
         if name in required:
             raise Inexpressible(node.below("properties", name), "not", "no value fits")
         open_ended = not self.subset.closed
         detail = "no value fits, so it is not offered"
         self.note(node.below("properties", name), "properties", "dropped", detail, loosens=open_ended)
 
-    def close(self, node: _Node, properties: Schema, required: list[str]) -> None:
+    def close(self, node: _SchemaNode, properties: Schema, required: list[str]) -> None:
         """Make an object take its declared properties only, or say why it cannot."""
         source = node.source
         given = source.get("additionalProperties")
@@ -405,7 +405,7 @@ class _Rewriter:
         source.pop("unevaluatedProperties", None)  # nothing is left unevaluated
         node.result["additionalProperties"] = False
 
-    def additional(self, node: _Node) -> None:
+    def additional(self, node: _SchemaNode) -> None:
         source = node.source
         if self.subset.closed:
             return
@@ -423,7 +423,7 @@ class _Rewriter:
         else:
             node.result["additionalProperties"] = self.schema(given, node.below("additionalProperties"))
 
-    def require_all(self, node: _Node, properties: Schema, required: list[str]) -> None:
+    def require_all(self, node: _SchemaNode, properties: Schema, required: list[str]) -> None:
         """Require every property; an optional one takes `null` for "left out"."""
         written = cast("Schema", node.result["properties"])
         absent: list[str] = []

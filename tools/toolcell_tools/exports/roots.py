@@ -10,7 +10,7 @@ from typing import Any, cast
 from .canonical import Schema, is_nothing, keywords
 from .merge import merge, same, types_of
 from .names import NameRule, fit_names
-from .report import Action, Finding, Unexportable
+from .report import Action, Difference, Unexportable
 from .resolve import Definitions
 from .words import described, in_words
 
@@ -20,9 +20,9 @@ _NOT_AT_THE_ROOT = ("enum", "const", "not")
 _SPEAK_OF_NAMES = keywords("if then else dependentRequired dependentSchemas propertyNames patternProperties")
 
 
-def flat_root(tool: str, schema: Schema) -> tuple[Schema, list[Finding]]:
+def flat_root(tool: str, schema: Schema) -> tuple[Schema, list[Difference]]:
     """A canonical schema with a root that every provider takes, and the findings."""
-    root = _Root(tool, Definitions(schema.get("$defs", {})))
+    root = _SchemaRoot(tool, Definitions(schema.get("$defs", {})))
     result = root.flat({key: value for key, value in schema.items() if key != "$defs"})
     for keyword in _NOT_AT_THE_ROOT:
         if keyword in result:
@@ -40,16 +40,16 @@ def flat_root(tool: str, schema: Schema) -> tuple[Schema, list[Finding]]:
     return result, root.findings
 
 
-class _Root:
+class _SchemaRoot:
     """A root being flattened, and the findings so far."""
 
     def __init__(self, tool: str, definitions: Definitions) -> None:
         self.tool, self.definitions = tool, definitions
-        self.findings: list[Finding] = []
+        self.findings: list[Difference] = []
         self.phrases: list[str] = []
 
     def note(self, keyword: str, action: Action, detail: str, *, tightens: bool = False) -> None:
-        self.findings.append(Finding(self.tool, f"/{keyword}", keyword, action, detail, True, tightens))
+        self.findings.append(Difference(self.tool, f"/{keyword}", keyword, action, detail, True, tightens))
 
     def drop(self, schema: Schema, keyword: str, detail: str) -> None:
         self.say(keyword, schema.pop(keyword))
@@ -124,7 +124,7 @@ def _union(schemas: Iterable[Schema]) -> Schema:
 
 def renamed_parameters(
     tool: str, schema: Schema, rule: NameRule | None
-) -> tuple[Schema, Mapping[str, str], list[Finding]]:
+) -> tuple[Schema, Mapping[str, str], list[Difference]]:
     """Rename the parameters that `rule` refuses: the schema, the exported names, the findings."""
     if rule is None:
         return schema, {}, []
@@ -138,7 +138,7 @@ def renamed_parameters(
     by_name = bool(_SPEAK_OF_NAMES & schema.keys())
     loosens = by_name or schema.get("additionalProperties") is not False
     findings = [
-        Finding(
+        Difference(
             tool, f"/properties/{mine}", "properties", "renamed", f"to {theirs!r}, a name it takes", loosens, by_name
         )
         for mine, theirs in changed.items()

@@ -4,6 +4,6 @@
 byte to its record; `rules` decides; `head` and `body` read, without a socket; `net` is sockets on either event loop.
 """
 
-from toolcell.backends.egress.gateway import Egress, Gateway, Outcome
+from toolcell.backends.egress.gateway import ConnectionOutcome, Egress, Gateway
 
-__all__ = ["Egress", "Gateway", "Outcome"]
+__all__ = ["ConnectionOutcome", "Egress", "Gateway"]

@@ -13,18 +13,18 @@ import anyio
 from toolcell.backends.egress.body import Chunked, Counted
 from toolcell.backends.egress.head import (
     BadHead,
-    Request,
+    RequestHead,
     end_of_head,
     parse_request,
     rewrite_request,
     rewrite_response,
 )
 from toolcell.backends.egress.net import Lookups, connect, linger
-from toolcell.backends.egress.rules import Rules, target_of
+from toolcell.backends.egress.rules import EgressRules, target_of
 from toolcell.backends.errors import Refused
 from toolcell.backends.guard import Target
 
-__all__ = ["Connection", "Outcome", "answer"]
+__all__ = ["Connection", "ConnectionOutcome", "answer"]
 
 _log = logging.getLogger("toolcell.egress")
 HEAD_S = 10.0  # all of a request's head, so that a client which drips gains nothing (nginx: 60 s between two reads)
@@ -34,7 +34,7 @@ TEXT_CHARS = 400
 
 
 @dataclass(slots=True)
-class Outcome:
+class ConnectionOutcome:
     """What became of one connection: the record of the audit. `allowed` is the decision; `reason` says why not, or why
     an allowed one ended otherwise than by its two ends. Bytes are counted on the far side: `in` is towards the cell.
     """
@@ -49,10 +49,10 @@ class Outcome:
     bytes_out: int = 0
 
 
-class Call(Protocol):
+class ProxiedCall(Protocol):
     """The call on whose behalf the connection is."""
 
-    rules: Rules
+    rules: EgressRules
     lookups: Lookups
     idle_s: float
 
@@ -61,10 +61,10 @@ class Call(Protocol):
         ...
 
     def moved(self, direction: str, count: int) -> None: ...
-    def ended(self, connection: "Connection", outcome: Outcome) -> None: ...
+    def ended(self, connection: "Connection", outcome: ConnectionOutcome) -> None: ...
 
 
-class _Failed(Exception):
+class _NotConnected(Exception):
     """The client gets this status and text instead."""
 
     def __init__(self, status: int, text: str) -> None:
@@ -79,8 +79,8 @@ class _Ended(Exception):
 class Connection:
     """`run` is its task; `end` ends it at once, from anywhere on the loop."""
 
-    def __init__(self, call: Call, client: socket.socket) -> None:
-        self.outcome = Outcome()
+    def __init__(self, call: ProxiedCall, client: socket.socket) -> None:
+        self.outcome = ConnectionOutcome()
         self._call = call
         self._client = client
         self._upstream: socket.socket | None = None
@@ -134,7 +134,7 @@ class Connection:
             request, rest = await self._read_request()
             self.outcome.method = request.method
             target, upstream = await self._reach(request)
-        except (BadHead, Refused, _Failed) as error:
+        except (BadHead, Refused, _NotConnected) as error:
             status = 400 if isinstance(error, BadHead) else 403 if isinstance(error, Refused) else error.status
             text = f"The request cannot be read: {error}." if isinstance(error, BadHead) else str(error)
             await self._refuse(status, text)
@@ -174,7 +174,7 @@ class Connection:
 
     # -- from the first byte to a connection to the other side --------------------------------------------------------
 
-    async def _read_request(self) -> tuple[Request, bytes]:
+    async def _read_request(self) -> tuple[RequestHead, bytes]:
         data = bytearray()
         with anyio.move_on_after(HEAD_S):
             while True:
@@ -187,9 +187,9 @@ class Connection:
                     self.outcome.reason = "the client hung up before its request was whole"
                     raise OSError
                 data += more
-        raise _Failed(408, f"The request's head was not whole after {HEAD_S:g} s.")
+        raise _NotConnected(408, f"The request's head was not whole after {HEAD_S:g} s.")
 
-    async def _reach(self, request: Request) -> tuple[Target, socket.socket]:
+    async def _reach(self, request: RequestHead) -> tuple[Target, socket.socket]:
         """Judge, look up once, judge the addresses, and connect to one of those very addresses."""
         target = target_of(request)
         self.outcome.host, self.outcome.port = target.host, target.port
@@ -205,10 +205,10 @@ class Connection:
             try:
                 upstream, address = await connect(addresses, target.port)
             except OSError as error:
-                raise _Failed(502, f"{where} cannot be reached: {error.strerror}.") from None
+                raise _NotConnected(502, f"{where} cannot be reached: {error.strerror}.") from None
             self.outcome.address = str(address)
             return target, upstream
-        raise _Failed(504, f"{where} did not answer within {CONNECT_S:g} s.")
+        raise _NotConnected(504, f"{where} did not answer within {CONNECT_S:g} s.")
 
     async def _look_up(self, target: Target) -> list[str]:
         with anyio.move_on_after(CONNECT_S):
@@ -218,8 +218,8 @@ class Connection:
                 answers = []
             if answers:
                 return answers
-            raise _Failed(502, f"The host {target.host} was not found. Check its spelling.")
-        raise _Failed(504, f"The host {target.host} was not found within {CONNECT_S:g} s.")
+            raise _NotConnected(502, f"The host {target.host} was not found. Check its spelling.")
+        raise _NotConnected(504, f"The host {target.host} was not found within {CONNECT_S:g} s.")
 
     # -- relaying -----------------------------------------------------------------------------------------------------
 
@@ -232,7 +232,7 @@ class Connection:
             lambda: self._copy(self._client, upstream, "out", rest), lambda: self._copy(upstream, self._client, "in")
         )
 
-    async def _exchange(self, request: Request, target: Target, rest: bytes) -> None:
+    async def _exchange(self, request: RequestHead, target: Target, rest: bytes) -> None:
         """One request, one response, and the end."""
         await self._forward("out", rewrite_request(request, target.path, target.authority))
         body = Chunked() if request.length is None else Counted(request.length)

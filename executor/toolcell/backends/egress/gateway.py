@@ -5,13 +5,13 @@ from collections.abc import Callable, Coroutine
 from dataclasses import asdict
 from typing import Any
 
-from toolcell.backends.egress.connection import Connection, Outcome, answer
+from toolcell.backends.egress.connection import Connection, ConnectionOutcome, answer
 from toolcell.backends.egress.net import Lookups, Resolver
-from toolcell.backends.egress.rules import Rules
+from toolcell.backends.egress.rules import EgressRules
 from toolcell.pool.budget import Account, Charge
 from toolcell_sandbox.network import ProxyNetwork
 
-__all__ = ["Egress", "Gateway", "Outcome"]
+__all__ = ["ConnectionOutcome", "Egress", "Gateway"]
 
 DECISIONS = 10_000
 """Connections of one call, refused ones included; each is a record. npm opens some hundred."""
@@ -49,7 +49,7 @@ class Egress:
     """The proxy of one call. Everything that it has open ends with `close`, at once."""
 
     def __init__(self, gateway: Gateway, policy: ProxyNetwork, write: Write, account: Account) -> None:
-        self.rules = Rules(policy)
+        self.rules = EgressRules(policy)
         self.lookups = gateway.lookups
         self.idle_s = policy.idle_s
         self._gateway = gateway
@@ -94,7 +94,7 @@ class Egress:
         except OSError:
             pass  # it has hung up
         client.close()
-        self._write(asdict(Outcome(reason=text)))
+        self._write(asdict(ConnectionOutcome(reason=text)))
 
     # -- for its connections ------------------------------------------------------------------------------------------
 
@@ -104,7 +104,7 @@ class Egress:
     def moved(self, direction: str, count: int) -> None:
         self._bytes[direction] += count
 
-    def ended(self, connection: Connection, outcome: Outcome) -> None:
+    def ended(self, connection: Connection, outcome: ConnectionOutcome) -> None:
         charge = self._connections.pop(connection, None)
         if charge is not None:
             charge.release()

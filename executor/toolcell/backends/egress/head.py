@@ -7,7 +7,15 @@ a length beside an encoding. What goes on is written anew from what was understo
 import re
 from dataclasses import dataclass
 
-__all__ = ["HEAD_BYTES", "BadHead", "Request", "end_of_head", "parse_request", "rewrite_request", "rewrite_response"]
+__all__ = [
+    "HEAD_BYTES",
+    "BadHead",
+    "RequestHead",
+    "end_of_head",
+    "parse_request",
+    "rewrite_request",
+    "rewrite_response",
+]
 
 HEAD_BYTES = 32 * 1024  # Apache and nginx take 8 KiB a line, and a few lines of that
 HEADERS = 100  # as Apache's LimitRequestFields and http.client
@@ -28,7 +36,7 @@ class BadHead(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RequestHead:
     """`target` is as it was sent. `length` is the body's; None for a chunked one."""
 
     method: str
@@ -47,7 +55,7 @@ def end_of_head(data: bytes | bytearray) -> int:
     return 0
 
 
-def parse_request(head: bytes) -> Request:
+def parse_request(head: bytes) -> RequestHead:
     """Read a whole request head, its empty line included."""
     line, headers = _lines(head)
     parts = line.split(b" ")
@@ -65,10 +73,10 @@ def parse_request(head: bytes) -> Request:
     length = _length(headers, old=version == b"HTTP/1.0")
     if method == b"CONNECT" and length != 0:
         raise BadHead("a CONNECT request has no body")
-    return Request(method.decode(), text, headers, length)
+    return RequestHead(method.decode(), text, headers, length)
 
 
-def rewrite_request(request: Request, path: str, authority: str) -> bytes:
+def rewrite_request(request: RequestHead, path: str, authority: str) -> bytes:
     """The request as it goes on: to the checked authority, for one exchange, with nothing that was meant for us."""
     lines = [f"{request.method} {path} HTTP/1.1".encode(), b"Host: " + authority.encode()]
     dropped = _HOP_BY_HOP | _named_by_connection(request.headers)

@@ -3,15 +3,15 @@
 import re
 from collections.abc import Iterable
 
-from toolcell.backends.egress.head import Request
+from toolcell.backends.egress.head import RequestHead
 from toolcell.backends.errors import Refused
 from toolcell.backends.guard import Address, Target, checked_addresses, parse_url
 from toolcell_sandbox.network import ProxyNetwork, covered
 
-__all__ = ["Rules", "target_of"]
+__all__ = ["EgressRules", "target_of"]
 
 
-def target_of(request: Request) -> Target:
+def target_of(request: RequestHead) -> Target:
     """Where the request wants to go: what CONNECT names, or the whole URL of any other. Refused if it is unclear."""
     if request.method == "CONNECT":
         if not re.search(r":[0-9]{1,5}\Z", request.target) or set(request.target) & set("/?#"):
@@ -25,7 +25,7 @@ def target_of(request: Request) -> Target:
     return parse_url(request.target, any_port=True)
 
 
-class Rules:
+class EgressRules:
     """One policy, read once."""
 
     def __init__(self, policy: ProxyNetwork) -> None:

@@ -17,7 +17,7 @@ from toolcell.credentials import Credential, Origin, parse_origin
 from toolcell.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from toolcell.backends.exchange import Reply
+    from toolcell.backends.exchange import ExchangeReply
 
 __all__ = ["BrokeredHttp"]
 
@@ -79,7 +79,7 @@ class BrokeredHttp:
         if taken is not None:
             raise Refused(f"The header {taken!r} is not a tool's to set: the supervisor sets it. Leave it out.")
         headers = {**self._headers, **request.headers, "accept-encoding": "gzip, deflate", **own}
-        room = _Room(request)
+        room = _AnswerRoom(request)
         try:
             with anyio.fail_after(self._timeout_s):
                 addresses = _checked(request, target, await self._outbound.addresses(target))
@@ -120,7 +120,7 @@ def _checked(request: HttpRequest, target: Target, answers: list[str]) -> list[A
         ) from None
 
 
-class _Room:
+class _AnswerRoom:
     """Room for an answer beyond its first 64 KiB."""
 
     def __init__(self, request: HttpRequest) -> None:
@@ -134,7 +134,7 @@ class _Room:
             self.is_awaited = False
 
 
-def _require_whole(target: Target, reply: "Reply", max_bytes: int) -> None:
+def _require_whole(target: Target, reply: "ExchangeReply", max_bytes: int) -> None:
     """Half an answer would be taken for all of it."""
     if len(reply.body) >= max_bytes and reply.truncated:
         raise Unreachable(f"The answer of {target.host} is larger than {max_bytes:,} bytes. Ask for less at a time.")
@@ -142,7 +142,7 @@ def _require_whole(target: Target, reply: "Reply", max_bytes: int) -> None:
         raise Unreachable(f"The answer of {target.host} breaks off. Try again later.")
 
 
-def _redacted(reply: "Reply", redaction: Redaction, credentials: tuple[str, ...]) -> HttpReply:
+def _redacted(reply: "ExchangeReply", redaction: Redaction, credentials: tuple[str, ...]) -> HttpReply:
     body = redaction.body(reply.body)
     kept = (header for header in reply.headers if body == reply.body or header[0].lower() != "content-length")
     headers = tuple((redaction.text(name), redaction.text(value)) for name, value in kept)

@@ -31,7 +31,7 @@ from toolcell_tools.errors import (
 )
 from toolcell_tools.result import ToolResult
 
-from .stage import Stage
+from .stage import DemoStage
 
 SLACK_S = 0.5  # a deadline is rung at once; a busy machine may need a moment to get to it
 
@@ -41,7 +41,7 @@ class Expectation:
     """One thing that must hold after a step. `words` complete the sentence "Expected: …"."""
 
     words: str
-    holds: Callable[[ToolResult, Stage], bool]
+    holds: Callable[[ToolResult, DemoStage], bool]
 
 
 def happened(result: ToolResult) -> str:
@@ -107,7 +107,7 @@ def gives(value: object, *others: object) -> Expectation:
 def has(**facts: object) -> Expectation:
     """An output object with these values among others."""
 
-    def holds(result: ToolResult, _stage: Stage) -> bool:
+    def holds(result: ToolResult, _stage: DemoStage) -> bool:
         output: Any = result.output
         return not result.is_error and all(output.get(name) == value for name, value in facts.items())
 
@@ -127,7 +127,7 @@ def mentions(text: str) -> Expectation:
 def fails(kind: type[ErrorBase], **facts: object) -> Expectation:
     """An error of this kind with these facts."""
 
-    def holds(result: ToolResult, _stage: Stage) -> bool:
+    def holds(result: ToolResult, _stage: DemoStage) -> bool:
         error = result.error
         return type(error) is kind and all(getattr(error, name) == value for name, value in facts.items())
 
@@ -158,7 +158,7 @@ def invalid(field: str) -> Expectation:
 def unknown(suggestion: str) -> Expectation:
     """An UnknownTool whose first suggestion is this."""
 
-    def holds(result: ToolResult, _stage: Stage) -> bool:
+    def holds(result: ToolResult, _stage: DemoStage) -> bool:
         return isinstance(result.error, UnknownTool) and result.error.suggestions[:1] == (suggestion,)
 
     return Expectation(f"UnknownTool that suggests {suggestion}", holds)
@@ -167,7 +167,7 @@ def unknown(suggestion: str) -> Expectation:
 def timed_out(seconds: float) -> Expectation:
     """A Timeout, at the deadline and no later."""
 
-    def holds(result: ToolResult, _stage: Stage) -> bool:
+    def holds(result: ToolResult, _stage: DemoStage) -> bool:
         late = result.usage.wall_s + result.usage.queue_s - seconds
         return isinstance(result.error, Timeout) and -0.01 < late < SLACK_S
 
@@ -177,7 +177,7 @@ def timed_out(seconds: float) -> Expectation:
 def tells_the_model(text: str) -> Expectation:
     """An ExecutionError that says this, and shows no traceback."""
 
-    def holds(result: ToolResult, _stage: Stage) -> bool:
+    def holds(result: ToolResult, _stage: DemoStage) -> bool:
         shown = result.for_model()
         return isinstance(result.error, ExecutionError) and text in shown and "Traceback" not in shown
 
@@ -217,7 +217,7 @@ def not_on_the_host(path: Path) -> Expectation:
 def gone(name: str, within_s: float = 1.0) -> Expectation:
     """No process of this name is left. The sweep goes on while the result travels, so it gets a moment."""
 
-    def holds(_result: ToolResult, _stage: Stage) -> bool:
+    def holds(_result: ToolResult, _stage: DemoStage) -> bool:
         until = time.monotonic() + within_s
         while any(process.info["name"] == name for process in psutil.process_iter(["name"])):
             if time.monotonic() > until:
@@ -231,7 +231,7 @@ def gone(name: str, within_s: float = 1.0) -> Expectation:
 def on_record(kind: str, **facts: object) -> Expectation:
     """The journal has a record of this call, of this kind and with these facts."""
 
-    def holds(result: ToolResult, stage: Stage) -> bool:
+    def holds(result: ToolResult, stage: DemoStage) -> bool:
         records = stage.journal.of(kind=kind, session_id=result.session_id, call_id=result.call_id)
         return any(all(record.data.get(name) == value for name, value in facts.items()) for record in records)
 
@@ -243,7 +243,7 @@ def sees_only_what_is_bound(paths: Iterable[str]) -> Expectation:
     profile binds (an interpreter below a home folder)."""
     wanted = tuple(paths)
 
-    def holds(result: ToolResult, stage: Stage) -> bool:
+    def holds(result: ToolResult, stage: DemoStage) -> bool:
         profile = Profile.for_kind("main")
         bound = (*profile.system, *profile.readable, *profile.writable, *code_roots(), str(stage.project))
         output: Any = result.output

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import psutil
 
-from .stage import PROJECT, Stage
+from .stage import PROJECT, DemoStage
 
 MADE = frozenset({"notes/fix.md"})
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Leftover:
     """One thing that was looked at; `wrong` says what is not as it should be, or is empty."""
 
     what: str
@@ -33,28 +33,28 @@ class Before:
         return cls(_descriptors(), frozenset(child.pid for child in psutil.Process().children(recursive=True)))
 
 
-def while_running(before: Before) -> Iterator[Finding]:
+def while_running(before: Before) -> Iterator[Leftover]:
     """This process forks nothing: its children are the zygotes, which it exec'd."""
     others = [child for child in _new_children(before, recursive=False) if not _is_zygote(child)]
-    yield Finding("the supervisor's only children are its zygotes", _listed(others))
+    yield Leftover("the supervisor's only children are its zygotes", _listed(others))
 
 
-def afterwards(before: Before, stage: Stage) -> Iterator[Finding]:
+def afterwards(before: Before, stage: DemoStage) -> Iterator[Leftover]:
     """Everything is gone but what the sessions made in the project."""
-    yield Finding("no process is left", _listed(_new_children(before, recursive=True)))
+    yield Leftover("no process is left", _listed(_new_children(before, recursive=True)))
     more = _descriptors() - before.descriptors
-    yield Finding("no file descriptor is left open", f"{more} more than before" if more > 0 else "")
+    yield Leftover("no file descriptor is left open", f"{more} more than before" if more > 0 else "")
     places = dict.fromkeys(
         [Path("/tmp"), Path(tempfile.gettempdir()), Path(os.path.expanduser("~")), Path.cwd(), stage.project.parent]
     )
     strays = [str(place) for place in places if os.path.lexists(place / stage.mark)]  # none where we may not look
-    yield Finding("no file of a tool lies outside the project", ", ".join(strays))
+    yield Leftover("no file of a tool lies outside the project", ", ".join(strays))
     files = {
         str(path.relative_to(stage.project))
         for path in stage.project.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    yield Finding("the project has the files it should have", ", ".join(sorted(files ^ (PROJECT.keys() | MADE))))
+    yield Leftover("the project has the files it should have", ", ".join(sorted(files ^ (PROJECT.keys() | MADE))))
 
 
 def _new_children(before: Before, *, recursive: bool) -> list[psutil.Process]:

@@ -22,9 +22,9 @@ from toolcell_tools.capability import SessionKind
 from . import leftovers
 from .expect import happened
 from .scenario import Step, scenario
-from .stage import Stage, stage
+from .stage import DemoStage, stage
 from .tools import TOOLS
-from .view import LEGEND, Row, View, view
+from .view import LEGEND, DemoView, Row, view
 
 
 def run(allow_missing: tuple[str, ...]) -> int:
@@ -46,7 +46,7 @@ def run(allow_missing: tuple[str, ...]) -> int:
             return 1
 
 
-def _play(shown: View, allow_missing: tuple[str, ...]) -> int:
+def _play(shown: DemoView, allow_missing: tuple[str, ...]) -> int:
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="toolcell-demo-") as folder, stage(Path(folder)) as around:
         before = leftovers.Before.now()
@@ -60,7 +60,9 @@ def _play(shown: View, allow_missing: tuple[str, ...]) -> int:
 class Play:
     """One performance. `wrong` gathers a line for each outcome that was not the right one."""
 
-    def __init__(self, around: Stage, shown: View, before: leftovers.Before, allow_missing: tuple[str, ...]) -> None:
+    def __init__(
+        self, around: DemoStage, shown: DemoView, before: leftovers.Before, allow_missing: tuple[str, ...]
+    ) -> None:
         self._stage = around
         self._view = shown
         self._before = before
@@ -116,7 +118,7 @@ class Play:
         if self._allow_missing:
             self._view.say(f"  allowed to be missing: {', '.join(self._allow_missing)}")
 
-    def look(self, findings: Iterable[leftovers.Finding]) -> None:
+    def look(self, findings: Iterable[leftovers.Leftover]) -> None:
         """Show findings, and count those that are wrong."""
         for finding in findings:
             self._view.checked(finding.what, finding.wrong)

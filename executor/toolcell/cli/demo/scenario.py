@@ -34,7 +34,7 @@ from .expect import (
     unsaid,
     works,
 )
-from .stage import BUG, MENDED, PROJECT, Stage
+from .stage import BUG, MENDED, PROJECT, DemoStage
 
 TESTS = "python3 -m unittest -q"
 FACT = "Tax is rounded half up, item by item."
@@ -63,7 +63,7 @@ def step(who: str, tool: str, arguments: Mapping[str, Any], *expected: Expectati
     return Step(who, tool, arguments, expected)
 
 
-def scenario(stage: Stage) -> tuple[Act, ...]:
+def scenario(stage: DemoStage) -> tuple[Act, ...]:
     """The whole of it."""
     return (
         Act("Three sessions mend a small project", project(stage)),
@@ -74,7 +74,7 @@ def scenario(stage: Stage) -> tuple[Act, ...]:
     )
 
 
-def project(stage: Stage) -> tuple[Step, ...]:
+def project(stage: DemoStage) -> tuple[Step, ...]:
     return (
         step("main", "read", {"path": "README.md"}, has(total_lines=4)),
         step("main", "shell", {"command": TESTS}, has(exit_code=1)),
@@ -117,7 +117,7 @@ def failures() -> tuple[Step, ...]:
     )
 
 
-def escapes(stage: Stage) -> tuple[Step, ...]:
+def escapes(stage: DemoStage) -> tuple[Step, ...]:
     littered = f"/tmp/{stage.mark}"
     closed = list(dict.fromkeys([os.path.expanduser("~"), "/root", "/home", "/etc/shadow"]))
     return (
@@ -147,7 +147,7 @@ def escapes(stage: Stage) -> tuple[Step, ...]:
     )
 
 
-def worker(stage: Stage) -> tuple[Step, ...]:
+def worker(stage: DemoStage) -> tuple[Step, ...]:
     readme = str(stage.project / "README.md")
     untouched = unchanged("README.md", README)
     return (

@@ -63,7 +63,7 @@ class Inbox:
         self.messages.append(text)
 
 
-class Listener:
+class DemoServer:
     """A socket on the loopback interface that waits for connections, which must not come."""
 
     def __init__(self) -> None:
@@ -129,12 +129,12 @@ def _website() -> Generator[int, None, None]:
 
 
 @dataclass
-class Stage:
+class DemoStage:
     """Everything around the sessions. `mark` is a name that only this run uses, to find what it might leave behind."""
 
     project: Path
     web_port: int
-    listener: Listener
+    listener: DemoServer
     memory: SQLiteMemory
     inbox: Inbox = field(default_factory=Inbox)
     journal: RecentJournal = field(default_factory=RecentJournal)
@@ -154,18 +154,18 @@ class Stage:
 
 
 @contextmanager
-def stage(folder: Path) -> Generator[Stage, None, None]:
+def stage(folder: Path) -> Generator[DemoStage, None, None]:
     """Lay out the project in `folder`, start the servers, and end them."""
     project = folder / "project"
     for name, text in PROJECT.items():
         path = project / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    listener = Listener()
+    listener = DemoServer()
     memory = SQLiteMemory(folder / "memory" / "memory.sqlite")
     try:
         with _website() as port:
-            yield Stage(project, port, listener, memory)
+            yield DemoStage(project, port, listener, memory)
     finally:
         memory.close()
         listener.close()

@@ -29,7 +29,7 @@ class Row:
         return not self.expected
 
 
-class View(Protocol):
+class DemoView(Protocol):
     """Hears what happens, as it happens. A context manager."""
 
     def __enter__(self) -> Self: ...
@@ -57,7 +57,7 @@ class View(Protocol):
         ...
 
 
-def view() -> View:
+def view() -> DemoView:
     """The live one where standard output is a terminal."""
     console = Console(highlight=False)
     return (

@@ -21,7 +21,7 @@ from .channels import Channels
 from .evidence import SHORT_CALL_S, limit_of_exit
 from .intake import READ_BYTES, STALL_S, Intake
 from .keeper import Keeper
-from .listener import Listener
+from .listener import ProxyListener
 from .meter import Meter
 from .state import Event, Machine, State
 
@@ -30,7 +30,7 @@ NEAR_S = 0.2  # a deadline that is further off is for `inspect`, which comes mor
 CANCEL_GRACE_S = 0.05  # how long a tool that is to end, and has not looked at ctx.cancelled yet, may still do so
 
 
-class Owner(Protocol):
+class CallsOwner(Protocol):
     """The cell, as its calls see it."""
 
     def on(self, event: Event) -> None:
@@ -47,7 +47,7 @@ class Calls:
 
     def __init__(
         self,
-        owner: Owner,
+        owner: CallsOwner,
         machine: Machine,
         channels: Channels,
         link: SupervisorLink,
@@ -61,7 +61,7 @@ class Calls:
         self.run: Run | None = None
         self.verdict: Outcome | None = None
         self.last: Run | None = None
-        self.listener: Listener | None = None  # where the cell connects to its proxy, if its profile has one
+        self.listener: ProxyListener | None = None  # where the cell connects to its proxy, if its profile has one
         self._leaving: Run | None = None  # it is concluded, and its processes may still be there
         self._sent = 0  # bytes, in this call
         self._owner = owner

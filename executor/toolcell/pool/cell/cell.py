@@ -23,9 +23,9 @@ from toolcell_tools.preview import printable
 
 from .calls import Calls
 from .channels import Channels
-from .control import Control
+from .control import CellControl
 from .keeper import Binding, Keeper, Snapshot
-from .listener import Listener
+from .listener import ProxyListener
 from .meter import Meter
 from .state import IDLE, UNKNOWN, Action, Event, State, Stateful
 from .terms import context_of, introduction_to, load_of
@@ -82,7 +82,7 @@ class Cell(Stateful):
         self._link = SupervisorLink(wire_limits, kept=kept)
         self._meter = Meter(cgroup, spec.key.limits, kept=kept, standby=self._standby)
         self._channels = channels = Channels(reactor, self.on_bug)
-        self._control = Control(self, channels, control_link)
+        self._control = CellControl(self, channels, control_link)
         self.calls = Calls(
             self, self._machine, channels, self._link, self._meter, deadlines, reactor, keeper, kept=kept
         )
@@ -161,7 +161,7 @@ class Cell(Stateful):
         """The zygote made the cell's init. `listener` is the socket of its proxy, -1 where it has none."""
         self.pid, self._pidfd = pid, pidfd
         if listener >= 0:
-            self.calls.listener = Listener(listener, self._channels, self._deadlines, kept=self._kept)
+            self.calls.listener = ProxyListener(listener, self._channels, self._deadlines, kept=self._kept)
         self.on(Event.SPAWNED)
         early, self._early = self._early, []
         for event in early:

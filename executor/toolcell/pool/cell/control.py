@@ -21,7 +21,7 @@ class Hearer(Protocol):
     def on_violation(self, violation: Violation) -> None: ...
 
 
-class Control:
+class CellControl:
     """Of one cell. The init counts the call processes: `process` is the number of the one that waits or works, `asked`
     the last number that the init was asked for."""
 

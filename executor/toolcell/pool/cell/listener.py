@@ -15,7 +15,7 @@ STALE_CONNECTIONS = 256  # above the listening socket's backlog
 AT_ONCE = 16  # a flood must not hold the loop
 
 
-class Listener:
+class ProxyListener:
     """Hands the connections of one call at a time to its run."""
 
     __slots__ = ("_channels", "_deadlines", "_fresh", "_kept", "_socket", "run")

@@ -17,12 +17,12 @@ import psutil
 import pytest
 
 from toolcell import Limits, PermissionDenied, Profile, SandboxUnavailable, Supervisor, base_tools, tool
-from toolcell.pool import stock
+from toolcell.pool import reserve
 from toolcell.pool.cell import Cell
 from toolcell.pool.pool import Pool
 from toolcell.supervisor import runtime_of
 from toolcell.wire.messages import Exited, Failed
-from toolcell_sandbox import late
+from toolcell_sandbox import binding
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.view import View
 
@@ -160,9 +160,9 @@ async def stocked(supervisor: Supervisor) -> list[Cell]:
     """The cells that are there before anybody needs them, when there are all that will be."""
     pool = runtime_of(supervisor).pool
     with anyio.fail_after(20):
-        while pool._stocking_up is not None or not all(cell.idle for cell in pool._stock.cells.values()):
+        while pool.prewarmer.is_pending or not all(cell.idle for cell in pool.prewarmer.reserve.cells.values()):
             await anyio.sleep(0.01)
-    return list(pool._stock.cells.values())
+    return list(pool.prewarmer.reserve.cells.values())
 
 
 async def first_call(
@@ -203,7 +203,7 @@ async def test_a_session_gets_a_cell_that_was_there_before_it_and_is_like_any_ot
 async def test_a_workspace_may_lie_anywhere(supervisor: Supervisor, tmp_path: Path, place: str) -> None:
     await first_call(supervisor, tmp_path)
     (ready,) = await stocked(supervisor)
-    made = Path(place, f"toolcell-stock-{os.getpid()}")
+    made = Path(place, f"toolcell-reserve-{os.getpid()}")
     made.mkdir(parents=True)
     try:
         os.chown(made, 12345, 12345)  # of somebody else than the last one
@@ -248,7 +248,7 @@ async def test_one_of_each_kind_is_there(supervisor: Supervisor, tmp_path: Path)
 
     used = await works()
     ready = {cell.pid for cell in await stocked(supervisor)}
-    assert len(ready) == len(used) <= stock.KINDS
+    assert len(ready) == len(used) <= reserve.KINDS
     assert await works() == ready
 
 
@@ -309,13 +309,13 @@ async def starting(supervisor: Supervisor, like: Cell) -> Cell:
     with anyio.fail_after(20):
         for ready in await stocked(supervisor):
             ready.kill()
-        while pool._stock.cells:
+        while pool.prewarmer.reserve.cells:
             await anyio.sleep(0.01)
-        pool._stock.want(like.spec)
-        pool._stock_up_soon()
-        while not pool._stock.cells:
+        pool.prewarmer.want(like.spec)
+        pool.prewarmer.soon()
+        while not pool.prewarmer.reserve.cells:
             await anyio.sleep(0)
-    (coming,) = pool._stock.cells.values()
+    (coming,) = pool.prewarmer.reserve.cells.values()
     assert coming.starting
     return coming
 
@@ -379,16 +379,16 @@ async def test_tools_that_need_their_session_to_be_loaded_are_not_loaded_ahead_a
 
         await reads()
         with anyio.fail_after(20):
-            while not pool._stock.cells:
+            while not pool.prewarmer.reserve.cells:
                 await anyio.sleep(0)
-        assert list(pool._stock.cells) == [2]
+        assert list(pool.prewarmer.reserve.cells) == [2]
         if taken:
             await reads()
         assert await stocked(owner) == []
-        last = pool._last_id
+        last = pool.maker.last_id
         assert last == (3 if taken else 2)
         await reads()
-        assert await stocked(owner) == [] and pool._last_id == last + 1
+        assert await stocked(owner) == [] and pool.maker.last_id == last + 1
 
 
 async def test_tools_that_wait_for_their_session_as_they_are_loaded_are_waited_for_once(tmp_path: Path) -> None:
@@ -405,9 +405,9 @@ async def test_tools_that_wait_for_their_session_as_they_are_loaded_are_waited_f
 
         await awaits()
         with anyio.fail_after(20):
-            while not pool._stock.cells:
+            while not pool.prewarmer.reserve.cells:
                 await anyio.sleep(0)
-        (coming,) = pool._stock.cells.values()
+        (coming,) = pool.prewarmer.reserve.cells.values()
         due = coming._watchdog
         assert due is not None
         await anyio.sleep(0.5)
@@ -419,9 +419,9 @@ async def test_tools_that_wait_for_their_session_as_they_are_loaded_are_waited_f
             assert coming._watchdog is due, "the time that it has to start does not begin anew"
         assert coming.doomed
         assert await stocked(owner) == []
-        last = pool._last_id
+        last = pool.maker.last_id
         await awaits()
-        assert await stocked(owner) == [] and pool._last_id == last + 1
+        assert await stocked(owner) == [] and pool.maker.last_id == last + 1
 
 
 @pytest.mark.parametrize("end", ["starts", "dies"])
@@ -443,21 +443,21 @@ async def test_the_next_is_begun_when_one_has_started_or_died_and_no_clock_ticks
         with anyio.fail_after(20):
             for ready in await stocked(owner):
                 ready.kill()
-            while pool._stock.cells:
+            while pool.prewarmer.reserve.cells:
                 await anyio.sleep(0.01)
             (data / "table").unlink()
             for spec in specs:
-                pool._stock.want(spec)
-            pool._stock_up_soon()
-            while not pool._stock.cells or pool._stocking_up is not None:
+                pool.prewarmer.want(spec)
+            pool.prewarmer.soon()
+            while not pool.prewarmer.reserve.cells or pool.prewarmer.is_pending:
                 await anyio.sleep(0.001)
-        (coming,) = pool._stock.cells.values()
+        (coming,) = pool.prewarmer.reserve.cells.values()
         if end == "starts":
             (data / "table").touch()
         else:
             coming.kill()
             with anyio.fail_after(20):
-                while coming in pool._stock.cells.values() or not pool._stock.cells:
+                while coming in pool.prewarmer.reserve.cells.values() or not pool.prewarmer.reserve.cells:
                     await anyio.sleep(0.001)
             (data / "table").touch()
         assert len(await stocked(owner)) == (2 if end == "starts" else 1)
@@ -500,7 +500,7 @@ async def test_one_that_dies_is_missed_by_nobody(supervisor: Supervisor, tmp_pat
     (waits,) = [int(pid) for pid in Path(f"/proc/{ready.pid}/task/{ready.pid}/children").read_text().split()]
     os.kill(waits, signal.SIGKILL)
     with anyio.fail_after(5):
-        while psutil.pid_exists(ready.pid) or runtime_of(supervisor).pool._stock.cells:
+        while psutil.pid_exists(ready.pid) or runtime_of(supervisor).pool.prewarmer.reserve.cells:
             await anyio.sleep(0.01)
     assert (await first_call(supervisor, tmp_path))[0] is not ready
 
@@ -525,7 +525,7 @@ async def test_they_die_with_their_zygote_and_with_the_supervisor(tmp_path: Path
         (ready,) = await stocked(supervisor)
         os.kill(runtime_of(supervisor).pool.fleet.zygotes[0].pid, signal.SIGKILL)
         with anyio.fail_after(5):
-            while psutil.pid_exists(ready.pid) or runtime_of(supervisor).pool._stock.cells:
+            while psutil.pid_exists(ready.pid) or runtime_of(supervisor).pool.prewarmer.reserve.cells:
                 await anyio.sleep(0.01)
         await first_call(supervisor, tmp_path)
         (ready,) = await stocked(supervisor)
@@ -631,10 +631,10 @@ async def test_a_pool_whose_zygotes_keep_dying_makes_none_meanwhile_and_closes(t
                 for zygote in pool.fleet.zygotes:
                     zygote.kill()
                 await session.call("seen", {"name": "x"}, timeout=0.01)
-        pool._stock.want(cell.spec)
-        pool._stock_up_soon()
+        pool.prewarmer.want(cell.spec)
+        pool.prewarmer.soon()
         await anyio.sleep(0.1)
-        assert not pool._stock.cells
+        assert not pool.prewarmer.reserve.cells
 
 
 async def test_word_of_a_cell_that_has_died_since_is_no_news(supervisor: Supervisor) -> None:
@@ -661,7 +661,7 @@ async def test_there_is_none_without_standby(tmp_path: Path) -> None:
 
 def test_the_rules_about_files_are_verified_when_the_paths_have_come() -> None:
     """A lock that was not closed is noticed."""
-    lock = late.Lock(Profile(), View((), (), ""))
+    lock = binding.Lock(Profile(), View((), (), ""))
     with pytest.raises(SandboxError, match="ioctl on a device"):
         lock.verify(())
     assert lock._layer is not None

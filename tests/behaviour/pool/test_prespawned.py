@@ -1,5 +1,5 @@
 """What a zygote begins ahead: the next session's cell, and nothing that outlives anybody. Without standby, no cell is
-whole before its session comes (`test_stock.py`).
+whole before its session comes (`test_reserve.py`).
 """
 
 import os
@@ -43,7 +43,7 @@ def children(supervisor: Supervisor) -> set[int]:
     }
 
 
-async def spare_of(supervisor: Supervisor) -> int:
+async def prespawned_of(supervisor: Supervisor) -> int:
     """The pid of the one that is begun. An ordinary user's has a process before it, which ends at once."""
     before: set[int] = set()
     with anyio.fail_after(5):
@@ -58,38 +58,38 @@ async def spare_of(supervisor: Supervisor) -> int:
 
 async def test_the_next_session_gets_the_cell_that_was_begun_ahead(supervisor: Supervisor, tmp_path: Path) -> None:
     await called(supervisor, tmp_path)
-    spare = await spare_of(supervisor)
-    assert await called(supervisor, tmp_path) == spare
-    assert await spare_of(supervisor) != spare
+    prespawned = await prespawned_of(supervisor)
+    assert await called(supervisor, tmp_path) == prespawned
+    assert await prespawned_of(supervisor) != prespawned
 
 
 async def test_a_session_of_another_kind_gets_a_cell_of_its_own(supervisor: Supervisor, tmp_path: Path) -> None:
     await called(supervisor, tmp_path)
-    spare = await spare_of(supervisor)
+    prespawned = await prespawned_of(supervisor)
     other = Profile.for_kind("main").replace(proc=False)
-    assert await called(supervisor, tmp_path, other) != spare
+    assert await called(supervisor, tmp_path, other) != prespawned
     with anyio.fail_after(5):
-        while spare in children(supervisor):
+        while prespawned in children(supervisor):
             await anyio.sleep(0.01)
-    assert await called(supervisor, tmp_path, other) != spare, "the one that did not fit has made room"
+    assert await called(supervisor, tmp_path, other) != prespawned, "the one that did not fit has made room"
 
 
 async def test_a_spare_that_dies_is_reaped_and_missed_by_nobody(supervisor: Supervisor, tmp_path: Path) -> None:
     await called(supervisor, tmp_path)
-    spare = await spare_of(supervisor)
-    os.kill(spare, signal.SIGKILL)
+    prespawned = await prespawned_of(supervisor)
+    os.kill(prespawned, signal.SIGKILL)
     with anyio.fail_after(5):
-        while psutil.pid_exists(spare):
+        while psutil.pid_exists(prespawned):
             await anyio.sleep(0.01)
-    assert await called(supervisor, tmp_path) != spare
+    assert await called(supervisor, tmp_path) != prespawned
 
 
 async def test_a_spare_dies_with_its_zygote(supervisor: Supervisor, tmp_path: Path) -> None:
     await called(supervisor, tmp_path)
-    spare = await spare_of(supervisor)
+    prespawned = await prespawned_of(supervisor)
     os.kill(runtime_of(supervisor).pool.fleet.zygotes[0].pid, signal.SIGKILL)
     with anyio.fail_after(5):
-        while psutil.pid_exists(spare):
+        while psutil.pid_exists(prespawned):
             await anyio.sleep(0.01)
     await called(supervisor, tmp_path)
 
@@ -97,8 +97,8 @@ async def test_a_spare_dies_with_its_zygote(supervisor: Supervisor, tmp_path: Pa
 async def test_a_spare_is_gone_when_the_supervisor_is_left(tmp_path: Path) -> None:
     async with Supervisor(tools=base_tools(), standby=False) as supervisor:
         await called(supervisor, tmp_path)
-        spare = await spare_of(supervisor)
-    assert not psutil.pid_exists(spare)
+        prespawned = await prespawned_of(supervisor)
+    assert not psutil.pid_exists(prespawned)
 
 
 async def test_nothing_of_an_earlier_session_is_in_a_cell(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ async def test_nothing_of_an_earlier_session_is_in_a_cell(tmp_path: Path) -> Non
         first = await supervisor.open_session("main", workspace=tmp_path, profile=profile)
         sought = {"backwards": "sesame-of-the-first"[::-1]}
         assert (await first.call("find", sought)).unwrap(), "it is in the cell whose it is"
-        spare = await spare_of(supervisor)
+        prespawned = await prespawned_of(supervisor)
         second = await supervisor.open_session("main", workspace=tmp_path)
         assert (await second.call("find", sought)).unwrap() == 0
-        assert spare in {cell.pid for cell in runtime_of(supervisor).pool.cells.values()}
+        assert prespawned in {cell.pid for cell in runtime_of(supervisor).pool.cells.values()}

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
-from toolcell_sandbox import late
+from toolcell_sandbox import binding
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.identity import Identity
 from toolcell_sandbox.profile import Profile
@@ -51,9 +51,9 @@ def _without_workspace(spec: CellSpec, name: str) -> tuple[str, ...]:
 
 def is_possible(spec: CellSpec, identity: Identity, report: SandboxReport) -> bool:
     """Whether such a cell can be made ahead. Not where loading its tools runs what has not run outside: a cell that is
-    unbound has no rules about files (`toolcell_sandbox.late`)."""
+    unbound has no rules about files (`toolcell_sandbox.binding`)."""
     untrusted = any("directory" in tool for tool in spec.tools)
-    return not (spec.key.kept_tool or untrusted) and late.is_possible(spec.profile, identity, report)
+    return not (spec.key.kept_tool or untrusted) and binding.is_possible(spec.profile, identity, report)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Surroundings:
         return cls(identity, system, plan(profile, identity, (), system), profile.environment(os.environ))
 
 
-class Stock:
+class Reserve:
     """One cell of each of the kinds that were asked for last. `cells` are all that are alive, by id."""
 
     def __init__(self) -> None:

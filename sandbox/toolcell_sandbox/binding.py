@@ -116,6 +116,6 @@ class Lock:
         if self._layer is not None:
             self._layer.enforce()
 
-    def verify(self, late: Iterable[Bind]) -> None:
+    def verify(self, binds: Iterable[Bind]) -> None:
         """Raise SandboxError (step "selftest") unless they are in force, and the paths as they are to be."""
-        selftest.verify_files(late, self._abi if self._layer is not None else 0)
+        selftest.verify_files(binds, self._abi if self._layer is not None else 0)

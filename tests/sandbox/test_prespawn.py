@@ -18,7 +18,8 @@ from .conftest import SOURCE
 
 MAKER = """
 import errno, json, os, socket, sys, time
-from toolcell_sandbox import HostNetwork, Identity, Limits, Profile, ProxyNetwork, SandboxError, Spare, probe, spawn
+from toolcell_sandbox import HostNetwork, Identity, Limits, Prespawned, Profile, ProxyNetwork, SandboxError
+from toolcell_sandbox import probe, spawn
 from toolcell_sandbox.identity import unused_slots
 from toolcell_sandbox.spawn import terminate
 place = sys.argv[1]
@@ -33,11 +34,12 @@ def main(entered):
     os._exit(0)
 def failed(error):
     os.write(5, json.dumps("failed: " + error.step).encode())
-def spare():
-    return Spare(main, failed, identity=identity, system=profile.system, proc=True, report=report)
-def make(spare, profile=profile, **options):
+def prespawned():
+    return Prespawned(main, failed, identity=identity, system=profile.system, proc=True, report=report)
+def make(prespawned, profile=profile, **options):
     os.dup2(write, 5)
-    child = spawn(profile, main, failed, identity=identity, report=report, keep_fds=(5,), spare=spare, **options)
+    options |= {"identity": identity, "report": report, "keep_fds": (5,), "prespawned": prespawned}
+    child = spawn(profile, main, failed, **options)
     told = json.loads(os.read(read, 65536))
     os.waitpid(child.pid, 0)
     return child, told
@@ -94,7 +96,7 @@ def test_a_spare_becomes_the_cell_that_is_asked_for(run: Callable[..., Any]) -> 
     code = """
     plain = make(None)[1]
     os.unlink(place + "/made")
-    begun = spare()
+    begun = prespawned()
     time.sleep(0.1)
     child, told = make(begun)
     say(child is begun.child, told == plain, told, os.stat(place + "/made").st_uid == os.stat(place).st_uid)
@@ -107,7 +109,7 @@ def test_a_spare_becomes_the_cell_that_is_asked_for(run: Callable[..., Any]) -> 
 def test_a_spare_holds_no_descriptor_of_its_maker_but_its_channel_and_the_pidfd(run: Callable[..., Any]) -> None:
     code = """
     secret = os.open("/dev/null", os.O_RDONLY)
-    begun = spare()
+    begun = prespawned()
     time.sleep(0.3)
     pid = begun.child.pid
     links = {int(fd): os.readlink(f"/proc/{pid}/fd/{fd}").split(":")[0] for fd in os.listdir(f"/proc/{pid}/fd")}
@@ -120,7 +122,7 @@ def test_a_spare_holds_no_descriptor_of_its_maker_but_its_channel_and_the_pidfd(
 def test_a_spare_dies_with_its_maker(run: Callable[..., Any]) -> None:
     from .test_spawn import _wait_gone
 
-    with run.__dict__["started"]("say(spare().child.pid); time.sleep(60)") as maker:
+    with run.__dict__["started"]("say(prespawned().child.pid); time.sleep(60)") as maker:
         assert maker.stdout is not None
         (pid,) = json.loads(maker.stdout.readline())
         assert os.path.exists(f"/proc/{pid}")
@@ -130,7 +132,7 @@ def test_a_spare_dies_with_its_maker(run: Callable[..., Any]) -> None:
 
 def test_a_spare_ends_when_nobody_can_order_it_any_more(run: Callable[..., Any]) -> None:
     code = """
-    begun = spare()
+    begun = prespawned()
     begun._close()
     say(os.waitstatus_to_exitcode(os.waitpid(begun.child.pid, 0)[1]))
     """
@@ -143,7 +145,7 @@ def test_it_takes_no_order_that_it_does_not_fit(run: Callable[..., Any]) -> None
     answer = [os.path.exists(path) for path in ("/usr/lib", "/usr/sbin", "/proc/1", "/etc/resolv.conf")]
     """
     code = """
-    begun = spare()
+    begun = prespawned()
     without_bin = tuple(path for path in profile.system if path not in ("/usr", "/bin", "/sbin"))
     others = {
         "host": profile.replace(network=HostNetwork()),
@@ -182,7 +184,7 @@ def test_a_system_path_that_is_another_than_it_was_is_seen_as_it_is_now(run: Cal
         os.chdir(below)
         system = (*profile.system, below + "/link", below + "/absent")
         like = profile.replace(system=system, writable=())
-        begun = Spare(main, failed, identity=identity, system=system, proc=True, report=report)
+        begun = Prespawned(main, failed, identity=identity, system=system, proc=True, report=report)
         change()
         child, told = make(begun, like)
         said[name] = [child is begun.child, told]
@@ -217,7 +219,7 @@ def test_it_takes_no_order_whose_paths_would_hide_what_is_in_place_already(run: 
 def test_possible_are_spares_for_cells_that_share_what_comes_first(run: Callable[..., Any]) -> None:
     code = """
     from toolcell_sandbox import Mechanism
-    possible = Spare.is_possible
+    possible = Prespawned.is_possible
     lost = report.changed(Mechanism("pid_namespace", "missing", "none", 1))
     userns = Identity("userns-root", 1000, 1000)
     say(possible(profile, identity, report), possible(profile, identity, lost), possible(profile, userns, report),
@@ -230,11 +232,11 @@ def test_a_failure_is_told_once_there_is_an_order_and_not_before(run: Callable[.
     code = """
     import toolcell_sandbox.enter
     module = sys.modules["toolcell_sandbox.enter"]
-    begun = spare()
+    begun = prespawned()
     child, told = make(begun, cgroups=("/nonexistent",))
     module.mounts.enter_root = lambda root: 1 / 0
     os.dup2(write, 5)
-    broken = spare()
+    broken = prespawned()
     status = os.waitstatus_to_exitcode(os.waitpid(broken.child.pid, 0)[1])
     os.set_blocking(read, False)
     try:
@@ -248,7 +250,7 @@ def test_a_failure_is_told_once_there_is_an_order_and_not_before(run: Callable[.
 
 def test_an_order_to_a_spare_that_has_died_is_carried_out_by_another_process(run: Callable[..., Any]) -> None:
     code = """
-    begun = spare()
+    begun = prespawned()
     os.kill(begun.child.pid, 9)
     os.waitid(os.P_PID, begun.child.pid, os.WEXITED | os.WNOWAIT)
     child, told = make(begun)
@@ -262,7 +264,7 @@ def test_after_a_mount_on_the_host_another_cell_is_made_and_sees_it(private_dir:
     place = private_dir / "place"
     (place / "disk").mkdir(parents=True)
     code = """
-    begun = spare()
+    begun = prespawned()
     time.sleep(0.1)
     os.system(f"mount -t tmpfs tmpfs {place}/disk && touch {place}/disk/file")
     child, told = make(begun)
@@ -286,7 +288,7 @@ def test_system_paths_below_tmp_are_not_hidden_by_the_scratch(run: Callable[...,
     os.mkdir(below + "/packages")
     os.symlink("packages", below + "/link")
     like = profile.replace(system=(*profile.system, below + "/link"))
-    begun = Spare(main, failed, identity=identity, system=like.system, proc=True, report=report)
+    begun = Prespawned(main, failed, identity=identity, system=like.system, proc=True, report=report)
     time.sleep(0.1)
     child, told = make(begun, like)
     shutil.rmtree(below)

@@ -1,8 +1,8 @@
-"""A cell that is begun before anybody needs it.
+"""Prespawned cells: begun before their session is known.
 
 Most of what making a cell takes is the same for all: the fork, the namespaces, the mounts of the system's paths. A
-spare has that behind it and waits. It holds no more than any cell that has come as far: it knows no session and no
-workspace, and nobody's code has run in it. An order, with the descriptors that belong to it, makes it a cell.
+prespawned cell has done that and waits. It knows no session and no workspace, and nobody's code has run in it. An
+order, with the descriptors that belong to it, makes it the cell of a session.
 
 A fork shares all pages until one side writes to them, and Python writes wherever it counts a reference. So both sides
 go through the motions of an order after the fork, and need no new pages when one comes.
@@ -36,7 +36,7 @@ _MAX_FDS = 128  # of one message, of which the kernel takes 253 (SCM_MAX_FD, uni
 _MAX_BYTES = 128 * 1024  # below what a socket takes at once (net.core.wmem_default)
 
 
-class Spare:
+class Prespawned:
     """One such process: a child of the caller, which reaps it. `take` makes it a cell, `end` ends it.
 
     It dies with its maker, and ends when this object is gone. While it waits it holds a copy of all that is mounted
@@ -114,7 +114,7 @@ class Spare:
         self._message(rehearsed())
 
     def __repr__(self) -> str:
-        return f"<Spare with {len(self._base.binds)} paths in place>"
+        return f"<Prespawned with {len(self._base.binds)} paths in place>"
 
     @staticmethod
     def is_possible(profile: Profile, identity: Identity, report: SandboxReport) -> bool:
@@ -144,8 +144,8 @@ class Spare:
         return self._found if same and isinstance(profile.reach, NoNetwork) and self._found.holds() else None
 
     def _message(self, order: Order) -> tuple[bytes, list[int]]:
-        """What a spare is told of an order, and the descriptors to be sent with it: of the profile and the view only
-        what is other than where it began."""
+        """The message for an order, and its descriptors. Of the profile and the view it has what differs from `_like`
+        and `_base`."""
         streams = [(fd, os.get_inheritable(fd)) for fd in (0, 1, 2, *order.keep_fds)]
         in_place = {bind.path for bind in self._base.binds}
         rest = replace(order.view, binds=tuple(bind for bind in order.view.binds if bind.path not in in_place))
@@ -167,7 +167,7 @@ class Spare:
         return pack(become), [*(fd for fd, _ in streams), *order.id_maps.values()]
 
     def _order_of(self, become: Become, id_maps: dict[tuple[int, int], int]) -> Order:
-        """In the spare: the order, of what it is told and what it has."""
+        """In the prespawned: the order, of what it is told and what it has."""
         rest = View.from_wire(become.view)
         return Order(
             base=self._base,

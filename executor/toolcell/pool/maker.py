@@ -1,0 +1,127 @@
+"""Makes cells: their slots, their zygotes, and what these are told of them."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol, cast
+
+from toolcell.wire.frames import Field, Unpackable
+from toolcell.wire.messages import Failed, MakeCell
+from toolcell_sandbox.errors import SandboxError
+from toolcell_sandbox.identity import Identity
+from toolcell_sandbox.mechanisms.cgroups import Cgroup
+from toolcell_sandbox.report import SandboxReport
+
+from .cell import Cell, Keeper
+from .deadlines import Deadlines
+from .reactor import Reactor
+from .run import CellSpec
+from .slots import Slots
+from .zygote import CURES
+
+CANNOT_MAKE = (OSError, SandboxError, Unpackable)
+"""No descriptors are left, the cgroups are gone, or the profile has what cannot be sent."""
+
+
+class Zygotes(Protocol):
+    """The fleet, as far as making a cell needs it."""
+
+    @property
+    def report(self) -> SandboxReport: ...
+
+    def make(self, cell: Cell, request: MakeCell) -> None:
+        """Ask for a cell. Raises Unpackable or OSError where the request cannot be sent."""
+        ...
+
+
+class Maker:
+    """Of one pool. Cells are numbered from 1."""
+
+    def __init__(
+        self, keeper: Keeper, reactor: Reactor, deadlines: Deadlines, slots: Slots, zygotes: Zygotes, *, standby: bool
+    ) -> None:
+        self.zygotes = zygotes
+        self.last_id = 0
+        self._keeper = keeper
+        self._reactor = reactor
+        self._deadlines = deadlines
+        self._slots = slots
+        self._standby = standby
+        self._unmapped: set[str] = set()  # sessions whose workspace cannot be mounted with mapped ids
+
+    def has_unmapped(self, session_id: str) -> bool:
+        """Whether the session's cells are made in user namespaces, in place of id-mapped mounts."""
+        return session_id in self._unmapped
+
+    def add_unmapped(self, session_id: str) -> None:
+        """From now on, make the session's cells in user namespaces."""
+        self._unmapped.add(session_id)
+
+    def forget(self, session_id: str) -> None:
+        """The session has ended."""
+        self._unmapped.discard(session_id)
+
+    def identity_of(self, session_id: str, slot: int) -> Identity:
+        """Who a cell of the session is, in this slot."""
+        return Identity.for_slot(slot, "userns-root" if self.has_unmapped(session_id) else self.zygotes.report.identity)
+
+    def new_cell(self, spec: CellSpec) -> tuple[Cell, MakeCell]:
+        """A cell, and what a zygote is to be told of it. Raises `CANNOT_MAKE`."""
+        self.last_id += 1
+        slot, cgroup = self._slots.take(spec.profile.limits)
+        try:
+            request = self._request_for(spec, slot, cgroup)
+            cell = Cell(
+                self.last_id,
+                slot,
+                spec,
+                self._reactor,
+                self._deadlines,
+                self._keeper,
+                cgroup=cgroup,
+                standby=self._standby,
+            )
+            cell.in_userns = self.has_unmapped(spec.key.session_id)
+        except BaseException:
+            self._slots.give_back(slot, cgroup)
+            raise
+        return cell, request
+
+    def ask_for(self, cell: Cell, request: MakeCell) -> None:
+        """Have a zygote make it. Where that cannot be asked, the cell hears so in the next turn of the loop."""
+        try:
+            self.zygotes.make(cell, request)
+        except (OSError, Unpackable) as error:
+            failure = not_made(error)
+            self._reactor.soon(lambda: cell.on_not_spawned(failure))  # not now: the pump is at work
+
+    def _request_for(self, spec: CellSpec, slot: int, cgroup: Cgroup | None) -> MakeCell:
+        preload = preload_of(spec.tools)
+        return MakeCell(
+            self.last_id,
+            profile=cast("dict[str, Field]", spec.profile.to_wire(short=True)),
+            identity=cast("list[Field]", self.identity_of(spec.key.session_id, slot).to_wire()),
+            cgroups=[*cgroup.paths] if cgroup else [],
+            preload=None if preload is None else [*preload],
+            protected=[cast("Field", each.to_wire()) for each in spec.protected],
+            unbound=spec.unbound,
+            owners=[],
+        )
+
+
+def preload_of(tools: Iterable[Mapping[str, object]]) -> list[str] | None:
+    """What a zygote loads before it makes cells with these tools: None, all that it knows, where one does not say."""
+    names = [tool.get("preload") for tool in tools]
+    if None in names:
+        return None
+    return sorted({name for each in cast("list[Sequence[str]]", names) for name in each})
+
+
+def not_made(error: Exception) -> Failed:
+    """What a call is told of an error of `CANNOT_MAKE`."""
+    if isinstance(error, Unpackable):
+        cure = "Take what is not UTF-8, or is large, out of the profile's environment and paths; make tools smaller."
+        return Failed("send", f"No cell could be made: {error}. {cure}", "", cure)
+    number = (error.errno if isinstance(error, (OSError, SandboxError)) else 0) or 0
+    cure = CURES.get(number) or getattr(error, "cure", "") or "Try again; see the supervisor's log."
+    what = os.strerror(number) if isinstance(error, OSError) and number else str(error).rstrip(".")
+    return Failed("spawn", f"No cell could be made: {what}. {cure}", getattr(error, "mechanism", ""), cure)
