@@ -1,12 +1,11 @@
 """Approval: who is asked, what they see, what their answer binds, and what happens when nobody answers."""
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from tests.helpers import until
 
 from toolcell import (
     ApprovalQueue,
@@ -357,10 +356,3 @@ async def test_a_preview_cannot_hide_anything_nor_pass_as_the_supervisors_word(s
     assert lie.preview.details == "safe\n\\x1b[1A\\u202e" and lie.preview.diff == "+\\x9b1A"
     first, pad, last = named.preview.details.splitlines()
     assert first == r'"path: \"safe\"\nwhat": "ls\u202e"' and "more characters" in pad and last == 'z: "rm -rf /"'
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        await anyio.sleep(0.005)

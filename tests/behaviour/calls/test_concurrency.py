@@ -11,6 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.helpers import until
 
 from toolcell import (
     Annotations,
@@ -205,13 +206,6 @@ def pids_of(name: str) -> list[int]:
     return found
 
 
-async def until(condition: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s"
-        await anyio.sleep(0.01)
-
-
 @asynccontextmanager
 async def running(session: Session, name: str, results: list[ToolResult]) -> AsyncIterator[int]:
     """A call of `call_itself` is under way; gives its pid on the host."""
@@ -235,7 +229,7 @@ async def test_a_call_whose_task_is_cancelled_returns_at_once_and_leaves_no_proc
         outer.cancel_scope.cancel()
     assert time.monotonic() - started < PROMPTLY
     assert results == []
-    await until(lambda: not Path(f"/proc/{pid}").exists(), 1.0)
+    await until(lambda: not Path(f"/proc/{pid}").exists())
     assert (await main.call("echo", {"value": 1})).output == 1
 
 
@@ -257,7 +251,7 @@ async def test_a_tool_can_notice_that_it_was_cancelled(main: Session) -> None:
         tasks.start_soon(call)
         await under_way.wait()
         tasks.cancel_scope.cancel()
-    await until((main.workspace / "noticed").exists, 1.0)
+    await until((main.workspace / "noticed").exists)
 
 
 async def test_a_call_that_is_cancelled_while_it_waits_never_runs(main: Session) -> None:
@@ -281,7 +275,7 @@ async def test_calls_that_run_or_wait_when_their_session_is_closed_end_as_cancel
         await session.close()
     assert time.monotonic() - started < PROMPTLY
     assert [type(result.error) for result in results] == [Cancelled, Cancelled]
-    await until(lambda: not any(Path(f"/proc/{each}").exists() for each in (pid, other)), 1.0)
+    await until(lambda: not any(Path(f"/proc/{each}").exists() for each in (pid, other)))
 
 
 async def test_calls_that_run_when_the_supervisor_is_left_end_as_cancelled(
@@ -299,7 +293,7 @@ async def test_calls_that_run_when_the_supervisor_is_left_end_as_cancelled(
 
             for number in range(12):
                 tasks.start_soon(call, number)
-            await until(lambda: "busy" in repr(supervisor), 5.0)
+            await until(lambda: "busy" in repr(supervisor))
             under_way.set()
             started = time.monotonic()
         assert time.monotonic() - started < 2.0

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import anyio
 import pytest
+from tests.helpers import until
 
 from toolcell import LimitExceeded, Limits, Profile, Session, Supervisor, tool
 from toolcell.pool.cell import Cell
@@ -130,13 +131,6 @@ TOOLS = [own_pid, kept, leave_family, leave_the_group, crash, bomb, fork_until_r
 def children(cell: Cell) -> list[int]:
     with open(f"/proc/{cell.pid}/task/{cell.pid}/children") as file:
         return [int(pid) for pid in file.read().split()]
-
-
-async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s"
-        await anyio.sleep(0.005)
 
 
 async def idle(supervisor: Supervisor) -> Cell:

@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 import psutil
 import pytest
+from tests.helpers import until
 
 from toolcell import (
     Capability,
@@ -37,13 +38,6 @@ TOOLS = [misbehaving.echo, misbehaving.sleep_for_ever, misbehaving.leave_a_daemo
 
 def zygotes() -> list[psutil.Process]:
     return psutil.Process().children()
-
-
-async def until(condition: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s"
-        await anyio.sleep(0.01)
 
 
 async def while_it_sleeps(session: Session, then: Callable[[], None]) -> ToolResult:
@@ -86,7 +80,7 @@ async def test_a_zygote_that_is_killed_while_nothing_runs_is_not_noticed(
         for value in range(2):  # more deaths than five in ten seconds, and the supervisor gives up
             for zygote in zygotes():
                 zygote.kill()
-            await until(lambda: not runtime_of(supervisor).pool.cells, 2.0)
+            await until(lambda: not runtime_of(supervisor).pool.cells)
             assert (await session.call("echo", {"value": value})).unwrap() == value
 
 
@@ -125,7 +119,7 @@ async def test_a_standby_that_is_killed_while_it_waits_is_replaced(
         await session.call("echo")
         (cell,) = runtime_of(supervisor).pool.cells.values()
         for value in range(5):
-            await until(lambda: cell.free, 2.0)
+            await until(lambda: cell.free)
             dead = psutil.Process(cell.pid).children()
             for standby in dead:
                 standby.kill()

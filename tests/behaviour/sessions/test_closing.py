@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests.helpers import until
 
 import toolcell.blocking
 from toolcell import (
@@ -128,13 +129,6 @@ class Calls:
 
         self._tasks.start_soon(call)
         await until(begun)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        await anyio.sleep(0.005)
 
 
 def graced(kind: str, grace_s: float) -> Profile:

@@ -5,8 +5,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
+from tests.helpers import until
 
 from toolcell import (
     Capability,
@@ -159,7 +159,7 @@ async def test_the_cells_of_a_closed_session_are_gone_at_once(shared: Supervisor
     own = [cell.pid for cell in runtime_of(shared).pool.cells.values() if cell.spec.key.session_id == session.id]
     assert len(own) == 2
     await session.close()
-    await until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in own), 1.0)
+    await until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in own))
 
 
 async def test_a_session_may_have_a_profile_of_its_own(shared: Supervisor, workspace: Path) -> None:
@@ -247,10 +247,3 @@ async def test_a_supervisor_says_what_is_wrong_with_its_use(workspace: Path) -> 
     for options in ({"standby": 2}, {"max_cells": 0}):
         with pytest.raises(UsageError):
             Supervisor(**options)  # type: ignore[arg-type]
-
-
-async def until(condition: Any, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s"
-        await anyio.sleep(0.01)
