@@ -49,7 +49,7 @@ LIMITS = Limits(
 )
 DEADLINE = 0.4
 """The timeout of calls that only a deadline ends."""
-SLACK = 0.6
+SLACK = 2.0
 """How late the end of a call may be on a machine that others use too."""
 
 
