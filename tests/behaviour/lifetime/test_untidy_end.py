@@ -454,9 +454,9 @@ def test_a_record_that_is_too_large_to_be_read_is_put_aside(scene: Scene) -> Non
 
 CUT_OFF = """
 import os, resource
-from toolcell.workplaces.record import REWRITE_BYTES, Record
+from toolcell.workplaces.record import REWRITE_BYTES, RunRecord
 from toolcell.workplaces.runtime import RuntimeDirectory
-record = Record()
+record = RunRecord()
 record.begin(RuntimeDirectory())
 size = os.path.getsize(record.path)
 soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
