@@ -11,11 +11,12 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from toolcell.runner import forks
+from toolcell.runner.cow import forks
 
 forks.keep_back()  # as `python -m toolcell.runner` does
 
-from toolcell.runner import cell, loading, perform, serve, warm  # noqa: E402
+from toolcell.runner import cell, loading, perform, serve  # noqa: E402
+from toolcell.runner.cow import warm  # noqa: E402
 from toolcell.runner.link import Link  # noqa: E402
 from toolcell.runner.zygote import Zygote, main  # noqa: E402
 from toolcell.wire.protocol import CellLink  # noqa: E402

@@ -140,7 +140,7 @@ def test_a_rehearsal_finds_its_tool_and_loads_nothing_that_a_zygote_has_not() ->
         [],
         """
 from toolcell.runner.loading import LoadError, load
-from toolcell.runner.rehearsal import _TOOLS, rehearse
+from toolcell.runner.cow.rehearsal import _TOOLS, rehearse
 rehearse()
 assert not any(isinstance(each, LoadError) for each in load(_TOOLS).values())
 """,

@@ -25,9 +25,10 @@ from toolcell_sandbox.enter import Entered
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.mechanisms import lifetime, rlimits
 
-from . import descendants, fds, forks, loading, serve
+from . import descendants, fds, loading, serve
 from .context import Contexts
 from .control import InitControl
+from .cow import forks
 from .link import Link
 from .options import Options
 from .scratch import Scratch

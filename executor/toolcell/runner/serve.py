@@ -19,9 +19,10 @@ from toolcell_sandbox.view import Bind
 from toolcell_tools import function
 from toolcell_tools.definition import Tool
 
-from . import fds, forks, perform, printed, warm
+from . import fds, perform, printed
 from .context import Contexts
 from .control import InitControl
+from .cow import forks, warm
 from .link import Link
 from .loading import Loaded, LoadError
 from .options import Options, binds_of

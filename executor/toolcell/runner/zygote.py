@@ -42,9 +42,10 @@ from toolcell_sandbox.report import SandboxReport
 from toolcell_sandbox.spawn import Child, spawn
 from toolcell_sandbox.view import Bound
 
-from . import cell, descendants, fds, pages, serve
+from . import cell, descendants, fds, serve
+from .cow import pages
+from .cow.rehearsal import rehearse, rehearse_request
 from .options import binds_of
-from .rehearsal import rehearse
 
 SPARE_AFTER_MS = 10  # without a request: the cell that was made last is nearly through its own start
 REQUEST_BYTES = HEADER.size + ZYGOTE_LIMITS.frame_bytes
@@ -65,16 +66,6 @@ def fields_of_failure(error: SandboxError) -> Failed:
 def _tell_failure(error: SandboxError) -> None:
     """In the child: report on the cell's own control socket why it cannot become a cell."""
     fds.write_all(fds.CONTROL, encode(to_fields(fields_of_failure(error)), WireLimits()))
-
-
-def _rehearse_request(profile: Profile) -> None:
-    """Write to the pages that a request writes to, which the prespawned cell shares: they are copied now, and not when
-    a request comes."""
-    supervisor, zygote = ZygoteLink.of_supervisor(), ZygoteLink.of_zygote()
-    asked = cast("dict[str, Field]", profile.to_wire(short=True))
-    for message in (Prepare(None, [], None), MakeCell(0, asked, [], [], None, [], False, [])):
-        zygote.receive(supervisor.send(message))
-    Profile.from_wire(asked)
 
 
 def freeze() -> None:
@@ -113,14 +104,14 @@ class Zygote:
         while True:
             events = self.poll.poll(None if self.like is None else SPARE_AFTER_MS)
             if not events:
-                self.make_spare()
+                self.prespawn()
             for fd, _event in sorted(events, key=lambda event: event[0] == self.connection.fileno()):
                 if fd == self.connection.fileno():  # last: what dead cells left is gone before a new one is made
                     child = self.on_request()
                     if child is not None:
                         self.poll.register(child, select.POLLIN)
                 elif self.prespawned is not None and fd in (self.prespawned.child.pidfd, self.prespawned.mounts):
-                    self.end_spare()  # it has died, or must not hold what was unmounted
+                    self.end_prespawned()  # it has died, or must not hold what was unmounted
                 elif (id := self.behind(fd)) is not None:
                     signal.pidfd_send_signal(self.shut(id), signal.SIGKILL)  # for the same reason
                 elif fd in self.cells:
@@ -131,11 +122,11 @@ class Zygote:
                     os.close(fd)
                     self.kill_orphans()
 
-    def make_spare(self) -> None:
+    def prespawn(self) -> None:
         """Begin the next cell, like the last one, while nobody waits for it. Nothing of a session is here any more."""
         assert self.like is not None
         (identity, system, proc), self.like = self.like, None
-        self.end_spare()  # it did not fit
+        self.end_prespawned()  # it did not fit
         try:
             self.prespawned = Prespawned(
                 cell.main,
@@ -151,9 +142,9 @@ class Zygote:
             return  # what is wrong is told by the next cell, which takes the same steps
         self.poll.register(self.prespawned.child.pidfd, select.POLLIN)
         self.poll.register(self.prespawned.mounts, select.POLLPRI)
-        _rehearse_request(Profile(system=system, proc=proc))
+        rehearse_request(Profile(system=system, proc=proc))
 
-    def end_spare(self) -> None:
+    def end_prespawned(self) -> None:
         if self.prespawned is not None:
             self.poll.unregister(self.prespawned.child.pidfd)
             self.poll.unregister(self.prespawned.mounts)
@@ -178,7 +169,7 @@ class Zygote:
 
     def exit(self) -> NoReturn:
         """The supervisor is gone: our death takes every cell with it."""
-        self.end_spare()
+        self.end_prespawned()
         if self.children_fd >= 0:
             descendants.kill_children(self.children_fd)
         os._exit(0)

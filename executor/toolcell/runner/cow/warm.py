@@ -10,16 +10,15 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import NamedTuple, Self
 
+from toolcell.runner import perform
+from toolcell.runner.context import Contexts
+from toolcell.runner.link import Link
+from toolcell.runner.loading import Loaded, LoadError
 from toolcell.wire.frames import Field, WireLimits, encode
 from toolcell.wire.messages import Call, Error, Result, to_fields
 from toolcell.wire.pipes import PIPE_BYTES
 from toolcell_tools.context import ToolContext
 from toolcell_tools.definition import Tool
-
-from . import perform
-from .context import Contexts
-from .link import Link
-from .loading import Loaded, LoadError
 
 _REHEARSALS = 5  # of each result: by then, the interpreter has specialised what it is going to (PEP 659)
 _RESULTS: tuple[object, ...] = ("text", 1, 1.5, True, None, ["text"], {"text": "text", "count": 1})
