@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from . import view
-from .enter import Base, Entered, Order, enter
+from .enter import Entered, enter
 from .errors import SandboxError
 from .identity import Identity, idmap_fd
 from .kernel.numbers import MACHINE
@@ -15,15 +15,23 @@ from .mechanisms import fds, landlock, lifetime, namespaces, rlimits, seccomp
 from .mechanisms.cgroups import limited_by
 from .messages import MAX_BYTES, Forked, IsInit, NotEntered, pack, unpack
 from .network import HostNetwork, ProxyNetwork
+from .order import Base, Order
 from .profile import Profile
 from .report import SandboxReport
 from .view import Bound, Found
 
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
 if TYPE_CHECKING:
-    from typing import NoReturn
+    from typing import NoReturn, Protocol
 
-    from .prespawn import Prespawned
+    class BegunAhead(Protocol):
+        """A process that was begun before its order was known, as `prespawn.Prespawned` is."""
+
+        child: "Child"
+
+        def system_of(self, profile: Profile, identity: Identity) -> Found | None: ...
+        def take(self, order: Order) -> bool: ...
+
 
 Main = Callable[[Entered], "NoReturn"]
 Failed = Callable[[SandboxError], None]
@@ -55,7 +63,7 @@ def spawn(
     keep_fds: Sequence[int] = (),
     allow_missing: frozenset[str] = frozenset(),
     protected: Sequence[Bound] = (),
-    prespawned: "Prespawned | None" = None,
+    prespawned: "BegunAhead | None" = None,
     unbound: bool = False,
 ) -> Child:
     """Fork a cell that enters the sandbox and then runs `main`, which never returns.
