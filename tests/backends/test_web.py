@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import anyio
 import pytest
+from tests.helpers import SOON_S
 
 from toolcell.backends import BackendError, NotConfigured, PublicWeb, Refused, SearchHit, Unreachable, WebClient
 from toolcell.backends.outbound import resolve_with_system
@@ -358,7 +359,7 @@ async def test_a_server_that_takes_its_time_gets_no_more_than_the_deadline(site:
     start = time.monotonic()
     with pytest.raises(Unreachable, match=r"within 0\.4 s"):
         await a_web(site, timeout_s=0.4, max_redirects=1000).fetch(site.url(), max_bytes=100_000)
-    assert 0.35 < time.monotonic() - start < 1.5
+    assert 0.35 < time.monotonic() - start < SOON_S
 
 
 async def test_a_resolver_that_hangs_gets_no_more_than_the_deadline() -> None:
@@ -371,7 +372,7 @@ async def test_a_resolver_that_hangs_gets_no_more_than_the_deadline() -> None:
     start = time.monotonic()
     with pytest.raises(Unreachable, match=r"within 0\.2 s"):
         await PublicWeb(resolve=hang, timeout_s=0.2).fetch("http://slow.test/", max_bytes=100)
-    assert time.monotonic() - start < 1
+    assert time.monotonic() - start < SOON_S
     release.set()
 
 
@@ -386,7 +387,7 @@ async def test_a_cancelled_fetch_returns_at_once_and_hangs_up(site: Site) -> Non
     start = time.monotonic()
     with anyio.move_on_after(0.2) as scope:
         await a_web(site, timeout_s=30).fetch(site.url(), max_bytes=100)
-    assert scope.cancelled_caught and time.monotonic() - start < 1
+    assert scope.cancelled_caught and time.monotonic() - start < SOON_S
     assert await anyio.to_thread.run_sync(gone.wait, 5)
 
 

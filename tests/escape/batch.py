@@ -56,6 +56,7 @@ from toolcell_sandbox.kernel import syscalls
 from toolcell_sandbox.mechanisms import capabilities
 
 HERE = Path(__file__).parent
+PROGRAMS = {path.stem: path for path in (HERE / "programs").glob("*/*.py")}
 MIB = 1024 * 1024
 LIMITS = Limits(
     wall_s=20.0,
@@ -102,7 +103,7 @@ def perform(ctx: ToolContext, name: str, source: str, kit: str, facts: dict[str,
 
 def load(name: str) -> ModuleType:
     """The program as a module, for its metadata."""
-    spec = importlib.util.spec_from_file_location(name, HERE / "programs" / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(name, PROGRAMS[name])
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -343,8 +344,7 @@ class Lane:
         tool = self.tools.of[name]
         writes = "write" in getattr(module, "GRANTS", "read")
         before = dict(snapshot(self.workspace))
-        path = HERE / "programs" / f"{name}.py"
-        source = compiled(path)
+        source = compiled(PROGRAMS[name])
         arguments = {"name": name, "source": source, "kit": KIT, "facts": self.facts}
         calm = arguments | {"source": ""}
         key = f"{kind} {tool}"
@@ -367,7 +367,7 @@ class Lane:
         if raised or following_output != self.first[key]:
             await self.sessions.pop(kind).close()
         marker = str(self.facts["marker"])
-        left = self.host.left(marker) if "linger(" in path.read_text() else []
+        left = self.host.left(marker) if "linger(" in PROGRAMS[name].read_text() else []
         if "pid_namespace" not in self.supervisor.status().on:
             left = self.strays()
         for pid in left:

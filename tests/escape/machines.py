@@ -139,7 +139,8 @@ def command_on(machine: Machine, command: Sequence[str], reachable: Sequence[str
 @cache
 def programs() -> dict[str, ModuleType]:
     """Every program by its name, as a module, for its metadata."""
-    return {path.stem: _load(path) for path in sorted((HERE / "programs").glob("*.py"))}
+    files = sorted((HERE / "programs").glob("*/*.py"), key=lambda path: path.stem)
+    return {path.stem: _load(path) for path in files}
 
 
 def _load(path: Path) -> ModuleType:

@@ -30,7 +30,17 @@ CASES = {
     "I": "1 3 5 7 9 11 13 15 17",
     "V": "1 3 5 7 9 11 13 15 17 19",
 }
-SECTIONS = ("fs", "net", "proc", "res", "wire", "py", "info", "priv")
+AREAS = {
+    "fs": "files",
+    "net": "network",
+    "proc": "processes",
+    "res": "limits",
+    "wire": "protocol",
+    "py": "interpreter",
+    "info": "information",
+    "priv": "privileges",
+}
+"""How the names of an area's programs begin, and its folder."""
 PAIRS = [
     pytest.param(machine, name, id=f"{machine.name.replace(' ', '_')}-{name}")
     for machine in possible_here()
@@ -151,9 +161,9 @@ def test_there_is_a_program_for_every_case_of_the_list() -> None:
 
 
 def test_programs_are_many_and_say_what_they_are() -> None:
-    assert len(programs()) >= 200
+    assert len(programs()) == len(list((HERE / "programs").rglob("*.py"))) >= 200
     for name, module in programs().items():
-        assert name.split("_")[0] in SECTIONS
+        assert module.__file__ == str(HERE / "programs" / AREAS[name.split("_")[0]] / f"{name}.py")
         assert "\n\nSource: " in (module.__doc__ or ""), name
         assert callable(module.attack) and hasattr(module, "EXPECT"), name
         assert set(getattr(module, "VARIES", {})) | set(getattr(module, "HARM", {})) <= set(VARIANTS), name

@@ -1,232 +1,175 @@
-"""A network policy in the kernel's hands: two layers hold each of them, and a cell in which one is off never starts."""
+"""The policies as values: what an allow-list means, what is refused when it is written, and which is narrower."""
 
-import errno
-import os
-import socket
-import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
+import json
 from typing import Any
 
 import pytest
 
-from toolcell_sandbox import (
-    HostNetwork,
-    Identity,
-    Mechanism,
-    NoNetwork,
-    Profile,
-    ProxyNetwork,
-    SandboxError,
-    SandboxReport,
-)
-from toolcell_sandbox.kernel.numbers import AUDIT_ARCH, TABLES
-from toolcell_sandbox.mechanisms import loopback
-from toolcell_sandbox.mechanisms.bpf import ALLOW, evaluate, refuse
-from toolcell_sandbox.mechanisms.seccomp import CHECKS, REFUSED, program
-from toolcell_sandbox.network import PROXY_PORT
-from toolcell_sandbox.spawn import prepare
-
-PROXIED = Profile.for_kind("main").replace(network=ProxyNetwork(allow=["good.test"]))
-HOST = Profile.for_kind("main").replace(network=HostNetwork())
+from toolcell import HostNetwork, NoNetwork, Profile, ProxyNetwork
+from toolcell.backends.guard import parse_url
+from toolcell_sandbox.network import Network, common, covered, from_wire, is_narrower, to_wire
 
 
-@pytest.fixture
-def listener() -> Iterator[socket.socket]:
-    """A TCP server on the host's loopback; the kernel answers for it."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        yield server
+def allows(entry: str, host: str, port: int = 443) -> bool:
+    return covered(ProxyNetwork(allow=[entry]).patterns(), host, port)
 
 
-CONNECTIONS = """
-import errno, json, os, socket
-def error_of(place):
-    with socket.socket() as stream:
-        stream.settimeout(3)
-        return errno.errorcode.get(stream.connect_ex(tuple(place)), "OK")
-print(json.dumps([[error_of(place) for place in arguments], entered.report.get("net_namespace").detail,
-                  entered.report.get("net_namespace").state]))
-"""
-AWAIT_THE_CLOSE = """
-import time  # the cell's maker closes the socket that is for a proxy while the cell runs already
-for _ in range(100):
-    if error_of(("127.0.0.1", 3128)) != "OK":
-        break
-    time.sleep(0.05)
-"""
+def test_no_network_is_the_default_and_needs_nothing_to_be_said() -> None:
+    assert Profile().network == Profile.for_kind("main").network == NoNetwork()
 
 
-def test_the_namespace_alone_keeps_a_proxied_cell_in(any_cell: Any, listener: socket.socket) -> None:
-    """Without Landlock, and without any proxy: what the host's loopback has is not there, and no way leads out."""
-    places = [("127.0.0.1", listener.getsockname()[1]), ("127.0.0.1", 3128), ("192.0.2.1", 80), ("192.0.2.1", 3128)]
-    missing = ("landlock", "landlock_net", "landlock_scope")
-    code = CONNECTIONS.replace("print(", AWAIT_THE_CLOSE + "print(", 1)
-    (errors, detail, state) = any_cell(code, profile=PROXIED, arguments=places, missing=missing).value
-    assert errors == ["ECONNREFUSED", "ECONNREFUSED", "ENETUNREACH", "ENETUNREACH"]
-    assert "proxy" in detail and state == "on"
+def test_a_host_means_that_host_on_80_and_443() -> None:
+    assert allows("packages.example.org", "packages.example.org", 80)
+    assert allows("packages.example.org", "packages.example.org", 443)
+    for host, port in (
+        ("packages.example.org", 8080),
+        ("packages.example.org", 22),
+        ("evil-packages.example.org", 443),
+        ("packages.example.org.evil.test", 443),
+        ("a.packages.example.org", 443),
+        ("example.org", 443),
+    ):
+        assert not allows("packages.example.org", host, port), (host, port)
 
 
-def test_the_hosts_network_is_in_the_cells_own_report(any_cell: Any, listener: socket.socket) -> None:
-    (errors, detail, state) = any_cell(
-        CONNECTIONS, profile=HOST, arguments=[("127.0.0.1", listener.getsockname()[1])]
-    ).value
-    assert errors == ["OK"] and "HostNetwork()" in detail and state == "substituted"
-
-
-def test_names_can_be_looked_up_on_the_hosts_network_alone(any_cell: Any) -> None:
-    code = """
-import json, os, socket
-names = [name for name in ("resolv.conf", "hosts") if os.path.exists("/etc/" + name)]
-try:
-    print(json.dumps([names, socket.getaddrinfo("localhost", 80, socket.AF_INET, socket.SOCK_STREAM)[0][4][0]]))
-except OSError as error:
-    print(json.dumps([names, "not found"]))
-"""
-    there = [name for name in ("resolv.conf", "hosts") if Path("/etc", name).exists()]
-    assert any_cell(code, profile=HOST).value == [there, "127.0.0.1"]
-    assert any_cell(code, profile=PROXIED).value[0] == []
-    assert any_cell(code).value == [[], "not found"]
-
-
-@pytest.mark.parametrize("profile", [PROXIED, HOST], ids=["proxied", "host"])
-def test_without_the_grant_a_policy_counts_for_nothing(any_cell: Any, profile: Profile) -> None:
-    code = "import json, socket\ntry: socket.socket()\nexcept OSError as error: print(json.dumps(error.errno))"
-    without = profile.replace(grants=profile.grants - {"net"})
-    assert any_cell(code, profile=without).value == errno.EAFNOSUPPORT
+def test_a_star_means_every_name_below_and_not_the_name_itself() -> None:
+    for host in ("a.example.com", "a.b.example.com"):
+        assert allows("*.example.com:443", host)
+    for host, port in (("example.com", 443), ("badexample.com", 443), ("a.example.com", 80), ("example.com.x", 443)):
+        assert not allows("*.example.com:443", host, port), host
 
 
 @pytest.mark.parametrize(
-    ("sabotage", "what"),
+    ("entry", "host"),
     [
-        ("module.namespaces.unshare = lambda names, real=module.namespaces.unshare: real(set(names) - "
-         "{'net_namespace'})\nmodule._listen_for_proxy = lambda: -1", "connection to the outside"),
-        ("module.landlock.restrict = lambda rules, version, real=module.landlock.restrict, **rest: "
-         "real(rules, version, connect=None)", "connection to another port"),
-        ("import toolcell_sandbox.spawn\nspawning = sys.modules['toolcell_sandbox.spawn']\n"
-         "spawning._filter = lambda profile: spawning.seccomp.program(allow_exec=True, reach='host')", "datagram"),
+        ("Example.ORG.", "example.org"),
+        ("bücher.example", "xn--bcher-kva.example"),
+        ("*.BÜCHER.example", "www.xn--bcher-kva.example"),
+        ("[2001:DB8:0::1]:443", "2001:db8::1"),
+        ("192.0.2.1", "192.0.2.1"),
     ],
-)  # fmt: skip
-def test_a_layer_that_is_off_is_noticed_before_any_tool_runs(cell: Any, sabotage: str, what: str) -> None:
-    before = f"import sys, toolcell_sandbox.enter\nmodule = sys.modules['toolcell_sandbox.enter']\n{sabotage}"
-    result = cell("print('ran')", profile=PROXIED, before=before)
-    assert "ran" not in result.out and result.error["step"] == "selftest", result.error
-    assert what in str(result.error["what"])
+)
+def test_entries_are_read_as_the_guard_reads_urls(entry: str, host: str) -> None:
+    assert allows(entry, host)
+    if not entry.startswith("*"):
+        assert parse_url(f"https://{entry}/").host == host
 
 
-def test_a_proxied_network_is_refused_where_there_is_no_namespace_to_put_it_in(cell: Any) -> None:
-    result = cell("print('ran')", profile=PROXIED, missing=("net_namespace",))
-    assert result.error["mechanism"] == "net_namespace" and "ran" not in result.out
+@pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        ("https://example.org", "is a URL"),
+        ("example.org/path", "characters"),
+        ("user@example.org", "user name"),
+        ("*", "no host name"),
+        ("*.com", "top-level domain"),
+        ("*.*.example.org", "no host name"),
+        ("a*.example.org", "no host name"),
+        ("*.0.0.1", "full address"),
+        ("example.org:0", "65535"),
+        ("example.org:65536", "65535"),
+        ("example.org:http", "no number"),
+        ("example.org:443:80", "no number"),
+        ("example..org", "no host name"),
+        ("exa mple.org", "characters"),
+        ("example.org\0.evil.test", "characters"),
+        ("127.1", "full address"),
+        ("0x7f.1", "full address"),
+        ("0177.0.0.1", "full address"),
+        ("[::1", "no host"),
+        ("[fe80::1%eth0]", "characters"),
+        ("straße.example", "two names"),
+        ("", "no host name"),
+        (".example.org", "no host name"),
+        (b"example.org", "not a string"),
+    ],
+)
+def test_an_entry_that_cannot_be_read_is_refused_with_an_example(entry: Any, why: str) -> None:
+    with pytest.raises(ValueError, match=rf"ProxyNetwork\.allow has an entry that .*({why}).*Write it like"):
+        ProxyNetwork(allow=[entry])
 
 
-def test_a_proxied_cell_cannot_connect_by_sending(cell: Any) -> None:
-    code = """
-    import errno, json, socket
-    from toolcell_sandbox.network import PROXY_HOST
-    answers = []
-    for flags in (0x20000000, 0x20004040):
-        with socket.socket() as stream:
-            stream.setblocking(False)
-            try:
-                stream.sendto(b"x", flags, (PROXY_HOST, 1))
-                answers.append("ok")
-            except OSError as error:
-                answers.append(errno.errorcode[error.errno])
-            answers.append(errno.errorcode[stream.connect_ex((PROXY_HOST, 1))])
-    print(json.dumps(answers))
-    """
-    assert cell(code, profile=PROXIED).value == ["ENOTSUP", "EACCES"] * 2
+@pytest.mark.parametrize("entry", ["*.internal.test:80", "127.0.0.1", "10.0.0.0/8"])
+def test_an_exception_to_the_guard_is_one_host_and_one_port(entry: str) -> None:
+    with pytest.raises(ValueError, match=r"ProxyNetwork\.allow_private"):
+        ProxyNetwork(allow_private=[entry])
 
 
-def test_the_listening_socket_stays_outside(cell: Any) -> None:
-    code = "import json, os; print(json.dumps(sorted(int(fd) for fd in os.listdir('/proc/self/fd'))[:-1]))"
-    assert cell(code, profile=PROXIED).value == [0, 1, 2]
+@pytest.mark.parametrize(
+    "change", [{"allow": "example.org"}, {"max_bytes": 0}, {"idle_s": True}, {"max_connections": 1.5}]
+)
+def test_other_values_are_checked_too(change: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"ProxyNetwork.{next(iter(change))}"):
+        ProxyNetwork(**change)
 
 
-@pytest.mark.parametrize("machine", sorted(TABLES))
-@pytest.mark.parametrize("high", [0, 1 << 32])
-def test_of_all_sockets_the_filter_lets_those_through_that_the_policy_is_about(machine: str, high: int) -> None:
-    def answers(name: str, *arguments: int) -> list[bool]:
-        found: list[bool] = []
-        for kind in ("none", "proxy", "host"):
-            filter_bytes = program(machine, allow_exec=True, reach=kind)
-            values = [value | high for value in arguments]
-            answer = evaluate(filter_bytes, TABLES[machine][name], AUDIT_ARCH[machine], values)
-            assert answer in (ALLOW, refuse(errno.EPERM), refuse(errno.EAFNOSUPPORT))
-            found.append(answer == ALLOW)
-        return found
-
-    for flags in (0, 0o4000, 0o2000000, 0o2004000):
-        for family in range(64):
-            inet = family in (2, 10)
-            assert answers("socket", family, 1 | flags, 0) == [False, inet, inet]
-            assert answers("socket", family, 2 | flags, 0) == [False, False, inet]
-            for kind in (0, 3, 4, 5, 6, 10, 15, 17, 0x101, 1 | 0o40):
-                assert answers("socket", family, kind | flags, 0) == [False] * 3
-        for protocol in range(300):
-            assert answers("socket", 2, 1 | flags, protocol) == [False, protocol in (0, 6), protocol in (0, 6, 17)]
-    assert answers("connect", 3, 0, 16) == [False, True, True]
-    assert answers("bind", 3, 0, 16) == answers("listen", 3, 1) == [False, False, True]
-    assert answers("setsockopt", 3, 6, 31) == [True, False, False]  # TCP_ULP; there is no TCP socket without network
-    assert answers("setsockopt", 3, 6, 1) == answers("setsockopt", 3, 1, 31) == [True] * 3
-    assert answers("socketpair", 2, 1, 0) == [False] * 3
+def test_a_policy_that_is_none_of_the_three_is_refused() -> None:
+    wrong: Any = HostNetwork
+    with pytest.raises(ValueError, match=r"HostNetwork\(\)"):
+        Profile(network=wrong)
 
 
-def test_a_network_policy_changes_nothing_but_the_network() -> None:
-    about = {"socket", "connect", "bind", "listen", "setsockopt"}
-    checked = {name for check in CHECKS for name in check.names.split()}
-    assert {"socket", "connect", "bind", "listen"} <= {name for names, *_ in REFUSED for name in names.split()}
-    for machine, table in TABLES.items():
-        for name in table.keys() - about - checked:
-            found = {
-                evaluate(program(machine, allow_exec=True, reach=kind), table[name], AUDIT_ARCH[machine])
-                for kind in ("none", "proxy", "host")
-            }
-            assert len(found) == 1, name
+PROXIES = [
+    ProxyNetwork(allow=["a.example.com:443"], max_bytes=10),
+    ProxyNetwork(allow=["a.example.com"]),
+    ProxyNetwork(allow=["*.example.com"]),
+    ProxyNetwork(allow=["*.example.com", "example.org"]),
+    ProxyNetwork(allow=["*.example.com", "example.org"], allow_private=["10.0.0.1:443"]),
+]
 
 
-def test_the_error_for_a_missing_namespace_names_its_cure() -> None:
-    lost = Mechanism("net_namespace", "missing", "for a test", 1)
-    with pytest.raises(SandboxError, match=r"network namespace.*NoNetwork\(\)"):
-        prepare(
-            PROXIED,
-            identity=Identity.for_slot(0),
-            report=SandboxReport((lost,), "root"),
-            allow_missing=frozenset({"net_namespace"}),
-        )
+def test_each_policy_is_narrower_than_the_next() -> None:
+    row: list[Network] = [NoNetwork(), ProxyNetwork(max_bytes=10), *PROXIES, HostNetwork()]
+    for at, narrow in enumerate(row):
+        assert is_narrower(narrow, narrow)
+        for wide in row[at + 1 :]:
+            assert is_narrower(narrow, wide) and not is_narrower(wide, narrow), (narrow, wide)
 
 
-def test_a_message_comes_with_the_descriptor_that_was_sent_and_else_with_none() -> None:
-    ours, theirs = loopback.pair()
-    read, write = os.pipe()
-    loopback.send(theirs, b"with", read)
-    message, received = loopback.receive(ours, 100)
-    assert message == b"with" and os.fstat(received).st_ino == os.fstat(read).st_ino and received != read
-    assert not os.get_inheritable(received)
-    os.write(theirs, b"without")
-    assert loopback.receive(ours, 100) == (b"without", -1)
-    for fd in (ours, theirs, read, write, received):
-        os.close(fd)
+def test_two_policies_have_in_common_what_both_reach() -> None:
+    row: list[Network] = [NoNetwork(), ProxyNetwork(max_bytes=10), *PROXIES, HostNetwork()]
+    for at, narrow in enumerate(row):
+        for wide in row[at:]:
+            assert common(narrow, wide) == common(wide, narrow) == narrow
+    one = ProxyNetwork(allow=["*.example.com", "b.test:8080"], allow_private=["10.0.0.1:443", "a.test:80"], max_bytes=5)
+    two = ProxyNetwork(allow=["a.example.com:443", "10.0.0.1"], allow_private=["a.test:80", "c.test:80"], idle_s=1)
+    both = common(one, two)
+    assert both == ProxyNetwork(
+        allow=["10.0.0.1:443", "a.test:80", "a.example.com:443"], allow_private=["a.test:80"], max_bytes=5, idle_s=1
+    )
+    assert is_narrower(both, one) and is_narrower(both, two)
 
 
-LISTENS = """
-import os, socket
-from toolcell_sandbox.mechanisms import loopback, namespaces
-namespaces.unshare(("net_namespace",))
-fd = loopback.listen("127.0.0.1", 8123)
-with socket.socket(fileno=fd) as listener, socket.create_connection(("127.0.0.1", 8123), 5):
-    print(*listener.getsockname(), os.get_blocking(fd), os.get_inheritable(fd))
-"""
+def test_a_profile_is_narrowed_by_its_network_and_never_widened() -> None:
+    profile = Profile.for_kind("main").replace(network=PROXIES[3])
+    assert profile.narrow(network=PROXIES[0]).network == PROXIES[0]
+    with pytest.raises(ValueError, match="network"):
+        profile.narrow(network=HostNetwork())
+    assert profile.narrow(grants={"read"}).reach == NoNetwork()
+    assert not profile.is_narrower_than(Profile.for_kind("main"))
 
 
-@pytest.mark.root
-def test_the_socket_of_a_fresh_namespace_listens_where_it_was_asked_to_and_nowhere_else() -> None:
-    command = [sys.executable, "-I", "-c", LISTENS]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.split() == ["127.0.0.1", "8123", "False", "False"]
+@pytest.mark.parametrize("policy", [NoNetwork(), HostNetwork(), *PROXIES])
+def test_a_policy_crosses_the_wire_unchanged(policy: Network) -> None:
+    assert from_wire(json.loads(json.dumps(to_wire(policy)))) == policy
+    profile = Profile.for_kind("main").replace(network=policy)
+    assert Profile.from_wire(json.loads(json.dumps(profile.to_wire()))) == profile
+    assert len({profile, Profile.for_kind("main").replace(network=policy)}) == 1
 
 
-def test_landlock_lets_through_no_port_that_of_the_proxy_or_all() -> None:
-    ports = sys.modules["toolcell_sandbox.enter"]._ports
-    policies = NoNetwork(), ProxyNetwork(allow=["good.test"]), HostNetwork()
-    assert [ports(policy) for policy in policies] == [(), (PROXY_PORT,), None]
+@pytest.mark.parametrize(
+    "wire", [{}, {"kind": "open"}, {"kind": "none", "allow": []}, {"kind": "proxy", "deny": []}, 7]
+)
+def test_what_is_no_policy_does_not_come_off_the_wire(wire: Any) -> None:
+    with pytest.raises(ValueError, match="network"):
+        from_wire(wire)
+
+
+def test_only_a_proxied_profile_that_grants_net_names_the_proxy_and_nothing_overrides_it() -> None:
+    host = {"HTTPS_PROXY": "http://corporate.test", "no_proxy": "*"}
+    proxied = Profile(network=PROXIES[0], pass_env=tuple(host), env={"ALL_PROXY": "http://elsewhere.test"})
+    assert "HTTP_PROXY" not in proxied.environment({})
+    environment = proxied.replace(grants=frozenset({"net"})).environment(host)
+    found = {name: value for name, value in environment.items() if "proxy" in name.lower()}
+    assert set(found.values()) == {"http://127.0.0.1:3128", ""} and len(found) == 8
+    assert found["NO_PROXY"] == found["no_proxy"] == ""

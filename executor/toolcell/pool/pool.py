@@ -434,7 +434,8 @@ class Pool:
         if not self._open:
             cell.kill()
             return
-        self.prewarmer.on_started()
+        if self.prewarmer.waits_for_start:
+            self.prewarmer.soon()
         if cell.spec.unbound:
             return  # for none of the calls that wait
         if self.waiting:
@@ -476,7 +477,8 @@ class Pool:
                 del self._idle[cell.spec.key]
         if failure is not None and not (failure.step in NO_PROCESS and self._make_way()):
             self._on_start_failed(cell.spec, failure)
-        self.prewarmer.on_started()
+        if self.prewarmer.waits_for_start:
+            self.prewarmer.soon()
         if cell.spec.key.kept_tool:
             self._on_kept_gone(cell)
         self._check_empty()

@@ -48,7 +48,8 @@ class Prewarmer:
         self._deadlines = deadlines
         self._timer: Deadline | None = None
         self._after_s = AFTER_S
-        self._waits_for_start = False  # until the cell that starts has started, or is gone
+        self.waits_for_start = False
+        """Whether `soon` is to be called when the cell that starts has started, or is gone."""
 
     @property
     def is_pending(self) -> bool:
@@ -68,14 +69,9 @@ class Prewarmer:
         """A prewarmed cell was ready for it."""
         self._after_s = AFTER_S
 
-    def on_started(self) -> None:
-        """A cell that was starting has started, or is gone."""
-        if self._waits_for_start:
-            self.soon()
-
     def soon(self) -> None:
         """Make one in a moment, if one is wanted."""
-        self._waits_for_start = False
+        self.waits_for_start = False
         if not self.enabled or not self.reserve.is_short:
             return
         if self._timer is not None:
@@ -95,7 +91,7 @@ class Prewarmer:
             return
         cells = self._demand.all_cells
         if any(cell.starting for cell in cells):
-            self._waits_for_start = True
+            self.waits_for_start = True
             return
         spec = next(self.reserve.wanted(), None)
         if spec is not None and len(cells) + 1 < self._demand.most_cells:

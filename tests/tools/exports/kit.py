@@ -11,7 +11,7 @@ import jsonschema_rs
 from toolcell_tools import PermissionTier, ToolDeclaration, exports
 from toolcell_tools.exports import Export
 
-REAL = Path(__file__).parent.parent.parent / "schemas" / "real"
+REAL = Path(__file__).parent.parent.parent / "behaviour" / "schemas" / "real"
 
 
 def declared(

@@ -1,0 +1,19 @@
+"""What tests of several folders share."""
+
+import time
+from collections.abc import Callable
+
+import anyio
+
+PATIENCE_S = 20.0
+"""Far longer than anything takes that will come at all, on a machine that has much else to do."""
+SOON_S = 5.0
+"""Far longer than what ends at once, and shorter than what it must not wait for."""
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Come back when the condition holds; a condition that never will fails the test."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {PATIENCE_S} s"
+        await anyio.sleep(0.005)
