@@ -55,7 +55,7 @@ if TYPE_CHECKING:
         Unencodable,
     )
     from toolcell_tools.foreign import check_foreign_schema
-    from toolcell_tools.function import as_tool, tool
+    from toolcell_tools.function import tool
     from toolcell_tools.handles import (
         ChannelHandle,
         FetchedPage,
@@ -104,7 +104,7 @@ if TYPE_CHECKING:
         as_tools,
         toolset,
     )
-    from toolcell_tools.typed import TypedTool, TypedToolAdapter
+    from toolcell_tools.typed import TypedTool, TypedToolAdapter, as_tool
     from toolcell_tools.workspace import DeniedWorkspace, Entry, WorkspaceReader, WorkspaceWriter
 
     from .approvals import ApprovalQueue, ApprovalRequest, Approved, Approver, Denied
@@ -153,7 +153,7 @@ _HOMES = {
         "MissingCapability ProtectedName RequestDenied ToolDefinitionError ToolFailure Unencodable"
     ),
     "toolcell_tools.foreign": "check_foreign_schema",
-    "toolcell_tools.function": "as_tool tool",
+    "toolcell_tools.function": "tool",
     "toolcell_tools.handles": (
         "ChannelHandle FetchedPage HttpHandle HttpResponse MemoryReader MemoryRecord MemoryWriter SearchHit WebHandle"
     ),
@@ -171,7 +171,7 @@ _HOMES = {
         "AnyTool ApprovalRequired Cached Combined Filtered FunctionToolset Prefixed Prepared Renamed "
         "StaticToolset Toolset ToolsetError WithMetadata Wrapper as_tools toolset"
     ),
-    "toolcell_tools.typed": "TypedTool TypedToolAdapter",
+    "toolcell_tools.typed": "TypedTool TypedToolAdapter as_tool",
     "toolcell_tools.workspace": "DeniedWorkspace Entry WorkspaceReader WorkspaceWriter",
     "toolcell.approvals": "ApprovalQueue ApprovalRequest Approved Approver Denied",
     "toolcell.backends.channel": "LogChannel",

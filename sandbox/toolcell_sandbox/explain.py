@@ -7,8 +7,46 @@ from dataclasses import fields
 from . import http_rules
 from .limits import Limits
 from .network import HostNetwork, ProxyNetwork
-from .profile import Profile
 from .protected import GIT_PARTS, GIT_POINTER, GIT_STATES
+
+TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Protocol
+
+    from .network import Network
+
+    class Explainable(Protocol):
+        """What an explanation reads of a `Profile`."""
+
+        @property
+        def grants(self) -> frozenset[str]: ...
+        @property
+        def limits(self) -> Limits: ...
+        @property
+        def readable(self) -> tuple[str, ...]: ...
+        @property
+        def writable(self) -> tuple[str, ...]: ...
+        @property
+        def system(self) -> tuple[str, ...]: ...
+        @property
+        def env(self) -> Mapping[str, str]: ...
+        @property
+        def pass_env(self) -> tuple[str, ...]: ...
+        @property
+        def network(self) -> Network: ...
+        @property
+        def reach(self) -> Network: ...
+        @property
+        def http(self) -> tuple[str, ...]: ...
+        @property
+        def requests(self) -> tuple[str, ...]: ...
+        @property
+        def proc(self) -> bool: ...
+        @property
+        def protected(self) -> tuple[str, ...]: ...
+        def environment(self, host: Mapping[str, str]) -> dict[str, str]: ...
+
 
 BROKERED = {
     "channel": "send messages to people, and ask them",
@@ -53,12 +91,12 @@ _WIDTH = 100
 _LABEL = 13
 
 
-def explain(profile: Profile) -> str:
+def explain(profile: "Explainable") -> str:
     """Some lines, for people. What a call may do is this or less: no more than its tool needs."""
     return "\n".join(_lines(profile))
 
 
-def _lines(profile: Profile) -> Iterator[str]:
+def _lines(profile: "Explainable") -> Iterator[str]:
     grants = profile.grants
     workspace = ["the workspace"] if {"read", "write"} & grants else []
     may_write = "write" in grants
@@ -80,7 +118,7 @@ def _lines(profile: Profile) -> Iterator[str]:
         yield f"{'cannot ever' if index == 0 else '':<{_LABEL}}{text}"
 
 
-def essentials(profile: Profile) -> str:
+def essentials(profile: "Explainable") -> str:
     """One line: what the cells write, run and reach, and their first limits."""
     limits = profile.limits
     writable = ["the workspace", *profile.writable] if "write" in profile.grants else []
@@ -99,7 +137,7 @@ def essentials(profile: Profile) -> str:
     )
 
 
-def protected(profile: Profile) -> list[str]:
+def protected(profile: "Explainable") -> list[str]:
     """The names that are not written, wherever the cell may write."""
     if not profile.protected:
         return ["no name: it may write what git, editors, shells and CI services run later"]
@@ -107,7 +145,7 @@ def protected(profile: Profile) -> list[str]:
     return [f"made or changed nowhere, for they run later: {first}", *others]
 
 
-def network(profile: Profile) -> str:
+def network(profile: "Explainable") -> str:
     """How far the profile's network policy goes."""
     reach = profile.reach
     if isinstance(reach, HostNetwork):
@@ -122,7 +160,7 @@ def network(profile: Profile) -> str:
     return f"none: no interface, and no socket can be made{unused}"
 
 
-def requests(profile: Profile) -> list[str]:
+def requests(profile: "Explainable") -> list[str]:
     """Which HTTP requests the supervisor makes for the cell."""
     if not profile.requests:
         unused = "; its rules count for nothing without the grant 'http'" if profile.http else ""
@@ -137,9 +175,9 @@ def _request(rule: http_rules.HttpRule) -> str:
     return f"{methods} {place}{below}{' (may be a private address)' if rule.private else ''}"
 
 
-def environment(profile: Profile) -> list[str]:
+def environment(profile: "Explainable") -> list[str]:
     """The names in a cell's environment, and where the value of each comes from."""
-    fixed = sorted(profile.replace(env={}, pass_env=()).environment({}).keys() - profile.env.keys())
+    fixed = sorted(profile.environment({}).keys() - profile.env.keys())
     passed = sorted(set(profile.pass_env) - profile.env.keys())
     return [
         *fixed,

@@ -65,7 +65,7 @@ class Confined:
 
 @dataclass(frozen=True, slots=True)
 class Become:
-    """Carry out this order (`enter.Order`).
+    """Carry out this order (`order.Order`).
 
     `profile` is a `Profile.changes_to_wire`, `identity` an `Identity.to_wire`, and `view` a `View.to_wire` without the
     binds that are in place. `streams` are the numbers of the first descriptors that come along, each with whether

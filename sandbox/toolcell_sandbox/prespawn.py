@@ -15,13 +15,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from . import view
-from .enter import Order
 from .enter import rehearse as rehearse_entering
 from .identity import Identity
 from .kernel.passing import receive_fds
 from .mechanisms.fds import LOWEST_OWN, raised
 from .messages import Become, pack, unpack
 from .network import NoNetwork
+from .order import Order
 from .profile import Profile, is_below
 from .report import SandboxReport
 from .spawn import Failed, Main, begin, prepare, terminate

@@ -1,8 +1,6 @@
-"""The seven promises, and what each rests on here: two layers, each of them on or not by the report of the probe."""
+"""The seven promises, and the two layers under each. Which layers are on depends on the machine's mechanisms."""
 
 from dataclasses import dataclass
-
-from .report import Mechanism, SandboxReport
 
 OWN_ROOT = frozenset({"mount_namespace", "pivot_root", "mount_setattr"})
 """`enter()` gives a cell a root of its own when it has all three, or none."""
@@ -31,16 +29,14 @@ class Promise:
     text: str
     layers: tuple[Layer, Layer]
 
-    def verdict(self, report: SandboxReport) -> str:
-        """ "two layers", "one layer only" or "not promised here"."""
-        return VERDICTS[sum(layer.is_on(report.on) for layer in self.layers)]
+    def verdict(self, on: frozenset[str]) -> str:
+        """ "two layers", "one layer only" or "not promised here", where these mechanisms are on."""
+        return VERDICTS[sum(layer.is_on(on) for layer in self.layers)]
 
-    def to_json(self, report: SandboxReport) -> dict[str, object]:
-        """The promise as it stands on this machine."""
-        layers = [
-            {"text": layer.text, "on": layer.is_on(report.on), "lacks": layer.lacks(report.on)} for layer in self.layers
-        ]
-        return {"cannot": self.text, "verdict": self.verdict(report), "layers": layers}
+    def to_json(self, on: frozenset[str]) -> dict[str, object]:
+        """The promise as it stands on a machine where these mechanisms are on."""
+        layers = [{"text": layer.text, "on": layer.is_on(on), "lacks": layer.lacks(on)} for layer in self.layers]
+        return {"cannot": self.text, "verdict": self.verdict(on), "layers": layers}
 
 
 VERDICTS: tuple[str, ...] = ("not promised here", "one layer only", "two layers")
@@ -109,14 +105,13 @@ PROTECTED_NAMES = Promise(
 """What holds in a writable workspace besides, unless the profile lifts the name. Not one of the seven promises."""
 
 
-def lost(report: SandboxReport) -> str:
+def lost(on: frozenset[str], missing: frozenset[str]) -> str:
     """Name the promises that fall for want of the missing mechanisms, in a sentence; "" where none does."""
-    whole = report.changed(*(Mechanism(mechanism.name, "on") for mechanism in report.missing))
     fallen: list[str] = []
     weaker: list[str] = []
     for number, promise in enumerate(PROMISES, 1):
-        verdict = promise.verdict(report)
-        if verdict == promise.verdict(whole):
+        verdict = promise.verdict(on)
+        if verdict == promise.verdict(on | missing):
             continue
         if verdict == VERDICTS[0]:
             fallen.append(f"code in a cell can {promise.text} (promise {number})")

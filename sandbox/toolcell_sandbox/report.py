@@ -127,10 +127,11 @@ class SandboxReport:
 
     def do_without(self) -> str:
         """The `allow_missing` under which a cell is made here, and what is given up for it."""
-        from .promises import lost  # which builds on this module
+        from .promises import lost  # which only errors and the doctor need
 
         names = ", ".join(repr(mechanism.name) for mechanism in wholes(self.missing))
-        return f"allow_missing={{{names}}}. {lost(self)}".rstrip()
+        missing = frozenset(mechanism.name for mechanism in self.missing)
+        return f"allow_missing={{{names}}}. {lost(self.on, missing)}".rstrip()
 
     def changed(self, *mechanisms: Mechanism) -> "SandboxReport":
         """A copy in which these mechanisms replace those of the same name, or are added."""

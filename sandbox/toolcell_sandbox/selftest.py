@@ -10,11 +10,11 @@ from .limits import Limits
 from .mechanisms import capabilities, fds
 from .network import PROXY_HOST, PROXY_PORT, HostNetwork, Network, NoNetwork, ProxyNetwork
 
-TYPE_CHECKING = False  # checkers know this name; enter imports this module
+TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from .enter import Order
+    from .order import Order
     from .view import Bind
 
 AF_UNIX, AF_INET, AF_NETLINK, AF_PACKET = 1, 2, 16, 17

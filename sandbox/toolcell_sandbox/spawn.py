@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from . import view
-from .enter import Base, Entered, Order, enter
+from .enter import Entered, enter
 from .errors import SandboxError
 from .identity import Identity, idmap_fd
 from .kernel.numbers import MACHINE
@@ -15,15 +15,23 @@ from .mechanisms import fds, landlock, lifetime, namespaces, rlimits, seccomp
 from .mechanisms.cgroups import limited_by
 from .messages import MAX_BYTES, Forked, IsInit, NotEntered, pack, unpack
 from .network import HostNetwork, ProxyNetwork
+from .order import Base, Order
 from .profile import Profile
 from .report import SandboxReport
 from .view import Bound, Found
 
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
 if TYPE_CHECKING:
-    from typing import NoReturn
+    from typing import NoReturn, Protocol
 
-    from .prespawn import Prespawned
+    class BegunAhead(Protocol):
+        """A process that was begun before its order was known, as `prespawn.Prespawned` is."""
+
+        child: "Child"
+
+        def system_of(self, profile: Profile, identity: Identity) -> Found | None: ...
+        def take(self, order: Order) -> bool: ...
+
 
 Main = Callable[[Entered], "NoReturn"]
 Failed = Callable[[SandboxError], None]
@@ -55,7 +63,7 @@ def spawn(
     keep_fds: Sequence[int] = (),
     allow_missing: frozenset[str] = frozenset(),
     protected: Sequence[Bound] = (),
-    prespawned: "Prespawned | None" = None,
+    prespawned: "BegunAhead | None" = None,
     unbound: bool = False,
 ) -> Child:
     """Fork a cell that enters the sandbox and then runs `main`, which never returns.
@@ -91,21 +99,21 @@ def begin(
     0, 1, 2 and those that are `inherited`. As `spawn` otherwise."""
     _become_subreaper_once()
     tell_read, tell_write = _pair() if base.proxied else os.pipe2(os.O_CLOEXEC)
-    gate_read, gate_write = os.pipe2(os.O_CLOEXEC)
+    adopted_read, adopted_write = os.pipe2(os.O_CLOEXEC)
     try:
         outer = namespaces.fork_first("fork the cell") if base.first else fork("fork the cell")
     except SandboxError:
-        for fd in (tell_read, tell_write, gate_read, gate_write):
+        for fd in (tell_read, tell_write, adopted_read, adopted_write):
             os.close(fd)
         raise
     if outer == 0:
         os.close(tell_read)
-        os.close(gate_write)
+        os.close(adopted_write)
         if inherited is not None:
-            fds.keep_only((*inherited, tell_write, gate_read, base.parent_fd))
-        _run_cell(base, receive, main, failed, tell_write, gate_read)
+            fds.keep_only((*inherited, tell_write, adopted_read, base.parent_fd))
+        _run_cell(base, receive, main, failed, tell_write, adopted_read)
     os.close(tell_write)
-    os.close(gate_read)
+    os.close(adopted_read)
     try:
         told, listener = _receive(tell_read) if base.proxied else (os.read(tell_read, MAX_BYTES), -1)
         message = unpack(told)
@@ -118,13 +126,13 @@ def begin(
         pid = outer if isinstance(message, IsInit) else message.pid
         pidfd = -1 if "pidfd" in base.off else os.pidfd_open(pid)
         try:
-            os.write(gate_write, b"1")
+            os.write(adopted_write, b"1")
         except BrokenPipeError:
             pass  # the init is dead already; the caller sees that when it waits for it
         return Child(pid, pidfd, listener)
     finally:
         os.close(tell_read)
-        os.close(gate_write)
+        os.close(adopted_write)
 
 
 def prepare(
@@ -239,7 +247,9 @@ def _hand_on(channel: int, message: bytes, listener: int) -> None:
     loopback.send(channel, message, listener)
 
 
-def _run_cell(base: Base, receive: Callable[[], Order], main: Main, failed: Failed, tell: int, gate: int) -> "NoReturn":
+def _run_cell(
+    base: Base, receive: Callable[[], Order], main: Main, failed: Failed, tell: int, adopted: int
+) -> "NoReturn":
     """The child's whole life: enter (which forks once more), then main. Nothing escapes from here."""
     open_tell = [tell]
 
@@ -260,9 +270,9 @@ def _run_cell(base: Base, receive: Callable[[], Order], main: Main, failed: Fail
         os.close(open_tell.pop())
 
     def await_adoption() -> None:
-        if not os.read(gate, 1):
+        if not os.read(adopted, 1):
             os._exit(1)  # the caller is gone or gave up
-        os.close(gate)
+        os.close(adopted)
 
     try:
         try:

@@ -110,9 +110,9 @@ def test_every_layer_rests_on_mechanisms_that_exist() -> None:
 
 def test_where_everything_is_on_each_promise_has_two_layers_and_with_nothing_only_the_supervisor_s_own() -> None:
     whole = SandboxReport(tuple(Mechanism(name, "on") for name in NAMES), "root")
-    assert {promise.verdict(whole) for promise in PROMISES} == {"two layers"}
+    assert {promise.verdict(whole.on) for promise in PROMISES} == {"two layers"}
     nothing = whole.changed(*(Mechanism(name, "missing") for name in NAMES))
-    assert [VERDICTS.index(promise.verdict(nothing)) for promise in PROMISES] == [0, 0, 0, 0, 0, 1, 1]
+    assert [VERDICTS.index(promise.verdict(nothing.on)) for promise in PROMISES] == [0, 0, 0, 0, 0, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_where_everything_is_on_each_promise_has_two_layers_and_with_nothing_onl
 def test_what_is_missing_takes_its_layer_from_its_promises(missing: set[str], verdicts: list[int]) -> None:
     whole = SandboxReport(tuple(Mechanism(name, "on") for name in NAMES), "root")
     report = whole.changed(*(Mechanism(name, "substituted") for name in missing))
-    assert [VERDICTS.index(promise.verdict(report)) for promise in PROMISES] == verdicts
+    assert [VERDICTS.index(promise.verdict(report.on)) for promise in PROMISES] == verdicts
     for promise in PROMISES:
         for layer in promise.layers:
             assert bool(layer.lacks(report.on)) == (not layer.is_on(report.on))
@@ -264,9 +264,9 @@ def _in_a_cell(workspace: Path, command: str) -> ToolResult:
 
 def test_it_says_what_protected_names_rest_on() -> None:
     whole = SandboxReport(tuple(Mechanism(name, "on") for name in NAMES), "root")
-    assert PROTECTED_NAMES.verdict(whole) == "two layers"
+    assert PROTECTED_NAMES.verdict(whole.on) == "two layers"
     bare = whole.changed(Mechanism("mount_namespace", "missing"))
-    assert PROTECTED_NAMES.verdict(bare) == "one layer only"
+    assert PROTECTED_NAMES.verdict(bare.on) == "one layer only"
     assert any(
         "off  read-only mounts over those that are there (lacks mount_namespace)" in line for line in lines(bare)
     )

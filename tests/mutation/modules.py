@@ -128,7 +128,7 @@ MODULES: dict[str, Held] = {
                 far=("tests/behaviour/schemas/test_suite.py",),
             ),
             "overflow": held("behaviour/calls/test_results", "behaviour/calls/test_output"),
-            "audit": held("behaviour/protected/test_protected"),
+            "protected_names": held("behaviour/protected/test_protected"),
         },
     ),
     **beside(
@@ -194,7 +194,7 @@ MODULES: dict[str, Held] = {
             "pinned": held("backends/test_exchange", "backends/test_web"),
             "egress/rules": held("backends/egress/test_rules", "behaviour/network/test_proxy"),
             "egress/head": held("backends/egress/test_head", "behaviour/network/test_proxy"),
-            "egress/body": held("backends/egress/test_head", "behaviour/network/test_proxy"),
+            "egress/length": held("backends/egress/test_head", "behaviour/network/test_proxy"),
             "egress/net": held("backends/egress/test_rules", "behaviour/network/test_proxy"),
             "egress/gateway": held("behaviour/network/test_proxy", "behaviour/network/test_programs"),
             "egress/connection": held("behaviour/network/test_proxy", "behaviour/network/test_programs"),

@@ -60,7 +60,7 @@ class FakeCell(Stateful):
     def __init__(self, id: int, slot: int, spec: CellSpec, *given: Any, cgroup: None, standby: bool) -> None:
         super().__init__()
         self.id, self.slot, self.spec, self.cgroup = id, slot, spec, cgroup
-        self.keeper: Keeper = given[2]
+        self.keeper: Keeper[Cell] = given[2]
         self.calls = self  # it is its own calls as well
         self.run: Run | None = None
         self.verdict: Outcome | None = None

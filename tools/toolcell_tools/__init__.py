@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         Unencodable,
     )
     from .foreign import check_foreign_schema
-    from .function import as_tool, tool
+    from .function import tool
     from .handles import (
         ChannelHandle,
         FetchedPage,
@@ -92,7 +92,7 @@ if TYPE_CHECKING:
         as_tools,
         toolset,
     )
-    from .typed import TypedTool, TypedToolAdapter
+    from .typed import TypedTool, TypedToolAdapter, as_tool
     from .workspace import DeniedWorkspace, Entry, WorkspaceReader, WorkspaceWriter
 
 __all__ = [
@@ -260,7 +260,7 @@ _HOMES = {
     "ToolFailure": "failures",
     "Unencodable": "failures",
     "check_foreign_schema": "foreign",
-    "as_tool": "function",
+    "as_tool": "typed",
     "tool": "function",
     "ChannelHandle": "handles",
     "FetchedPage": "handles",

@@ -1,19 +1,15 @@
-"""`tool`: the decorator that makes a Tool of a function; `as_tool`: the same for whatever a user hands over."""
+"""`tool`: the decorator that makes a Tool of a function."""
 
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, ParamSpec, TypeVar, Unpack, cast, overload
+from typing import ParamSpec, TypeVar, Unpack, overload
 
 from .definition import Tool
 from .failures import ToolDefinitionError
 from .options import ToolOptions
-from .provider import ProviderTool
 
-if TYPE_CHECKING:
-    from .typed import TypedTool
-
-__all__ = ["as_tool", "deriving", "tool"]
+__all__ = ["deriving", "tool"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -55,20 +51,3 @@ def _made(fn: Callable[P, R], options: ToolOptions, localns: Mapping[str, object
 def _locals_above() -> Mapping[str, object]:
     """The locals where `tool` was called: annotations may name types that are defined in the same function."""
     return sys._getframe(2).f_locals  # pyright: ignore[reportPrivateUsage]
-
-
-def as_tool(obj: object) -> Tool[..., object]:
-    """`obj` itself if it is a Tool, the Tool of a TypedTool, a Tool of any other callable; else ToolDefinitionError."""
-    if isinstance(obj, Tool):
-        return cast("Tool[..., object]", obj)
-    typed = sys.modules.get("toolcell_tools.typed")  # not imported: then nothing here is a TypedTool
-    if typed is not None:
-        if isinstance(obj, typed.TypedTool):
-            return cast("TypedTool[object]", obj).tool
-        if isinstance(obj, type) and issubclass(obj, typed.TypedTool):
-            raise ToolDefinitionError(f"{obj.__name__} is the class of a tool. Pass an instance: {obj.__name__}().")
-    if isinstance(obj, ProviderTool):
-        raise ToolDefinitionError(f"{obj.name!r} is run by its provider, {obj.provider}, and cannot be run here.")
-    if not callable(obj) or isinstance(obj, type):
-        raise ToolDefinitionError(f"{obj!r} is not a tool and not a function. Pass a Tool or a plain function.")
-    return tool(obj)

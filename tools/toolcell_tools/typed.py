@@ -1,4 +1,4 @@
-"""TypedTool: a tool as a class, whose parameters are one model, with set-up and tear-down."""
+"""TypedTool: a tool as a class, with set-up and tear-down; `as_tool`: the Tool of whatever a user hands over."""
 
 import inspect
 from abc import ABC, abstractmethod
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast, get_arg
 from . import function
 from .capability import Capability, PermissionTier
 from .context import ToolContext
+from .definition import Tool
 from .failures import ToolDefinitionError
 from .options import FailureMode, Kind, Lifetime, ToolOptions
 from .rules import suggested_name
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from .docstrings import Documented
     from .preview import Preview
 
-__all__ = ["TypedTool", "TypedToolAdapter"]
+__all__ = ["TypedTool", "TypedToolAdapter", "as_tool"]
 
 In = TypeVar("In")
 
@@ -163,3 +164,24 @@ def _input_type(cls: type[TypedTool[Any]]) -> Any:
         f"class {cls.__qualname__}: its parameters have no type. Write class {cls.__name__}(TypedTool[Parameters]), "
         "with a pydantic model, dataclass or TypedDict."
     )
+
+
+def as_tool(obj: object) -> Tool[..., object]:
+    """`obj` itself if it is a Tool, the Tool of a TypedTool, a Tool of any other callable; else ToolDefinitionError."""
+    if isinstance(obj, Tool):
+        return cast("Tool[..., object]", obj)
+    if isinstance(obj, TypedTool):
+        return cast("TypedTool[object]", obj).tool
+    if callable(obj) and not isinstance(obj, type):
+        return function.tool(obj)
+    raise _not_a_tool(obj)
+
+
+def _not_a_tool(obj: object) -> ToolDefinitionError:
+    from .provider import ProviderTool  # which only errors need: every zygote has this module
+
+    if isinstance(obj, type) and issubclass(obj, TypedTool):
+        return ToolDefinitionError(f"{obj.__name__} is the class of a tool. Pass an instance: {obj.__name__}().")
+    if isinstance(obj, ProviderTool):
+        return ToolDefinitionError(f"{obj.name!r} is run by its provider, {obj.provider}, and cannot be run here.")
+    return ToolDefinitionError(f"{obj!r} is not a tool and not a function. Pass a Tool or a plain function.")

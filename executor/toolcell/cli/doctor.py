@@ -82,8 +82,8 @@ def machine() -> dict[str, str]:
 
 def _findings(report: SandboxReport, config: Config | None, kind: str | None) -> dict[str, object]:
     found = {"ok": not report.missing, **machine(), **report.to_wire()}
-    found["promises"] = [promise.to_json(report) for promise in promises.PROMISES]
-    found["protected_names"] = promises.PROTECTED_NAMES.to_json(report)
+    found["promises"] = [promise.to_json(report.on) for promise in promises.PROMISES]
+    found["protected_names"] = promises.PROTECTED_NAMES.to_json(report.on)
     if config is not None:
         found["settings"] = [str(path) for path in config.files]
         found["credentials"] = {place: [_credential(one) for one in all] for place, all in config.credentials.items()}

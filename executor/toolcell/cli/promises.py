@@ -15,10 +15,10 @@ _COLOUR: dict[str, str] = dict(zip(VERDICTS, ("red", "yellow", "green"), strict=
 def short(report: SandboxReport) -> Iterator[str]:
     """How many of the promises rest on two layers, and a line for each of the others."""
     all = [*((str(number), promise) for number, promise in enumerate(PROMISES, 1)), ("+", PROTECTED_NAMES)]
-    weak = [(mark, promise) for mark, promise in all if promise.verdict(report) != VERDICTS[2]]
+    weak = [(mark, promise) for mark, promise in all if promise.verdict(report.on) != VERDICTS[2]]
     yield f"{len(all) - len(weak)} of {len(all)} promises rest on two layers"
     for mark, promise in weak:
-        verdict = promise.verdict(report)
+        verdict = promise.verdict(report.on)
         lacks = sorted({name for layer in promise.layers for name in layer.lacks(report.on)})
         yield f"  {mark} {promise.text}: {click.style(verdict, fg=_COLOUR[verdict])} (lacks {', '.join(lacks)})"
 
@@ -31,7 +31,7 @@ def lines(report: SandboxReport) -> Iterator[str]:
 
 
 def _lines(mark: str, promise: Promise, report: SandboxReport) -> Iterator[str]:
-    verdict = promise.verdict(report)
+    verdict = promise.verdict(report.on)
     yield f"  {mark} {promise.text}: {click.style(verdict, fg=_COLOUR[verdict])}"
     for layer in promise.layers:
         lacking = "" if layer.is_on(report.on) else f" (lacks {', '.join(layer.lacks(report.on))})"

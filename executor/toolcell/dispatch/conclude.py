@@ -10,11 +10,11 @@ from toolcell_tools.errors import ExecutionError, ToolError
 from toolcell_tools.result import ToolResult, Usage
 
 from . import hooks
-from .audit import held, quarantined, trespass, unchecked
 from .catalog import Checks
 from .context import CallContext
 from .execute import Ran
 from .present import NOTHING, fitting, left_by_hooks
+from .protected_names import held, quarantined, trespass, unchecked
 from .record import record
 from .result import in_userns, result_of, state_lost
 from .streams import READ_ON

@@ -26,8 +26,8 @@ from toolcell_sandbox.network import ProxyNetwork
 from toolcell_tools.capability import Capability
 from toolcell_tools.preview import ends_of, shortened
 
-from .audit import audit
 from .context import CallContext
+from .protected_names import audit
 from .record import facts_of
 from .reports import tell_log, tell_progress
 from .route import Route

@@ -37,7 +37,14 @@ class Maker:
     """Of one pool. Cells are numbered from 1."""
 
     def __init__(
-        self, keeper: Keeper, reactor: Reactor, deadlines: Deadlines, slots: Slots, zygotes: Zygotes, *, standby: bool
+        self,
+        keeper: Keeper[Cell],
+        reactor: Reactor,
+        deadlines: Deadlines,
+        slots: Slots,
+        zygotes: Zygotes,
+        *,
+        standby: bool,
     ) -> None:
         self.zygotes = zygotes
         self.last_id = 0

@@ -1,4 +1,4 @@
-"""When cells of the reserve are made: one at a time, a moment after the last call that waited for a cell has one."""
+"""When to prewarm cells for the reserve: one at a time, a moment after the queue has become empty."""
 
 import time
 from collections.abc import Sequence

@@ -5,7 +5,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, Literal, Protocol, TypedDict
 
 import anyio
 
@@ -16,15 +16,13 @@ from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.profile import Profile
 from toolcell_sandbox.view import Bound
 
-from .budget import Account
+from .budget import Account, Charge
 from .capture import EMPTY, Capture, Captured
 from .deadlines import Deadline
 from .reactor import Waiter
 
 if TYPE_CHECKING:
     from socket import socket
-
-    from .cell import Cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +151,23 @@ def unavailable(failure: Failed) -> Outcome:
     )
 
 
+class ServingCalls(Protocol):
+    """The calls of the cell that a run is on, as the run's owner uses them."""
+
+    def reply(self, run: "Run", request: int, ok: bool, value: Field, held: Charge) -> None: ...
+    def tell_end(self, run: "Run", reason: str, grace_s: float) -> None: ...
+    def condemn(self, run: "Run", what: str) -> None: ...
+
+
+class ServingCell(Protocol):
+    """The cell that a run is on, as the run's owner uses it."""
+
+    @property
+    def in_userns(self) -> bool: ...
+    @property
+    def calls(self) -> ServingCalls: ...
+
+
 class Run(ABC):
     """One call in the pool: queued, then on a cell, then ended with exactly one `Outcome`.
 
@@ -180,7 +195,7 @@ class Run(ABC):
         self.exclusive = exclusive
         self.used = NOTHING_USED.copy()
         self.started_at = 0.0
-        self.cell: Cell | None = None
+        self.cell: ServingCell | None = None
         self.deadline: Deadline | None = None
         self.outcome: Outcome | None = None
         self.waiter: Waiter[Outcome] | None = None  # of whoever submitted it

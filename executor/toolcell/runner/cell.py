@@ -172,8 +172,8 @@ class Init:
             self.scratch.show(replace(self.view, binds=(*self.view.binds, *binds)))
 
     def on_word(self) -> None:
-        """`Recycle` of the process that is there ends its call; of the next number, it asks for a process: for the call
-        that waits where there is no standby, else ahead, while another call runs."""
+        """Obey `Recycle`: with the current number it ends the call; with the next it asks for another call process, now
+        or ahead of time."""
         said = os.read(fds.CONTROL, 4096)
         if not said:
             os._exit(0)  # the supervisor is gone

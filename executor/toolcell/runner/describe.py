@@ -6,8 +6,7 @@ from typing import Any, cast
 
 from toolcell_tools.definition import Tool
 from toolcell_tools.failures import ToolFailure
-from toolcell_tools.function import as_tool
-from toolcell_tools.typed import TypedTool
+from toolcell_tools.typed import TypedTool, as_tool
 
 
 def describe_module(module: str, directory: str) -> list[dict[str, Any]]:

@@ -154,7 +154,7 @@ def _failure(seq: int, error: BaseException) -> Error:
 
 
 def spent_resource(error: BaseException) -> str:
-    """The limited resource whose end an exception tells of, "again" where that is for the supervisor to say, or ""."""
+    """Name the resource that this exception shows exhausted; "again" if only the supervisor can tell; "" if none."""
     if isinstance(error, MemoryError):
         return "memory"
     if isinstance(error, RuntimeError) and str(error).startswith("can't start new thread"):

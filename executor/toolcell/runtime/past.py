@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from functools import partial
 
 from toolcell.backends.threads import FILES, NoThread
-from toolcell.dispatch.audit import MAX_TOLD, audit_data, said
+from toolcell.dispatch.protected_names import MAX_TOLD, audit_data, said
 from toolcell.journal import Journal, Record
 from toolcell.workplaces.cleanup import Audited, clean
 from toolcell.workplaces.record import RunRecord

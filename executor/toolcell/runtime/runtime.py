@@ -18,11 +18,11 @@ from toolcell.backends.egress import Gateway
 from toolcell.backends.memory import SQLiteMemory
 from toolcell.backends.protocols import Channel, WebClient
 from toolcell.backends.web import PublicWeb
-from toolcell.dispatch.audit import audit_kept, record_findings
 from toolcell.dispatch.catalog import Catalog
 from toolcell.dispatch.describe import describe
 from toolcell.dispatch.guards import PendingRules
 from toolcell.dispatch.overflow import Overflow
+from toolcell.dispatch.protected_names import audit_kept, record_findings
 from toolcell.dispatch.services import Caller, Services
 from toolcell.errors import UsageError
 from toolcell.journal import Record

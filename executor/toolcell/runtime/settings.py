@@ -20,11 +20,10 @@ from toolcell.journal import Journal, RecentJournal
 from toolcell_sandbox.profile import Profile
 from toolcell_tools.capability import SessionKind
 from toolcell_tools.definition import Tool
-from toolcell_tools.function import as_tool
 from toolcell_tools.provider import ProviderTool
 from toolcell_tools.result import FOR_MODEL_BYTES
 from toolcell_tools.toolsets import Toolset
-from toolcell_tools.typed import TypedTool
+from toolcell_tools.typed import TypedTool, as_tool
 
 APPROVAL_TIMEOUT_S = 300.0
 

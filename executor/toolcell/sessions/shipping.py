@@ -22,7 +22,7 @@ from cloudpickle.cloudpickle import dynamic_subimport, list_registry_pickle_by_v
 from toolcell.errors import UsageError
 from toolcell_sandbox.profile import is_below, python_paths
 from toolcell_tools.definition import Tool
-from toolcell_tools.function import as_tool
+from toolcell_tools.typed import as_tool
 
 from .modules import ModuleTool
 from .policy import code_roots

@@ -13,8 +13,8 @@ from toolcell.supervisor import Supervisor
 from toolcell_sandbox.profile import Profile
 from toolcell_tools.capability import SessionKind
 from toolcell_tools.definition import Tool
-from toolcell_tools.function import as_tool
 from toolcell_tools.result import ToolResult
+from toolcell_tools.typed import as_tool
 
 from .backends import DictHttp, DictWeb, ListChannel, ListMemory
 

@@ -299,8 +299,9 @@ class CellLink:
         return buffers
 
     def called(self, data: Buffer) -> Call | None:
-        """The call, where these bytes are the whole of its frame, as they usually are; else None, and they are for
-        `receive`. In one step: each function on the way is pages that a process which was forked has to copy.
+        """The call, if these bytes are its whole frame, as usual; else None, and `receive` takes them.
+
+        One function on purpose: each extra call dirties pages that a forked process must copy.
         """
         length = len(data) - _HEADER_BYTES
         if data[_HEADER_BYTES : _HEADER_BYTES + 2] != CALL or data[:_HEADER_BYTES] != length.to_bytes(

@@ -2,7 +2,6 @@
 
 import pytest
 
-from toolcell.backends.egress.body import Chunked, Counted
 from toolcell.backends.egress.head import (
     HEAD_BYTES,
     BadHead,
@@ -11,6 +10,7 @@ from toolcell.backends.egress.head import (
     rewrite_request,
     rewrite_response,
 )
+from toolcell.backends.egress.length import Chunked, Counted
 
 GET = b"GET http://example.org/ HTTP/1.1\r\nHost: example.org\r\n"
 

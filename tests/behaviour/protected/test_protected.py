@@ -23,7 +23,7 @@ from toolcell import (
     base_tools,
     tool,
 )
-from toolcell.dispatch.audit import MAX_TOLD
+from toolcell.dispatch.protected_names import MAX_TOLD
 from toolcell.session import core_of
 from toolcell.supervisor import runtime_of
 from toolcell_sandbox import audit, seen
@@ -413,9 +413,9 @@ async def test_what_an_audit_could_not_move_is_moved_before_the_next_call_runs(
 async def test_the_journal_has_the_first_of_many_findings_and_their_number(
     session: Session, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from toolcell.dispatch import audit
+    from toolcell.dispatch import protected_names
 
-    monkeypatch.setattr(audit, "MAX_RECORDED", 2)
+    monkeypatch.setattr(protected_names, "MAX_RECORDED", 2)
     assert "'3.pth'" in told(await session.call("shell", {"command": "touch 1.pth 2.pth 3.pth"}))
     journal = supervisor.journal
     assert isinstance(journal, RecentJournal)

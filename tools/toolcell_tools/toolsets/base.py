@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from toolcell_tools.definition import Tool
-from toolcell_tools.function import as_tool
 from toolcell_tools.session_info import SessionInfo
+from toolcell_tools.typed import as_tool
 
 if TYPE_CHECKING:
     from .approval import ApprovalRequired

@@ -3,8 +3,8 @@
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from toolcell_tools.function import as_tool
 from toolcell_tools.session_info import SessionInfo
+from toolcell_tools.typed import as_tool
 
 from .base import AnyTool, ToolLike, Toolset, Variants, as_tools
 

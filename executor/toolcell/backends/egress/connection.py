@@ -10,7 +10,6 @@ from typing import Protocol
 
 import anyio
 
-from toolcell.backends.egress.body import Chunked, Counted
 from toolcell.backends.egress.head import (
     BadHead,
     RequestHead,
@@ -19,6 +18,7 @@ from toolcell.backends.egress.head import (
     rewrite_request,
     rewrite_response,
 )
+from toolcell.backends.egress.length import Chunked, Counted
 from toolcell.backends.egress.net import Lookups, connect, linger
 from toolcell.backends.egress.rules import EgressRules, target_of
 from toolcell.backends.errors import Refused

@@ -6,7 +6,7 @@ What happens to a call is an event of the cell's table. The table's actions that
 import logging
 import math
 import time
-from typing import Protocol
+from typing import Never, Protocol
 
 from toolcell.pool.budget import Charge
 from toolcell.pool.deadlines import Deadlines
@@ -54,7 +54,7 @@ class Calls:
         meter: Meter,
         deadlines: Deadlines,
         reactor: Reactor,
-        keeper: Keeper,
+        keeper: Keeper[Never],
         *,
         kept: bool,
     ) -> None:

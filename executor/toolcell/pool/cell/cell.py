@@ -51,7 +51,7 @@ class Cell(Stateful):
         spec: CellSpec,
         reactor: Reactor,
         deadlines: Deadlines,
-        keeper: Keeper,
+        keeper: "Keeper[Cell]",
         *,
         cgroup: Cgroup | None,
         standby: bool,

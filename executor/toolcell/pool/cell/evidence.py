@@ -10,7 +10,7 @@ import math
 import signal
 import time
 
-from toolcell.pool.tree import TreeUsage, reaped_cpu_s, shared_memory_of_the_machine, tree_usage
+from toolcell.pool.processes import TreeUsage, reaped_cpu_s, shared_memory_of_the_machine, tree_usage
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.mechanisms.cgroups import Cgroup
 

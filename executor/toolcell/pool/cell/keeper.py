@@ -1,7 +1,7 @@
 """What a cell asks of the pool, and what the pool hears of it."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from toolcell.pool.budget import Budgets
 from toolcell.pool.run import CellKey, Run
@@ -11,8 +11,7 @@ from toolcell_sandbox.view import Bind
 
 from .state import State
 
-if TYPE_CHECKING:
-    from .cell import Cell
+C_contra = TypeVar("C_contra", contravariant=True)
 
 
 class Binding(NamedTuple):
@@ -34,8 +33,8 @@ class Snapshot(NamedTuple):
     deadline_at: float = 0.0
 
 
-class Keeper(Protocol):
-    """The pool, as its cells see it."""
+class Keeper(Protocol[C_contra]):
+    """The pool, as its cells see it. `Keeper[Never]` is a keeper of any cells: it is told of calls only."""
 
     budgets: Budgets
 
@@ -43,15 +42,15 @@ class Keeper(Protocol):
         """Have `inspect` called now and then, from now on."""
         ...
 
-    def on_idle(self, cell: "Cell") -> None:
+    def on_idle(self, cell: C_contra) -> None:
         """It is free for a call, or prewarmed."""
         ...
 
-    def on_lacking(self, cell: "Cell") -> None:
+    def on_lacking(self, cell: C_contra) -> None:
         """It waits for the paths of the session that has claimed it: `cell.binding`."""
         ...
 
-    def on_new_process(self, cell: "Cell", run: Run) -> None:
+    def on_new_process(self, cell: C_contra, run: Run) -> None:
         """A process that is kept over calls has its first one."""
         ...
 
@@ -59,11 +58,11 @@ class Keeper(Protocol):
         """A call is over with which others must not overlap."""
         ...
 
-    def on_unanswered(self, cell: "Cell") -> None:
+    def on_unanswered(self, cell: C_contra) -> None:
         """Its time to start is over, and its zygote has not answered yet."""
         ...
 
-    def on_dead(self, cell: "Cell", failure: Failed | None) -> None:
+    def on_dead(self, cell: C_contra, failure: Failed | None) -> None:
         """It is gone. `failure` says why it could not start or go on, None where nobody who waits for it needs to
         know: such a call may have another cell."""
         ...

@@ -4,8 +4,8 @@ import os
 import signal
 import time
 
+from toolcell.pool.processes import first_child, open_children
 from toolcell.pool.run import Run
-from toolcell.pool.tree import first_child, open_children
 from toolcell.wire.messages import Exited
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.mechanisms.cgroups import Cgroup

@@ -36,9 +36,9 @@ def hand_on_code() -> None:
 
 
 def fill_pools() -> None:
-    """Take up what is free between objects that live, for good: what a forked process allocates first would go there,
-    each size into two pages that it has to copy, of a pool's header and of the gap. So it begins new pools, where both
-    are one page.
+    """Fill the allocator's free slots before forking, so that children allocate in fresh pages and copy fewer.
+
+    A free slot in a used pool costs a child two copied pages, the pool's header and the slot; a new pool costs one.
     """
     for size, block in _BLOCKS:
         for _ in range(_MOST_BYTES // size):
