@@ -1,8 +1,8 @@
 """What exists only so that forked processes copy fewer pages. Nothing here changes what a call does.
 
 A forked process shares each page with its parent until one of the two writes to it. Then the kernel copies the page,
-which takes some thousand instructions. CPython writes wherever it counts a reference, so a first call would copy several
-hundred pages.
+which takes some thousand instructions. CPython writes wherever it counts a reference, so a first call would copy
+several hundred pages.
 
 | module | what it does |
 |---|---|
