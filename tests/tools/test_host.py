@@ -102,7 +102,7 @@ def test_a_tool_is_not_made_a_host_tool_and_neither_is_what_cannot_be_called() -
         host_tool(3)  # type: ignore[call-overload]
 
 
-SEARCH = {"type": "web_search_20250305", "name": "web_search", "max_uses": 5, "allowed_domains": ["a.org"]}
+SEARCH = {"type": "web_search_20250305", "name": "web_search", "max_uses": 5, "allowed_domains": ["a.example.org"]}
 
 
 def test_a_provider_tool_is_passed_on_untouched() -> None:

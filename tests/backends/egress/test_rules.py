@@ -65,7 +65,7 @@ def test_what_is_not_covered_is_refused_before_a_name_is_looked_up() -> None:
 
 def test_the_refusal_names_the_entry_that_would_allow_it() -> None:
     rules = EgressRules(ProxyNetwork(allow=["example.org:443"]))
-    for target in ("example.net:443", "[2001:db8::1]:443"):
+    for target in ("example.com:443", "[2001:db8::1]:443"):
         with pytest.raises(Refused) as caught:
             rules.check(target_of(tunnel(target)))
         assert f"ProxyNetwork(allow=[..., {target!r}])" in str(caught.value)

@@ -94,7 +94,7 @@ async def test_git_clones(host: str, session: Session, site: Site, tmp_path: Pat
     code, said = await shell(session, f"{clone} && git -C copy log --oneline")
     assert code == 0 and "first" in said, said
     assert (workspace / "copy" / "README").read_text() == "a repository\n"
-    code, said = await shell(session, "git clone -q https://github.com/git/git other")
+    code, said = await shell(session, "git clone -q https://git.example.com/git other")
     assert code != 0 and "403" in said and not (workspace / "other").exists()
 
 

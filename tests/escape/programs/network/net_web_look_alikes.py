@@ -11,14 +11,14 @@ GRANTS = "web"
 
 def attack(scene: Scene) -> object:
     hosts = [
-        "allowed.com\0.evil.com",
-        "allowed.com@127.0.0.1",
+        "allowed.example.com\0.evil.example.org",
+        "allowed.example.com@127.0.0.1",
         "127.0.0.1.",
         "\u24db\u24de\u24d2alhost",
         "127\u30020\u30020\u30021",
-        "allowed.com#@127.0.0.1",
-        "allowed.com\\@127.0.0.1",
+        "allowed.example.com#@127.0.0.1",
+        "allowed.example.com\\@127.0.0.1",
         "[::1%25lo]",
-        "127.0.0.1%00.com",
+        "127.0.0.1%00.example.com",
     ]
     return each(lambda host: tried(scene.ctx.web.fetch, f"http://{host}/"), hosts)

@@ -10,6 +10,5 @@ GRANTS = "web"
 
 
 def attack(scene: Scene) -> object:
-    return each(
-        lambda host: tried(scene.ctx.web.fetch, f"http://{host}/"), ["rebind.test", "127.0.0.1.nip.io", "example.com"]
-    )
+    hosts = ["rebind.test", "127.0.0.1.example.org", "example.com"]
+    return each(lambda host: tried(scene.ctx.web.fetch, f"http://{host}/"), hosts)
