@@ -13,6 +13,7 @@ import hypothesis
 import pytest
 
 from toolcell import Limits, Profile, Session, SessionKind, Supervisor
+from toolcell.fast.switches import OFF
 from toolcell.supervisor import runtime_of
 from toolcell.testing.residue import Residue
 from toolcell_sandbox.errors import SandboxError
@@ -71,7 +72,8 @@ def pytest_configure() -> None:
 
 def pytest_report_header() -> list[str]:
     who = "as root: both paths" if ROOT else "as an ordinary user: tests of what only root can set up are left out"
-    return [who, f"every test runs on asyncio; of those marked few_on_trio, one in {FEW} runs on trio as well"]
+    plain = [f"without {', '.join(sorted(OFF))} (TOOLCELL_PLAIN): tests marked trick are left out"] if OFF else []
+    return [*plain, who, f"every test runs on asyncio; of those marked few_on_trio, one in {FEW} runs on trio as well"]
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -87,6 +89,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     modules that take longest come first: no worker is left alone with one at the end.
     """
     left_out = set() if ROOT else {item for item in items if needs_root(item)}
+    if OFF:
+        left_out.update(item for item in items if item.get_closest_marker("trick") is not None)
     on_trio = Counter[Path]()
     for item in items:
         if item.get_closest_marker("few_on_trio") and parameters_of(item).get("anyio_backend") == "trio":

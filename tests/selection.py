@@ -88,7 +88,7 @@ SMOKE = (
     "tools/test_schema.py",
     "tools/test_typed.py",
     "tools/test_workspace.py",
-    "wire/test_fast.py",
+    "fast/test_frames.py",
     "wire/test_frames.py",
     "wire/test_messages.py",
     "wire/test_protocol.py",

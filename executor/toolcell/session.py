@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Never, TypedDict, TypeVar, Unpack, overload
 
+from toolcell.fast.tuples import made
 from toolcell_sandbox.profile import Profile
 from toolcell_sandbox.refusal import named
 from toolcell_tools.capability import Capability, SessionKind
@@ -24,7 +25,6 @@ from .sessions import ending
 from .sessions.opening import opening_of
 
 R = TypeVar("R")
-_made = tuple[Any, ...].__new__  # what calling the class of a named tuple does, in one function less
 
 
 class CallOptions(TypedDict, total=False):
@@ -169,7 +169,7 @@ class Session:
         if type(name) is not str:
             name = core.name_of(name)
         arguments: Mapping[str, Any] = {} if args is None else args
-        context = _made(
+        context = made(
             CallContext,
             (core.services, core.caller, core.routes, call_id, timeout, on_progress, on_output, self),
         )

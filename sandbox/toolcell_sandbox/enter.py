@@ -138,16 +138,6 @@ def enter(
     return Entered(profile, identity, _in_force(order, proc_error), children_fd, order.view, score_fd)
 
 
-def rehearse(order: Order) -> None:
-    """Work out what `enter` works out for such an order, and do nothing with it: for the pages that this writes to.
-
-    Its binds are in place.
-    """
-    if "landlock" not in order.base.off:
-        landlock.rehearse(_landlock_rules(order), order.landlock_abi)
-    _in_force(order, 0)
-
-
 def _not_in_place(order: Order) -> list[Bind]:
     in_place = {bind.path for bind in order.base.binds}  # the same ones: a prespawned cell takes no other order
     return [bind for bind in order.view.binds if bind.path not in in_place]

@@ -3,19 +3,15 @@
 Most of what making a cell takes is the same for all: the fork, the namespaces, the mounts of the system's paths. A
 prespawned cell has done that and waits. It knows no session and no workspace, and nobody's code has run in it. An
 order, with the descriptors that belong to it, makes it the cell of a session.
-
-A fork shares all pages until one side writes to them, and Python writes wherever it counts a reference. So both sides
-go through the motions of an order after the fork, and need no new pages when one comes.
 """
 
 import os
 import select
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from . import view
-from .enter import rehearse as rehearse_entering
 from .identity import Identity
 from .kernel.passing import receive_fds
 from .mechanisms.fds import LOWEST_OWN, raised
@@ -54,34 +50,28 @@ class Prespawned:
         proc: bool,
         report: SandboxReport,
         allow_missing: frozenset[str] = frozenset(),
-        rehearse: Callable[[], None] = lambda: None,
     ) -> None:
         """Begin a cell for a profile with these `system` paths and `proc`, and an identity like this one, for which
         `is_possible` has said yes. What else a profile says is not to be in the memory of another session's cell.
 
-        `main` and `failed` are as in `spawn`. `rehearse` is run inside before it waits: what `main` is going to do, as
-        far as it can be done without consequences. Raises SandboxError where it cannot be begun.
+        `main` and `failed` are as in `spawn`. Raises SandboxError where it cannot be begun.
         """
         self._like = Profile(system=tuple(system), proc=proc)
         self._mode = identity.mode
         self._found = view.find_system(self._like, identity)
 
-        def rehearsed() -> Order:
-            return prepare(
-                self._like,
-                identity=identity,
-                report=report,
-                allow_missing=allow_missing,
-                system=self.system_of(self._like, identity),
-            )
-
-        common = rehearsed()
+        common = prepare(
+            self._like,
+            identity=identity,
+            report=report,
+            allow_missing=allow_missing,
+            system=self.system_of(self._like, identity),
+        )
         # Not those that are mapped for one cell's uid, nor what lies below the scratch, which an order comes with.
         binds = tuple(bind for bind in common.view.binds if bind.owner is None and not is_below(bind.path, ("/tmp",)))
         links = tuple(link for link in common.view.links if not is_below(link[0], ("/tmp",)))
         self._base = replace(common.base, binds=binds, links=links)
         self._report = report
-        sample, _given = self._message(common)
         self.mounts = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._stale = False
@@ -89,9 +79,6 @@ class Prespawned:
 
         def receive() -> Order:
             nonlocal ordered
-            like = self._order_of(unpack(sample), {})
-            rehearse_entering(replace(like, view=View(self._base.binds, (), "")))
-            rehearse()
             told, received = _received(theirs)
             become: Become = unpack(told)
             namespaces = _placed(become.streams, received)
@@ -111,7 +98,6 @@ class Prespawned:
             raise
         finally:
             theirs.close()
-        self._message(rehearsed())
 
     def __repr__(self) -> str:
         return f"<Prespawned with {len(self._base.binds)} paths in place>"

@@ -1,5 +1,7 @@
 """The lists of `tests/selection.py` name what there is."""
 
+import tomllib
+
 import pytest
 from tests.selection import HERE, LONGEST, SMOKE
 
@@ -15,3 +17,9 @@ def test_smoke_takes_something_of_every_folder_of_unit_tests() -> None:
     taken = {name.partition("/")[0] for name in SMOKE}
     assert taken <= folders
     assert folders - taken == {"docs", "mutation"}
+
+
+def test_pytest_looks_for_tests_in_every_folder_that_has_some() -> None:
+    settings = tomllib.loads((HERE.parent / "pyproject.toml").read_text())
+    paths = {path.removeprefix("tests/") for path in settings["tool"]["pytest"]["ini_options"]["testpaths"]}
+    assert paths == {path.relative_to(HERE).parts[0] for path in HERE.rglob("test_*.py")}

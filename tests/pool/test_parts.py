@@ -8,6 +8,7 @@ import sys
 import time
 from functools import partial
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -111,6 +112,7 @@ def test_an_outbox_sends_what_the_pipe_takes_and_the_rest_later() -> None:
     os.close(writer)
 
 
+@pytest.mark.trick
 def test_an_outbox_widens_a_pipe_that_is_full_and_then_waits_for_nobody() -> None:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)

@@ -28,7 +28,7 @@ from toolcell_sandbox.view import View
 
 from .found import find
 
-pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.root]
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.root, pytest.mark.trick]
 
 
 def tried(action: Callable[..., object], *arguments: object) -> str:

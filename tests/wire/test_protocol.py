@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import msgpack
 import pytest
 
-from toolcell.wire.fast import recycle
+from toolcell.wire.control import recycle
 from toolcell.wire.frames import (
     HEADER,
     REPLY_BYTES,
@@ -310,6 +310,7 @@ def test_the_rest_of_a_frame_is_not_taken_for_a_call() -> None:
     assert cell.receive(data[start:]) == [outer]
 
 
+@pytest.mark.trick
 def test_a_long_text_is_copied_into_no_frame() -> None:
     text = "x" * 2_000_000
     link, cell = SupervisorLink(LIMITS), CellLink(LIMITS)

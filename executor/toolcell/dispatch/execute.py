@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, final
 from toolcell.backends.threads import NoThread
 from toolcell.call import ToolCall
 from toolcell.errors import UsageError
+from toolcell.fast.tuples import made
 from toolcell.pool.run import SOON_S, Outcome, Used
 from toolcell.pool.zygote import CURES, EXHAUSTED
 from toolcell.sessions.protection import Watch, overlap
@@ -27,7 +28,6 @@ _MISPLACED = SandboxUnavailable(
     mechanism="",
     cure=_PUT_BACK,
 )
-_made = tuple[Any, ...].__new__  # what calling the class of a named tuple does, in one function less
 
 
 @final
@@ -80,7 +80,7 @@ async def in_cell(
             run.abandon(watch)
             raise
         if outcome.ending != "moved" or ways >= MOST_WAYS:
-            return _made(Ran, (route, draft, outcome, run.used, run, watch))
+            return made(Ran, (route, draft, outcome, run.used, run, watch))
         ways += 1  # another directory is the workspace by now
         try:
             route = context.routes.to(context.routes.offer(route.tool), changes=changes)

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, cast
 
 from toolcell.errors import UsageError
-from toolcell.wire.fast import LONG
+from toolcell.fast.frames import LONG
+from toolcell.fast.tuples import made
 from toolcell.wire.frames import packed
 from toolcell_tools.cost import BUDGET, CHARS, Cost, SelfReference, is_cheap, is_flat, is_linear, size_of
 from toolcell_tools.encode import encode_counted
@@ -41,9 +42,6 @@ class Valid(NamedTuple):
 
     arguments: dict[str, Any]
     packed: bytes | None = None
-
-
-_made = tuple[dict[str, Any] | bytes, ...].__new__  # what calling the class does, in one call less
 
 
 class Validator:
@@ -108,7 +106,7 @@ class Validator:
             return None
         if data is None or self._cost.per_value * (1 + MAX_VALUES - room + len(data) // CHARS) > self._budget:
             return None
-        return _made(Valid, (copy, data))
+        return made(Valid, (copy, data))
 
     def check_output(self, value: object) -> str | None:
         """What is wrong with a result, plain JSON data; None if it is what the schema says."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, Self
 from toolcell.misuse import count
 from toolcell.sizes import memory_of
 
-_made = tuple[object, ...].__new__
+_new = tuple[object, ...].__new__
 
 
 class _Fields(NamedTuple):
@@ -43,12 +43,12 @@ class Record(_Fields):
         at: float | None = None,
     ) -> Self:
         facts: Mapping[str, Any] = {} if data is None else data
-        return _made(cls, (kind, session_id, call_id, facts, time.time() if at is None else at))
+        return _new(cls, (kind, session_id, call_id, facts, time.time() if at is None else at))
 
     @classmethod
     def now(cls, kind: str, session_id: str, call_id: str, data: Mapping[str, Any]) -> Self:
         """One event of this moment. Each call has one, and the constructor takes twice the time."""
-        return _made(cls, (kind, session_id, call_id, data, time.time()))
+        return _new(cls, (kind, session_id, call_id, data, time.time()))
 
 
 class Journal(Protocol):

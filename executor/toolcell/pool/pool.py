@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 
 from toolcell.errors import SandboxUnavailableError
+from toolcell.fast.switches import is_on
 from toolcell.wire.frames import Unpackable
 from toolcell.wire.messages import AHEAD_NEEDS, Failed
 from toolcell.workplaces.record import RunRecord
@@ -89,7 +90,7 @@ class Pool:
             preload=preload_of(tools),
         )
         self.maker = Maker(self, reactor, self._deadlines, self.slots, self.fleet, standby=standby)
-        self.prewarmer = Prewarmer(self, self.maker, self.slots, self._deadlines, enabled=standby)
+        self.prewarmer = Prewarmer(self, self.maker, self.slots, self._deadlines, enabled=standby and is_on("prewarm"))
         self._ahead = ForkingAhead(self._deadlines)
         self._watching: Deadline | None = None
         self._on_empty: Callable[[], None] | None = None
@@ -114,7 +115,7 @@ class Pool:
             undo.callback(self.fleet.close)
             try:
                 self.report = await self.fleet.start()
-                self._ahead.enabled = self.report.on >= AHEAD_NEEDS
+                self._ahead.enabled = self.report.on >= AHEAD_NEEDS and is_on("fork_ahead")
                 self._deadlines.at(time.monotonic() + PRUNE_S, self._prune)  # which takes a descriptor
             except SandboxError as error:
                 raise SandboxUnavailableError(str(error), error.mechanism, error.cure) from None

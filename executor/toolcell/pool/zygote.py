@@ -20,6 +20,7 @@ from contextlib import ExitStack
 from typing import IO, cast
 
 from toolcell.errors import SandboxUnavailableError
+from toolcell.fast.switches import OFF, VARIABLE
 from toolcell.wire.code import running_code
 from toolcell.wire.frames import HEADER, Field, Unpackable
 from toolcell.wire.messages import (
@@ -180,7 +181,7 @@ class ZygoteProcess:
                 stdout=self._stderr,
                 stderr=self._stderr,
                 pass_fds=(theirs.fileno(),),
-                env=ENVIRONMENT,
+                env=ENVIRONMENT | ({VARIABLE: ",".join(sorted(OFF))} if OFF else {}),
                 cwd="/",
                 start_new_session=True,
             )

@@ -5,9 +5,12 @@ import sys
 
 gc.disable()  # what is imported stays; to look for garbage meanwhile takes a tenth of the time
 
+from toolcell.fast.switches import is_on  # noqa: E402
+
 from .cow import forks  # noqa: E402
 
-forks.keep_back()
+if is_on("fork_handlers"):
+    forks.keep_back()
 
 from .zygote import main  # noqa: E402
 

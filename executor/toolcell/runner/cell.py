@@ -17,7 +17,7 @@ from functools import partial
 from importlib import import_module
 from typing import NoReturn, cast
 
-from toolcell.wire.fast import exited, ready, recycled
+from toolcell.wire.control import exited, ready, recycled
 from toolcell.wire.frames import WireLimits
 from toolcell.wire.messages import AHEAD_NEEDS, VERSION, Failed, Hello, Load
 from toolcell_sandbox.binding import Lock

@@ -1,5 +1,5 @@
 """The init's end of the control socket, blocking. What comes is the supervisor's word, so it is not judged. What is
-said for each call is of `wire.fast`.
+said for each call is of `wire.control`.
 """
 
 import os

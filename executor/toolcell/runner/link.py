@@ -8,9 +8,10 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from toolcell.fast.pipes import PIPE_BYTES, widen
+from toolcell.fast.switches import is_on
 from toolcell.wire.frames import Buffer, Field, TooLarge, Violation, WireLimits
 from toolcell.wire.messages import Call, Cancel, Error, Heeds, Log, Output, Progress, Reply, Request, Result
-from toolcell.wire.pipes import PIPE_BYTES, widen
 from toolcell.wire.protocol import CellLink
 from toolcell.wire.sequence import CALLED, DONE, IDLE
 from toolcell_tools.capability import Capability
@@ -25,6 +26,7 @@ SOON_S = 0.001
 IN_FLIGHT = 200  # of the 256 of wire.protocol.CallLimits
 _OVER = "The call is over, and with it what it had asked for."
 _libc = ctypes.CDLL(None)
+_READS_WHOLE = is_on("whole_frame")
 
 
 class Link:
@@ -232,7 +234,7 @@ class Link:
         """Act on bytes from the supervisor; none at all means that it is gone."""
         if not data:
             os._exit(0)  # the supervisor is gone
-        call = self.protocol.called(data)
+        call = self.protocol.called(data) if _READS_WHOLE else None
         if call is not None:
             self._call = call
             return

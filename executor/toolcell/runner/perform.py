@@ -9,6 +9,7 @@ from collections import deque
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
+from toolcell.fast.tuples import made
 from toolcell.wire.frames import Field, encoded_bytes
 from toolcell.wire.messages import VALUES_BYTES, Call, Error, Result, display_of
 from toolcell_tools.capability import Capability
@@ -30,7 +31,6 @@ _SPENT = {
     errno.EFBIG: "file_size",
 }
 _libc = ctypes.CDLL(None)
-_made = tuple[Any, ...].__new__  # what calling the class of a message does, in one function less
 _IONBF = 2  # stdio.h
 
 
@@ -56,7 +56,7 @@ def run(tools: Loaded, call: Call, contexts: Contexts) -> Result | Error:
         value = tool.run(bound, ctx)
         if ctx is None:
             values = given.get("values")  # with a context or without: bytes are no JSON data
-            return _made(Result, (seq, _sent(encode_return(value), encode_json(values) if values else None)))
+            return made(Result, (seq, _sent(encode_return(value), encode_json(values) if values else None)))
         recorded = ctx.writer.artifacts if ctx.writer is not None else ()
         return Result(seq, _sent(encode_return(value, recorded), _values(ctx.values) if ctx.values else None))
     except SystemExit as leaving:

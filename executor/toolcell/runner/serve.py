@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from typing import NamedTuple, NoReturn
 
+from toolcell.fast.switches import is_on
 from toolcell.wire.frames import TooLarge, Unpackable
 from toolcell.wire.messages import BindSession, Call, Error
 from toolcell_sandbox.binding import Lock
@@ -89,7 +90,7 @@ def prepare(loaded: Loaded, options: Options, contexts: Contexts, lock: Lock | N
     steps += (forks.resume, *fresh_randomness())
     gc.enable()
     warm.look_up(loaded, contexts.link)
-    warming = warm.Warming.of(loaded) if options.standby else None
+    warming = warm.Warming.of(loaded) if options.standby and is_on("warm_up") else None
     unbound = None if lock is None else Unbound(options, lock)
     return CallTemplate(tuple(steps), loaded, contexts, warming, options.kept, options.cpu_s, unbound)
 

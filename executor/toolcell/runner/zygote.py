@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn, cast
 
+from toolcell.fast.switches import is_on
 from toolcell.wire.code import running_code
 from toolcell.wire.frames import HEADER, Field, WireLimits, encode
 from toolcell.wire.messages import (
@@ -44,10 +45,9 @@ from toolcell_sandbox.view import Bound
 
 from . import cell, descendants, fds, serve
 from .cow import pages
-from .cow.rehearsal import rehearse, rehearse_request
 from .options import binds_of
 
-SPARE_AFTER_MS = 10  # without a request: the cell that was made last is nearly through its own start
+PRESPAWN_AFTER_MS = 10  # without a request: the cell that was made last is nearly through its own start
 REQUEST_BYTES = HEADER.size + ZYGOTE_LIMITS.frame_bytes
 
 
@@ -73,7 +73,6 @@ def freeze() -> None:
     forks, where nothing new is there: a cycle around every fork would leak (apache/airflow#60505).
     """
     gc.collect()
-    pages.fill_pools()
     gc.freeze()
 
 
@@ -100,9 +99,10 @@ class Zygote:
         self.poll.register(self.connection, select.POLLIN)
         gc.disable()
         freeze()
-        pages.hand_on_code()
+        if is_on("code_pages"):
+            pages.hand_on_code()
         while True:
-            events = self.poll.poll(None if self.like is None else SPARE_AFTER_MS)
+            events = self.poll.poll(None if self.like is None else PRESPAWN_AFTER_MS)
             if not events:
                 self.prespawn()
             for fd, _event in sorted(events, key=lambda event: event[0] == self.connection.fileno()):
@@ -136,13 +136,11 @@ class Zygote:
                 proc=proc,
                 report=self.report,
                 allow_missing=self.allow_missing,
-                rehearse=rehearse,
             )
         except SandboxError:
             return  # what is wrong is told by the next cell, which takes the same steps
         self.poll.register(self.prespawned.child.pidfd, select.POLLIN)
         self.poll.register(self.prespawned.mounts, select.POLLPRI)
-        rehearse_request(Profile(system=system, proc=proc))
 
     def end_prespawned(self) -> None:
         if self.prespawned is not None:
@@ -221,7 +219,7 @@ class Zygote:
         prespawned = None if self.preload(request.preload) else self.prespawned  # which has not loaded it
         profile = Profile.from_wire(request.profile)
         identity = Identity.from_wire(request.identity)
-        if Prespawned.is_possible(profile, identity, self.report):
+        if is_on("prespawn") and Prespawned.is_possible(profile, identity, self.report):
             self.like = identity, profile.system, profile.proc
         for source, target in zip(received, (fds.CONTROL, fds.FRAMES_IN, fds.FRAMES_OUT, 1, 2), strict=True):
             os.dup2(source, target, inheritable=target in (1, 2))  # a program that a tool starts has the two streams

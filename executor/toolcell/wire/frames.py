@@ -12,8 +12,9 @@ from typing import Self, cast
 
 import msgpack
 
+from toolcell.fast.frames import FEW, LONG, STR32, STR32_BYTES, around, characters
+
 from .elements import more_elements_than
-from .fast import FEW, LONG, STR32, STR32_BYTES, around, characters
 
 HEADER = struct.Struct(">I")
 _HEADER_BYTES = HEADER.size

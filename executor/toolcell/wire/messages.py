@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from itertools import product
 from typing import Final, NamedTuple
 
+from toolcell.fast.tuples import made
 from toolcell_tools.encode import DISPLAY_TEXT_CHARS
 
 from .frames import OUTPUT, REQUEST, Field, Violation
@@ -373,7 +374,6 @@ _KNOWN: Final[Mapping[tuple[object, ...], type[Message]]] = {
     (kind, int, *given): cls for kind, (cls, types) in SHAPES.items() for given in product(*types)
 }
 """The class of a frame by its kind and the types of all its fields, the kind's own first."""
-_made = tuple[Field, ...].__new__
 
 
 def from_fields(fields: list[Field]) -> Message | Violation:
@@ -382,7 +382,7 @@ def from_fields(fields: list[Field]) -> Message | Violation:
         cls = _KNOWN[(fields[0], *map(type, fields))]
     except (LookupError, TypeError):  # no fields, or a list as kind
         return _malformed(fields)
-    return _made(cls, fields[1:])  # what `_make` does, in one call less
+    return made(cls, fields[1:])
 
 
 def _malformed(fields: list[Field]) -> Violation:

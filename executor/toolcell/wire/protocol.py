@@ -20,7 +20,9 @@ from typing import Any, Final, Self, cast
 
 from msgpack import unpackb
 
-from .fast import CALL
+from toolcell.fast.frames import CALL
+from toolcell.fast.tuples import made
+
 from .frames import (
     HEADER,
     REPLY_BYTES,
@@ -262,7 +264,6 @@ def result_fits(payload: dict[str, Field], result_bytes: int) -> bool:
 
 _HEADER_BYTES: Final = HEADER.size
 _unpack = cast("Callable[[Buffer], list[Field]]", unpackb)
-_made = tuple[Field, ...].__new__  # of a named tuple, without a function of Python's
 
 
 class CellLink:
@@ -311,7 +312,7 @@ class CellLink:
         if self._partial or self.state is CALLED:
             return None
         try:
-            call: Call = _made(Call, _unpack(data[_HEADER_BYTES:])[1:])
+            call: Call = made(Call, _unpack(data[_HEADER_BYTES:])[1:])
         except ValueError:  # `receive` says what is wrong with it
             return None
         self.seq = call[0]

@@ -100,14 +100,6 @@ class FileLayer:
         os.close(self._ruleset)
 
 
-def rehearse(rules: Iterable[Rule], version: int) -> None:
-    """Make such a ruleset, and drop it."""
-    ruleset = _create(*handled(version), version)
-    for rule in rules:
-        _add(ruleset, rule, handled(version)[0])
-    os.close(ruleset)
-
-
 def call_layer() -> tuple[Callable[[], None], ...]:
     """The steps that add one more layer, for a call process, which is forked later: it cannot signal, trace or reach
     the cell's init or anything else outside. None below ABI 6, where the kernel has no scopes.

@@ -6,7 +6,7 @@ import pytest
 
 from .conftest import HERE, PYTHON, command_on, told
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.trick]
 
 
 @pytest.mark.parametrize(("steps", "ahead"), [("own_mounts", [0, 1, 1]), ("no_setns", [0, 1, 0])])

@@ -20,7 +20,7 @@ from toolcell.supervisor import runtime_of
 from toolcell.testing import misbehaving
 
 ROUNDS = 16  # of runner/cell.py
-pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.trick]
 
 
 @tool

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from toolcell.dispatch.validate import MAX_VALUES, Valid, Validator
-from toolcell.wire.fast import LONG
+from toolcell.fast.frames import LONG
 from toolcell_tools.cost import is_flat
 from toolcell_tools.errors import ValidationError
 

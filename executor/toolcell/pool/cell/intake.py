@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
 
+from toolcell.fast.pipes import widen
 from toolcell.pool.budget import MOST_A_BYTE, Account, Ask, Budgets
 from toolcell.pool.capture import Capture
 from toolcell.pool.outbox import read_available, read_into
@@ -16,7 +17,6 @@ from toolcell.pool.reactor import Reactor
 from toolcell.pool.run import Outcome, Run
 from toolcell.wire.frames import Violation
 from toolcell.wire.messages import Error, Heeds, Log, Output, Progress, Request, Result
-from toolcell.wire.pipes import widen
 from toolcell.wire.protocol import Event, SupervisorLink
 
 from .channels import Channels

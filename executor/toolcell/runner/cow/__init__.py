@@ -7,7 +7,6 @@ several hundred pages.
 | module | what it does |
 |---|---|
 | `warm` | a standby runs a made-up call before the real one comes |
-| `rehearsal` | a prespawned cell, and its zygote, go through the steps of a start before it is needed |
-| `pages` | a zygote fills the free slots of CPython's allocator, and keeps the garbage collector off shared objects |
+| `pages` | forks inherit the page tables of the interpreter's code |
 | `forks` | handlers of `os.register_at_fork` wait until a process that needs them |
 """

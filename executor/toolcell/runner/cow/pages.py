@@ -1,20 +1,7 @@
-"""What makes forks of the zygote cheaper, each page that they ask for or copy being some thousand instructions."""
+"""Forks of the zygote inherit the page tables of the interpreter's code."""
 
 import ctypes
-import sys
-from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
-
-_POOL_BYTES, _POOL_HEADER_BYTES = 16 * 1024, 48  # of CPython's allocator: blocks of one size (Objects/obmalloc.c)
-_BLOCKS: list[tuple[int, Callable[[], object]]] = [
-    (16, object),
-    (32, lambda: float(len(_taken))),
-    *((size, partial(bytes, size - sys.getsizeof(b""))) for size in range(48, 513, 16)),
-]
-"""What makes a block of each size. They stay: where a block is given back, the next one is taken from there."""
-_MOST_BYTES = 256 * 1024  # to be taken up of each size; it ends long before where the allocator is that one
-_taken: list[object] = []
 
 
 def hand_on_code() -> None:
@@ -33,15 +20,3 @@ def hand_on_code() -> None:
             byte = memory.read(1)
             memory.seek(address)
             memory.write(byte)
-
-
-def fill_pools() -> None:
-    """Fill the allocator's free slots before forking, so that children allocate in fresh pages and copy fewer.
-
-    A free slot in a used pool costs a child two copied pages, the pool's header and the slot; a new pool costs one.
-    """
-    for size, block in _BLOCKS:
-        for _ in range(_MOST_BYTES // size):
-            _taken.append(block())
-            if id(_taken[-1]) % _POOL_BYTES == _POOL_HEADER_BYTES:
-                break

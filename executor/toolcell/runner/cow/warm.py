@@ -10,13 +10,13 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import NamedTuple, Self
 
+from toolcell.fast.pipes import PIPE_BYTES
 from toolcell.runner import perform
 from toolcell.runner.context import Contexts
 from toolcell.runner.link import Link
 from toolcell.runner.loading import Loaded, LoadError
 from toolcell.wire.frames import Field, WireLimits, encode
 from toolcell.wire.messages import Call, Error, Result, to_fields
-from toolcell.wire.pipes import PIPE_BYTES
 from toolcell_tools.context import ToolContext
 from toolcell_tools.definition import Tool
 

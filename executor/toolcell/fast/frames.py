@@ -8,11 +8,14 @@ round; a text in its place is byte for byte what the plain encoder makes of it.
 """
 
 import ctypes
+import sys
 from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any, Final
 
 import msgpack
+
+from .switches import is_on
 
 # A frame's length, an array (0x90 + fields), the kind (`messages.SHAPES`), then each field behind the byte of its type:
 # uint 32 (0xce), int 32 (0xd2), uint 64 (0xcf), float 64 (0xcb), and the one byte that is false or true (0xc2, 0xc3).
@@ -49,7 +52,7 @@ def recycled(frames: bytes) -> list[tuple[int, bool]]:
     return found
 
 
-LONG: Final = 1024 * 1024
+LONG: Final = 1024 * 1024 if is_on("long_texts") else sys.maxsize
 FEW: Final = 64  # arguments, or the parts of a result: among more than that, none is looked for
 STR32: Final = b"\xdb"  # and 4 bytes of length come before a text of over 64 KiB
 STR32_BYTES: Final = 5

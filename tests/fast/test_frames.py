@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcell.wire.fast import CALL, LONG, exited, ready, recycle, recycled
+from toolcell.fast.frames import CALL, LONG, exited, ready, recycle, recycled
 from toolcell.wire.frames import HEADER, FrameDecoder, WireLimits, encode, packed
 from toolcell.wire.messages import Call, Exited, Message, Ready, Recycle, Result, from_fields, to_fields
 
+pytestmark = pytest.mark.trick
 LIMITS = WireLimits()
 NUMBERS = [0, 1, 127, 128, 255, 256, 65_535, 65_536, 2**31, 2**32 - 1]
 WIDE = 2**31

@@ -5,6 +5,8 @@ import fcntl
 import os
 from typing import Final
 
+from .switches import is_on
+
 PIPE_BYTES: Final = 64 * 1024
 """A pipe's default capacity (pipe(7))."""
 WIDE_BYTES: Final = 256 * 1024
@@ -13,9 +15,13 @@ WIDEST_BYTES: Final = 1024 * 1024
 """The same for a frame that is larger than this, where root sends or reads it: that takes another tenth off. Anybody
 else's pipes may hold 64 MiB together (pipe-user-pages-soft)."""
 
+_WIDENS: Final = is_on("wide_pipes")
+
 
 def widen(pipe: int, frame_bytes: int) -> None:
     """Let the pipe hold more of a frame that does not go into it. Where that cannot be, it stays as it is."""
+    if not _WIDENS:
+        return
     widest = frame_bytes > WIDEST_BYTES and os.geteuid() == 0
     for size in (WIDEST_BYTES, WIDE_BYTES) if widest else (WIDE_BYTES,):
         try:

@@ -1,0 +1,48 @@
+"""The tricks for speed, and which of them are on: all but those that the environment variable TOOLCELL_PLAIN names.
+
+`TOOLCELL_PLAIN=1` turns all of them off, `TOOLCELL_PLAIN=warm_up,prewarm` these two. The variable is read once, when
+this module is imported. A supervisor passes it on to its zygotes. No trick changes what a call does, but what it costs.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Final
+
+VARIABLE: Final = "TOOLCELL_PLAIN"
+
+TRICKS: Final[Mapping[str, str]] = {
+    "prewarm": "keep a cell in reserve for the next session",
+    "prespawn": "begin the next cell before it is asked for",
+    "fork_ahead": "fork the process for a cell's next call while a call lasts",
+    "warm_up": "run a made-up call in a standby, so that its pages are its own",
+    "code_pages": "have forks inherit the page tables of the interpreter's code",
+    "fork_handlers": "run handlers of os.register_at_fork only in processes that need them",
+    "hand_packed": "pack and read the frames of each call's begin and end by hand",
+    "whole_frame": "read a call that is the only frame without the decoder",
+    "long_texts": "send a long text from where it is in memory",
+    "wide_pipes": "let a pipe hold more once a frame did not fit",
+    "tuples": "make named tuples without a function of Python's",
+}
+"""By name: what each does."""
+
+
+def off_by(value: str) -> frozenset[str]:
+    """The tricks that a value of TOOLCELL_PLAIN turns off. ValueError for a name that is none."""
+    names = frozenset(filter(None, value.replace(" ", "").split(",")))
+    if names <= {"0"}:
+        return frozenset()
+    if names == frozenset({"1"}):
+        return frozenset(TRICKS)
+    unknown = sorted(names - TRICKS.keys())
+    if unknown:
+        raise ValueError(f"{VARIABLE} names no trick: {unknown[0]!r}. Pass 1, or some of {', '.join(TRICKS)}.")
+    return names
+
+
+OFF: Final = off_by(os.environ.get(VARIABLE, ""))
+
+
+def is_on(trick: str) -> bool:
+    """Whether this one is on."""
+    assert trick in TRICKS
+    return trick not in OFF
