@@ -48,7 +48,7 @@ def wrap(owner: Any, name: str, *, before: str = "", after: str = "") -> None:
 def prepare() -> None:
     """Put the notes in, before anything is forked."""
     wrap(Zygote, "on_cell", before="request")
-    wrap(Zygote, "make_spare", before="to begin")
+    wrap(Zygote, "prespawn", before="to begin")
     wrap(Prespawned, "take", before="planned")
     spawn = import_module("toolcell_sandbox.spawn")  # the package has a function of this name too
     spawn.__dict__["enter"] = partial(spawn.__dict__["enter"], note=note)
@@ -58,7 +58,7 @@ def prepare() -> None:
     wrap(cell.Init, "run", before="collected and frozen")
     wrap(serve, "serve", before="call process forked")
     wrap(warm, "warm_up", before="confined", after="warmed up")
-    wrap(serve, "finish", before="told whose", after="closed")
+    wrap(serve, "bind", before="told whose", after="closed")
     wrap(Link, "take", before="read")
     wrap(perform, "run", before="decoded", after="ran")
     wrap(CellLink, "send", after="encoded")

@@ -65,7 +65,7 @@ START: Sequence[tuple[str, str, str]] = (
     ("to ask", "pipes, what to load, the request", SUPERVISOR),
     ("request", "send, wake the zygote, decode", KERNEL),
     ("planned", "the profile, what to bind, the filter", ZYGOTE),
-    ("order", "hand the order to the spare, wake it", ZYGOTE),
+    ("order", "hand the order to the prespawned cell, wake it", ZYGOTE),
     ("cgroups", "cgroup, its namespace, host name", CELL),
     ("mounts", "scratch, workspace", CELL),
     ("drop the old root", "drop the old root", CELL),
@@ -98,8 +98,8 @@ def test_a_budget_of_a_cell_start(publish: Publish) -> None:
     publish(cell_start, 20)
 
 
-def test_a_budget_of_a_spare(publish: Publish) -> None:
-    publish(spare, 20)
+def test_a_budget_of_a_prespawned_cell(publish: Publish) -> None:
+    publish(prespawned, 20)
 
 
 async def warm_call(rounds: int, workspace: Path) -> Figure:
@@ -146,19 +146,19 @@ async def cell_start(rounds: int, workspace: Path) -> Figure:
     return Figure("budget-cell", "Where a new cell spends its time", stages=stages, notes=[f"{total} at the median."])
 
 
-async def spare(rounds: int, workspace: Path) -> Figure:
+async def prespawned(rounds: int, workspace: Path) -> Figure:
     everything, _calls = await _noted_starts(rounds, workspace, ahead=False)
     begun = [when for name, when in everything if name == "to begin"]
     ahead = [(start, next(when for name, when in everything if name == "adoption" and when > start)) for start in begun]
     stages = _stages(AHEAD, everything, ahead)
-    return Figure("budget-spare", "What of a new cell is done ahead, while nobody waits", stages=stages)
+    return Figure("budget-prespawned", "What of a new cell is done ahead, while nobody waits", stages=stages)
 
 
 async def _noted_starts(rounds: int, workspace: Path, *, ahead: bool) -> tuple[list[Stamp], list[tuple[float, float]]]:
     """What was noted, in order of time, and from when to when each first call of a session took. Before each, the
-    zygote has begun a spare; where cells are made `ahead`, there is one of these."""
+    zygote has prespawned one; where cells are made `ahead`, there is one of these."""
     calls: list[tuple[float, float]] = []
-    everything: set[Stamp] = set()  # what is noted after a spare was forked is given by the next one
+    everything: set[Stamp] = set()  # what is noted after a cell was prespawned is given by the next one
     with noting() as notes:
         async with Supervisor(tools=[stamps]) as supervisor:
             check_whole(supervisor)

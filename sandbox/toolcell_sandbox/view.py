@@ -287,8 +287,8 @@ def _reduced(binds: Iterable[Bind], pins: Container[str]) -> tuple[Bind, ...]:
 
 
 def rest(planned: View, binds: Iterable[Bind]) -> list[Bind] | None:
-    """What the view has besides these binds, outermost first, where they can be in place before the others: None where
-    it does not have all of them, or where another lies above one of them and would hide it.
+    """The view's other binds, outermost first, if `binds` can be mounted before them. None if the view lacks one of
+    `binds`, or if another bind lies above one of them and would hide it.
     """
     others = {bind.path: bind for bind in planned.binds}
     before = list(binds)

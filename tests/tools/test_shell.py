@@ -120,12 +120,12 @@ def test_a_command_that_cannot_start_says_why(
 
 def test_async_commands_run_side_by_side(shell: Shell) -> None:
     async def main() -> list[str]:
-        results = await asyncio.gather(*(shell.arun(f"sleep 0.5; echo {n}") for n in range(4)))
+        results = await asyncio.gather(*(shell.arun(f"sleep 0.5; echo {n}") for n in range(10)))
         return [done.stdout for done in results]
 
     started = time.monotonic()
-    assert asyncio.run(main()) == ["0\n", "1\n", "2\n", "3\n"]
-    assert time.monotonic() - started < 1.9
+    assert asyncio.run(main()) == [f"{n}\n" for n in range(10)]
+    assert time.monotonic() - started < 4.0
 
 
 def test_cancelling_an_async_command_kills_it(shell: Shell, tmp_path: Path) -> None:

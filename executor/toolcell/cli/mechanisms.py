@@ -41,7 +41,7 @@ _COLOUR = {"on": "green", "substituted": "yellow", "missing": "red"}
 
 
 def lines(report: SandboxReport) -> Iterator[str]:
-    """One line for each mechanism, and one more for what stands in or what to do where it is not on."""
+    """One line for each mechanism. A mechanism that is off has a second line: what replaces it, or what to do."""
     told: dict[str, str] = {}  # a cure, and the first mechanism that it is for
     for mechanism in report.mechanisms:
         state = click.style(f"{mechanism.state:<11}", fg=_COLOUR[mechanism.state])

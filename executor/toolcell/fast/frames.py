@@ -42,8 +42,8 @@ def exited(seq: int, code: int, cpu_s: float, max_rss_bytes: int) -> bytes:
 
 
 def recycled(frames: bytes) -> list[tuple[int, bool]]:
-    """What is in frames of `Recycle`: a length below 256, an array of 3, the kind, the number, one byte or more behind
-    that of its type, and whether an account is asked for."""
+    """The fields of each `Recycle` frame. A frame is its length (below 256), an array of 3, the kind, the number (one
+    byte, or a type byte and up to four more), and the flag."""
     found: list[tuple[int, bool]] = []
     while frames:
         last = 3 + frames[3]

@@ -50,8 +50,8 @@ def _all_of(module: str) -> list[object]:
 
 
 def _used_by(function: object) -> Iterator[object]:
-    """What the global names stand for that a function uses, and those that its module's functions use for it: what goes
-    with it by value.
+    """The values of the global names that a function uses, and of those that the functions of its module use in turn:
+    they travel with it by value.
     """
     pending, seen = [function], set[int]()
     while pending:

@@ -1,8 +1,8 @@
 """Guard protected names around calls: look before a call, audit after its last process has ended.
 
-Each writable directory has one guard, whatever profiles write there. The state that calls are held against is that from
-before the first of them: what appears while any of them runs is laid at the door of all that run and protect it, for
-nobody can tell whose it is. A process that is kept over calls runs all the time.
+Each writable directory has one guard, whatever profiles write there. Calls that overlap are compared with the state
+before the first of them. A change belongs to every call that ran then and protects the name, for nobody can tell
+which of them made it. A kept process counts as running all the time.
 
 An audit ends in time. What it could not see by then is told as unknown, and a longer look goes on behind the calls.
 """

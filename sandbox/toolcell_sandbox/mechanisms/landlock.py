@@ -80,8 +80,8 @@ def restrict(rules: Iterable[Rule], version: int, *, connect: Iterable[int] | No
 
 
 class FileLayer:
-    """One more layer about files alone, for a process that has been restricted already, and for those that it has
-    forked meanwhile: they share it, so a rule is added once, and each of them enforces it for itself.
+    """A second Landlock layer, with rules about files only, for a process that is restricted already. Processes that it
+    forks before the layer is enforced share the ruleset: a rule is added once, and each process enforces it for itself.
     """
 
     def __init__(self, rules: Iterable[Rule], version: int) -> None:

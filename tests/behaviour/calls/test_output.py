@@ -506,11 +506,11 @@ def test_a_listener_without_await_may_be_slow(workspace: Path) -> None:
     heard: list[tuple[str, str]] = []
 
     def slowly(name: str, text: str) -> None:
-        time.sleep(0.3)
+        time.sleep(1.0)
         heard.append((name, text))
 
     with toolcell.blocking.Supervisor(TOOLS) as supervisor:
         session = supervisor.open_session("main", workspace=workspace)
         result = session.call("shell", {"command": "echo a; echo b >&2; sleep 60"}, timeout=0.4, on_output=slowly)
-    assert isinstance(result.error, Timeout) and result.error.elapsed < 0.6
+    assert isinstance(result.error, Timeout) and result.error.elapsed < 1.8
     assert sorted(heard) == [("stderr", "b\n"), ("stdout", "a\n")]

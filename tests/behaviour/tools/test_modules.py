@@ -145,7 +145,7 @@ async def test_a_tier_that_it_claims_holds_where_it_is_stricter_and_its_timeout_
     toolset = module_toolset("stranger", path=module(tmp_path, text, "stranger"))
     async with supervise(toolsets=[toolset, toolset.prefixed("my")]) as supervisor:
         profile = Profile.for_kind("main")
-        profile = profile.replace(limits=profile.limits.replace(wall_s=2.0))
+        profile = profile.replace(limits=profile.limits.replace(wall_s=4.0))
         session = await supervisor.open_session("main", workspace=workspace, profile=profile)
         tiers = {one.name: one.tier for one in await session.tools()}
         assert tiers["strict"] is tiers["my_strict"] is PermissionTier.ELEVATED
@@ -153,7 +153,7 @@ async def test_a_tier_that_it_claims_holds_where_it_is_stricter_and_its_timeout_
             assert isinstance((await session.call(name)).error, PermissionDenied)
         assert isinstance((await session.call("slow", {"seconds": 60})).error, Timeout)
         error = (await session.call("quick", {"seconds": 60})).error
-        assert isinstance(error, Timeout) and error.elapsed < 2
+        assert isinstance(error, Timeout) and error.elapsed < 4.0
 
 
 async def test_a_worker_has_no_write_handle_for_it_either(

@@ -67,8 +67,8 @@ class BrokeredHttp:
 
     async def send(self, request: HttpRequest) -> HttpReply:
         """Send one request and return its answer, a redirect included. Raise `Refused` for an address that is not
-        allowed, `NotConfigured` for a credential that has gone, `Unreachable` for the rest: an answer that is too
-        large, breaks off or comes too late is none.
+        allowed, `NotConfigured` for a credential that has gone, and `Unreachable` for everything else: also for an
+        answer that is too large, incomplete or too late.
         """
         target = parse_url(request.url, any_port=True)
         credentials = self._credentials.get((target.scheme, target.host, target.port), ()) if request.authorize else ()

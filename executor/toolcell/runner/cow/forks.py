@@ -1,7 +1,7 @@
-"""What modules want done at a fork (os.register_at_fork), kept back until there is a process that may need it.
+"""Handlers of os.register_at_fork are kept back until a process needs them: run in each fork, they write to 140 pages.
 
-`threading` and `logging` mend the locks that other threads held, `random` draws anew. Up to the call process there are
-no other threads, and `serve.fresh_randomness` sees to that; but run in each fork, these handlers write to 140 pages.
+`threading` and `logging` release locks that other threads held; there are no other threads before a call runs. `random`
+draws a new seed; `serve.fresh_randomness` does that.
 """
 
 import os

@@ -5,12 +5,12 @@ from contextlib import suppress
 
 
 def hand_on_code() -> None:
-    """Have forks hand on where the code of the interpreter and of the C library is mapped, which is forty page faults.
+    """Let forks inherit the page tables of the interpreter's and the C library's code. It spares each some forty page
+    faults.
 
-    fork(2) copies the page tables of a mapping only where that has a page that is the process's own (`vma_needs_copy`,
-    mm/memory.c), and code has none. So a page of it is made one, by writing to it what is there. Memory that may not be
-    written to is written through /proc/self/mem. Where the kernel was told to refuse that (proc_mem.force_override,
-    Linux 6.12), forked processes have the faults.
+    fork(2) copies the page tables of a mapping only if the mapping has a private page (`vma_needs_copy`, mm/memory.c).
+    Code has none. So one byte of it is written back through /proc/self/mem, which makes its page private. Where the
+    kernel refuses that (proc_mem.force_override, Linux 6.12), forks have the page faults.
     """
     interpreter, library = ctypes.pythonapi.Py_GetVersion, ctypes.CDLL(None).getpid
     with suppress(OSError), open("/proc/self/mem", "r+b", buffering=0) as memory:

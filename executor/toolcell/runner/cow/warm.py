@@ -1,8 +1,7 @@
-"""Running the call path once before there is a call, so that the pages a call writes to are the standby's own already.
+"""A standby runs a made-up call, so that the pages which a call writes to are its own before the real one comes.
 
-A forked process shares its pages until it writes to them, and Python writes wherever it counts a reference: the first
-call would pay for several hundred page faults. Here a made-up call goes the whole way (decode, context, bind, run,
-encode) with nothing sent, while nobody waits. Where the call is there already, it is its own warm-up.
+The made-up call goes the whole way: decode, context, bind, run, encode. Nothing is sent, and nobody waits. If the real
+call is there already, no other is made up.
 """
 
 import os
@@ -58,7 +57,7 @@ _methods_of_link, _methods_of_tool = attrgetter("wait_for_call", "wait_for_end")
 
 
 class Warming(NamedTuple):
-    """What a call process is to warm up besides the way of any call."""
+    """What a call process touches beside the path of every call."""
 
     counted: tuple[object, ...]  # what calling the tools counts references to
     loop: bool  # whether one of them is async
@@ -76,8 +75,8 @@ class Warming(NamedTuple):
 
 
 def look_up(loaded: Loaded, link: Link) -> None:
-    """In the init: find the methods that a call process looks up. The interpreter notes what it has found, and what was
-    loaded since may have taken the place of what it found in the zygote."""
+    """In the init: look up the methods that a call process uses, so that they are in the interpreter's type cache. What
+    was loaded since the zygote's own look-up may have replaced them there."""
     _methods_of_link(link)
     for tool in loaded.values():
         if not isinstance(tool, LoadError):
@@ -85,7 +84,7 @@ def look_up(loaded: Loaded, link: Link) -> None:
 
 
 def warm_up(warming: Warming, contexts: Contexts) -> None:
-    """Go through a call's motions, and leave the link as it was; stop when a real one has come."""
+    """Run made-up calls, and leave the link as it was. Stop when a real call has come."""
     counted, loop = warming
     link, ready = contexts.link, contexts.ready
     if link.is_called():
@@ -107,9 +106,9 @@ def warm_up(warming: Warming, contexts: Contexts) -> None:
 
 
 def rehearse(answer: Callable[[Call, Loaded, Contexts, int], None]) -> None:
-    """In the zygote: go through a call's motions until the interpreter has adapted its bytecode and filled its caches.
+    """In the zygote: run made-up calls until the interpreter has specialised its bytecode and filled its inline caches.
 
-    It writes both down where it is, so that each call process would do so in pages of its own.
+    Otherwise each call process would do so, and copy the pages that hold them.
     """
     (incoming, calls), (answers, outgoing) = os.pipe(), os.pipe()
     contexts = Contexts(SESSION, unprotected, Link(WireLimits(), incoming, outgoing))
