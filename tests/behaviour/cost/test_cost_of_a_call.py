@@ -23,6 +23,9 @@ BASELINE = Path(__file__).with_name("baseline.toml")
 TOLERANCE = 1.1
 """Hosts and versions of Python differ by less. Of several calls, the cheapest counts: a timer of the pool that rings
 within a call adds some thirty function calls, and the first call in a while sets the alarm for the next process."""
+TOLERANCE_FOR_PAGES = 1.25
+"""How many pages are mapped by one fault depends on what the page cache holds and on where the libraries lie: counts of
+128 to 141 were seen. Without its cheapest trick (code that is handed on), a forked process has 44 more."""
 SYSTEM_CALLS = frozenset(
     {
         *("clock_gettime", "close", "fcntl", "fstat", "fstatvfs", "getrlimit", "getrusage", "lseek", "lstat", "open"),
@@ -99,13 +102,13 @@ def system_calls(counts: Counter[str]) -> int:
     return sum(number for name, number in counts.items() if name in SYSTEM_CALLS)
 
 
-def assert_near_baseline(name: str, counted: int, detail: object = "") -> None:
-    """Hold a count to `TOLERANCE` times the baseline, or record it."""
+def assert_near_baseline(name: str, counted: int, detail: object = "", *, tolerance: float = TOLERANCE) -> None:
+    """Hold a count to `tolerance` times the baseline, or record it."""
     baseline = tomllib.loads(BASELINE.read_text())
     if os.environ.get("TOOLCELL_RECORD_COSTS"):
         baseline[name] = counted
         BASELINE.write_text("".join(f"{key} = {number}\n" for key, number in sorted(baseline.items())))
-    assert 0 < counted <= TOLERANCE * baseline[name], (counted, baseline[name], detail)
+    assert 0 < counted <= tolerance * baseline[name], (counted, baseline[name], detail)
 
 
 @pytest.mark.parametrize("name", ["kept", "fresh"])
@@ -145,4 +148,5 @@ def test_a_process_that_was_forked_for_its_call_has_pages_of_its_own_only_where_
             results = [await session.call("page_faults", {"text": "x"}) for _ in range(5)]
             return [cast("int", result.unwrap()) for result in results]
 
-    assert_near_baseline("on_demand_page_faults", min(anyio.run(main)))  # mostly pages that it wrote to
+    faults = min(anyio.run(main))  # mostly pages that it wrote to
+    assert_near_baseline("on_demand_page_faults", faults, tolerance=TOLERANCE_FOR_PAGES)
