@@ -15,12 +15,12 @@ _MUTATES_WORKSPACE = frozenset({Capability.WRITE, Capability.EXEC})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Annotations:
-    """What a tool says about itself. `None` means "as its tier and needs imply", and is filled in when it is declared.
+    """What a tool says about itself. The declaration replaces `None` by what the tool's tier and needs imply.
 
     `sequential` tools of one session never run side by side. `edit` marks changes that a UI can show as a diff.
     """
 
-    # A declaration, which is pydantic's, checks what stands here; a cell never declares, and goes without pydantic.
+    # A declaration is a pydantic model and checks these values. A cell never makes one, so it does not load pydantic.
     __pydantic_config__: ClassVar["ConfigDict"] = {"extra": "forbid", "revalidate_instances": "always"}
 
     title: str | None = None
@@ -32,7 +32,7 @@ class Annotations:
     sequential: bool | None = None
 
     def resolved(self, tier: PermissionTier, needs: frozenset[Capability]) -> "Annotations":
-        """The same with no None left in `read_only` and `sequential`."""
+        """Return a copy in which `read_only` and `sequential` are not None."""
         return replace(
             self,
             read_only=tier is PermissionTier.READ_ONLY if self.read_only is None else self.read_only,

@@ -1,4 +1,4 @@
-"""Artifacts: files that a call left behind, as the tool, a handle or the supervisor recorded them."""
+"""Artifacts: files that a call made or changed, recorded by the tool, a handle or the supervisor."""
 
 import os
 import stat
@@ -10,7 +10,7 @@ __all__ = ["Artifact", "ArtifactLog", "digest_of"]
 
 
 def digest_of(raw: bytes) -> str:
-    """`sha256:<hex>`, as artifacts name content."""
+    """The SHA-256 of `raw` as artifacts write it: `sha256:<hex>`."""
     from hashlib import sha256  # 5 ms of OpenSSL that most cells never need
 
     return f"sha256:{sha256(raw).hexdigest()}"
@@ -18,14 +18,14 @@ def digest_of(raw: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """One thing a call made or changed.
+    """One file or record that a call made or changed.
 
-    `path` is relative to the workspace for files and the record's id for kind "memory"; `kind` is "created",
-    "modified", "deleted", "memory", "output" (the whole of an output too long for a model), "stdout" or "stderr" (the
-    whole of a stream of which the result keeps the ends) or the tool's own word;
-    `digest` is "sha256:<hex>" and `size` bytes, if known; `media_type` is as in MIME. `data` is the content itself in
-    base64, for what is in no file. `uri` says where the supervisor put it ("file:…"); a tool cannot set it.
-    ValueError for `data` that is not base64 or not what `digest` and `size` say.
+    `path` is relative to the workspace; for kind "memory" it is the record's id. `kind` is "created", "modified",
+    "deleted", "memory", "output" (the full text of an output too long for a model), "stdout" or "stderr" (the full
+    stream, of which the result keeps both ends) or a word of the tool's own. `digest` is "sha256:<hex>" and `size` is
+    in bytes, both if known. `media_type` is a MIME type. `data` is the content in base64, for an artifact without a
+    file. `uri` says where the supervisor put the file ("file:…"); a tool cannot set it. Raises ValueError if `data` is
+    not base64 or does not match `digest` and `size`.
     """
 
     path: str
@@ -42,14 +42,14 @@ class Artifact:
 
     @classmethod
     def from_bytes(cls, path: str, raw: bytes, media_type: str, kind: str = "inline") -> "Artifact":
-        """An artifact that holds `raw` itself; `path` is a name for people. It counts towards the call's result."""
+        """An artifact that holds `raw` itself. `path` is a name for people. `raw` counts towards the result's size."""
         return cls(path, kind, digest_of(raw), len(raw), media_type, b64encode(raw).decode("ascii"))
 
     def read(self) -> bytes:
         """The content, from `data` or from the file at `uri`. For the supervisor's process, not for a cell.
 
-        Raises ValueError where there is neither, and where the content is no longer what `digest` says; OSError where
-        the file is gone. A file that a tool made has neither: read it below `session.workspace`.
+        Raises ValueError if there is neither `data` nor `uri`, or if the content no longer matches `digest`. Raises
+        OSError if the file is gone. A file that a tool made has neither: read it below `session.workspace`.
         """
         if self.data is not None:
             return _decoded(self.path, self.data)
@@ -62,7 +62,7 @@ class Artifact:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode) or status.st_size != self.size:
                 raise ValueError(f"The file of artifact {self.path!r} is not the one that the supervisor wrote.")
-            return self._checked(file.read(status.st_size + 1))  # it may be growing
+            return self._checked(file.read(status.st_size + 1))  # one byte more: the file may be growing
 
     def _checked(self, raw: bytes) -> bytes:
         if self.size not in (None, len(raw)) or self.digest not in (None, digest_of(raw)):
@@ -71,7 +71,7 @@ class Artifact:
 
 
 def _opened(path: str) -> int:
-    """Open a file by its absolute path and follow no link: a tool may have planted a link on the way."""
+    """Open a file by its absolute path without following a link: a tool may have put one into the path."""
     *above, name = path.strip("/").split("/")
     at = os.open("/", os.O_PATH | os.O_CLOEXEC)
     try:
@@ -100,7 +100,7 @@ class ArtifactLog:
         self._by_path: dict[str, Artifact] = {}
 
     def record(self, artifact: Artifact) -> Artifact:
-        """Note a change and return its net artifact: a file created and then modified was, after all, created."""
+        """Record a change and return the path's net artifact: a file created and then modified counts as created."""
         before = self._by_path.get(artifact.path)
         kind = artifact.kind
         if before is not None:
@@ -121,7 +121,7 @@ class ArtifactLog:
 
 
 def merged(declared: Iterable[Artifact], recorded: Iterable[Artifact]) -> list[Artifact]:
-    """`declared` and whatever of `recorded` it does not mention by path."""
+    """`declared`, then the artifacts of `recorded` whose paths are not among it."""
     result = list(declared)
     named = {artifact.path for artifact in result}
     result.extend(artifact for artifact in recorded if artifact.path not in named)

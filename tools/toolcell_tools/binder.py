@@ -1,4 +1,4 @@
-"""From validated JSON arguments to the keyword arguments of a function. What to convert is decided once per tool."""
+"""Turn validated JSON arguments into a function's keyword arguments. Which to convert is decided once per tool."""
 
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, cast, get_args, get_origin
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 __all__ = ["CONFIG", "Binder", "Plainness", "plainness"]
 
 CONFIG: "ConfigDict" = {"val_json_bytes": "base64", "ser_json_bytes": "base64"}
-"""How pydantic makes arguments where a type does not say itself: bytes are base64, as they are in results."""
+"""pydantic's configuration for arguments whose type has none: bytes are base64, as in results."""
 
 Plainness = Literal["json", "int", "float", None]
 
 
 class Binder:
-    """One tool's ways for its arguments: some pass untouched, some are numbers to convert, pydantic makes the rest.
+    """Converts one tool's arguments: some pass unchanged, some are numbers to convert, pydantic makes the rest.
 
-    JSON knows one kind of number: `1.0` is a valid integer and `1` a valid number, so top-level ints and floats are
-    made what the annotation says.
+    JSON has one kind of number: `1.0` is a valid integer and `1` a valid number. So top-level ints and floats are
+    converted to the type of the annotation.
     """
 
     __slots__ = ("_adapter", "_converted", "_numbers", "converts")
@@ -32,10 +32,10 @@ class Binder:
         rich = {one.name: one.annotation for one in parameters if kinds[one.name] is None}
         self._converted = tuple(rich)
         self._adapter = _adapter(rich) if rich else None
-        self.converts = bool(self._numbers or rich)  # whether any arguments have to be
+        self.converts = bool(self._numbers or rich)  # whether any argument needs conversion
 
     def convert(self, bound: dict[str, Any]) -> None:
-        """Convert the arguments to the function's types. Raises pydantic's ValidationError, at the parameter."""
+        """Convert the arguments to the function's types. Raises pydantic's ValidationError with the parameter."""
         for name, integer in self._numbers:
             value = bound.get(name)
             if integer:
@@ -53,7 +53,7 @@ class Binder:
 
 
 def _adapter(annotations: dict[str, Any]) -> "TypeAdapter[dict[str, Any]]":
-    """One validator for all, a TypedDict: unlike a model it takes any parameter name, and errors carry the name."""
+    """One validator for all parameters, a TypedDict: unlike a model, it takes any name, and errors carry the name."""
     from pydantic import TypeAdapter
     from typing_extensions import TypedDict
 
@@ -64,8 +64,8 @@ def _adapter(annotations: dict[str, Any]) -> "TypeAdapter[dict[str, Any]]":
 
 
 def plainness(annotation: object) -> Plainness:
-    """Whether valid JSON data already is what `annotation` asks for: "json" if so, "int" or "float" up to the kind of
-    number, None if pydantic has to make it."""
+    """How JSON data becomes a value of `annotation`: "json" if it is one already, "int" or "float" if only the kind of
+    number may differ, None if pydantic has to convert it."""
     if annotation is int:
         return "int"
     if annotation is float:
@@ -98,7 +98,7 @@ def _union_plainness(kinds: list[Plainness]) -> Plainness:
 
 
 def _only_restricts(extra: object) -> bool:
-    """Whether metadata says nothing that the JSON schema, checked before, did not say too."""
+    """Whether the JSON schema, which was checked before, expresses everything that this metadata says."""
     if isinstance(extra, (str, LazyField)):
         return True
     module, name = type(extra).__module__, type(extra).__name__
@@ -106,7 +106,7 @@ def _only_restricts(extra: object) -> bool:
         return name in _RESTRICTIONS
     if module == "pydantic.fields" and name == "FieldInfo":
         return all(_only_restricts(one) for one in cast("list[object]", getattr(extra, "metadata", [])))
-    # Field(pattern=…) leaves an object of a private class of pydantic's; so does Field(strict=…), another matter.
+    # Field(pattern=…) leaves an object of a private class of pydantic. So does Field(strict=…), which does more.
     return module.startswith("pydantic.") and name == "_PydanticGeneralMetadata" and set(vars(extra)) <= {"pattern"}
 
 

@@ -1,4 +1,4 @@
-"""What a call may be granted, the kinds of sessions, and how grave a tool is."""
+"""The rights that a call can be granted, the kinds of sessions, and the tiers of tools."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -22,7 +22,7 @@ class Capability(StrEnum):
 
 
 CHANGING = frozenset({Capability.WRITE, Capability.CHANNEL, Capability.MEMORY_WRITE, Capability.HTTP, Capability.NET})
-"""Those by which a call can change something that is there after it. EXEC alone changes nothing."""
+"""The capabilities with which a call can make a lasting change. EXEC alone changes nothing."""
 
 
 class SessionKind(StrEnum):
@@ -34,7 +34,7 @@ class SessionKind(StrEnum):
 
 
 class PermissionTier(StrEnum):
-    """How far a tool reaches (ADR-0004): it observes, changes the workspace, reaches outside, or cannot be undone."""
+    """How much a tool can affect (ADR-0004): it observes, changes the workspace, acts outside, or cannot be undone."""
 
     READ_ONLY = "read_only"
     WORKSPACE = "workspace"
@@ -49,4 +49,4 @@ KIND_GRANTS: Mapping[SessionKind, frozenset[Capability]] = MappingProxyType(
         SessionKind.WORKER: frozenset({Capability.READ, Capability.MEMORY_READ, Capability.WEB}),
     }
 )
-"""The most that a session of each kind can ever hold; profiles and parents only narrow it."""
+"""The capabilities that a session of each kind can hold at most; profiles and parents only narrow them."""

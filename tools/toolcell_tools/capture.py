@@ -1,4 +1,4 @@
-"""A bounded buffer that keeps the head and the tail of a stream and counts the rest exactly."""
+"""A bounded buffer that keeps the head and the tail of a stream and counts the bytes between them."""
 
 from collections import deque
 
@@ -33,7 +33,7 @@ class HeadTail:
 
     @property
     def omitted(self) -> int:
-        """Bytes that `text` leaves out."""
+        """The number of bytes that `text` leaves out."""
         return max(0, self.total - len(self._head) - self._tail_limit)
 
     def text(self) -> str:

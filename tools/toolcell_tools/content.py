@@ -8,17 +8,17 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 __all__ = ["MAX_BLOCK_BYTES", "AudioBlock", "Content", "ImageBlock", "ResourceBlock", "TextBlock"]
 
 MAX_BLOCK_BYTES = 16 * 1024 * 1024
-"""The most that one block holds, decoded: what `Limits.result_bytes` is by default."""
+"""The largest decoded size of one block, in bytes. It equals the default of `Limits.result_bytes`."""
 
 _TOKEN = r"[A-Za-z0-9!#$&^_.+-]{1,127}"  # restricted-name, RFC 6838 section 4.2
 _PARAMETER = rf";[ \t]*{_TOKEN}=(?:{_TOKEN}|\"[^\"\\\r\n]{{0,200}}\")"
-_END = r"$(?!\n)"  # Python's $ alone would let a line end follow
+_END = r"$(?!\n)"  # Python's $ alone also matches before a final line feed
 MimeType = Annotated[str, Field(pattern=rf"^{_TOKEN}/{_TOKEN}(?:{_PARAMETER}){{0,8}}{_END}")]
 _Uri = Annotated[str, Field(pattern=rf"^[A-Za-z][A-Za-z0-9+.-]*:\S*{_END}", max_length=8_192)]  # scheme: RFC 3986
 
 
 class _Block(BaseModel):
-    # Rust's engine unrolls every {0,200}: 4 MB and 20 ms of each process that imports this, cells among them.
+    # Rust's regex engine unrolls every {0,200}: that costs each process that imports this, cells too, 4 MB and 20 ms.
     model_config = ConfigDict(frozen=True, extra="forbid", regex_engine="python-re")
 
 
@@ -39,11 +39,11 @@ class _Media(_Block):
 
     @classmethod
     def from_bytes(cls, raw: bytes, mime_type: str) -> Self:
-        """A block holding `raw`."""
+        """A block that holds `raw`."""
         return cls(data=b64encode(raw).decode("ascii"), mime_type=mime_type)
 
     def to_bytes(self) -> bytes:
-        """The bytes that the block holds; ValueError when `data` is not base64."""
+        """The bytes that the block holds. Raises ValueError if `data` is not base64."""
         return b64decode(self.data, validate=True)
 
 
@@ -69,7 +69,7 @@ class AudioBlock(_Media):
 
 
 class ResourceBlock(_Block):
-    """A thing with an address, and its text if that is short enough to send."""
+    """A resource with a URI, and its text if that is short enough to send."""
 
     type: Literal["resource"] = "resource"
     uri: _Uri

@@ -27,7 +27,7 @@ else:
 
 
 class Reporter(Protocol):
-    """Takes the progress and the log of a call. The cell's runner implements it; a test gives its own."""
+    """Receives the progress and the log of a call. The cell's runner implements it; a test passes its own."""
 
     def progress(self, message: str, fraction: float | None) -> None: ...
     def log(self, message: str, level: str, fields: Mapping[str, Any]) -> None: ...
@@ -36,20 +36,20 @@ class Reporter(Protocol):
 
 
 class _Reporting:
-    """What every context can say and ask of the call that it is of."""
+    """What every context offers for its call: progress, log, deadline, cancellation."""
 
     __slots__ = ("_reporter",)
 
     _reporter: Reporter
 
     def progress(self, message: str, fraction: float | None = None) -> None:
-        """Say how far the call is; `fraction` is held between 0 and 1."""
+        """Report how far the call is. `fraction` is clamped to 0 to 1."""
         if fraction is not None:
             fraction = None if isnan(fraction) else min(max(fraction, 0.0), 1.0)
         self._reporter.progress(message, fraction)
 
     def log(self, message: str, level: str = "info", **fields: Any) -> None:
-        """Write to the session's log, which people read and the model does not; `fields` are JSON data."""
+        """Write to the session's log, which people read and the model does not. `fields` are JSON data."""
         self._reporter.log(message, level, fields)
 
     def remaining(self) -> float:
@@ -58,10 +58,10 @@ class _Reporting:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the call is to end: its deadline is near, its session closes, or its caller has gone.
+        """Whether the call should end: its deadline is near, its session closes, or its caller has gone.
 
-        A long tool looks now and then, tidies up and returns. Before a deadline it has the `grace_s` of its limits, at
-        most a fifth of the call's time; at a close, only a tool that looks has it.
+        A long tool reads this now and then, cleans up and returns. This is true `grace_s` of its limits before the
+        deadline, at most a fifth of the call's time. When the session closes, only a tool that reads this has it.
         """
         return self._reporter.cancelled()
 
@@ -69,9 +69,9 @@ class _Reporting:
 class ToolContext(_Reporting):
     """One call's identity, settings and handles. A handle that was not granted is None, except `workspace`.
 
-    `deadline` is on the monotonic clock, in seconds. `config` is the agent's, read only by custom; what a tool puts
-    into `values` is copied back to the session after the call. `workspace` is always there, and raises
-    MissingCapability when READ was not granted; so does each handle of `require`.
+    `deadline` is in seconds of the monotonic clock. `config` is the agent's; tools read it only, by convention. What a
+    tool puts into `values` is copied back to the session after the call. `workspace` is always there, and raises
+    MissingCapability if READ was not granted. So does each handle of `require`.
     """
 
     __slots__ = (
@@ -186,10 +186,10 @@ class Required:
 
 
 class HostContext(_Reporting, Generic[S]):
-    """What a host tool knows about its call. It has no handles: it runs in the supervisor's process, and may do all.
+    """What a host tool knows about its call. It has no handles: it runs unrestricted in the supervisor's process.
 
-    `session` is the Session that called, for a tool that opens children or calls other tools. `deadline` is on the
-    monotonic clock, in seconds; what a tool puts into `values` is copied back to the session after the call.
+    `session` is the Session that called, for a tool that opens children or calls other tools. `deadline` is in seconds
+    of the monotonic clock. What a tool puts into `values` is copied back to the session after the call.
     """
 
     __slots__ = ("agent_id", "call_id", "config", "deadline", "session", "session_id", "values")
@@ -220,7 +220,7 @@ class HostContext(_Reporting, Generic[S]):
 
 
 def require(handle: H | None, capability: Capability) -> H:
-    """`handle`, or MissingCapability. A tool writes `ctx.require.writer`, which does this."""
+    """Return `handle`, or raise MissingCapability if it is None. A tool writes `ctx.require.writer` instead."""
     if handle is None:
         raise MissingCapability(capability)
     return handle

@@ -1,4 +1,4 @@
-"""One step from a value of a richer type towards JSON data. Types are told apart from the cheap to the rare."""
+"""Convert a value of a richer type one step towards JSON data. Cheap and common types are tested first."""
 
 import sys
 from collections import deque
@@ -18,21 +18,21 @@ __all__ = ["converted"]
 
 
 def converted(value: object) -> object:
-    """A plainer value that stands for `value`; raises Unencodable, without a path, if nothing does."""
+    """A plainer value for `value`, one step nearer to JSON. Raises Unencodable, without a path, if there is none."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, str):
-        return "".join((value,))  # the exact str inside a subclass, whatever its __str__ says
+        return "".join((value,))  # the exact str of a subclass; its __str__ is not called
     if isinstance(value, int):
         return int.__int__(value)
     if isinstance(value, float):
         return float.__float__(value)
-    pydantic = sys.modules.get("pydantic")  # not imported: then nothing here is a model
+    pydantic = sys.modules.get("pydantic")  # if it is not imported, `value` is no model
     if pydantic is not None and isinstance(value, pydantic.BaseModel):
         return cast("BaseModel", value).model_dump(mode="json", by_alias=True)
     if is_dataclass(value) and not isinstance(value, type):
         serializer = getattr(value, "__pydantic_serializer__", None)
-        if serializer is not None:  # a dataclass of pydantic's has aliases and serialisers as a model has
+        if serializer is not None:  # a pydantic dataclass has aliases and serialisers, as a model has
             return cast("object", serializer.to_python(value, mode="json", by_alias=True))
         return {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, (datetime, date, time)):
@@ -47,7 +47,7 @@ def converted(value: object) -> object:
 
 
 def _is_a(module: str, name: str, value: object) -> bool:
-    """Whether `value` is of that class. Where its module is not loaded, nothing is, and it need not be loaded here."""
+    """Whether `value` is an instance of that class. If the module is not loaded, it is not; nothing is imported."""
     loaded = sys.modules.get(module)
     return loaded is not None and isinstance(value, getattr(loaded, name))
 
@@ -63,7 +63,7 @@ def _collection(value: object) -> object:
 
 
 def _in_order(items: Set[object]) -> list[object]:
-    """A set has no order and JSON does: sorted if its items can be, else by their repr, so that runs agree."""
+    """A set's items in a repeatable order: sorted if they can be compared, else sorted by their repr."""
     try:
         return sorted(items)  # type: ignore[type-var]  # pyright: ignore[reportArgumentType, reportUnknownVariableType]
     except TypeError:
@@ -77,7 +77,7 @@ def _binary(raw: "bytes | bytearray | memoryview[int]") -> dict[str, object]:
 
 
 def _duration(value: timedelta) -> str:
-    """ISO 8601, as pydantic writes it."""
+    """The duration in ISO 8601, as pydantic writes it."""
     from pydantic_core import to_jsonable_python
 
     return cast("str", to_jsonable_python(value))

@@ -1,7 +1,7 @@
-"""How much work it can be to judge a value by a schema, counted before the work is begun.
+"""Count how many steps it takes at most to validate a value against a schema, before validation begins.
 
-A schema of a few lines can cost more than any computer can do: each level of `allOf: [A, A]` doubles it, through
-references and through the levels of the value. A step is one keyword looked at for one value, 10 to 200 ns.
+A schema of a few lines can take more steps than any computer can do: each level of `allOf: [A, A]` doubles them,
+through references and through the levels of the value. A step is one keyword evaluated for one value: 10 to 200 ns.
 """
 
 import math
@@ -17,25 +17,25 @@ from .targets import Targets, targets
 __all__ = ["BUDGET", "CHARS", "MAX_SAME", "Cost", "SelfReference", "is_cheap", "is_flat", "is_linear", "size_of"]
 
 BUDGET = 200_000
-"""Steps that one value may cost: 42 ms at worst, measured with 1,000 constants in a `oneOf`; 1 ms as a rule."""
+"""The most steps for one value: usually 1 ms, at worst 42 ms (measured with 1,000 constants in a `oneOf`)."""
 MAX_SAME = 10_000
-"""Steps that one value may cost without going into it, and so whatever it is."""
-MAX_VISITS = 5_000  # pairs of a schema and a value that are looked at for an exact count, about 3 µs each
-MAX_DEEP = 300  # schemas and values inside each other, in one count
-CHARS = 64  # characters of text that count as one value more: a pattern reads them one by one
+"""The most steps for one value without those inside it. This bound does not depend on the value."""
+MAX_VISITS = 5_000  # pairs of schema and value visited in an exact count, about 3 µs each
+MAX_DEEP = 300  # nested schemas and values in one count
+CHARS = 64  # so many characters of text count as one more value, because a pattern reads each character
 SMALL_PATTERN, LARGE_PATTERN = 64 * 1024, 1024 * 1024  # compiled, in bytes
 
 
 class SelfReference(ValueError):
-    """A schema refers to itself for the same value, so that judging would not end, or through over MAX_DEEP others."""
+    """A schema refers to itself for the same value, so validation would not end, or through over MAX_DEEP others."""
 
 
 class _TooMuch(Exception):
-    """The count is over its bound."""
+    """The count has passed its bound."""
 
 
 class _Share(NamedTuple):
-    """Of a schema with all that judge the same value: its steps, and how many schemas judge each value inside it."""
+    """A schema's steps for one value, its subschemas for that value included, and how many apply to an inner value."""
 
     steps: int
     objects: int
@@ -43,10 +43,10 @@ class _Share(NamedTuple):
 
 
 class Cost:
-    """Bounds, for one schema, on the steps of judging a value."""
+    """Bounds, for one schema, on the steps that it takes to validate a value."""
 
     def __init__(self, schema: Schema) -> None:
-        """Raises SelfReference, and UnresolvedReference."""
+        """Raises SelfReference or UnresolvedReference."""
         self._schema = schema
         self._targets: Targets = targets(schema) if isinstance(schema, dict) else {}
         reachable = list(self._reachable(schema))
@@ -54,14 +54,14 @@ class Cost:
         shares = self._shares(reachable)
         self.same = max((share.steps for share in shares), default=1)
         if all(share.objects <= 1 and share.arrays <= 1 for share in shares):
-            # Each value inside is judged once, wherever it is, also if the schema is recursive.
+            # Each inner value is validated once, at any depth, even if the schema is recursive.
             names = max((_names_weight(one) for one in reachable), default=0)
             self.per_value: float = self.same * (2 if any("propertyNames" in one for one in reachable) else 1) + names
         else:
             self.per_value = self._unfolded(schema, {}, 0)
 
     def of(self, value: object, size: int, bound: float = BUDGET) -> float:
-        """At least the steps that `value`, of this size, costs; math.inf if they are more than `bound`."""
+        """An upper bound on the steps for `value`, of this size; math.inf if the bound is over `bound`."""
         rough = self.per_value * size
         if rough <= bound:
             return rough
@@ -107,12 +107,12 @@ class Cost:
         return [*(sub for _, sub in same(schema)), *self._targets.get(id(schema), ())]
 
     def _unfolded(self, schema: Schema, done: dict[int, float], depth: int) -> float:
-        """Steps of the schema with every reference written out; math.inf if it is recursive."""
+        """The steps of the schema with every reference expanded; math.inf if the schema is recursive."""
         if not isinstance(schema, dict):
             return 1
         key = id(schema)
         if key not in done:
-            done[key] = math.inf  # what is met again on the way down is recursive
+            done[key] = math.inf  # a schema that is met again below itself is recursive
             if depth > MAX_DEEP:
                 return math.inf
             total: float = _weight(schema) + _names_weight(schema)
@@ -123,11 +123,11 @@ class Cost:
 
 
 class _Count:
-    """One exact count; what was counted for a schema and a value is not counted again, only added again."""
+    """One exact count. The sum for a pair of schema and value is computed once, and added each time the pair recurs."""
 
     def __init__(self, targets: Targets, weights: dict[int, int], bound: float) -> None:
         self._targets = targets
-        self._weights = weights  # of every schema that can be met, by its id
+        self._weights = weights  # of every reachable schema, by its id()
         self._bound = bound
         self._done: dict[tuple[int, int], float] = {}
 
@@ -192,7 +192,7 @@ class _Count:
 
 
 def _weight(schema: dict[str, Any]) -> int:
-    """Steps of the keywords of this schema alone. Text in an `enum` is looked up, other constants are compared."""
+    """The steps of this schema's own keywords. Text in an `enum` is looked up; other constants are compared in turn."""
     total = 1 + len(schema)
     constants = schema.get("enum")
     if isinstance(constants, list):
@@ -220,7 +220,7 @@ def _pattern_weight(schema: dict[str, Any]) -> int:
 
 @lru_cache(maxsize=4096)
 def pattern_weight(pattern: str) -> int | None:
-    """Steps for each CHARS characters of text; None if the linear engine does not take the pattern, or not its size."""
+    """Steps for each CHARS characters of text; None if the linear engine rejects the pattern or its size."""
     for size, weight in ((SMALL_PATTERN, 16), (LARGE_PATTERN, 256)):
         try:
             jsonschema_rs.Draft202012Validator(
@@ -233,7 +233,7 @@ def pattern_weight(pattern: str) -> int | None:
 
 
 def _judging_properties(schema: dict[str, Any]) -> int:
-    """Count the schemas that judge one property: its own or `additionalProperties`, and each pattern."""
+    """Count the schemas that apply to one property: its own or `additionalProperties`, and each pattern."""
     plain = any(key in schema for key in ("properties", "additionalProperties", "unevaluatedProperties"))
     return plain + len(cast("dict[str, object]", schema.get("patternProperties") or {}))
 
@@ -244,12 +244,12 @@ def _judging_items(schema: dict[str, Any]) -> int:
 
 
 def _unevaluated(schema: dict[str, Any]) -> bool:
-    """`unevaluated…` judges all that judges the same value once more, to learn what they took."""
+    """Whether an `unevaluated…` keyword evaluates all subschemas for the value again, to learn what they covered."""
     return "unevaluatedProperties" in schema or "unevaluatedItems" in schema
 
 
 def size_of(value: object) -> int:
-    """The values in plain JSON data, itself included, and one more for each CHARS characters of text and of a key."""
+    """The number of values in plain JSON data, itself included, plus one for each CHARS characters of text or key."""
     size = 1 + (len(value) // CHARS if isinstance(value, str) else 0)
     pending: list[Any] = [value] if isinstance(value, (dict, list)) else []
     while pending:
@@ -273,17 +273,17 @@ _DEAR = frozenset({"pattern", "patternProperties", "enum", "const", "uniqueItems
 
 
 def is_linear(schema: Schema) -> bool:
-    """Whether a value that does not fit has a first reason that is found without looking at others."""
+    """Whether the first reason why a value does not fit can be found without computing the other reasons."""
     return _without(schema, _BRANCHING)
 
 
 def is_cheap(schema: Schema) -> bool:
-    """Whether, besides, each step is one of the cheap ones: 20 ns at most, a tenth of others."""
+    """Whether the schema is linear and each of its steps is cheap: 20 ns at most, a tenth of other steps."""
     return _without(schema, _BRANCHING | _DEAR)
 
 
 _SCALARS = frozenset({"string", "number", "integer", "boolean", "null"})
-_SHALLOW = frozenset(  # what these ask of a value, they ask without going into what is inside its members
+_SHALLOW = frozenset(  # keywords that do not look inside the members of a value
     {"$schema", "title", "description", "default", "examples", "deprecated", "format", "enum", "const", "required"}
     | {"type", "anyOf", "properties", "additionalProperties", "items"}
     | {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength"}
@@ -292,14 +292,14 @@ _SHALLOW = frozenset(  # what these ask of a value, they ask without going into 
 
 
 def is_flat(schema: Schema) -> bool:
-    """Whether only objects fit that hold scalars, and lists and objects of scalars; and whether that one fits is found
-    out in a step for each of those, whatever else it holds.
+    """Whether the schema accepts only objects of scalars and of lists and objects of scalars, and takes one step for
+    each of these, whatever else the value holds.
     """
     return isinstance(schema, dict) and schema.get("type") == "object" and _is_within(schema, 2)
 
 
 def _is_within(schema: Schema, levels: int) -> bool:
-    """Whether only values fit that have no more containers than so many inside each other."""
+    """Whether the schema accepts only values with at most `levels` nested containers."""
     if not isinstance(schema, dict) or not _SHALLOW.issuperset(schema) or ("type" in schema) == ("anyOf" in schema):
         return False
     if "anyOf" in schema:

@@ -28,9 +28,9 @@ class Declared(Protocol):
 class ToolDeclaration(BaseModel):
     """A tool without its code. `fingerprint` changes whenever its name, version, description, schema or code does.
 
-    `requires_approval` is "depends" where it is a function of the arguments. `failure_schema` describes the data of
-    failures. A declaration of kind "provider" carries what that provider defines, untouched, and no parameters schema
-    that means anything.
+    `requires_approval` is "depends" if it is a function of the arguments. `failure_schema` describes the data of
+    failures. A declaration of kind "provider" carries the provider's own definition unchanged; its parameters schema
+    has no meaning.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -60,7 +60,7 @@ class ToolDeclaration(BaseModel):
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether its schema became known at run time only, so that nothing about it can be checked before."""
+        """Whether the tool's schema became known only at run time, so nothing can check it earlier."""
         return self.kind == "dynamic"
 
     @field_serializer("needs", "uses")
@@ -69,8 +69,8 @@ class ToolDeclaration(BaseModel):
 
 
 def fingerprint(said: object, *code: object) -> str:
-    """`sha256:<hex>` over what a tool says, as JSON data, and what it does: the source of functions and classes, or
-    their bytecode where no source can be had."""
+    """`sha256:<hex>` over a tool's declared data, as JSON, and its code: the source of functions and classes, or their
+    bytecode if there is no source."""
     hashed = hashlib.sha256(json.dumps(said, sort_keys=True, separators=(",", ":")).encode())
     for one in code:
         hashed.update(b"\0" + _does(one))
@@ -88,12 +88,12 @@ def _does(code_of: object) -> bytes:
         )
     try:
         return inspect.getsource(code).encode()
-    except (OSError, TypeError, SyntaxError):  # typed at a prompt, made by exec, or the file changed since
+    except (OSError, TypeError, SyntaxError):  # typed at a prompt, made by exec, or the file has changed since
         return "\n".join(_instructions(code)).encode()
 
 
 def _class_does(cls: type) -> bytes:
-    """The source of the class and of its methods: for a class made by exec, Python 3.13 finds the lines of another."""
+    """The source of the class and of its methods. For a class made by exec, Python 3.13 finds another class's lines."""
     try:
         source = inspect.getsource(cls)
     except (OSError, TypeError, SyntaxError):

@@ -42,7 +42,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class _Derived(NamedTuple):
-    """What was read off the function, before any option replaces it. Variants share it."""
+    """What was derived from the function, before any option replaces it. Variants share it."""
 
     description: str
     parameters_schema: dict[str, Any]
@@ -53,9 +53,9 @@ class _Derived(NamedTuple):
 class Tool(Generic[P, R_co]):
     """A function that models may call. Called from Python, it is that function.
 
-    Made with `derive=True`, everything wrong with the declaration is a ToolDefinitionError at once; with False (in a
-    cell, where the supervisor's copy was checked) it is derived when it is first asked for, and then as loudly.
-    `validate` says whether the supervisor holds arguments to the schema; only a dynamic tool can say no.
+    With `derive=True`, every mistake in the declaration raises a ToolDefinitionError at once. With False (in a cell,
+    because the supervisor's copy was checked) the declaration is derived and checked when it is first read.
+    `validate` says whether the supervisor validates arguments against the schema; only a dynamic tool can be without.
     """
 
     kind: ClassVar[Kind] = "function"
@@ -63,7 +63,7 @@ class Tool(Generic[P, R_co]):
     context_type: ClassVar[type] = ToolContext
 
     fn: Callable[P, R_co]
-    __name__: str  # with the rest of what functools.update_wrapper sets
+    __name__: str  # and the other attributes that functools.update_wrapper sets
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Tool(Generic[P, R_co]):
         self.is_async = is_async(fn)
         self.validate = True
         self.context_parameter = self._context_of(fn)
-        self.takes_context = self.context_parameter is not None  # for a call, or for what comes before the first
+        self.takes_context = self.context_parameter is not None  # for a call, or for work before the first call
         self._original: Tool[P, R_co] | None = None
         self._parameters: tuple[Parameter, ...] | None = None
         self._binder: Binder | None = None
@@ -107,7 +107,7 @@ class Tool(Generic[P, R_co]):
 
     @property
     def declaration(self) -> "ToolDeclaration":
-        """What a model and a policy see of this tool."""
+        """The data that a model and a policy see of this tool."""
         if self._declaration is None:
             self._declaration = self._declared(self._derived or self._derive(None))
         return self._declaration
@@ -121,7 +121,7 @@ class Tool(Generic[P, R_co]):
 
     @property
     def origin(self) -> str:
-        """Where it was written: `module:qualname`, with file and line where that names nothing."""
+        """Where the tool was defined: `module:qualname`, with file and line if no import can reach that name."""
         function = underlying(self.fn)
         module, qualname = getattr(function, "__module__", "?"), getattr(function, "__qualname__", repr(function))
         code = getattr(function, "__code__", None)
@@ -131,12 +131,12 @@ class Tool(Generic[P, R_co]):
 
     @property
     def stranger(self) -> str:
-        """Whose code it is, where nobody here answers for that: such a tool takes no name from any other. Else ""."""
+        """The name of the tool's untrusted source, else "". An untrusted tool cannot take another tool's name."""
         return ""
 
     @property
     def original(self) -> "Tool[P, R_co]":
-        """The tool of which this one is a variant, or itself. A cell with the original runs all of its variants."""
+        """The tool of which this one is a variant, else itself. A cell that has the original runs all its variants."""
         return self._original or self
 
     def runs_like(self, other: "Tool[..., Any]") -> bool:
@@ -152,9 +152,9 @@ class Tool(Generic[P, R_co]):
         )
 
     def replace(self, **changes: Unpack[Variation]) -> Self:
-        """A variant of this tool: the same function and the same rights, shown or bounded differently.
+        """A variant of this tool: the same function and rights, with another presentation or other bounds.
 
-        Raises ToolDefinitionError for what a variant cannot change and for what no tool may be.
+        Raises ToolDefinitionError for an option that a variant cannot change and for a value that no tool can have.
         """
         check_known(self.name, changes, Variation.__annotations__)
         derived = self._derived or self._derive(None)
@@ -166,12 +166,12 @@ class Tool(Generic[P, R_co]):
         return variant
 
     def requires_approval_for(self, arguments: Mapping[str, Any]) -> bool:
-        """Whether a person is to be asked before a call with these arguments, as far as the tool says itself."""
+        """Whether the tool itself requires a person's approval for a call with these arguments."""
         asked = self._options.get("requires_approval", False)
         return asked if isinstance(asked, bool) else bool(asked(arguments))
 
     def mutates_for(self, arguments: Mapping[str, Any]) -> bool:
-        """Whether a call with these arguments may change anything. One that may not gets no grant to change things."""
+        """Whether a call with these arguments may change anything. If not, it gets no grant that changes anything."""
         asked = self._options.get("mutates")
         return asked is None or bool(asked(arguments))
 
@@ -184,9 +184,9 @@ class Tool(Generic[P, R_co]):
         self._output_adapter()
 
     def bind(self, arguments: Mapping[str, Any], context: object) -> dict[str, Any]:
-        """The keyword arguments for `fn`, of `arguments` that were validated against the parameters schema.
+        """The keyword arguments for `fn`, made from `arguments` that fit the parameters schema.
 
-        Raises pydantic's ValidationError, its location beginning with the parameter's name, where a conversion fails.
+        Raises pydantic's ValidationError if a conversion fails; its location begins with the parameter's name.
         """
         binder = self._binder
         if binder is None:
@@ -199,9 +199,9 @@ class Tool(Generic[P, R_co]):
         return bound
 
     def run(self, bound: Mapping[str, Any], context: object) -> object:
-        """Call `fn` once with what `bind` gave, to the end of its coroutine if it is async; the result, `encoded`.
+        """Call `fn` once with the keyword arguments of `bind`, run its coroutine if it is async, and encode the result.
 
-        An async tool of a session's lifetime keeps one event loop over its calls, so that connections live on.
+        An async tool with `lifetime="session"` keeps one event loop for all its calls, so its connections stay open.
         """
         try:
             value: object = self.fn(**bound)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
@@ -213,13 +213,13 @@ class Tool(Generic[P, R_co]):
                 self.close()
 
     def close(self) -> None:
-        """Close the event loop that `run` keeps between calls; the process is about to end."""
+        """Close the event loop that `run` keeps between calls, before the process ends."""
         if self._loop is not None:
             self._loop.close()
             self._loop = None
 
     def encoded(self, value: object) -> object:
-        """`value` as the type in `output_schema` writes it, where that is a type; raises Unencodable for another."""
+        """`value` serialised by the type in `output_schema`, if that is a type. Raises Unencodable if it is no fit."""
         kind = self._output_adapter()
         if kind is None:
             return value
@@ -235,7 +235,7 @@ class Tool(Generic[P, R_co]):
         return self._output
 
     def preview(self, context: object, arguments: Mapping[str, Any]) -> "Preview":
-        """What a call with these arguments would do, from the tool's preview function; without one, the arguments."""
+        """What a call with these arguments would do, by the tool's preview function; without one, the arguments."""
         from .preview import Preview
 
         if not self.has_preview:
@@ -247,7 +247,7 @@ class Tool(Generic[P, R_co]):
     # -- how it is made ----------------------------------------------------------------------------------------------
 
     def _configure(self, options: ToolOptions) -> None:
-        """Check and set all that does not come from the function."""
+        """Check and set everything that does not come from the function."""
         name = options.get("name")
         self.name = check_name(name if name is not None else self._own_name())
         check_known(self.name, options, ToolOptions.__annotations__)
@@ -272,7 +272,7 @@ class Tool(Generic[P, R_co]):
             check_flag(self.name, "requires_approval", asked)
         self._check_mutates(options.get("mutates"))
         given = options.get("output_schema")
-        self.writes_output = given is not None and not isinstance(given, Mapping)  # by a type, which a cell needs then
+        self.writes_output = given is not None and not isinstance(given, Mapping)  # by a type that cells need
         self.sometimes_mutates = options.get("mutates") is not None  # by the call's arguments: see `mutates_for`
         self.metadata: Mapping[str, Any] = check_metadata(self.name, options.get("metadata", {}))
         self._defaults = self._promised(options.get("parameters_schema"))
@@ -398,7 +398,7 @@ class Tool(Generic[P, R_co]):
         )
 
     def _code(self) -> tuple[object, ...]:
-        """What does the work, for the fingerprint."""
+        """The functions and classes that do the work, for the fingerprint."""
         return (self.fn,)
 
     def _returned(self, localns: Mapping[str, object] | None) -> dict[str, Any] | None:
@@ -408,7 +408,7 @@ class Tool(Generic[P, R_co]):
         annotation: object = getattr(function, "__annotations__", {}).get("return")
         try:
             resolved = evaluated(self.name, "return", annotation, getattr(function, "__globals__", {}), localns)
-        except ToolDefinitionError:  # a type for checkers only; nothing at run time depends on it
+        except ToolDefinitionError:  # a type that exists for type checkers only
             return None
         return returned_schema(resolved)
 
@@ -424,12 +424,12 @@ class Tool(Generic[P, R_co]):
         return tuple(one.name for one in self.parameters)
 
     def _values(self, bound: dict[str, Any]) -> dict[str, Any]:
-        """What a preview may take: the bound arguments, defaults included."""
+        """The values that a preview can take: the bound arguments, defaults included."""
         defaults = {one.name: one.default for one in self.parameters if one.default is not MISSING}
         return defaults | bound
 
     def _completed(self, value: object) -> object:
-        """`value`, or the result of the coroutine that it is. All coroutines of one call run in one event loop."""
+        """`value`, or its result if it is a coroutine. All coroutines of one call run in one event loop."""
         if not isinstance(value, Coroutine):
             return value
         from asyncio import Runner
@@ -439,13 +439,13 @@ class Tool(Generic[P, R_co]):
         return self._loop.run(cast("Coroutine[Any, Any, object]", value))
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a cell needs: validators do not pickle, and what only the supervisor asks of a tool stays behind."""
+        """The state that a cell needs. It lacks validators, which do not pickle, and what only the supervisor reads."""
         options = {key: value for key, value in self._options.items() if key not in ("requires_approval", "mutates")}
         rebuilt = ("_binder", "_declaration", "_derived", "_loop", "_original", "_output", "_previewer")
         return self.__dict__ | dict.fromkeys(rebuilt) | {"_options": options}
 
 
-_PLAIN = frozenset({str, int, float, bool, type(None), dict, list})  # what most tools return, and no coroutine
+_PLAIN = frozenset({str, int, float, bool, type(None), dict, list})  # what most tools return; none is a coroutine
 
 
 def _own_name(fn: Callable[..., object]) -> str:
@@ -456,7 +456,7 @@ def _own_name(fn: Callable[..., object]) -> str:
 
 
 def _given_by_partial(fn: Callable[..., object]) -> set[str]:
-    """The parameters whose values a partial has settled; a model neither sees nor changes them."""
+    """The parameters whose values a partial has fixed. A model neither sees nor changes them."""
     given: set[str] = set()
     while isinstance(fn, partial):
         given |= fn.keywords.keys()

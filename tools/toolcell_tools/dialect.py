@@ -1,4 +1,4 @@
-"""The JSON Schema drafts that are understood, and where their keywords hold further schemas."""
+"""The supported JSON Schema drafts, and which of their keywords hold subschemas."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
@@ -13,18 +13,18 @@ DRAFTS: Mapping[str, str] = {
     "http://json-schema.org/draft-06/schema": "Draft6Validator",
     "http://json-schema.org/draft-04/schema": "Draft4Validator",
 }
-"""Meta-schema to the name of the class for it, the same in jsonschema-rs and in jsonschema."""
+"""From meta-schema URI to the name of its validator class, which jsonschema-rs and jsonschema share."""
 
 FORMATS = False
-"""Whether `format` is asserted: it is not, in any draft. It annotates (2020-12, validation, section 7.2.1): emitters
-disagree on what they write ("date-time" without a zone), and pydantic checks in the cell what a type needs."""
+"""Whether `format` is asserted. It is an annotation in every draft (JSON Schema 2020-12, Validation, section 7.2.1):
+emitters disagree on formats ("date-time" without a zone), and pydantic checks in the cell what a type needs."""
 
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
-# Keywords whose schemas judge the same value …
+# Keywords whose subschemas apply to the same value …
 _SAME_LIST = ("allOf", "anyOf", "oneOf")
 _SAME_ONE = ("not", "if", "then", "else")
 _SAME_MAP = ("dependentSchemas", "dependencies")
-# … and those whose schemas judge what is within it.
+# … and keywords whose subschemas apply to its parts.
 _WITHIN_ONE = (
     "additionalProperties",
     "unevaluatedProperties",
@@ -42,14 +42,14 @@ Schema = dict[str, Any] | bool
 
 
 def draft_of(schema: object) -> str | None:
-    """The meta-schema that `schema` names, DEFAULT if it names none, None if it is not one of DRAFTS."""
+    """The URI of the meta-schema that `schema` names, DEFAULT if it names none, None if it is not one of DRAFTS."""
     named = cast("dict[str, Any]", schema).get("$schema", DEFAULT) if isinstance(schema, dict) else DEFAULT
     plain = named.removesuffix("#") if isinstance(named, str) else ""
     return plain if plain in DRAFTS else None
 
 
 def same(schema: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], Schema]]:
-    """The schemas that judge the same value, each with its place. References are not followed."""
+    """The subschemas that apply to the same value, each with its place. References are not followed."""
     for key in _SAME_LIST:
         yield from _listed(schema, key)
     for key in _SAME_ONE:
@@ -59,7 +59,7 @@ def same(schema: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], Schema
 
 
 def within(schema: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], Schema]]:
-    """The schemas that judge the parts of the value: properties, items, names."""
+    """The subschemas that apply to parts of the value: properties, items, names."""
     for key in _WITHIN_ONE:
         yield from _single(schema, key)
     for key in _WITHIN_MAP:

@@ -1,4 +1,4 @@
-"""A docstring's description and its words on each parameter, in Google, NumPy or Sphinx style."""
+"""Read a docstring's description and its text on each parameter, in Google, NumPy or Sphinx style."""
 
 import inspect
 import re
@@ -21,10 +21,10 @@ class Documented(NamedTuple):
 
 
 def documented(fn: Callable[..., object]) -> Documented:
-    """What the docstring of `fn` says; empty for none."""
+    """The parsed docstring of `fn`; empty if there is none."""
     text = inspect.getdoc(underlying(fn)) or ""
     if not _SECTION.search(text):
-        return Documented(text.strip(), {})  # no sections: griffe, 50 ms of imports, would have nothing to do
+        return Documented(text.strip(), {})  # without sections there is no need to import griffe, which takes 50 ms
     from griffe import Docstring
 
     prose: list[str] = []

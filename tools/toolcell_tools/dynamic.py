@@ -1,4 +1,4 @@
-"""Tools whose parameters are known only at run time: an unchanged JSON Schema, or a model."""
+"""Tools whose parameters are known only at run time: a JSON Schema, taken unchanged, or a model."""
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
@@ -20,7 +20,7 @@ _ANYTHING: dict[str, Any] = {"type": "object"}
 
 
 class DynamicTool(WholeTool[..., Any]):
-    """A tool of a handler and parameters from elsewhere. Made by `dynamic_tool`."""
+    """A tool made of a handler and separate parameters. Made by `dynamic_tool`."""
 
     kind: ClassVar[Kind] = "dynamic"
 
@@ -50,7 +50,7 @@ class DynamicTool(WholeTool[..., Any]):
     def _words(self) -> "Documented":
         from .docstrings import Documented
 
-        return Documented("", {})  # what a handler's docstring says is for whoever reads the handler
+        return Documented("", {})  # a handler's docstring is for its maintainers
 
     def _derived_parameters(self, words: "Documented") -> dict[str, Any]:
         if self.parameters_type is not None:
@@ -76,12 +76,12 @@ def dynamic_tool(
     validate: bool = True,
     **options: Unpack[DynamicOptions],
 ) -> DynamicTool:
-    """A tool that is described at run time. `handler(arguments)` or `handler(ctx, arguments)`, sync or async.
+    """Make a tool that is described at run time. `handler(arguments)` or `handler(ctx, arguments)`, sync or async.
 
-    With JSON Schema in `parameters`, the schema is declared as it is and the handler gets the arguments as a dict;
-    `validate=False` then leaves it to the handler to check them. With a pydantic model, dataclass or TypedDict it gets
-    an instance; with `str`, one text, called `input`; with None, a dict of anything. `success` and `failure` are
-    JSON Schemas or types; a type in `success` also writes the result. Raises ToolDefinitionError.
+    If `parameters` is a JSON Schema, it is declared unchanged and the handler gets the arguments as a dict;
+    `validate=False` then leaves validation to the handler. For a pydantic model, dataclass or TypedDict the handler
+    gets an instance; for `str`, one text, called `input`; for None, a dict of anything. `success` and `failure` are
+    JSON Schemas or types; a type in `success` also serialises the result. Raises ToolDefinitionError.
     """
     _check_handler(name, handler)
     return DynamicTool(
@@ -108,8 +108,9 @@ def dynamic_host_tool(
 ) -> DynamicHostTool:
     """Make a dynamic tool that runs in the supervisor's own process, outside any sandbox, to forward calls to a client.
 
-    As `dynamic_tool`, but for what only a cell can promise: `uses`, `mutates`, `limits` and `lifetime`. The context,
-    for a handler that takes one, is a HostContext; the tier is SYSTEM unless it is given. Raises ToolDefinitionError.
+    The options are those of `dynamic_tool`, except the ones that only a cell can enforce: `uses`, `mutates`, `limits`
+    and `lifetime`. A handler that takes a context gets a HostContext. The default tier is SYSTEM. Raises
+    ToolDefinitionError.
     """
     _check_handler(name, handler)
     return DynamicHostTool(

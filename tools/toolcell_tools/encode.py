@@ -1,4 +1,4 @@
-"""What a tool returns, turned into plain JSON data that msgpack can carry. Runs inside the cell."""
+"""Turn what a tool returns into plain JSON data that msgpack can carry. Runs inside the cell."""
 
 import sys
 from collections.abc import Callable, Collection, Sequence
@@ -19,21 +19,21 @@ __all__ = ["MAX_CONTAINERS", "MAX_DEPTH", "MAX_ELEMENTS", "encode_counted", "enc
 
 MAX_DEPTH = 64
 MAX_ITEMS = 10_000  # artifacts, or blocks of content: the supervisor looks at each one, on its event loop
-MAX_ELEMENTS = 1_000_000  # in all containers together: bounds what a small web of shared lists can unfold to
-MAX_CONTAINERS = 50_000  # lists and objects, each of which takes far longer to decode than what is in it
+MAX_ELEMENTS = 1_000_000  # in all containers together: shared lists can unfold to very many elements
+MAX_CONTAINERS = 50_000  # lists and objects; a container takes far longer to decode than a scalar
 DISPLAY_CHARS = 2_000
-_PUNCTUATION = 3  # about what a value has of it in a display
-DISPLAY_TEXT_CHARS = 64_000  # a str is its own display; past this nobody reads it, and it would cross the pipe twice
+_PUNCTUATION = 3  # characters of punctuation per value in a display, about
+DISPLAY_TEXT_CHARS = 64_000  # a str is its own display; beyond this length nobody reads it, and it would be sent twice
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1  # what msgpack can carry
 
 _compact = JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 
 
 def encode_return(value: object, recorded: Sequence[Artifact] = ()) -> dict[str, Any]:
-    """`{"output", "display", "artifacts", "content"}` for whatever a tool returned, as plain JSON data.
+    """`{"output", "display", "artifacts", "content"}` for what a tool returned, as plain JSON data.
 
-    A ToolResult gives all four; anything else is the output, and the display is derived. `recorded` are artifacts that
-    handles noted, added where the tool does not name the same path itself. Raises Unencodable.
+    A ToolResult gives all four. Any other value is the output, and the display is derived from it. `recorded` are the
+    artifacts that handles recorded; each is added unless the tool names the same path. Raises Unencodable.
     """
     if type(value) is str:
         text = value if value.isascii() else _checked(value)
@@ -53,12 +53,12 @@ def encode_return(value: object, recorded: Sequence[Artifact] = ()) -> dict[str,
 
 
 def encode_json(value: object, max_elements: int = MAX_ELEMENTS) -> Any:
-    """`value` as plain JSON data: dicts with str keys, lists, str, 64-bit int, float, bool, None; or Unencodable."""
+    """`value` as plain JSON data: dict with str keys, list, str, 64-bit int, float, bool, None. Raises Unencodable."""
     return encode_counted(value, max_elements)[0]
 
 
 def encode_counted(value: object, max_elements: int = MAX_ELEMENTS) -> tuple[Any, int, int]:
-    """The same, with the number of values in it, itself included, and of characters in its texts and keys."""
+    """As `encode_json`, with the number of values, itself included, and of characters in texts and keys."""
     room = _EncodeRoom(max_elements)
     try:
         plain = _walk(value, MAX_DEPTH, room)
@@ -107,7 +107,7 @@ def _artifact(one: Artifact) -> dict[str, Any]:
 
 
 class _Offender(Exception):
-    """Carries a complaint up through the containers, each of which adds its key to the trail."""
+    """Carries a complaint up through the containers. Each container adds its key to the path."""
 
     def __init__(self, complaint: str) -> None:
         self.complaint = complaint
@@ -115,7 +115,7 @@ class _Offender(Exception):
 
 
 class _EncodeRoom:
-    """The elements and containers that may still come, and the characters that have come."""
+    """How many more elements and containers fit, and how many characters have been seen."""
 
     __slots__ = ("chars", "containers", "elements", "most")
 
@@ -125,7 +125,7 @@ class _EncodeRoom:
         self.chars = 0
 
     def complaint(self) -> str:
-        """What is wrong with a container for which there was no room."""
+        """The complaint about a container that did not fit."""
         if self.elements < 0:
             return f"more than {self.most:,} elements in all; send fewer, or write them to a file"
         if self.containers < 0:
@@ -156,7 +156,7 @@ def _walk(value: Any, depth: int, room: _EncodeRoom) -> Any:
         raise _Offender(str(refusal)) from refusal
     except Exception as failure:  # the serialiser of a user's type may raise anything
         raise _Offender(f"a {kind.__qualname__} could not be turned into JSON data: {failure}") from failure
-    # Only one conversion in a row costs no room; endless ones (a Mapping of itself) end where nested containers do.
+    # Each further conversion in a row counts as a level of nesting, so endless ones (a Mapping of itself) end too.
     if type(plain) not in _PLAIN:
         room.containers -= 1
         depth -= 1
@@ -165,10 +165,10 @@ def _walk(value: Any, depth: int, room: _EncodeRoom) -> Any:
     return _walk(plain, depth, room)
 
 
-_type_of: Callable[[object], type[object]] = type  # what type() says of an Any is unknown to type checkers
+_type_of: Callable[[object], type[object]] = type  # type checkers do not know the type() of an Any
 _AS_IS = frozenset({bool, float, type(None)})
 _PLAIN = frozenset({str, int, float, bool, type(None), list, dict})
-_FEW = 10  # up to this, a loop is as fast as asking for all elements at once
+_FEW = 10  # up to so many elements, a loop is as fast as one check of all of them
 
 
 def _walk_list(items: "list[Any] | tuple[Any, ...]", depth: int, room: _EncodeRoom) -> list[Any]:
@@ -206,7 +206,7 @@ def _walk_dict(items: dict[Any, Any], depth: int, room: _EncodeRoom) -> dict[str
         raise _Offender(room.complaint())
     if count > _FEW and _all_plain(items.values(), count, room) and _all_plain(items, count, room, str):
         return items.copy()
-    out = items.copy()  # all that is in it is looked at, and what is not plain replaced
+    out = items.copy()  # each element is checked, and replaced if it is not plain
     key: Any = None
     chars = 0
     try:
@@ -234,15 +234,15 @@ def _walk_dict(items: dict[Any, Any], depth: int, room: _EncodeRoom) -> dict[str
 def _all_plain(values: Collection[Any], count: int, room: _EncodeRoom, kind: type[object] | None = None) -> bool:
     """Whether all `count` values are of one plain type (of `kind`, if it is given) and can cross as they are.
 
-    A few steps of C for all of them; where the answer is no, a loop finds out why, if there is a reason.
+    This takes a few calls into C for all values together. If the answer is no, the caller's loop finds the reason.
     """
     kinds = [*map(type, values)]
     kind = kind or kinds[0]
-    if not all(map(is_, kinds, repeat(kind))):  # not `==`, for a metaclass has its own idea of that
+    if not all(map(is_, kinds, repeat(kind))):  # not `==`, which a metaclass can override
         return False
     if kind is str:
         text = "".join(values)
-        room.chars += len(text)  # twice, where the loop comes after it: this is a bound
+        room.chars += len(text)  # an upper bound: if the loop runs too, texts count twice
         return text.isascii()
     if kind is int:
         return max(map(int.bit_length, values)) < 64
@@ -268,7 +268,7 @@ def _a(value: object) -> str:
 
 def _json_path(trail: list[str | int]) -> str:
     steps = [f"[{step}]" if isinstance(step, int) else _step(step) for step in reversed(trail)]
-    # Of 64 nested steps the two ends say where; the middle would only bury the complaint.
+    # A path can have 64 steps. Its two ends are enough to find the place.
     return "$" + "".join(steps if len(steps) <= 12 else [*steps[:6], "…", *steps[-3:]])
 
 
@@ -279,7 +279,7 @@ def _step(key: str) -> str:
 
 
 def _display(output: object, values: int, chars: int) -> str:
-    """For people: a text itself, and data as JSON. `values` and `chars` are those of `encode_counted`."""
+    """The display for people: a text as it is, other data as JSON. `values` and `chars` are from `encode_counted`."""
     if type(output) is str:
         return output if len(output) <= DISPLAY_TEXT_CHARS else _cut(output, DISPLAY_TEXT_CHARS)
     if type(output) is int:
@@ -290,7 +290,7 @@ def _display(output: object, values: int, chars: int) -> str:
 
 
 def _clipped(value: object, room: list[int]) -> object:
-    """A copy with no more than about `room` characters of JSON, so that a long output is never written out in full."""
+    """A copy with at most about `room` characters of JSON, so that a long output is never serialised in full."""
     kind = type(value)
     if kind is str:
         text = cast("str", value)

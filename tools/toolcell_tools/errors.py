@@ -38,7 +38,7 @@ LimitedResource = Literal["memory", "cpu", "processes", "files", "file_size", "s
 
 
 class ErrorBase(BaseModel, frozen=True):
-    """What every error has: its kind, a message fit for a model, and whether calling again can help."""
+    """The fields of every error: its kind, a message fit for a model, and whether another call can succeed."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -46,11 +46,11 @@ class ErrorBase(BaseModel, frozen=True):
     retryable: bool = False
 
     if TYPE_CHECKING:
-        kind: str  # each error has one of its own, by which the union is told apart
+        kind: str  # the union's tag; each error has its own
 
 
 class LastProgress(BaseModel):
-    """The last that a call said of how far it was; `fraction` is from 0 to 1."""
+    """The last progress that a call reported. `fraction` is from 0 to 1."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -59,16 +59,16 @@ class LastProgress(BaseModel):
 
 
 class CutShort(ErrorBase, frozen=True):
-    """What the errors of calls have that were ended before they were done: how far they were, where the tool said so.
+    """A base for errors of calls that were ended early: the last progress, if the tool reported any.
 
-    What such a call had printed is in `ToolResult.stdout` and `stderr`, and `for_model()` shows it.
+    The output that such a call had printed is in `ToolResult.stdout` and `stderr`, and `for_model()` shows it.
     """
 
     progress: LastProgress | None = None
 
 
 class ValidationError(ErrorBase, frozen=True):
-    """The arguments do not fit the parameters schema; `field` is the path of the first that does not."""
+    """The arguments do not fit the parameters schema. `field` is the path of the first one that does not fit."""
 
     kind: Literal["validation"] = "validation"
     retryable: bool = True
@@ -84,8 +84,8 @@ class ExecutionError(ErrorBase, frozen=True):
 
 
 class PermissionDenied(ErrorBase, frozen=True):
-    """The call was not allowed: by tier, a missing capability, a protected name, a rule for requests, a hook or by
-    whoever approves.
+    """The call was refused: by its tier, a missing capability, a protected name, a rule for requests, a hook or the
+    approver.
     """
 
     kind: Literal["permission_denied"] = "permission_denied"
@@ -103,14 +103,14 @@ class Timeout(CutShort, frozen=True):
 
 
 class UnknownTool(ErrorBase, frozen=True):
-    """No tool of that name is offered in this session; `suggestions` are at most three that are near."""
+    """No tool of that name is offered in this session. `suggestions` are up to three similar names."""
 
     kind: Literal["unknown_tool"] = "unknown_tool"
     suggestions: tuple[str, ...] = Field(default=(), max_length=3)
 
 
 class Crashed(CutShort, frozen=True):
-    """The call's process ended without an answer: by signal number `signal`, or by itself with `exit_code`."""
+    """The call's process ended without an answer: killed by signal number `signal`, or exited with `exit_code`."""
 
     kind: Literal["crashed"] = "crashed"
     signal: int | None = None
@@ -118,7 +118,7 @@ class Crashed(CutShort, frozen=True):
 
 
 class LimitExceeded(CutShort, frozen=True):
-    """The call exceeded one of its limits; `limit` is in the resource's own unit (bytes, seconds or a count)."""
+    """The call exceeded one of its limits. `limit` is in the resource's unit: bytes, seconds or a count."""
 
     kind: Literal["limit_exceeded"] = "limit_exceeded"
     resource: LimitedResource
@@ -126,19 +126,19 @@ class LimitExceeded(CutShort, frozen=True):
 
 
 class Cancelled(CutShort, frozen=True):
-    """The caller took the call back before it was done."""
+    """The caller cancelled the call before it was done."""
 
     kind: Literal["cancelled"] = "cancelled"
 
 
 class ProtocolViolation(CutShort, frozen=True):
-    """The cell sent something that the protocol does not allow; the cell was ended."""
+    """The cell sent something that the protocol does not allow, and was killed."""
 
     kind: Literal["protocol_violation"] = "protocol_violation"
 
 
 class Overloaded(ErrorBase, frozen=True):
-    """There was no room for the call; it never ran. `retry_after_s`: when to retry, in seconds."""
+    """There was no room for the call, so it never ran. `retry_after_s` is the time to wait for a retry, in seconds."""
 
     kind: Literal["overloaded"] = "overloaded"
     retryable: bool = True
@@ -146,8 +146,8 @@ class Overloaded(ErrorBase, frozen=True):
 
 
 class SandboxUnavailable(ErrorBase, frozen=True):
-    """No sandbox could be made; the call never ran. This machine lacks `mechanism`, or something that `cure` names.
-    Where it is `retryable`, `retry_after_s` says in how many seconds.
+    """No sandbox could be made, so the call never ran. This machine lacks `mechanism`, or something that `cure` names.
+    If it is `retryable`, `retry_after_s` is the time to wait before a retry, in seconds.
     """
 
     kind: Literal["sandbox_unavailable"] = "sandbox_unavailable"
@@ -170,13 +170,13 @@ ToolError = Annotated[
     | SandboxUnavailable,
     Field(discriminator="kind"),
 ]
-"""Any error a call can end with. For `isinstance`, use one of its members or their base, `ErrorBase`."""
+"""Any error that a call can end with. For `isinstance`, use one of the members or their base, `ErrorBase`."""
 
 _ERRORS: TypeAdapter[ToolError] = TypeAdapter(ToolError)
 
 
 def parse_error(data: object) -> ToolError:
-    """The error that `data`, a dict as `model_dump` makes it, stands for; raises pydantic's ValidationError."""
+    """The ToolError of `data`, a dict as `model_dump` makes it. Raises pydantic's ValidationError."""
     return _ERRORS.validate_python(data)
 
 

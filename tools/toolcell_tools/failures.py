@@ -1,4 +1,4 @@
-"""The exceptions of the vocabulary: raised by tools, by handles, and for mistakes of the program."""
+"""The exceptions that tools and handles raise, and those for mistakes in the program."""
 
 from .capability import Capability
 
@@ -15,18 +15,18 @@ __all__ = [
 
 
 class ToolcellError(Exception):
-    """The root of everything that toolcell raises."""
+    """The base class of every exception that toolcell raises."""
 
 
 class UsageError(ToolcellError):
-    """The program is wrong, not the world: a closed session, a child of a Worker, an argument that nobody can mean."""
+    """The calling program made a mistake: a closed session, a child of a Worker, an argument without meaning."""
 
 
 class ToolFailure(Exception):
-    """Raised by a tool to end its call with an ExecutionError of this message and this JSON-able `data`.
+    """Raised by a tool to end its call with an ExecutionError with this message and this `data`, a JSON value.
 
-    The model sees both, so say what is wrong and what to do instead. Handles raise it too, for a path outside the
-    workspace or a file that is not there.
+    The model sees both, so say what is wrong and what to do instead. Handles raise it too: for a path outside the
+    workspace, or a missing file.
     """
 
     def __init__(self, message: str, data: object = None) -> None:
@@ -39,7 +39,7 @@ class ToolFailure(Exception):
 
 
 class MissingCapability(Exception):
-    """Raised by a handle, or by `require`, that this call was not granted; it becomes PermissionDenied."""
+    """Raised by a handle or by `require` if the call was not granted the capability. It becomes PermissionDenied."""
 
     def __init__(self, capability: Capability) -> None:
         super().__init__(
@@ -53,9 +53,9 @@ class MissingCapability(Exception):
 
 
 class ProtectedName(Exception):
-    """The write handle refuses a path under a protected name; it becomes PermissionDenied.
+    """Raised by the write handle for a path under a protected name. It becomes PermissionDenied.
 
-    `name` is the protected name, by which the host can lift it.
+    `name` is the protected name; the host can remove it from the profile's protected names.
     """
 
     def __init__(self, path: str, name: str) -> None:
@@ -71,14 +71,14 @@ class ProtectedName(Exception):
 
 
 class RequestDenied(Exception):
-    """Raised by the HTTP handle for a request that the profile's rules do not allow, or that no tool may make; it
-    becomes PermissionDenied. Nothing was sent, unless the message speaks of a redirect.
+    """Raised by the HTTP handle for a request that the profile's rules, or the rules for all tools, do not allow. It
+    becomes PermissionDenied. Nothing was sent, unless the message names a redirect.
     """
 
 
 class ToolDefinitionError(UsageError, ValueError):
-    """A tool cannot be made as written; the message names the tool, the part that is wrong and how to mend it."""
+    """A tool cannot be made as written. The message names the tool, the wrong part and the remedy."""
 
 
 class Unencodable(ValueError):
-    """A tool returned something that is not JSON data; the message begins with the JSON path of the offender."""
+    """A tool returned something that is not JSON data. The message begins with the offending value's JSON path."""

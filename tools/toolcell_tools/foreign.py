@@ -1,5 +1,5 @@
-"""JSON Schemas that come from outside: an MCP server, a configuration file, another process. They are data that may be
-wrong or hostile, and they are kept verbatim once they have been found to be neither."""
+"""Check JSON Schemas that come from outside: an MCP server, a configuration file, another process. Such a schema can be
+wrong or hostile. One that passes the checks is kept verbatim."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -16,18 +16,18 @@ from .targets import UnresolvedReference
 
 __all__ = ["MAX_BYTES", "MAX_NODES", "MAX_PATTERNS", "check_any_schema", "check_foreign_schema", "compiled"]
 
-MAX_BYTES = 256 * 1024  # as JSON; the largest of 218 tools of 18 MCP servers has 37 KB
+MAX_BYTES = 256 * 1024  # as JSON; the largest schema among 218 tools of 18 MCP servers has 37 KB
 MAX_NODES = 20_000  # objects, arrays and scalars in all
 MAX_PATTERNS = 200  # each costs up to 3 ms to compile
-EXPLAINED_NODES = 1_000  # jsonschema, in Python, takes 50 µs for each; past this its words are not worth the wait
+EXPLAINED_NODES = 1_000  # jsonschema, in Python, takes 50 µs for each; its wording is not worth a longer wait
 
 
 def check_foreign_schema(tool: str, option: str, schema: object) -> dict[str, Any]:
-    """A deep copy of `schema`, equal to it and plain JSON, if it is one that arguments can be validated with.
+    """Return a deep copy of `schema` as plain JSON data, checked to be fit for validating arguments.
 
-    `tool` and `option` are what the error is about: "search_issues", "parameters". Raises ToolDefinitionError if it is
-    not JSON data, too large, too deep, no valid schema of its draft, not for objects, refers to what is not in it, has
-    a pattern that is not linear, or can cost more than a moment for a small value.
+    `tool` and `option` name the subject in errors: "search_issues", "parameters". Raises ToolDefinitionError if the
+    schema is not JSON data, is too large or too deep, is not valid in its draft, is not for objects, refers to
+    something outside itself, has a pattern that is not linear, or can be slow for a small value.
     """
     plain = check_any_schema(tool, option, schema)
     kind = plain.get("type", "object")
@@ -40,7 +40,7 @@ def check_foreign_schema(tool: str, option: str, schema: object) -> dict[str, An
 
 
 def check_any_schema(tool: str, option: str, schema: object) -> dict[str, Any]:
-    """The same for schemas of any value, as for results."""
+    """As `check_foreign_schema`, for schemas of any value, such as a result."""
     where = f"tool {tool!r}: {option}"
     plain = _plain(where, schema)
     draft = draft_of(plain)
@@ -61,7 +61,7 @@ def check_any_schema(tool: str, option: str, schema: object) -> dict[str, Any]:
 
 
 def compiled(schema: dict[str, Any]) -> Any:
-    """The validator of jsonschema-rs for a schema that was checked, of its own draft, offline, with linear patterns."""
+    """The jsonschema-rs validator for a checked schema: of the schema's draft, offline, with linear-time patterns."""
     return _class(draft_of(schema) or DEFAULT)(
         schema, validate_formats=FORMATS, pattern_options=jsonschema_rs.RegexOptions(), retriever=_refuse
     )
@@ -83,7 +83,7 @@ def _plain(where: str, schema: object) -> dict[str, Any]:
         if plain != schema:
             raise Unencodable("$: it has values that are not of a JSON type; convert them first")
         text = json.dumps(plain, allow_nan=False, ensure_ascii=False)
-    except ValueError as failure:  # an Unencodable is one
+    except ValueError as failure:  # Unencodable is a ValueError
         raise ToolDefinitionError(f"{where} is not JSON data: {failure}.") from None
     size = len(text.encode())
     nodes = _nodes(plain)
@@ -103,7 +103,7 @@ def _nodes(value: object) -> int:
 
 @cache
 def _meta_validator(draft: str) -> Any:
-    """Compiled from a reference to the meta-schema that jsonschema-rs has inside, so that none is ever fetched."""
+    """The draft's meta-schema, compiled. jsonschema-rs contains all meta-schemas, so none is ever fetched."""
     return _class(draft)({"$ref": draft + ("#" if "draft-0" in draft else "")}, retriever=_refuse)
 
 

@@ -15,8 +15,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 deriving: bool = os.environ.get("TOOLCELL_IN_CELL") != "1"
-"""Whether `tool` checks and derives the declaration at once. Cells import tools that the supervisor's process has
-checked, and must not spend 100 ms on pydantic and griffe to do it again; the cell's runner sets this to False."""
+"""Whether `tool` derives and checks the declaration at once. The cell's runner sets this to False: the supervisor's
+process has checked the tools, and a cell must not spend 100 ms on pydantic and griffe to do it again."""
 
 
 @overload
@@ -26,10 +26,10 @@ def tool(fn: None = None, /, **options: Unpack[ToolOptions]) -> Callable[[Callab
 def tool(
     fn: Callable[P, R] | None = None, /, **options: Unpack[ToolOptions]
 ) -> Tool[P, R] | Callable[[Callable[P, R]], Tool[P, R]]:
-    """A Tool of `fn`: `@tool`, `@tool(needs={Capability.WRITE})` or `tool(fn, name="…")`.
+    """Make a Tool of `fn`: `@tool`, `@tool(needs={Capability.WRITE})` or `tool(fn, name="…")`.
 
-    Name and description come from the function, the parameters schema from its types and docstring, the tier from what
-    it needs and uses. Raises ToolDefinitionError, which says how to mend the definition.
+    Name and description come from the function, the parameters schema from its types and docstring, the tier from its
+    `needs` and `uses`. Raises ToolDefinitionError, which says how to correct the definition.
     """
     if fn is not None:
         return _made(fn, options, _locals_above() if deriving else None)
@@ -49,5 +49,5 @@ def _made(fn: Callable[P, R], options: ToolOptions, localns: Mapping[str, object
 
 
 def _locals_above() -> Mapping[str, object]:
-    """The locals where `tool` was called: annotations may name types that are defined in the same function."""
+    """The locals of the caller of `tool`. Annotations may name types that are defined in the same function."""
     return sys._getframe(2).f_locals  # pyright: ignore[reportPrivateUsage]

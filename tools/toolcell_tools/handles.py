@@ -23,7 +23,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class _AsDict:
-    """`to_dict` and `from_dict`, to cross the pipe; an unknown or missing key is a TypeError."""
+    """`to_dict` and `from_dict`, for the pipe. `from_dict` raises TypeError for an unknown or missing key."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -35,7 +35,7 @@ class _AsDict:
 
 @dataclass(frozen=True, slots=True)
 class MemoryRecord(_AsDict):
-    """One thing remembered; `score` is how well it fits the search, greater is better; `created_at` is Unix seconds."""
+    """One remembered text. A greater `score` is a better match for the search. `created_at` is in Unix seconds."""
 
     id: str
     text: str
@@ -45,12 +45,12 @@ class MemoryRecord(_AsDict):
     score: float | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tags", tuple(self.tags))  # msgpack and JSON bring a list
+        object.__setattr__(self, "tags", tuple(self.tags))  # msgpack and JSON decode to a list
 
 
 @dataclass(frozen=True, slots=True)
 class SearchHit(_AsDict):
-    """One answer of a web search."""
+    """One result of a web search."""
 
     title: str
     url: str
@@ -59,7 +59,7 @@ class SearchHit(_AsDict):
 
 @dataclass(frozen=True, slots=True)
 class FetchedPage(_AsDict):
-    """The answer to a GET: its final address, the start of its body, and how many bytes are left out, if known."""
+    """The answer to a GET: its final URL, the start of its body, and the number of bytes left out, if known."""
 
     url: str
     status: int
@@ -70,8 +70,8 @@ class FetchedPage(_AsDict):
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse(_AsDict):
-    """The answer to a brokered HTTP request, after redirects: the whole body, decoded. Header names are in lower case,
-    several of one name joined by ", "; there is no Set-Cookie.
+    """The answer to a brokered HTTP request, after redirects, with the whole body, decoded. Header names are in lower
+    case; headers of one name are joined by ", ". Set-Cookie is left out.
     """
 
     status: int
@@ -80,28 +80,28 @@ class HttpResponse(_AsDict):
 
 
 class ChannelHandle(Protocol):
-    """The session's way to people."""
+    """Sends messages to the people of the session."""
 
     def send(self, text: str) -> None: ...
     async def asend(self, text: str) -> None: ...
 
 
 class MemoryReader(Protocol):
-    """The agent's memory, to search."""
+    """Searches the agent's memory."""
 
     def search(self, query: str, limit: int = 5) -> list[MemoryRecord]: ...
     async def asearch(self, query: str, limit: int = 5) -> list[MemoryRecord]: ...
 
 
 class MemoryWriter(Protocol):
-    """The agent's memory, to add to; `store` returns the new record's id."""
+    """Adds to the agent's memory. `store` returns the new record's id."""
 
     def store(self, text: str, kind: str = "fact", tags: Sequence[str] = ()) -> str: ...
     async def astore(self, text: str, kind: str = "fact", tags: Sequence[str] = ()) -> str: ...
 
 
 class WebHandle(Protocol):
-    """The public web, by GET only, through the supervisor."""
+    """The public web, through the supervisor, by GET only."""
 
     def search(self, query: str, limit: int = 5) -> list[SearchHit]: ...
     async def asearch(self, query: str, limit: int = 5) -> list[SearchHit]: ...
@@ -112,8 +112,8 @@ class WebHandle(Protocol):
 class HttpHandle(Protocol):
     """Requests to the hosts that the profile lists; the supervisor adds the credentials.
 
-    Any status is an answer. RequestDenied is raised for what no rule allows and for what no tool may say, ToolFailure
-    where no answer comes, or not the whole of it.
+    Any status is an answer. Raises RequestDenied for a request that no rule allows or that no tool may send, and
+    ToolFailure if no complete answer comes.
     """
 
     def request(

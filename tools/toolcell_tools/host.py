@@ -25,7 +25,7 @@ _PROMISED_BY_CELLS: Mapping[str, str] = {
 class HostTool(Tool[P, R]):
     """A function in the supervisor's process. Its context is a HostContext; `needs` only says who may call it.
 
-    The supervisor awaits an async one and runs a plain one in a thread. Made by `host_tool`.
+    The supervisor awaits an async function and runs a plain one in a thread. Made by `host_tool`.
     """
 
     kind: ClassVar[Kind] = "host"
@@ -40,7 +40,7 @@ class HostTool(Tool[P, R]):
         super()._configure(options)
 
     def _default_tier(self) -> PermissionTier:
-        return PermissionTier.SYSTEM  # no sandbox holds it to less
+        return PermissionTier.SYSTEM  # no sandbox restricts it
 
 
 @overload
@@ -50,10 +50,9 @@ def host_tool(fn: None = None, /, **options: Unpack[ToolOptions]) -> Callable[[C
 def host_tool(
     fn: Callable[P, R] | None = None, /, **options: Unpack[ToolOptions]
 ) -> HostTool[P, R] | Callable[[Callable[P, R]], HostTool[P, R]]:
-    """A HostTool of `fn`: `@host_tool`, `@host_tool(timeout=60)` or `host_tool(fn, …)`.
+    """Make a HostTool of `fn`: `@host_tool`, `@host_tool(timeout=60)` or `host_tool(fn, …)`.
 
-    The options are those of `tool` but `uses`, `mutates`, `limits` and `lifetime`; the tier is SYSTEM unless
-    it is given.
+    The options are those of `tool`, except `uses`, `mutates`, `limits` and `lifetime`. The default tier is SYSTEM.
     """
 
     def decorate(decorated: Callable[P, R]) -> HostTool[P, R]:

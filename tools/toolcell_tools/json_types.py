@@ -1,4 +1,4 @@
-"""The types whose values a result hands over as they are: JSON's own, and lists and dicts of them."""
+"""Types whose values a result passes on unchanged: those of JSON, and lists and dicts of them."""
 
 from collections.abc import Iterator
 from typing import Any, Protocol, TypeAlias
@@ -7,14 +7,14 @@ __all__ = ["Json", "JsonDict", "JsonList"]
 
 
 class JsonList(Protocol):
-    """A list, of JSON: `list[int]` too, though it is no `list[Json]`. A tuple is none, for it arrives as a list."""
+    """A list of JSON values, also `list[int]`, which is no `list[Json]`. A tuple does not match: it becomes a list."""
 
     def __iter__(self) -> Iterator["Json"]: ...
     def copy(self) -> list[Any]: ...
 
 
 class JsonDict(Protocol):
-    """A dict, of JSON by text."""
+    """A dict with str keys and JSON values."""
 
     def __getitem__(self, key: str, /) -> "Json": ...
     def copy(self) -> dict[Any, Any]: ...

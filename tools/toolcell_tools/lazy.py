@@ -1,4 +1,4 @@
-"""What a tool's module writes in place of pydantic's own, so that a cell that imports it need not import pydantic."""
+"""Replacements for names of pydantic in tool modules, so that a cell that imports such a module needs no pydantic."""
 
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -14,7 +14,7 @@ __all__ = ["Answer", "LazyField"]
 
 
 class LazyField:
-    """`pydantic.Field(description=…, **restrictions)`, made when a schema is derived, which a cell never does."""
+    """`pydantic.Field(description=…, **restrictions)`, made when a schema is derived. A cell never derives one."""
 
     __slots__ = ("description", "restrictions")
 
@@ -30,7 +30,7 @@ class LazyField:
 
 
 class Answer(NamedTuple):
-    """`ToolResult(output=…, display=…, artifacts=…)` of a tool whose parts were checked already."""
+    """`ToolResult(output=…, display=…, artifacts=…)` whose parts are already checked."""
 
     output: object
     display: str

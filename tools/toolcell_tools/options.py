@@ -1,4 +1,4 @@
-"""The options of a tool: one set for every way to make a tool."""
+"""The options of a tool, the same for every way to make one."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
@@ -26,12 +26,12 @@ FailureMode = Literal["error", "return"]
 Placement = Literal["cell", "host", "provider"]
 Kind = Literal["function", "typed", "dynamic", "host", "provider"]
 Approval = bool | Callable[[Mapping[str, Any]], bool]
-"""Whether a person is asked before a call runs: always, never, or as a function of the arguments says. The function
+"""Whether a person is asked before a call runs: always, never, or decided by a function of the arguments. The function
 runs in the supervisor's process, never in a cell."""
 
 
 Mutates = Callable[[Mapping[str, Any]], bool]
-"""Whether a call with these arguments may change anything. It runs where the function in `Approval` does."""
+"""Whether a call with these arguments may change anything. The function runs in the supervisor's process."""
 
 
 class _Words(TypedDict, total=False):
@@ -63,11 +63,11 @@ class _Behaviour(TypedDict, total=False):
 
 
 class DynamicHostOptions(_Anywhere, _Behaviour, total=False):
-    """The options of dynamic tools that hold outside of a cell too. See ToolOptions."""
+    """The options of dynamic tools that also apply outside a cell. See ToolOptions."""
 
 
 class DynamicOptions(_Bounds, _Behaviour, total=False):
-    """The options of every tool that are not said otherwise when it is dynamic. See ToolOptions."""
+    """The options of every tool, except those that a dynamic tool gives by other parameters. See ToolOptions."""
 
     uses: Iterable[Capability | str]
     mutates: Mutates | None
@@ -77,19 +77,19 @@ class DynamicOptions(_Bounds, _Behaviour, total=False):
 class Variation(_Words, _Bounds, total=False):
     """The options that `Tool.replace` may change: presentation and bounds, never function or rights.
 
-    A `parameters_schema` stands in for the derived one, in the declaration and in validation. It names no parameter
-    that the function lacks; what the function requires is required in it too, or has a default there.
+    A `parameters_schema` replaces the derived one, in the declaration and in validation. It names only parameters of
+    the function. Each parameter that the function requires is required in it, or has a default there.
     """
 
 
 class ToolOptions(_Words, DynamicOptions, total=False):
-    """All that can be said. What is left out comes from the function, or is the least that does.
+    """All options. An option that is left out comes from the function, or has its least permissive value.
 
-    `output_schema` and `failure` are JSON Schemas or types, for results and for the data of failures; a type also says
-    how results are written. `failure_mode="return"` makes a ToolFailure a result that is marked as failed. `preview`
-    takes parameters of the tool, by name, and its context, and says what a call would do, without doing it. A call of
-    which `mutates` says False is granted none of `uses` that changes anything. A `long_running` tool returns a
-    `Pending`. `return_direct` ends the agent's turn with the result.
+    `output_schema` and `failure` are JSON Schemas or types, for results and for the data of failures; a type also
+    serialises the results. `failure_mode="return"` turns a ToolFailure into a result that is marked as failed.
+    `preview` takes parameters of the tool, by name, and its context, and says what a call would do, without doing it.
+    If `mutates` returns False for a call, the call is granted no capability of `uses` that changes anything. A
+    `long_running` tool returns a `Pending`. `return_direct` ends the agent's turn with the result.
     """
 
     output_schema: object

@@ -1,4 +1,4 @@
-"""Results and failures against the type or the schema that the author gave for them."""
+"""Check results and failures against the type or the schema that the author gave for them."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -15,7 +15,7 @@ __all__ = ["adapter", "schema_of", "written"]
 
 
 def schema_of(name: str, option: str, given: object) -> dict[str, Any]:
-    """The JSON Schema that `given` is, or that the type `given` has for what it writes."""
+    """`given` if it is a JSON Schema, else the JSON Schema of what the type `given` serialises to."""
     if isinstance(given, Mapping):
         from .foreign import check_any_schema
 
@@ -35,7 +35,7 @@ def adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def written(kind: TypeAdapter[Any], value: object) -> object:
-    """`value`, which must be of this type, as the type writes it in JSON; of a ToolResult, its output."""
+    """`value`, or the output of a ToolResult, as the type `kind` serialises it to JSON. Raises Unencodable."""
     if isinstance(value, ToolResult):
         result: ToolResult = value  # pyright: ignore[reportUnknownVariableType] - isinstance tells it of no R
         return result.model_copy(update={"output": written(kind, result.output)})

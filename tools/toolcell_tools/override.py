@@ -1,4 +1,4 @@
-"""Check an author's own parameters schema: all that it accepts must be bindable to the function."""
+"""Check an author's own parameters schema: the function must be callable with everything that it accepts."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -10,9 +10,9 @@ __all__ = ["defaults_of", "overriding"]
 
 
 def overriding(name: str, derived: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """`given`, checked: all that it accepts can be bound to the parameters that `derived` describes, by name.
+    """Return `given`, checked: everything that it accepts can be bound, by name, to the parameters in `derived`.
 
-    Where the tool takes no other parameters, the schema says so too: `additionalProperties` is set to False.
+    If the tool takes no other parameters, `additionalProperties` is set to False. Raises ToolDefinitionError.
     """
     schema = check_foreign_schema(name, "parameters_schema", given)
     properties = cast("dict[str, Any]", schema.get("properties", {}))
@@ -40,7 +40,7 @@ def overriding(name: str, derived: Mapping[str, Any], given: Mapping[str, Any]) 
 
 
 def defaults_of(schema: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The defaults that an author's schema promises, so that whoever binds arguments keeps the promise."""
+    """The defaults in an author's schema, which the binder must apply."""
     properties: Any = {} if schema is None else schema.get("properties", {})
     if not isinstance(properties, Mapping):
         return {}

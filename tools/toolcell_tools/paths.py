@@ -1,6 +1,6 @@
-"""Workspace paths: resolve a model's path below the root, and word an OSError for a model.
+"""Workspace paths: resolve a model's path below the root, and describe an OSError for a model.
 
-The kernel confines the cell anyway; this is the layer that refuses with a sentence.
+The kernel confines the cell in any case. This layer adds an error message that a model can use.
 """
 
 import errno
@@ -16,9 +16,9 @@ NAME_BYTES = 255  # NAME_MAX
 
 
 def resolved(root: Path, path: str | os.PathLike[str]) -> Path:
-    """The real path that `path` names, below `root` (itself real); raises ToolFailure when it is not below it.
+    """The real path that `path` names. Raises ToolFailure unless it lies below `root`, which is itself a real path.
 
-    Relative paths start at the root; absolute ones must lie in it. `..` and symlinks are followed, then judged.
+    Relative paths start at the root; absolute paths must lie in it. `..` and symlinks are resolved before the check.
     """
     text = os.fspath(path)
     if "\0" in text:
@@ -34,7 +34,7 @@ def resolved(root: Path, path: str | os.PathLike[str]) -> Path:
         )
     try:
         real = Path(os.path.realpath(root / text))
-    except OSError as failure:  # a loop of symlinks below 3.13, a directory that cannot be searched
+    except OSError as failure:  # a symlink loop (before Python 3.13), or a directory without search permission
         raise failure_of(failure, text) from failure
     if real != root and root not in real.parents:
         raise ToolFailure(f"{text!r} is outside the workspace; use a path relative to the workspace root")
@@ -42,7 +42,7 @@ def resolved(root: Path, path: str | os.PathLike[str]) -> Path:
 
 
 def relative(root: Path, real: Path) -> str:
-    """`real`, below `root`, as the workspace names it."""
+    """`real`, relative to `root`."""
     return real.relative_to(root).as_posix()
 
 
@@ -65,6 +65,6 @@ _WORDS = {
 
 
 def failure_of(error: OSError, path: str) -> ToolFailure:
-    """The ToolFailure that explains `error` for `path` and names no path of the machine."""
+    """A ToolFailure that explains `error` for `path` and contains no path of the host."""
     words = _WORDS.get(error.errno or 0) or os.strerror(error.errno or errno.EIO).lower()
     return ToolFailure(f"{path!r}: {words}", {"path": path, "errno": errno.errorcode.get(error.errno or 0)})

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 __all__ = ["LONG_RUNNING_NOTE", "Pending"]
 
-LONG_RUNNING_NOTE = (  # ADK's words, which models have been seen to heed
+LONG_RUNNING_NOTE = (  # the wording of ADK, which models follow
     "NOTE: This is a long-running operation. Do not call this tool again if it has already returned some intermediate "
     "or pending status."
 )
@@ -12,10 +12,10 @@ LONG_RUNNING_NOTE = (  # ADK's words, which models have been seen to heed
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """The handle under which the work can be asked after, its status, and a word for the model: which tool to ask.
+    """An id of the running work, its status, and a message that tells the model which tool to ask for the result.
 
-    The work itself goes on where calls do not end it: at a service, in a `host_tool`'s program, in the process of a
-    tool with `lifetime="session"`. `ToolResult.pending` reads it back.
+    The work runs where the end of a call does not stop it: at a service, in the program of a `host_tool`, in the
+    process of a tool with `lifetime="session"`. `ToolResult.pending` reads a Pending back.
     """
 
     handle_id: str

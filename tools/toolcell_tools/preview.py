@@ -15,12 +15,12 @@ SUMMARY_CHARS = 200
 DETAILS_CHARS = 20_000
 STREAM_CHARS = 8_000
 _NAME_CHARS = 40
-_NOTE_CHARS = 100  # for what is said around a text that was shortened already
+_NOTE_CHARS = 100  # room for the words around a shortened text
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """One line, the particulars in plain text, and a unified diff where a call changes a file."""
+    """A summary of one line, details in plain text, and a unified diff if the call changes a file."""
 
     summary: str
     details: str = ""
@@ -31,35 +31,37 @@ class Preview:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Preview":
-        """Raises TypeError for anything that `to_dict` does not give."""
+        """The Preview of a dict that `to_dict` made. Raises TypeError for any other data."""
         summary, details, diff = (data.get(key) for key in ("summary", "details", "diff"))
         if type(summary) is str and type(details) is str and (diff is None or type(diff) is str) and len(data) == 3:
             return cls(summary, details, diff)
         raise TypeError("a preview is a summary and details in strings, and a diff in a string or None")
 
     def for_people(self) -> "Preview":
-        """As it may be shown, whoever wrote it: bounded, the summary in one line, and what moves a cursor or turns the
-        direction of writing as an escape. What is no printable character is one but newline and tab."""
+        """A copy that is safe to show, whoever wrote it: bounded, and with the summary in one line.
+
+        Every unprintable character except newline and tab is escaped, so none can move the cursor or change the
+        direction of writing.
+        """
         details = printable(shortened(self.details, DETAILS_CHARS + _NOTE_CHARS), keep="\n\t")
         diff = None if self.diff is None else printable(shortened(self.diff, DETAILS_CHARS + _NOTE_CHARS), keep="\n\t")
         return Preview(printable(shortened(self.summary, SUMMARY_CHARS + _NOTE_CHARS)), details, diff)
 
     @classmethod
     def of_call(cls, tool: str, arguments: Mapping[str, Any]) -> "Preview":
-        """What can be said of any call: the tool with its values, each as far as there is room, and the arguments, one
-        a line."""
-        room = DETAILS_CHARS // max(1, len(arguments))  # each has its share: a long one does not hide the next
+        """A preview for any tool: its name with the arguments' values, shortened to fit, and one argument a line."""
+        room = DETAILS_CHARS // max(1, len(arguments))  # equal shares, so that a long argument does not hide the next
         lines = [f"{_key(key)}: {shortened(_json(value), room)}" for key, value in arguments.items()]
         return cls(_in_a_line(tool, arguments), shortened("\n".join(lines), DETAILS_CHARS))
 
 
 def shortened(text: str, limit: int = SUMMARY_CHARS) -> str:
-    """`text`, or as much of it as fits and an exact count of the rest."""
+    """`text`, or its first `limit` characters and an exact count of the rest."""
     return text if len(text) <= limit else f"{text[:limit]} [… {len(text) - limit:,} more characters …]"
 
 
 def ends_of(text: str, limit: int = STREAM_CHARS) -> str:
-    """`text`, or the first and the last half of `limit` characters of it and an exact count of the rest."""
+    """`text`, or its two ends, `limit` characters together, around an exact count of the rest."""
     if len(text) <= limit:
         return text
     head, tail = text[: limit - limit // 2], text[len(text) - limit // 2 :]
@@ -67,14 +69,14 @@ def ends_of(text: str, limit: int = STREAM_CHARS) -> str:
 
 
 def transcript(heading: str, stdout: str, stderr: str, ending: str) -> str:
-    """A command, its output and its end, for people: bounded, unprintable characters escaped."""
+    """A command, its output and how it ended, for people: bounded, with unprintable characters escaped."""
     parts = [heading, *(printable(ends_of(text.rstrip("\n")), keep="\n\t") for text in (stdout, stderr)), ending]
     return "\n".join(part for part in parts if part)
 
 
 def printable(text: str, keep: str = "") -> str:
-    """`text` with an escape such as `\\x1b` for each character that does not print, or prints as a blank, and is not in
-    `keep`."""
+    """`text` with an escape such as `\\x1b` for each character that does not print or prints as a blank, except those
+    in `keep`."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(each if _is_seen(each) or each in keep else each.encode("unicode_escape").decode() for each in text)
@@ -85,7 +87,8 @@ def _is_seen(character: str) -> bool:
 
 
 _BLANK = frozenset("\u115f\u1160\u2800\u3164\uffa0\u034f\u17b4\u17b5" + "".join(map(chr, range(0xFE00, 0xFE10))))
-"""Letters and marks that Python prints and people do not see (Default_Ignorable_Code_Point, and the empty Braille)."""
+"""Letters and marks that `str.isprintable` accepts and people cannot see: Unicode's Default_Ignorable_Code_Point, and
+the empty Braille pattern."""
 
 
 def _json(value: object) -> str:
@@ -93,7 +96,7 @@ def _json(value: object) -> str:
 
 
 def _in_a_line(tool: str, arguments: Mapping[str, Any]) -> str:
-    """The call in `SUMMARY_CHARS`: short values whole, long values share the remaining room."""
+    """The call in at most `SUMMARY_CHARS` characters. Short values are complete; long values share the other room."""
     names = [_cut(printable(_key(key)), _NAME_CHARS) for key in arguments]
     values = [printable(_json(value)) for value in arguments.values()]
     room = SUMMARY_CHARS - len(tool) - 2 - sum(len(name) + 3 for name in names)
@@ -110,12 +113,12 @@ def _cut(text: str, limit: int) -> str:
 
 
 def _key(key: str) -> str:
-    """An argument's name, quoted where it is none that a function could have: it may have lines of its own."""
+    """An argument's name, quoted unless it is a Python identifier: any other name may contain line breaks."""
     return key if key.isidentifier() else _json(key)
 
 
 class Previewer:
-    """A tool's preview function, and which of a call's values it takes. ToolDefinitionError for one that cannot be."""
+    """A tool's preview function, and the arguments that it takes. Raises ToolDefinitionError for an unfit function."""
 
     __slots__ = ("_context", "_fn", "_names", "_tool")
 
@@ -128,7 +131,7 @@ class Previewer:
         self._names = tuple(name for name in inspect.signature(fn).parameters if name != context)
 
     def check(self, values: tuple[str, ...]) -> None:
-        """Refuse a preview with a parameter that the tool does not have."""
+        """Raise ToolDefinitionError if the preview has a parameter that the tool does not have."""
         strange = [name for name in self._names if name not in values]
         if strange:
             has = ", ".join(values) or "none"

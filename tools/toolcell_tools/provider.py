@@ -1,4 +1,4 @@
-"""`provider_tool`: a tool that the model's provider runs itself, such as a web search. Passed on, never called."""
+"""`provider_tool`: a tool that the model's provider runs, such as a web search. toolcell only exports it."""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -17,7 +17,7 @@ __all__ = ["ProviderTool", "provider_tool"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProviderTool:
-    """A tool that its provider runs, by `definition`. No cell, no grants and no limits apply to it."""
+    """A tool that its provider runs, as `definition` says. No cell, no grants and no limits apply to it."""
 
     name: str
     provider: str
@@ -26,12 +26,12 @@ class ProviderTool:
 
     @property
     def origin(self) -> str:
-        """What defines it, for messages."""
+        """Who defines the tool, for messages."""
         return f"the provider {self.provider}"
 
     @property
     def declaration(self) -> "ToolDeclaration":
-        """What a policy and an export see: the definition, untouched."""
+        """The data that a policy and an export see: the definition, unchanged."""
         from .annotations import Annotations
         from .declaration import ToolDeclaration, fingerprint
 
@@ -53,9 +53,9 @@ class ProviderTool:
 def provider_tool(
     name: str, *, provider: str, definition: Mapping[str, Any], tier: PermissionTier = PermissionTier.SYSTEM
 ) -> ProviderTool:
-    """A tool that `provider` ("openai", "anthropic", "gemini") runs: `definition` goes into its requests as it is.
+    """Make a tool that `provider` ("openai", "anthropic", "gemini") runs. Its requests contain `definition` unchanged.
 
-    Raises ToolDefinitionError for a name that no tool may have and for a definition that is not JSON data.
+    Raises ToolDefinitionError for an invalid tool name, and for a definition that is not JSON data.
     """
     if not provider:
         raise ToolDefinitionError(f"tool {name!r}: provider is empty. Name it, such as 'openai' or 'anthropic'.")

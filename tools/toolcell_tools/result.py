@@ -1,4 +1,4 @@
-"""ToolResult: everything a call came to, for the model, for people and for the books."""
+"""ToolResult: the complete outcome of a call, for the model, for people and for records."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
@@ -21,7 +21,7 @@ __all__ = ["CapturedOutput", "Notice", "NoticeKind", "SandboxSummary", "ToolResu
 
 SCHEMA_VERSION: Literal[1] = 1
 NoticeKind = Literal["protected_name", "state_lost", "unchecked", "output_cut"]
-FOR_MODEL_BYTES = 100_000  # about 25,000 tokens, the most that coding agents let one tool answer take
+FOR_MODEL_BYTES = 100_000  # about 25,000 tokens, the most that coding agents allow for one tool result
 
 
 class _Frozen(BaseModel):
@@ -36,9 +36,11 @@ R_co = TypeVar("R_co", covariant=True, default=Any)
 
 @cache
 def constructor(model: type[M]) -> Callable[[dict[str, Any]], M]:
-    """What makes a `model` of its fields, which are all it has, in their order, and known to be right:
-    `model_construct`, ten times as fast. The dict becomes the model's own."""
-    names = set(model.model_fields)  # one for all: nothing is assigned to a frozen model, and copies have their own
+    """A function that makes a `model` from a dict of its fields: `model_construct`, ten times as fast.
+
+    The dict has all fields, in their order, with valid values. It becomes the model's own.
+    """
+    names = set(model.model_fields)  # shared: a frozen model is never assigned to, and copies have their own set
 
     def construct(fields: dict[str, Any]) -> M:
         made = _new(model)
@@ -52,36 +54,37 @@ def constructor(model: type[M]) -> Callable[[dict[str, Any]], M]:
 
 
 _new = object.__new__
-_set_fields, _set_names, _set_extra, _set_private = (  # a third of what object.__setattr__ takes by their names
+_set_fields, _set_names, _set_extra, _set_private = (  # a third of the time of object.__setattr__ with a name
     BaseModel.__dict__[slot].__set__
     for slot in ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
 )
 
 
 class Usage(_Frozen):
-    """The cost of the call, counted by the supervisor; a tool's own claims are not in it."""
+    """What the call used, measured by the supervisor. A tool's own figures are not in it."""
 
     wall_s: float = 0.0
-    """Seconds from its start to its end."""
+    """Seconds from the call's start to its end."""
     queue_s: float = 0.0
-    """Seconds that it waited for a process."""
+    """Seconds that the call waited for a process."""
     cpu_s: float = 0.0
-    """Seconds of processor, of the call with all it started."""
+    """CPU time in seconds, of the call and all processes that it started."""
     max_rss_bytes: int = 0
-    """Resident memory of the call's own process at its peak."""
+    """Peak resident memory of the call's own process, in bytes."""
     memory_bytes: int = 0
-    """Memory of the call with all it started, at its peak: what its cgroup was charged, page cache and scratch files
-    included. Without a cgroup, the most that the watch saw of what processes hold. 0 where nothing was counted."""
+    """Peak memory of the call and all processes that it started, in bytes: what its cgroup was charged, page cache and
+    scratch files included. Without a cgroup, the most that the watch saw processes hold. 0 if nothing was measured."""
     processes: int = 0
-    """Most processes and threads at once that the watch saw; 0 for a call that was over before it looked."""
+    """The most processes and threads that the watch saw at once; 0 for a call that ended before the watch looked."""
     sent_bytes: int = 0
     received_bytes: int = 0
     attempts: int = 1
 
 
 class CapturedOutput(_Frozen):
-    """What a call and its commands wrote to one of its streams: the `text` kept, how much there was and how much is
-    left out. `text` is the first 20,000 and the last 10,000 bytes, with a line between them that counts the rest.
+    """What a call and its commands wrote to one stream: the `text` kept, the size in bytes, and the bytes left out.
+
+    `text` is the first 20,000 and the last 10,000 bytes, with a line between them that counts the rest.
     """
 
     text: str = ""
@@ -90,11 +93,11 @@ class CapturedOutput(_Frozen):
 
 
 class SandboxSummary(_Frozen):
-    """Which mechanisms were on for the call's cell, which were allowed to be missing, and how far its network went.
+    """Which mechanisms were on for the call's cell, which were allowed to be missing, and what network it had.
 
-    `on` has what the supervisor found at its start, without what the call's network policy leaves out, and without
-    `idmapped_mounts` where the workspace's file system has none: such a cell is in a user namespace of its own.
-    A call that reached no cell has what the supervisor found.
+    `on` has the mechanisms that the supervisor found at its start, without those that the call's network policy leaves
+    out. `idmapped_mounts` is also left out if the workspace's file system does not support them: such a cell is in a
+    user namespace of its own. For a call that reached no cell, `on` has what the supervisor found.
     """
 
     on: tuple[str, ...] = ()
@@ -103,7 +106,7 @@ class SandboxSummary(_Frozen):
 
 
 class Notice(_Frozen):
-    """Something that happened beside a result and that its reader should know; no error. `message` is a sentence."""
+    """Something beside the result that its reader should know, and that is no error. `message` is a sentence."""
 
     kind: NoticeKind
     message: str
@@ -117,19 +120,19 @@ class ToolResult(_Frozen, Generic[R_co]):
     """The outcome of a call. A tool may return one itself, with `output`, `display`, `artifacts` and `content` only.
 
     `output` is JSON for the model, `display` a sentence for people. Errors are data: `error` is set, nothing is raised.
-    `ToolResult[R]` is that of a tool whose function returns R, for type checkers; alone it is `ToolResult[Any]`.
-    To store or send one: `model_dump(mode="json")` or `model_dump_json()`, and `ToolResult.parse` to read it back;
-    `schema_version` says by which rules it was written.
+    For type checkers, `ToolResult[R]` is the result of a tool whose function returns R; alone it is `ToolResult[Any]`.
+    Store or send a result with `model_dump(mode="json")` or `model_dump_json()`, and read it with `ToolResult.parse`.
+    `schema_version` is the version of the stored form.
 
-    `stdout` and `stderr` are what the call printed, with the commands that it ran through `ctx.shell`, however it
-    ended. Of a call that was cut short (`CutShort`: at its deadline, by a limit, a crash or a cancellation), the model
-    sees them, and the last progress: `for_model()` is then `{"error": {…, "progress": {"message", "fraction"}},
-    "stdout": text, "stderr": text, "stdout_omitted_bytes": n, "stderr_omitted_bytes": n}` without what is empty. A
-    stream of more than 30,000 bytes is whole in an artifact of kind "stdout" or "stderr", and a notice of kind
-    "output_cut" names it.
+    `stdout` and `stderr` are the output of the call and of the commands that it ran through `ctx.shell`, however it
+    ended. If the call was cut short (`CutShort`: at its deadline, by a limit, a crash or a cancellation), the model
+    sees them and the last progress: `for_model()` is then `{"error": {…, "progress": {"message", "fraction"}},
+    "stdout": text, "stderr": text, "stdout_omitted_bytes": n, "stderr_omitted_bytes": n}`, without empty parts. The
+    full text of a stream of more than 30,000 bytes is in an artifact of kind "stdout" or "stderr", and a notice of
+    kind "output_cut" names it.
     """
 
-    # As null a NaN would read as "no value", and JSON has none: it is a string, as in `for_model`.
+    # JSON has no NaN, and null would mean "no value". So NaN is a string, as in `for_model`.
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
     schema_version: Literal[1] = SCHEMA_VERSION
@@ -145,7 +148,7 @@ class ToolResult(_Frozen, Generic[R_co]):
     version: str = ""
     session_id: str = ""
     arguments: dict[str, Any] | None = None
-    """What the call ran with, after repairs, hooks and approval; None for one that never ran."""
+    """The arguments that the call ran with, after repairs, hooks and approval; None for a call that never ran."""
     sandbox: SandboxSummary = _NO_SANDBOX
     stdout: CapturedOutput = _NO_CAPTURE
     stderr: CapturedOutput = _NO_CAPTURE
@@ -157,7 +160,7 @@ class ToolResult(_Frozen, Generic[R_co]):
 
     @property
     def pending(self) -> Pending | None:
-        """What a long-running tool returned in place of a result: the handle under which another tool is asked."""
+        """The Pending that a long-running tool returned in place of a result, or None."""
         output: object = self.output
         if self.error is not None or not isinstance(output, dict):
             return None
@@ -187,9 +190,9 @@ class ToolResult(_Frozen, Generic[R_co]):
         stderr: CapturedOutput = _NO_CAPTURE,
         values: Mapping[str, Any] | None = None,
     ) -> Self:
-        """A result from parts that are known to be right, without validating them again.
+        """A result made of valid parts, which are not validated again.
 
-        Only `artifacts` and `content`, which may be dicts fresh from a cell, are validated, if there are any.
+        Only `artifacts` and `content` are validated, if there are any, because they may be dicts from a cell.
         """
         parts: dict[str, Any] = {
             "schema_version": SCHEMA_VERSION,
@@ -215,10 +218,10 @@ class ToolResult(_Frozen, Generic[R_co]):
 
     @classmethod
     def parse(cls, data: Mapping[str, Any] | str | bytes) -> Self:
-        """The result that `data` stands for: a dict as `model_dump` makes it, or the same as JSON text.
+        """The result of `data`, a dict as `model_dump` makes it, or the same as JSON text.
 
-        Raises ValueError for a result of a newer version than this one reads, and pydantic's ValidationError, which is
-        a ValueError too, for what is no result.
+        Raises ValueError for a `schema_version` newer than this toolcell reads, and pydantic's ValidationError, which
+        is a ValueError too, for data that is no result.
         """
         given: object = from_json(data) if isinstance(data, (str, bytes)) else data
         version = cast("Mapping[str, object]", given).get("schema_version") if isinstance(given, Mapping) else None
@@ -232,11 +235,11 @@ class ToolResult(_Frozen, Generic[R_co]):
         return cls.model_validate(given)
 
     def for_model(self, max_bytes: int = FOR_MODEL_BYTES) -> str:
-        """The text that goes back to the model: the output as JSON and the content blocks as lines, or `{"error": …}`.
+        """The text for the model: the output as JSON and the content blocks as lines, or `{"error": …}`.
 
-        Pictures, sounds and resources without text are named in brackets; adapters send them as what they are. Over
-        `max_bytes` of UTF-8 the middle is left out, and a line in its place says exactly how much was kept, and which
-        artifact has the rest if the supervisor wrote one. Notices follow, a line each, and are never left out.
+        Images, audio and resources without text are named in brackets; adapters send the media themselves. Beyond
+        `max_bytes` of UTF-8 the middle is left out. A line in its place says how many bytes were kept, and names the
+        artifact with the rest if the supervisor wrote one. Notices follow, a line each, and are never left out.
         """
         return "\n".join([_bounded(self.encoded(), max_bytes, self._whole_output()), *self.told_notices()])
 
@@ -245,15 +248,14 @@ class ToolResult(_Frozen, Generic[R_co]):
         return [f"[notice: {' '.join(notice.message.split())}]" for notice in self.notices]
 
     def encoded(self) -> bytes:
-        """What `for_model` gives before the notices where nothing has to be left out, as UTF-8."""
+        """The text of `for_model` before the notices, uncut, as UTF-8."""
         if self.error is not None:
             return _json(self.told_error())
         told = [_told(block).encode() for block in self.content]
         return b"\n".join(told if told and self.output is None else [_json(self.output), *told])
 
     def told_error(self) -> dict[str, Any]:
-        """The error as data for the model, and what the call had printed if it was cut short; {} where there is no
-        error."""
+        """The error as data for the model, with the printed output if the call was cut short; {} without an error."""
         if self.error is None:
             return {}
         told: dict[str, Any] = {"error": self.error.model_dump(mode="json", exclude_none=True)}
@@ -267,15 +269,15 @@ class ToolResult(_Frozen, Generic[R_co]):
         return next((one for one in self.artifacts if one.kind in _WHERE and one.uri is not None), None)
 
     @overload
-    def unwrap(self: "ToolResult[Enum]") -> Any: ...  # a StrEnum is a text too, and what arrives is one
+    def unwrap(self: "ToolResult[Enum]") -> Any: ...  # a StrEnum is a str too, and arrives as one
     @overload
     def unwrap(self: "ToolResult[J]") -> J: ...
     @overload
     def unwrap(self) -> Any: ...
     def unwrap(self) -> Any:
-        """The output; raises ToolFailed, with the error in it, if there is one.
+        """The output. Raises ToolFailed, which holds the error, if there is one.
 
-        It has the type that the tool's function returns where that is JSON; `decoded` makes any other from it.
+        The output has the type that the tool's function returns if that is a JSON type; `decoded` makes other types.
         """
         if self.error is not None:
             raise ToolFailed(self.error)
@@ -284,7 +286,7 @@ class ToolResult(_Frozen, Generic[R_co]):
     def decoded(self, kind: type[T]) -> T:
         """The output as a value of `kind`, such as the type in the tool's `output_schema` or `success`.
 
-        Raises ToolFailed where there is an error, and pydantic's ValidationError, a ValueError, for what is no `kind`.
+        Raises ToolFailed if there is an error, and pydantic's ValidationError, a ValueError, if it is no `kind`.
         """
         output = to_json(self.unwrap(), inf_nan_mode="constants")
         return TypeAdapter(kind).validate_json(output)  # as JSON: strict models take a date from a string
@@ -306,14 +308,14 @@ _WHERE = {
     "output": "in the workspace; read on there",
     "stored": "with the program that runs this session; ask for less",
 }
-"""The kinds of artifact that hold the whole of an output, and where the model is told that they are."""
+"""The kinds of artifact that hold a full output, and where each is, in words for the model."""
 
 
 def _bounded(encoded: bytes, max_bytes: int, whole: Artifact | None) -> str:
     total = len(encoded)
     if total <= max_bytes:
         return encoded.decode()
-    # A cut inside a character drops the rest of that character: what is counted is what is there.
+    # If a cut falls inside a character, that character is dropped. The counts are of the bytes that are really kept.
     head = encoded[: max_bytes - max_bytes // 2].decode(errors="ignore")
     tail = encoded[total - max_bytes // 2 :].decode(errors="ignore") if max_bytes > 1 else ""
     first, last = len(head.encode()), len(tail.encode())

@@ -1,4 +1,4 @@
-"""What a declaration must obey, whatever kind of tool it is for. Refusals name the tool and the remedy."""
+"""The rules for the declaration of every kind of tool. Errors name the tool and the remedy."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ __all__ = [
     "tier_of",
 ]
 
-DESCRIPTION_CHARS = 1_024  # OpenAI's limit for a function's description; the strictest of the providers
+DESCRIPTION_CHARS = 1_024  # OpenAI's limit for a function's description, the lowest of all providers
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _NUMBER = r"(?:0|[1-9]\d*)"
 _PRERELEASE = rf"(?:{_NUMBER}|\d*[a-zA-Z-][0-9a-zA-Z-]*)"
@@ -36,7 +36,7 @@ _CHANGING = _OBSERVING | {Capability.WRITE, Capability.MEMORY_WRITE}
 
 
 def check_name(name: str) -> str:
-    """`name`, if a tool may have it."""
+    """Return `name` if a tool may have it; else raise ToolDefinitionError."""
     if not _NAME.fullmatch(name):
         raise ToolDefinitionError(
             f"tool name {name!r}: a name is a small letter, then at most 62 small letters, digits or underscores. "
@@ -48,14 +48,14 @@ def check_name(name: str) -> str:
 
 
 def suggested_name(name: str) -> str:
-    """A name that a tool may have, as near to `name` as can be: `SaveFile` gives `save_file`."""
+    """The valid tool name that is nearest to `name`: `SaveFile` gives `save_file`."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
     cleaned = re.sub(r"[^a-z0-9]+", "_", words.lower()).strip("_")[:63]
     return cleaned if _NAME.fullmatch(cleaned) else f"tool_{cleaned}"[:63] if cleaned else "my_tool"
 
 
 def check_description(tool: str, description: str) -> str:
-    """`description`, if it is short enough."""
+    """Return `description` if it is short enough; else raise ToolDefinitionError."""
     if len(description) > DESCRIPTION_CHARS:
         raise ToolDefinitionError(
             f"tool {tool!r}: the description has {len(description):,} characters and may have {DESCRIPTION_CHARS:,}. "
@@ -65,7 +65,7 @@ def check_description(tool: str, description: str) -> str:
 
 
 def check_version(tool: str, version: str) -> str:
-    """`version`, if it is a semantic version."""
+    """Return `version` if it is a semantic version; else raise ToolDefinitionError."""
     if not _SEMANTIC.fullmatch(version):
         raise ToolDefinitionError(
             f"tool {tool!r}: version={version!r} is not semantic. Write major.minor.patch, such as '1.2.3', "
@@ -75,11 +75,11 @@ def check_version(tool: str, version: str) -> str:
 
 
 def check_known(tool: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse an unknown option; the message has the nearest known name."""
+    """Refuse an unknown option. The message has the most similar known name."""
     names = sorted(known)
     for option in given:
         if option not in names:
-            from difflib import get_close_matches  # pages that no cell needs
+            from difflib import get_close_matches  # memory that no cell needs
 
             near = get_close_matches(option, names, n=1)
             hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(names)}."
@@ -87,13 +87,13 @@ def check_known(tool: str, given: Iterable[str], known: Iterable[str]) -> None:
 
 
 def check_choice(tool: str, option: str, value: str, choices: tuple[str, ...]) -> None:
-    """Refuse a value that is none of `choices`."""
+    """Refuse a value that is not one of `choices`."""
     if value not in choices:
         raise ToolDefinitionError(f"tool {tool!r}: {option}={value!r}. Pass {' or '.join(map(repr, choices))}.")
 
 
 def check_flag(tool: str, option: str, value: object) -> None:
-    """Refuse a value that is not True or False: another truthy value is most often a mistake."""
+    """Refuse a value other than True and False: another truthy value is usually a mistake."""
     if type(value) is not bool:
         raise ToolDefinitionError(f"tool {tool!r}: {option}={value!r}. Pass True or False.")
 
@@ -109,7 +109,7 @@ def check_metadata(tool: str, metadata: Mapping[str, Any], option: str = "metada
 
 
 def check_positive(tool: str, option: str, value: float | None) -> float | None:
-    """`value`, if it is None or a number above 0."""
+    """Return `value` if it is None or a number above 0; else raise ToolDefinitionError."""
     if value is not None and not value > 0:
         raise ToolDefinitionError(
             f"tool {tool!r}: {option}={value!r}. Pass a number above 0, or None for the profile's."
@@ -118,7 +118,7 @@ def check_positive(tool: str, option: str, value: float | None) -> float | None:
 
 
 def check_limits(tool: str, limits: Mapping[str, float] | None) -> dict[str, float] | None:
-    """A copy of `limits`, if every value is above 0. The profile checks the names."""
+    """Return a copy of `limits` if every value is above 0. The profile checks the names."""
     if limits is None:
         return None
     for key, value in limits.items():
@@ -127,7 +127,7 @@ def check_limits(tool: str, limits: Mapping[str, float] | None) -> dict[str, flo
 
 
 def capabilities(tool: str, option: str, given: Iterable[Capability | str]) -> frozenset[Capability]:
-    """The set of capabilities that `given` names."""
+    """The set of capabilities that `given` names. Raises ToolDefinitionError for anything else."""
     if isinstance(given, str):
         raise ToolDefinitionError(f"tool {tool!r}: {option}={given!r} is not a set. Write {option}={{{given!r}}}.")
     try:
@@ -138,7 +138,7 @@ def capabilities(tool: str, option: str, given: Iterable[Capability | str]) -> f
 
 
 def tier_of(rights: frozenset[Capability]) -> PermissionTier:
-    """The default tier of a tool, from its needs and uses."""
+    """The default tier of a tool with these needs and uses."""
     if rights <= _OBSERVING:
         return PermissionTier.READ_ONLY
     return PermissionTier.WORKSPACE if rights <= _CHANGING else PermissionTier.SYSTEM

@@ -1,4 +1,4 @@
-"""JSON Schema for a tool's parameters and result, from its types. Pydantic does the work; the rules here are ours."""
+"""JSON Schemas for a tool's parameters and result, from its types. Pydantic derives them; this module adds rules."""
 
 from collections.abc import Mapping
 from dataclasses import is_dataclass
@@ -23,9 +23,10 @@ _NoSchema = (PydanticUserError, PydanticUndefinedAnnotation, NameError, TypeErro
 
 
 def parameters_schema(name: str, parameters: tuple[Parameter, ...], descriptions: Mapping[str, str]) -> dict[str, Any]:
-    """The schema of an object with these parameters and no others; ToolDefinitionError names one that has none.
+    """The JSON Schema of an object with these parameters and no others.
 
-    A description in `Annotated[…, Field(description=…)]` wins over the docstring's.
+    A description in `Annotated[…, Field(description=…)]` takes precedence over the docstring's. Raises
+    ToolDefinitionError, which names the parameter, for a type that has no schema.
     """
     adapters = {one.name: _adapter(name, one) for one in parameters}
     _, definitions = schemas = TypeAdapter.json_schemas(
@@ -45,7 +46,7 @@ def parameters_schema(name: str, parameters: tuple[Parameter, ...], descriptions
 
 
 class _Generator(GenerateJsonSchema):
-    """Says that bytes are base64, as the binder takes them, but in a model, whose own settings count."""
+    """Declares bytes as base64, which the binder expects. A model's own configuration takes precedence."""
 
     _models = 0
 
@@ -91,7 +92,7 @@ def _adapter(name: str, parameter: Parameter) -> TypeAdapter[Any]:
 
 
 def _built(annotation: Any) -> TypeAdapter[Any]:
-    """An adapter with the binder's settings, as far as the type has none of its own: a model has."""
+    """An adapter with the binder's configuration, unless the type has its own, as a model has."""
     try:
         return TypeAdapter(annotation, config=CONFIG)
     except PydanticUserError as failure:
@@ -139,7 +140,7 @@ def _default(name: str, parameter: Parameter, adapter: TypeAdapter[Any]) -> Any:
 
 
 def returned_schema(annotation: object) -> dict[str, Any] | None:
-    """The schema of results, if the return annotation is a model, dataclass or TypedDict that has one; else None."""
+    """The schema of results if the return annotation is a model, dataclass or TypedDict with a schema, else None."""
     from .result import ToolResult
 
     if not isinstance(annotation, type) or issubclass(annotation, ToolResult):
@@ -149,10 +150,10 @@ def returned_schema(annotation: object) -> dict[str, Any] | None:
         return None
     try:
         return TypeAdapter[Any](kind).json_schema(mode="serialization", schema_generator=SentSchema)
-    except _NoSchema:  # a return type is a bonus: without a schema the tool works as well
+    except _NoSchema:  # a schema of results is optional
         return None
 
 
 def _first_line(failure: Exception) -> str:
-    """Without pydantic's advice to its own users."""
+    """The first line of the message; the others are pydantic's advice to its own users."""
     return str(failure).partition("\n")[0].partition(" Set `")[0].rstrip(".") + "."

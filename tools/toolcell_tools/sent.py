@@ -1,4 +1,4 @@
-"""JSON Schema of a type as `encode` sends it, where that is not what pydantic's own serialiser would write."""
+"""The JSON Schema of a type as `encode` sends it, which differs from pydantic's serialisation for a few types."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ __all__ = ["SentSchema"]
 
 
 class SentSchema(GenerateJsonSchema):
-    """Bytes are `{"base64", "size"}` outside of models; a Decimal may have an exponent, which pydantic's own pattern
-    does not allow though its serialiser writes it. Pass it as `schema_generator`.
+    """Pass this class as `schema_generator`. Bytes are `{"base64", "size"}` outside models. A Decimal may have an
+    exponent: pydantic's serialiser writes it, although pydantic's pattern does not allow it.
     """
 
     def bytes_schema(self, schema: core_schema.BytesSchema) -> JsonSchemaValue:

@@ -1,4 +1,4 @@
-"""SessionInfo: which session a toolset, a hook or a policy is asked about. To be read, not to act with."""
+"""SessionInfo: read-only facts about the session that a toolset, a hook or a policy is asked about."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,8 +12,8 @@ __all__ = ["SessionInfo"]
 
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
-    """A session as its supervisor knows it. `channel` is the name of its channel, "" where that has none. `values` is
-    the live dict that hooks and tools share; all else is fixed."""
+    """A session as its supervisor knows it. `channel` is the name of its channel, or "". `values` is the live dict that
+    hooks and tools share; the other attributes do not change."""
 
     session_id: str
     agent_id: str

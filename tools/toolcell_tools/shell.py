@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Completed", "Shell"]
 
-OUTPUT_BYTES = 30_000  # of each stream, half its beginning and half its end
+OUTPUT_BYTES = 30_000  # kept of each stream: half from its beginning, half from its end
 _CHUNK = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """How a command ended: `exit_code` is negative, minus the signal, when it was killed; None if it was timed out."""
+    """How a command ended. `exit_code` is minus the signal's number if a signal killed it, None if it timed out."""
 
     stdout: str
     stderr: str
@@ -35,23 +35,23 @@ class Completed:
 
 
 class OutputRelay(Protocol):
-    """Hears what commands print while they run. The cell's runner has one."""
+    """Receives what commands print while they run. The cell's runner implements it."""
 
     def feed(self, stream: int, data: bytes) -> None:
-        """A command has printed this to `stream`, 1 or 2."""
+        """Take what a command has printed to `stream`: 1 is stdout, 2 is stderr."""
         ...
 
     def due_s(self) -> float | None:
-        """In how many seconds `flush` is to be called, None for not at all."""
+        """The seconds until `flush` must be called, or None if there is nothing to flush."""
         ...
 
     def flush(self, *, last: bool = False) -> None:
-        """Pass on the buffered output; `last` when the command has ended."""
+        """Pass on the buffered output. `last` is true when the command has ended."""
         ...
 
 
 class _Relayed(HeadTail):
-    """A stream that somebody hears."""
+    """A captured stream that is also passed to an OutputRelay."""
 
     __slots__ = ("_number", "_relay")
 
@@ -77,18 +77,18 @@ class Shell:
         self._relay = relay
 
     def run(self, command: str, cwd: str | os.PathLike[str] | None = None, timeout_s: float | None = None) -> Completed:
-        """Run `command` with no input, in `cwd` below the workspace, and wait for it; ToolFailure if it cannot start.
+        """Run `command` without input, in `cwd` below the workspace, and wait for it.
 
-        It gets a process group of its own, killed at `timeout_s` seconds and when the command ends: nothing that it
-        left in the background holds the call up.
+        The command gets its own process group. The group is killed after `timeout_s` seconds and when the command
+        ends, so a background process does not delay the call. Raises ToolFailure if the command cannot start.
         """
         return self._run(command, cwd, timeout_s, None)
 
     async def arun(
         self, command: str, cwd: str | os.PathLike[str] | None = None, timeout_s: float | None = None
     ) -> Completed:
-        """`run` for async tools: in a thread of its own; cancelling it kills the command and then returns."""
-        import asyncio  # 25 ms that tools without it need not pay
+        """`run` for async tools, in a thread of its own. Cancellation kills the command, then returns."""
+        import asyncio  # takes 25 ms, only for tools that need it
 
         stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         try:
@@ -141,7 +141,7 @@ class Shell:
 
 
 def _started(command: str, directory: Path) -> "subprocess.Popen[bytes]":
-    import subprocess  # half a megabyte that tools without it need not hold
+    import subprocess  # takes 0.5 MB, only for tools that need it
 
     try:
         return subprocess.Popen(
@@ -164,7 +164,7 @@ def _pump(
     stop: int | None,
     relay: OutputRelay | None,
 ) -> bool:
-    """Read until the command has ended, True, or until the deadline or `stop`, False."""
+    """Read output. Returns True when the command has ended, False at the deadline or when `stop` is set."""
     poll = select.poll()
     sinks: dict[int, HeadTail] = {}
     for pipe, sink in zip((process.stdout, process.stderr), captured, strict=True):
@@ -201,7 +201,7 @@ def _pump(
 
 
 def _drain_once(descriptor: int, sink: HeadTail) -> bool:
-    """Read one chunk of the available output; False at the end of the stream."""
+    """Read one chunk of the available output. Returns False at the end of the stream."""
     try:
         data = os.read(descriptor, _CHUNK)
     except BlockingIOError:
@@ -211,21 +211,21 @@ def _drain_once(descriptor: int, sink: HeadTail) -> bool:
 
 
 def _drain_ended(descriptor: int, sink: HeadTail) -> None:
-    """Read the rest of an ended command's output, one pipe's capacity at most: a child may write for ever."""
-    for _ in range(1 + 1_048_576 // _CHUNK):  # /proc/sys/fs/pipe-max-size, pipe(7)
+    """Read the rest of an ended command's output, at most one pipe's capacity: a child may write for ever."""
+    for _ in range(1 + 1_048_576 // _CHUNK):  # the default of /proc/sys/fs/pipe-max-size, pipe(7)
         before = sink.total
         if not _drain_once(descriptor, sink) or sink.total == before:
             return
 
 
 def _swept(process: "subprocess.Popen[bytes]") -> int:
-    """Kill the command's group, while its leader is not reaped and the number still its own; then reap the leader."""
+    """Kill the command's group, then reap its leader. Until the leader is reaped, its number cannot be reused."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
-        pass  # all of it is gone
+        pass  # the whole group is gone
     except PermissionError:
-        process.kill()  # a member changed its identity; the leader at least is ours
+        process.kill()  # a member changed its user id; the leader can still be killed
     for pipe in (process.stdout, process.stderr):
         if pipe is not None:
             pipe.close()
@@ -233,5 +233,5 @@ def _swept(process: "subprocess.Popen[bytes]") -> int:
 
 
 def _number(pipe: IO[bytes] | None) -> int:
-    assert pipe is not None  # both were asked for
+    assert pipe is not None  # both streams are pipes
     return pipe.fileno()

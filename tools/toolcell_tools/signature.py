@@ -1,4 +1,4 @@
-"""What can be known of a function without deriving a schema. This is all of the definition that a cell runs."""
+"""Inspect a function without deriving a schema. This is the only part of a tool's definition that a cell runs."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ _COROUTINE = 0x80  # inspect.CO_COROUTINE
 _GENERATORS = 0x20 | 0x200  # inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
 
-class _Missing(Enum):  # an Enum, because its members stay themselves through pickle
+class _Missing(Enum):  # an Enum, because its members keep their identity through pickle
     MISSING = "MISSING"
 
 
@@ -24,7 +24,7 @@ MISSING = _Missing.MISSING
 
 
 class Parameter(NamedTuple):
-    """A parameter that the model fills in; `default` is MISSING when it is required."""
+    """A parameter that the model fills in. `default` is MISSING if the parameter is required."""
 
     name: str
     annotation: Any
@@ -47,12 +47,12 @@ def underlying(fn: Callable[..., object]) -> Callable[..., object]:
 
 
 def is_async(fn: Callable[..., object]) -> bool:
-    """Whether calling `fn` itself gives a coroutine."""
+    """Whether a call of `fn` itself returns a coroutine."""
     return bool(_flags(fn) & _COROUTINE)
 
 
 def is_generator(fn: Callable[..., object]) -> bool:
-    """Whether calling `fn` itself gives a generator, plain or async."""
+    """Whether a call of `fn` itself returns a generator, plain or async."""
     return bool(_flags(fn) & _GENERATORS)
 
 
@@ -64,7 +64,10 @@ def _flags(fn: Callable[..., object]) -> int:
 
 
 def context_parameter(name: str, fn: Callable[..., object], kind: type = ToolContext) -> str | None:
-    """The parameter annotated as a context of `kind`, also as a string or `| None`; ToolDefinitionError for two."""
+    """The parameter that is annotated as a context of `kind`, also as a string or with `| None`, or None.
+
+    Raises ToolDefinitionError for two of them.
+    """
     annotations: Mapping[str, object] = getattr(underlying(fn), "__annotations__", {})
     found = [key for key, annotation in annotations.items() if key != "return" and _is_context(annotation, kind)]
     if len(found) > 1:
@@ -88,7 +91,7 @@ def _is_context(annotation: object, kind: type) -> bool:
 def parameters(
     name: str, fn: Callable[..., object], context: str | None, localns: Mapping[str, object] | None = None
 ) -> tuple[Parameter, ...]:
-    """The parameters of `fn` but its context, with annotations resolved; ToolDefinitionError for any that cannot be."""
+    """The parameters of `fn` without its context, annotations resolved. Raises ToolDefinitionError for an unfit one."""
     from inspect import Signature, signature
 
     try:
@@ -133,7 +136,7 @@ def _untyped_remedy(parameter: str) -> str:
 def evaluated(
     name: str, parameter: str, annotation: object, namespace: dict[str, Any], localns: Mapping[str, object] | None
 ) -> Any:
-    """`annotation` with every string in it resolved, Annotated kept."""
+    """`annotation` with every string in it resolved. `Annotated` is kept."""
     holder = SimpleNamespace(__annotations__={parameter: annotation})
     try:
         return get_type_hints(holder, namespace, dict(localns or {}), include_extras=True)[parameter]

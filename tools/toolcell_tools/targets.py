@@ -1,5 +1,5 @@
-"""Where the references of a schema lead. Nothing is ever fetched: only what is in the schema itself, and the
-meta-schemas of the drafts, can be referred to."""
+"""Resolve the references of a JSON Schema. Nothing is ever fetched: a reference can lead only into the schema itself or
+to a meta-schema of a draft."""
 
 from typing import Any, cast
 from urllib.parse import unquote
@@ -9,15 +9,15 @@ from .dialect import DEFAULT, Schema, draft_of, references, subschemas
 __all__ = ["Targets", "UnresolvedReference", "targets"]
 
 Targets = dict[int, list[Schema]]
-"""From the id() of a schema that refers to the schemas it may lead to; more than one for a dynamic reference."""
+"""From the id() of a schema that has a reference to the schemas that it may lead to: several if it is dynamic."""
 
 
 class UnresolvedReference(ValueError):
-    """A reference leads nowhere; the message is the reference."""
+    """A reference leads nowhere. The message is the reference."""
 
 
 def targets(schema: dict[str, Any]) -> Targets:
-    """The targets of every reference in `schema`, as objects inside it; UnresolvedReference for one that has none."""
+    """The targets of every reference in `schema`, as objects inside it. Raises UnresolvedReference for a dead one."""
     found: Targets = {}
     pending: list[dict[str, Any]] = [schema]
     seen: set[int] = set()
@@ -40,12 +40,12 @@ def targets(schema: dict[str, Any]) -> Targets:
 
 
 def _is_named(schema: dict[str, Any]) -> bool:
-    """Whether it has a name within its resource, or refers by one. An `$id` at the root is another matter."""
+    """Whether the schema has an anchor or an `$id`, or refers to one. An `$id` at the root does not count."""
     return any(key in schema for key in ("$anchor", "$dynamicAnchor", "$recursiveAnchor", "$dynamicRef"))
 
 
 def _pointed_at(schema: dict[str, Any], reference: str) -> Schema:
-    """RFC 6901, for "#" and "#/…"."""
+    """The target of a JSON Pointer (RFC 6901): "#" or "#/…"."""
     here: Any = schema
     for step in reference.split("/")[1:]:
         key = unquote(step).replace("~1", "/").replace("~0", "~")
@@ -61,7 +61,7 @@ def _pointed_at(schema: dict[str, Any], reference: str) -> Schema:
 
 
 def _by_identifiers(schema: dict[str, Any]) -> Targets:
-    """The same for schemas with `$id`, anchors or dynamic references, by the `referencing` library."""
+    """The targets in schemas with `$id`, anchors or dynamic references, by the `referencing` library."""
     from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
     from referencing import Resource
     from referencing.exceptions import Unresolvable

@@ -1,4 +1,4 @@
-"""TypedTool: a tool as a class, with set-up and tear-down; `as_tool`: the Tool of whatever a user hands over."""
+"""TypedTool: a tool as a class, with set-up and tear-down. `as_tool`: make a Tool of whatever a user passes."""
 
 import inspect
 from abc import ABC, abstractmethod
@@ -30,10 +30,10 @@ In = TypeVar("In")
 class TypedTool(ABC, Generic[In]):
     """A tool as a class. `In`, a pydantic model, dataclass or TypedDict, is its parameters.
 
-    The options of `tool` are attributes of the class, or of the instance before it is used: `name` (else the class's,
-    in small letters), `description` (else the docstring of the class, then of `call`), `needs`, `lifetime` and so on;
-    `requires_approval` and `mutates` may be methods of the arguments. Instances are passed where tools are taken.
-    The instance is sent to cells with its attributes, so make connections in `setup`, not in `__init__`.
+    The options of `tool` are attributes of the class, or of the instance before its first use: `name` (else the class's
+    name in lower case), `description` (else the docstring of the class, then of `call`), `needs`, `lifetime` and so on.
+    `requires_approval` and `mutates` may be methods that take the arguments. Pass an instance wherever a tool is taken.
+    The instance is sent to cells with its attributes, so open connections in `setup`, not in `__init__`.
     """
 
     name: str
@@ -53,43 +53,43 @@ class TypedTool(ABC, Generic[In]):
     long_running: bool
     return_direct: bool
     metadata: Mapping[str, Any]
-    # requires_approval and mutates have no annotation: as methods they would be of another kind
+    # requires_approval and mutates have no annotation, because a subclass may define them as methods
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        # A class that is unpickled by value is still empty here; it was checked where it was written.
+        # A class that is unpickled by value is still empty here. It was checked where it was defined.
         if function.deriving and not {"call", "__orig_bases__"}.isdisjoint(vars(cls)):
             found = _input_type(cls)
-            if not isinstance(found, TypeVar):  # generic itself: its subclasses will say
+            if not isinstance(found, TypeVar):  # a generic class: its subclasses give the type
                 object_schema(str(vars(cls).get("name", cls.__qualname__)), without_none(found))
 
     @abstractmethod
     def call(self, ctx: ToolContext, input: In) -> Any:
-        """Do the work; may be `async def`. What it returns is the result."""
+        """Do the work and return the result. May be `async def`."""
 
     def setup(self, ctx: ToolContext) -> Any:
-        """Run before the first call in a process; may be `async def`. With `lifetime="session"` calls share it."""
+        """Run before the first call in a process. May be `async def`. With `lifetime="session"`, calls share it."""
 
     def teardown(self) -> Any:
-        """Run after the last call in a process that was set up; may be `async def`."""
+        """Run after the last call in a process that was set up. May be `async def`."""
 
     def preview(self, ctx: ToolContext, input: In) -> "Preview | str":
-        """Describe the effect of `call` without causing it. A plain `def`; by default the arguments are shown."""
+        """Describe the effect of `call` without causing it. A plain `def`. By default people see the arguments."""
         raise NotImplementedError(f"{type(self).__qualname__} has no preview of its own")
 
     @cached_property
     def tool(self) -> "TypedToolAdapter[In]":
-        """This as the Tool that a supervisor runs."""
+        """The Tool that a supervisor runs for this instance."""
         return TypedToolAdapter(self, derive=function.deriving)
 
     @property
     def declaration(self) -> "ToolDeclaration":
-        """What a model and a policy see of this tool."""
+        """The data that a model and a policy see of this tool."""
         return self.tool.declaration
 
 
 class TypedToolAdapter(WholeTool[..., Any], Generic[In]):
-    """The Tool that a TypedTool is: sets it up, binds arguments to its model, and tears it down."""
+    """The Tool of a TypedTool: sets it up, binds arguments to its model, and tears it down."""
 
     kind: ClassVar[Kind] = "typed"
 
@@ -109,7 +109,7 @@ class TypedToolAdapter(WholeTool[..., Any], Generic[In]):
         return f"{type(self.typed).__module__}:{type(self.typed).__qualname__}"
 
     def run(self, bound: Mapping[str, Any], context: object) -> object:
-        """Set up if this process has not yet, then call; the process of a call's lifetime is torn down after it."""
+        """Set up unless this process has done so, then call. With `lifetime="call"`, tear down after the call."""
         try:
             if not self._is_set_up:
                 self._completed(self.typed.setup(cast("ToolContext", context)))
@@ -146,7 +146,7 @@ class TypedToolAdapter(WholeTool[..., Any], Generic[In]):
 
 
 def _input_type(cls: type[TypedTool[Any]]) -> Any:
-    """What stands in the brackets after TypedTool, or after a generic class between it and `cls`."""
+    """The type argument of TypedTool, or of a generic class between TypedTool and `cls`."""
     for one in cls.__mro__:
         for base in vars(one).get("__orig_bases__", ()):
             origin = get_origin(base)
@@ -167,7 +167,7 @@ def _input_type(cls: type[TypedTool[Any]]) -> Any:
 
 
 def as_tool(obj: object) -> Tool[..., object]:
-    """`obj` itself if it is a Tool, the Tool of a TypedTool, a Tool of any other callable; else ToolDefinitionError."""
+    """`obj` if it is a Tool, the Tool of a TypedTool, or a Tool of any other callable; else ToolDefinitionError."""
     if isinstance(obj, Tool):
         return cast("Tool[..., object]", obj)
     if isinstance(obj, TypedTool):
@@ -178,7 +178,7 @@ def as_tool(obj: object) -> Tool[..., object]:
 
 
 def _not_a_tool(obj: object) -> ToolDefinitionError:
-    from .provider import ProviderTool  # which only errors need: every zygote has this module
+    from .provider import ProviderTool  # only errors need it, and every zygote imports this module
 
     if isinstance(obj, type) and issubclass(obj, TypedTool):
         return ToolDefinitionError(f"{obj.__name__} is the class of a tool. Pass an instance: {obj.__name__}().")

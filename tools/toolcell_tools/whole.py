@@ -19,7 +19,7 @@ __all__ = ["INPUT_SCHEMA", "WholeTool"]
 P = ParamSpec("P")
 R = TypeVar("R")
 _CONTEXT_NAMES = frozenset({"ctx", "context"})
-INPUT_SCHEMA: dict[str, Any] = {  # what LlamaIndex gives a tool without a schema
+INPUT_SCHEMA: dict[str, Any] = {  # as LlamaIndex declares a tool without a schema
     "type": "object",
     "properties": {"input": {"title": "input query string", "type": "string"}},
     "required": ["input"],
@@ -28,7 +28,7 @@ INPUT_SCHEMA: dict[str, Any] = {  # what LlamaIndex gives a tool without a schem
 
 
 class WholeTool(Tool[P, R]):
-    """A tool whose function takes, besides the context, one value that is all of its arguments.
+    """A tool whose function takes one value that holds all arguments, besides the context.
 
     `parameters_type` is the value's type: a pydantic model, dataclass or TypedDict (or `T | None` of one), `str` for a
     single text called `input`, or None for a dict as it comes.
@@ -39,12 +39,12 @@ class WholeTool(Tool[P, R]):
     _adapter: "TypeAdapter[Any] | None" = None
 
     def prepare(self) -> None:
-        """As for every tool; one validator binds all of the arguments."""
+        """Build now the one validator that binds all arguments, so that processes forked later share it."""
         self._argument_adapter()
         self._output_adapter()
 
     def bind(self, arguments: Mapping[str, Any], context: object) -> dict[str, Any]:
-        """The value, made of `arguments` that were validated, and the context; raises pydantic's ValidationError."""
+        """The value, made of `arguments` that fit the schema, and the context. Raises pydantic's ValidationError."""
         value: Any = {**self._defaults, **arguments}
         adapter = self._argument_adapter()
         if self.parameters_type is str:
@@ -85,7 +85,7 @@ class WholeTool(Tool[P, R]):
 
 
 def object_schema(name: str, kind: Any) -> dict[str, Any]:
-    """The schema of a type whose values are JSON objects, an object at its root; else ToolDefinitionError."""
+    """The schema of a type whose values are JSON objects, with type "object" at its root; else ToolDefinitionError."""
     from pydantic import TypeAdapter
     from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 
@@ -99,7 +99,7 @@ def object_schema(name: str, kind: Any) -> dict[str, Any]:
             "Pass a pydantic model, a dataclass or a TypedDict of types that have one."
         ) from failure
     root = schema
-    if "$ref" in schema:  # a model that contains itself is a reference, and providers want an object at the root
+    if "$ref" in schema:  # the schema of a model that contains itself is a $ref; providers want an object at the root
         definitions = cast("dict[str, Any]", schema["$defs"])
         root = {**definitions[schema["$ref"].removeprefix("#/$defs/")], "$defs": definitions}
     if (root.get("type") != "object" and not ("oneOf" in root or "anyOf" in root)) or kind is Any:
@@ -111,7 +111,7 @@ def object_schema(name: str, kind: Any) -> dict[str, Any]:
 
 
 def without_none(kind: Any) -> Any:
-    """`T` of `T | None`: arguments are always there, so an optional model is the model."""
+    """`T` of `T | None`: arguments are always present, so `None` never occurs."""
     members = [member for member in get_args(kind) if member is not NoneType]
     return members[0] if NoneType in get_args(kind) and len(members) == 1 else kind
 

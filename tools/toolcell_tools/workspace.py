@@ -21,13 +21,13 @@ __all__ = ["DeniedWorkspace", "Entry", "WorkspaceReader", "WorkspaceWriter"]
 
 StrPath = str | os.PathLike[str]
 Protects = Callable[[str, bool], str]
-"""From an absolute path, and whether a directory is meant, to the protected name that holds there; "" if none does."""
+"""Maps an absolute path, and whether a directory is meant, to the protected name that covers it, or to ""."""
 GLOB_MATCHES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One name in a directory: `kind` is "file", "directory", "link" or "other"; `size` in bytes, of files."""
+    """One directory entry. `kind` is "file", "directory", "link" or "other". `size` is in bytes, for files."""
 
     path: str
     kind: str
@@ -40,21 +40,21 @@ class _Rooted:
 
     @cached_property
     def root(self) -> Path:
-        """The real path of the workspace, found when it is first asked for: most calls never do."""
+        """The real path of the workspace, resolved at its first use: most calls never need it."""
         return Path(os.path.realpath(self._given))
 
     def resolve(self, path: StrPath) -> Path:
-        """The real, absolute path that `path` names; raises ToolFailure unless it lies in the workspace."""
+        """The real, absolute path that `path` names. Raises ToolFailure unless it lies in the workspace."""
         return resolved(self.root, path)
 
 
 class WorkspaceReader(_Rooted):
-    """Reads below `root`. Every method takes a path relative to it, and raises ToolFailure with the reason."""
+    """Reads below `root`. Every method takes a path relative to `root`, and raises ToolFailure with the reason."""
 
     def open(self, path: StrPath) -> BinaryIO:
-        """A regular file, open for reading bytes; anything else (a directory, a FIFO, a device) is refused."""
+        """A regular file, open for reading bytes. Anything else (a directory, a FIFO, a device) is refused."""
         with _failures(path):
-            # O_NONBLOCK: opening a FIFO that nobody writes to would wait for ever.
+            # O_NONBLOCK: without it, opening a FIFO that has no writer would wait for ever.
             descriptor = os.open(self.resolve(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
                 _refuse_irregular(os.fstat(descriptor), path)
@@ -64,12 +64,12 @@ class WorkspaceReader(_Rooted):
                 raise
 
     def read_bytes(self, path: StrPath) -> bytes:
-        """All bytes of a file."""
+        """The bytes of a whole file."""
         with _failures(path), self.open(path) as file:
             return file.read()
 
     def read_text(self, path: StrPath) -> str:
-        """All text of a UTF-8 file, newlines as they are."""
+        """The text of a whole UTF-8 file, newlines unchanged."""
         try:
             return self.read_bytes(path).decode()
         except UnicodeDecodeError as failure:
@@ -80,13 +80,13 @@ class WorkspaceReader(_Rooted):
         return self.resolve(path).exists()
 
     def list(self, path: StrPath = ".") -> builtins.list[Entry]:
-        """What is in a directory, by name."""
+        """The entries of a directory, sorted by name."""
         with _failures(path), os.scandir(self.resolve(path)) as entries:
             found = [_entry(self.root, entry) for entry in entries]
         return sorted(found, key=lambda entry: entry.path)
 
     def glob(self, pattern: str) -> builtins.list[str]:
-        """The paths that match, sorted; `**` is any depth. ToolFailure past 10,000 of them."""
+        """The paths that match, sorted. `**` matches any depth. Raises ToolFailure for more than 10,000 paths."""
         root = self.resolve(".")
         if pattern.startswith("/") or ".." in pattern.split("/") or "\0" in pattern or not pattern:
             raise ToolFailure(f"{pattern!r} is not a pattern below the workspace root, such as 'src/**/*.py'")
@@ -108,16 +108,16 @@ class WorkspaceReader(_Rooted):
 
 
 class DeniedWorkspace(WorkspaceReader):
-    """What `ctx.workspace` is when READ was not granted: every method raises MissingCapability."""
+    """The value of `ctx.workspace` if READ was not granted: every method raises MissingCapability."""
 
     def resolve(self, path: StrPath) -> Path:
         raise MissingCapability(Capability.READ)
 
 
 class WorkspaceWriter(_Rooted):
-    """Writes below `root`; `artifacts` has one entry for each changed path, in order.
+    """Writes below `root`. `artifacts` has one entry for each changed path, in order.
 
-    Whatever `protects` has a name for raises ProtectedName before anything is touched.
+    A path for which `protects` returns a name raises ProtectedName before anything changes.
     """
 
     def __init__(self, root: StrPath, protects: Protects | None = None) -> None:
@@ -130,16 +130,16 @@ class WorkspaceWriter(_Rooted):
         return self._log.artifacts
 
     def write_text(self, path: StrPath, text: str) -> Artifact:
-        """Make or replace a UTF-8 file, with `text` exactly."""
+        """Make or replace a UTF-8 file with exactly `text`."""
         try:
             return self.write_bytes(path, text.encode())
         except UnicodeEncodeError as failure:
             raise ToolFailure(f"the text has a lone surrogate at character {failure.start}; remove it") from failure
 
     def write_bytes(self, path: StrPath, data: bytes) -> Artifact:
-        """Make or replace a file at once: readers see the old content or the new, never a part.
+        """Make or replace a file atomically: readers see the old content or the new, never a part.
 
-        Missing directories are made, the mode of an existing file is kept, a symlink inside the workspace is followed.
+        Missing directories are made. An existing file keeps its mode. A symlink inside the workspace is followed.
         """
         from hashlib import sha256
 
@@ -152,7 +152,7 @@ class WorkspaceWriter(_Rooted):
         return self._note(target, kind, f"sha256:{sha256(data).hexdigest()}", len(data))
 
     def replace(self, source: StrPath, target: StrPath) -> Artifact:
-        """Move a file to `target`, over whatever file is there."""
+        """Move a file to `target`. A file that is there is replaced."""
         old, new = self._file(source), self._file(target)
         with _failures(source):
             _refuse_irregular(os.lstat(old), source)
@@ -164,7 +164,7 @@ class WorkspaceWriter(_Rooted):
         return self._note(new, kind, size=new.stat().st_size)
 
     def unlink(self, path: StrPath) -> Artifact:
-        """Remove a file, or a symlink itself rather than what it points to."""
+        """Remove a file or a symlink. The target of a symlink stays."""
         parent, name = os.path.split(os.fspath(path).rstrip("/"))
         target = self.resolve(parent or ".") / name
         if name in {"", ".", ".."}:
@@ -175,14 +175,14 @@ class WorkspaceWriter(_Rooted):
         return self._note(target, "deleted")
 
     def mkdir(self, path: StrPath) -> None:
-        """Make a directory and those above it; no error if it is there."""
+        """Make a directory and its missing parents. An existing directory is no error."""
         target = self.resolve(path)
         self._refuse_protected(path, target, directory=True)
         with _failures(path):
             _make_directories(target)
 
     def check(self, path: StrPath) -> None:
-        """Raise the error that writing to `path` would raise for its name, and write nothing."""
+        """Raise the error that a write to `path` would raise because of its name, without writing."""
         self._file(path)
 
     def _file(self, path: StrPath) -> Path:
@@ -193,7 +193,7 @@ class WorkspaceWriter(_Rooted):
         return target
 
     def _refuse_protected(self, path: StrPath, target: Path, *, directory: bool = False) -> None:
-        """By the path as it was written, and by where its links lead."""
+        """Raise ProtectedName if the path as written, or the path that its links lead to, is protected."""
         if self._protects is None:
             return
         for each in (os.path.normpath(self.root / path), str(target)):
@@ -216,7 +216,7 @@ def _failures(path: StrPath) -> Generator[None, None, None]:
 def _make_directories(directory: Path) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
-    except FileExistsError as error:  # a file is in the way, which EEXIST would not say
+    except FileExistsError as error:  # a parent is a file; EEXIST would not tell
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from error
 
 
@@ -228,7 +228,7 @@ def _refuse_irregular(status: os.stat_result, path: StrPath) -> None:
 
 
 def _mode_of(target: Path, path: StrPath) -> int | None:
-    """The permission bits of the regular file at `target`, None if there is nothing; anything else is refused."""
+    """The permission bits of the regular file at `target`, or None if nothing is there. Anything else is refused."""
     try:
         status = os.lstat(target)
     except FileNotFoundError:
@@ -240,7 +240,7 @@ def _mode_of(target: Path, path: StrPath) -> int | None:
 def _replace_content(target: Path, data: bytes, mode: int | None) -> None:
     temporary = target.parent / f".toolcell-{os.urandom(8).hex()}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(temporary, flags, 0o666)  # the umask applies, as to any new file
+    descriptor = os.open(temporary, flags, 0o666)  # the umask applies
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)

@@ -1,4 +1,4 @@
-"""Processes: the zygotes, the cells they fork, which call runs where, and when it has to be over.
+"""Processes: the zygotes, the cells that they fork, which call runs in which cell, and its deadline.
 
 | module | what it does |
 |---|---|

@@ -1,4 +1,4 @@
-"""One heap for every deadline of the supervisor: what is due, in order, and when to look again."""
+"""One heap for every deadline of the supervisor: which actions are due, in order, and when the next one is."""
 
 import heapq
 import itertools
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 
 class Deadline:
-    """A moment (time.monotonic seconds) and what to do then."""
+    """A moment (time.monotonic seconds) and the action that is due then."""
 
     __slots__ = ("action", "when")
 
@@ -17,13 +17,13 @@ class Deadline:
 
 
 class Deadlines:
-    """The heap. It has no clock and no loop: `ring_at(when)` is called when something is due before what it was last
-    called with, and whoever rings calls `pop_due`, and `ring_again` when what was due has been done."""
+    """The heap. It has no clock and no event loop. It calls `ring_at(when)` when an action becomes due earlier than the
+    last `when`. At that moment the owner calls `pop_due`, runs the actions, and calls `ring_again`."""
 
     def __init__(self, ring_at: Callable[[float], None]) -> None:
         self._ring_at = ring_at
         self._rings_at = math.inf
-        self._heap: list[tuple[float, int, Deadline]] = []  # by time, then in the order of their making
+        self._heap: list[tuple[float, int, Deadline]] = []  # by time, then by order of creation
         self._orders = itertools.count()
         self._cancelled = 0
 
@@ -39,7 +39,7 @@ class Deadlines:
         return deadline
 
     def cancel(self, deadline: Deadline) -> None:
-        """Forget a deadline. Most are cancelled, so their entries leave the heap in bulk, not one by one."""
+        """Forget a deadline. Most deadlines are cancelled, so their entries leave the heap in bulk, not one by one."""
         if deadline.action is None:
             return
         deadline.action = None
@@ -50,7 +50,7 @@ class Deadlines:
             self._cancelled = 0
 
     def next_due(self) -> float:
-        """When the next living deadline is due; math.inf where there is none."""
+        """When the next deadline that is not cancelled is due; math.inf if there is none."""
         heap = self._heap
         while heap and heap[0][2].action is None:
             heapq.heappop(heap)
@@ -58,8 +58,8 @@ class Deadlines:
         return heap[0][0] if heap else math.inf
 
     def pop_due(self, now: float) -> Iterator[Callable[[], None]]:
-        """Take out what is due by `now`, earliest first, one after the other: not what the one before has cancelled.
-        Until `ring_again`, `ring_at` is not called."""
+        """Remove and yield the actions that are due by `now`, earliest first. An action may cancel later ones.
+        `ring_at` is not called until `ring_again`."""
         self._rings_at = -math.inf
         while self.next_due() <= now:
             deadline = heapq.heappop(self._heap)[2]
@@ -68,7 +68,7 @@ class Deadlines:
                 yield action
 
     def ring_again(self) -> None:
-        """Ring for what is due next, that which was due has added among it."""
+        """Call `ring_at` for the next deadline, including those that the due actions have added."""
         self._rings_at = self.next_due()
         if self._rings_at != math.inf:
             self._ring_at(self._rings_at)

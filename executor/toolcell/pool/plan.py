@@ -1,14 +1,14 @@
-"""Which call runs where: a pure decision over what there is. It does nothing; the pool carries it out.
+"""Decide which call runs in which cell. This is a pure function; the pool carries out the decision.
 
 The rules, in order, for each waiting call, oldest first:
 
-1. A call that must not overlap with another (`exclusive`) waits until that is over, and audited where it is watched.
-2. A free cell of its key takes it: the one that was used last, whose pages are warm.
-3. A cell of its key that is starting or being swept will take it: that is sooner than a new one.
-4. Where its session, the machine and, for a kept process, the bound of kept ones have room, a new cell is made for it.
-5. Where one of them is full, the cell of it that has been idle longest makes room. An idle kept process does so only
-   where no other cell can. Its state is lost, so it may tear down first: the call waits until it is gone.
-6. Else it waits.
+1. A call that must not overlap with another (`exclusive`) waits until the other is over, and audited if it is watched.
+2. A free cell of its key takes it: the most recently used one, whose pages are warm.
+3. A cell of its key that is starting or being swept will take it, because that is faster than a new cell.
+4. If the session and the machine have room, and the bound on kept processes has for a kept one, a cell is made for it.
+5. If one of them is full, the longest idle cell in it is evicted. An idle kept process is evicted only if no other cell
+   can be. Its state is lost, so it may tear down first, and the call waits until it is gone.
+6. Otherwise the call waits.
 """
 
 from collections import Counter
@@ -21,11 +21,11 @@ from .cell import Snapshot, State
 from .cell.state import ENDING, IDLE, WITH_CALL
 from .run import SOON_S, CellKey, CellSpec
 
-LATE_S = 60.0  # the most that a call without a place is told to wait
+LATE_S = 60.0  # the longest `retry_after_s` of a call that found no cell
 
 
 class Waiting(Protocol):
-    """What the plan looks at in a call that waits."""
+    """The part of a waiting call that the plan reads."""
 
     @property
     def spec(self) -> CellSpec: ...
@@ -58,27 +58,27 @@ _idle_since = attrgetter("idle_since")
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How many cells there may be: in all, and for one session."""
+    """The most cells that there may be: in total, and for one session."""
 
     cells: int
     cells_per_session: int
 
     @property
     def kept(self) -> int:
-        """How many of all cells may be kept processes: a quarter is left to other calls."""
+        """The most cells that may be kept processes: three quarters, so that a quarter is left to other calls."""
         return max(1, self.cells * 3 // 4)
 
 
 def plan(waiting: Iterable[R], cells: Iterable[Snapshot], room: Room, exclusive: Set[str]) -> list[Action[R]]:
-    """Decide what to do now, in the order in which to do it. `exclusive` has the words of the calls that are not over,
-    or are over and not audited.
+    """Decide what to do now. The decisions are in the order in which to carry them out. `exclusive` has the words of
+    the calls that are running, or are over and not audited yet.
     """
     actions: list[Action[R]] = []
     crowd = _Crowd(room, {run.spec.key for run in waiting})
     free: dict[CellKey, list[Snapshot]] = {}
     coming: dict[CellKey, int] = {}
     kept: set[CellKey] = set()
-    sessions = {run.spec.key.session_id for run in waiting}  # the cells of others can make room, and no more
+    sessions = {run.spec.key.session_id for run in waiting}  # cells of other sessions can only be evicted
     for cell in cells:
         state, key = cell.state, cell.key
         if not crowd.add(cell) or key.session_id not in sessions or state is State.RETIRING:
@@ -103,7 +103,7 @@ def plan(waiting: Iterable[R], cells: Iterable[Snapshot], room: Room, exclusive:
         elif coming.get(key):
             coming[key] -= 1
         elif key in kept:
-            continue  # a kept process is the only one of its kind, so that its state is
+            continue  # a session has one kept process of a tool, because the process holds state
         else:
             victims = crowd.make_room(key)
             if victims is None:
@@ -113,7 +113,7 @@ def plan(waiting: Iterable[R], cells: Iterable[Snapshot], room: Room, exclusive:
                     actions.append(Retire(victim.id))
                 if victim in free.get(victim.key, ()):
                     free[victim.key].remove(victim)
-            if not any(victim.key.kept_tool for victim in victims):  # else when that is gone
+            if not any(victim.key.kept_tool for victim in victims):  # otherwise it waits for their end
                 actions.append(Spawn(run.spec))
             if key.kept_tool:
                 kept.add(key)
@@ -123,21 +123,19 @@ def plan(waiting: Iterable[R], cells: Iterable[Snapshot], room: Room, exclusive:
 
 
 class _Crowd:
-    """The cells as far as they take up room, and which of them can be ended to make some."""
+    """The cells that take up room, and those that can be evicted to make room."""
 
     def __init__(self, room: Room, wanted: Set[CellKey]) -> None:
         self.idle: dict[int, Snapshot] = {}
         self._room = room
         self._wanted = wanted
-        self._leaving: dict[int, Snapshot] = {}  # kept processes that tear down: nobody has been promised their room
+        self._leaving: dict[int, Snapshot] = {}  # kept processes that tear down, whose room no call has been promised
         self._total = self._kept = 0
         self._per_session: Counter[str] = Counter()
-        self._hopeless: set[tuple[str, bool]] = (
-            set()
-        )  # sessions for which no room can be made, for kept processes or not
+        self._hopeless: set[tuple[str, bool]] = set()  # (session, kept process or not) for which no room can be made
 
     def add(self, cell: Snapshot) -> bool:
-        """Count a cell; False for one that takes up no room, as it is dead or about to be."""
+        """Count a cell. Returns False for a dead or dying cell, which takes up no room."""
         if cell.state is State.RETIRING:
             self._leaving[cell.id] = cell
         elif cell.state in ENDING:
@@ -148,7 +146,7 @@ class _Crowd:
         return True
 
     def make_room(self, key: CellKey) -> list[Snapshot] | None:
-        """Count a cell of this key, and name those that must end before it is made; None where that is impossible."""
+        """Count a new cell of this key. Returns the cells that must end before it is made, or None if none can."""
         session_id, is_kept = key.session_id, bool(key.kept_tool)
         if (session_id, is_kept) in self._hopeless:
             return None
@@ -177,7 +175,7 @@ class _Crowd:
         )
 
     def _victims(self, fits: Callable[[Snapshot], bool]) -> Iterator[Snapshot]:
-        """The cell that makes room, if one can: first one that is leaving anyway."""
+        """The cell to evict, if there is one. A cell that is already leaving comes first."""
         leaving, idle = self._leaving.values(), self.idle.values()
         cell = next(filter(fits, leaving), None) or min(filter(fits, idle), key=self._price, default=None)
         if cell is not None:
@@ -196,20 +194,20 @@ class _Crowd:
 
 
 def _price(cell: Snapshot, wanted: Container[CellKey]) -> tuple[bool, bool, float]:
-    """Order: kept processes last, of those the ones last that a call waits for; then the longest idle first."""
+    """The order of eviction: the longest idle cell first, then kept processes, then those that a call waits for."""
     is_kept = bool(cell.key.kept_tool)
     return is_kept, is_kept and cell.key in wanted, cell.idle_since
 
 
 def cheapest_to_evict(cells: Iterable[Snapshot]) -> int | None:
-    """The cell that can be ended at the least cost, None where none is idle."""
+    """The cell whose eviction costs least, or None if none is idle."""
     free = [cell for cell in cells if cell.state is State.READY]
     return min(free, key=lambda cell: _price(cell, ())).id if free else None
 
 
 def obstacle(run: Waiting, cells: Iterable[Snapshot], room: Room, exclusive: Set[str], now: float) -> tuple[str, float]:
-    """Why a waiting call has no cell, and in how many seconds one is likely: a call that has run for long is taken to
-    run for as long again, to its deadline at the most.
+    """Why a waiting call has no cell, and in how many seconds one is likely. The estimate assumes that a running call
+    takes as long again as it has run, but not beyond its deadline.
     """
     key = run.spec.key
     living = [cell for cell in cells if cell.state not in ENDING]
@@ -240,7 +238,7 @@ def _remaining_s(cell: Snapshot, now: float) -> float:
 
 
 def outlived(cells: Iterable[Snapshot], now: float, idle_s: float) -> list[Retire]:
-    """The cells that have been idle so long that their sessions count as parked. Kept processes stay."""
+    """The cells that have been idle for `idle_s` seconds, so that their sessions are parked. Kept processes stay."""
     return [
         Retire(cell.id)
         for cell in cells

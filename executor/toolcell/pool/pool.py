@@ -1,4 +1,4 @@
-"""The pool: carries out what `plan` decided, keeps the zygotes and the cells, and rings the deadlines."""
+"""The pool: carries out the decisions of `plan`, keeps the zygotes and the cells, and runs what is due."""
 
 import logging
 import time
@@ -31,7 +31,7 @@ from .slots import Slots
 from .zygote import EXHAUSTED, require_proc
 
 _log = logging.getLogger("toolcell.pool")
-WATCH_S = 0.05  # how often running calls are held against the limits of their whole tree
+WATCH_S = 0.05  # how often running calls are checked against the limits of their process tree
 PRUNE_S = 5.0
 _now = time.monotonic
 _SHOWN_AS = {
@@ -61,13 +61,13 @@ class Pool:
         tools: Iterable[Mapping[str, object]] = (),
         record: RunRecord | None = None,
     ) -> None:
-        """`tools` are what most cells are going to load, as in `CellSpec`: zygotes prepare for them. `record` takes
-        note of cgroups and processes.
+        """`tools` are those that most cells will load, as in `CellSpec`: zygotes prepare for them. `record` lists cgroups
+        and processes, for a later clean-up.
         """
         self.report = SandboxReport((), "rootless")
         self.cells: dict[int, Cell] = {}
         self.budgets = Budgets()
-        self.waiting: dict[Run, None] = {}  # in the order of their arrival
+        self.waiting: dict[Run, None] = {}  # in the order of arrival
         self._reactor = reactor
         self._room = Room(max_cells, cells_per_session)
         self._idle_s = idle_s
@@ -76,7 +76,7 @@ class Pool:
         self._deadlines = Deadlines(lambda when: reactor.set_alarm(when, self._ring))
         self._idle: dict[CellKey, list[Cell]] = {}
         self._exclusive: set[str] = set()
-        self._states: dict[str, dict[str, str]] = {}  # by session, the tools whose processes kept state, and its end
+        self._states: dict[str, dict[str, str]] = {}  # by session: each tool with kept state, and how its process ended
         self._open = False  # from start to close
         record = record or RunRecord()
         self.slots = Slots(self._deadlines, record, self._check_empty)
@@ -96,7 +96,7 @@ class Pool:
         self._on_empty: Callable[[], None] | None = None
 
     def status(self) -> SupervisorStatus:
-        """What the kernel offers here, as probed at the start, and how the zygotes are now."""
+        """What the kernel offers here, as probed at the start, and the present state of the zygotes."""
         return self.fleet.status()
 
     def __repr__(self) -> str:
@@ -107,21 +107,21 @@ class Pool:
     # -- start and end ------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start one zygote. Raises SandboxUnavailableError where the sandbox is not whole and not allowed to be."""
+        """Start one zygote. Raises SandboxUnavailableError if a mechanism is missing that is not allowed to be."""
         require_proc()
-        tree = CgroupTree.detect()  # before the first child: it may be this process's cgroup that has to be divided
+        tree = CgroupTree.detect()  # before the first child: this process's own cgroup may have to be divided
         with ExitStack() as undo:
             undo.callback(self._reactor.close)
             undo.callback(self.fleet.close)
             try:
                 self.report = await self.fleet.start()
                 self._ahead.enabled = self.report.on >= AHEAD_NEEDS and is_on("fork_ahead")
-                self._deadlines.at(time.monotonic() + PRUNE_S, self._prune)  # which takes a descriptor
+                self._deadlines.at(time.monotonic() + PRUNE_S, self._prune)  # this needs a descriptor
             except SandboxError as error:
                 raise SandboxUnavailableError(str(error), error.mechanism, error.cure) from None
             if tree is not None and "cgroup" in self.report.on:
                 self.slots.tree = tree
-                tree.sweep_stale()  # of supervisors that were killed
+                tree.sweep_stale()  # cgroups of supervisors that were killed
             undo.pop_all()
         self._open = True
 
@@ -140,11 +140,11 @@ class Pool:
                 empty = self._reactor.waiter()
                 self._on_empty = lambda: empty.set(None)
                 await empty
-        finally:  # also where whoever waits is cancelled
+        finally:  # also if the task that waits is cancelled
             self.abandon()
 
     def abandon(self) -> None:
-        """End every process, now, without a turn of the event loop: what lives ends with its zygote."""
+        """End every process at once, without a turn of the event loop: each process ends with its zygote."""
         self._open = False
         self.fleet.close()
         self._reactor.close()
@@ -153,7 +153,7 @@ class Pool:
     # -- calls --------------------------------------------------------------------------------------------------------
 
     def submit(self, run: Run) -> Waiter[Outcome]:
-        """Run it now where a cell is free, else let it wait. What is returned gets the outcome, whatever happens."""
+        """Run the call now if a cell is free, else queue it. The returned waiter gets the outcome in every case."""
         idle = self._idle.get(run.spec.key)
         while idle and run.exclusive not in self._exclusive:
             cell = idle[-1]
@@ -165,7 +165,7 @@ class Pool:
                 idle.remove(cell)
         else:
             self._queue(run)
-        waiter = run.waiter = self._reactor.waiter()  # its cell is at work meanwhile
+        waiter = run.waiter = self._reactor.waiter()  # the cell works meanwhile
         if run.outcome is not None:
             waiter.set(run.outcome)
         return waiter
@@ -185,15 +185,15 @@ class Pool:
         self._pump()
 
     def cancel(self, run: Run) -> None:
-        """The caller has gone: a waiting call is forgotten, a running one is ended behind its back."""
+        """Drop the call of a caller that has gone: a queued call is forgotten, a running call is ended."""
         if run in self.waiting:
             self._end_waiting(run, Outcome(ending="cancelled"))
         elif run.cell is not None:
             run.cell.calls.tell_end(run, "the caller has gone", run.limits.grace_s)
 
     def tell_end(self, session_id: str, reason: str, least_s: float, most_s: float) -> list[Run]:
-        """End the session's calls that wait, and tell those that run to end. Returns these: each is over at the end of
-        its grace, of `least_s` to `most_s` seconds."""
+        """End the session's queued calls, and tell its running calls to end. Returns the running calls. Each of them is
+        over after its grace of `least_s` to `most_s` seconds."""
         self._end_all_waiting(session_id)
         running = [cell.run for cell in self.cells.values() if cell.spec.key.session_id == session_id]
         told = [run for run in running if run is not None and run.cell is not None]
@@ -221,7 +221,7 @@ class Pool:
             self._idle.setdefault(cell.spec.key, []).append(cell)
             self._reactor.soon(self._pump)  # the cell is free for another
             return
-        except OSError as error:  # nothing has been sent: no descriptor is left, or its cgroup is gone
+        except OSError as error:  # nothing was sent: no descriptor is left, or the cgroup is gone
             _log.warning("%r could not be given a call: %s", cell, error)
             cell.kill()
             if run.deadline is not None:
@@ -235,7 +235,7 @@ class Pool:
         self._ahead.add(cell, run.started_at)
 
     def on_new_process(self, cell: Cell, run: Run) -> None:
-        """A process that is kept over calls has its first one: `run` is told of the state that another one had."""
+        """Handle the first call of a kept process: tell `run` that the state of the process before is lost."""
         key = run.spec.key
         of_session = self._states.setdefault(key.session_id, {})
         if key.kept_tool in of_session:
@@ -243,8 +243,8 @@ class Pool:
         of_session[key.kept_tool] = ""
 
     def _assign_waiting(self, run: Run, cell: Cell) -> bool:
-        """Give a cell that is free a call that has waited. Not one whose workspace is another directory by now: that
-        comes again, by another way, and the cell may be another's. Says whether the cell has it."""
+        """Give a queued call to a free cell. Returns whether the cell has it. A call whose workspace has become another
+        directory is not given to the cell: it ends as "moved", and the session submits it again."""
         if run.has_moved():
             self._end_waiting(run, Outcome(ending="moved"))
             self._reactor.soon(self._pump)
@@ -274,7 +274,7 @@ class Pool:
         if run in self.waiting:
             waited = _now() - run.queued_at
             if any(cell.spec.key == run.spec.key and cell.starting for cell in self.cells.values()):
-                self._end_waiting(run, Outcome(ending="timeout"))  # there was room; its own cell was too slow to start
+                self._end_waiting(run, Outcome(ending="timeout"))  # there was room, but its cell started too slowly
                 return
             if not self.fleet:
                 self._end_waiting(run, self.fleet.absence())
@@ -300,12 +300,12 @@ class Pool:
         return why, round(again_s, 2)
 
     def _pump(self) -> None:
-        """Carry out what the plan says about the calls that wait."""
+        """Carry out the plan for the queued calls."""
         if not self.waiting or not self._open or not self.fleet:
             return
         for action in plan(self.waiting, _snapshots(self.cells.values()), self._room, self._exclusive):
             if not isinstance(action, Assign) and not self.fleet.has_capacity:
-                continue  # until one of those cells is there
+                continue  # until one of those cells has started
             if isinstance(action, Assign):
                 self._assign_waiting(action.run, self.cells[action.cell])
             elif isinstance(action, Spawn):
@@ -333,7 +333,7 @@ class Pool:
         self.prewarmer.want(spec)
 
     def _bind(self, spec: CellSpec) -> bool:
-        """Give a prewarmed cell of the reserve to this session, where one fits."""
+        """Give a prewarmed cell of the reserve to this session, if one fits."""
         taken = None if self.maker.has_unmapped(spec.key.session_id) else self.prewarmer.reserve.take(spec)
         if taken is None:
             return False
@@ -345,11 +345,11 @@ class Pool:
             cell.claim(spec, lacking)
         except Unpackable:
             cell.kill()
-            return False  # a cell that is made for the session cannot be told of it either, and the call hears so
+            return False  # a cell made for the session fails in the same way, and its call gets the error
         return True
 
     def on_lacking(self, cell: Cell) -> None:
-        """A prewarmed cell waits for its session's paths."""
+        """Have the zygote put a session's paths in place in a prewarmed cell that waits for them."""
         assert cell.binding is not None
         try:
             self.fleet.bind(cell, cell.binding.paths)
@@ -359,26 +359,26 @@ class Pool:
 
     @property
     def is_calm(self) -> bool:
-        """Whether a zygote is there and no call waits."""
+        """Whether there is a zygote and no call waits."""
         return self._open and bool(self.fleet) and not self.waiting
 
     @property
     def all_cells(self) -> list[Cell]:
-        """Those of the reserve too."""
+        """All cells, those of the reserve included."""
         return [*self.cells.values(), *self.prewarmer.reserve.cells.values()]
 
     @property
     def most_cells(self) -> int:
-        """How many cells there may be."""
+        """The most cells that there may be."""
         return self._room.cells
 
     def on_unanswered(self, cell: Cell) -> None:
-        """Its time to start is over."""
+        """Handle a cell that has not started in time."""
         self.fleet.on_unanswered(cell.id)
 
     def _make_way(self) -> bool:
-        """End an idle cell where the host has nothing left for another one; whether any cell is ending, so that there
-        will be something.
+        """End an idle cell because the host has no resources for another one. Returns whether any cell is ending, which
+        will free some.
         """
         cells = self.all_cells
         if not any(cell.doomed for cell in cells):
@@ -389,7 +389,7 @@ class Pool:
         return any(cell.doomed for cell in cells)
 
     def _evict(self, cell: Cell) -> None:
-        """End an idle cell to make room for a call that waits."""
+        """End an idle cell to make room for a queued call."""
         key = cell.spec.key
         if key.kept_tool in self._states.get(key.session_id, {}):
             why = "was ended to make room for other calls, because it had been idle longest"
@@ -407,23 +407,23 @@ class Pool:
         return self.cells[id] if id in self.cells else self.prewarmer.reserve.cells[id]
 
     def on_spawned(self, id: int, pid: int, pidfd: int, listener: int) -> None:
-        """A zygote has made this cell's init."""
+        """Pass on to the cell that a zygote has made its init."""
         self._cell(id).on_spawned(pid, pidfd, listener)
 
     def on_bound(self, id: int) -> None:
-        """A session's paths are in place."""
-        if id in self.cells:  # else it has died since
+        """Pass on to the cell that its session's paths are in place."""
+        if id in self.cells:  # otherwise it has died since
             self.cells[id].on_bound()
 
     def on_failed(self, id: int, failure: Failed) -> None:
-        """A zygote could not make this cell, or not put its session's paths in place."""
+        """Handle that a zygote could not make this cell, or could not put its session's paths in place."""
         if id not in self.cells and id not in self.prewarmer.reserve.cells:
             return  # it has died since
         cell = self._cell(id)
         if cell.binding is None:
             cell.on_not_spawned(failure)
         else:
-            # A cell that is made for its session does without what failed, or says what is the matter.
+            # A cell that is made for its session avoids the step that failed, or reports the reason.
             if failure.step == binding.ENTER:
                 self.prewarmer.stop()
             elif failure.mechanism == "idmapped_mounts":
@@ -431,30 +431,30 @@ class Pool:
             cell.orphan()
 
     def on_idle(self, cell: Cell) -> None:
-        """A cell is free for the next call."""
+        """Give the free cell a queued call, if one fits."""
         if not self._open:
             cell.kill()
             return
         if self.prewarmer.waits_for_start:
             self.prewarmer.soon()
         if cell.spec.unbound:
-            return  # for none of the calls that wait
+            return  # none of the queued calls is for this cell
         if self.waiting:
             oldest = next(iter(self.waiting))
             same = oldest.spec is cell.spec or oldest.spec.key == cell.spec.key
             if same and oldest.exclusive not in self._exclusive and self._assign_waiting(oldest, cell):
-                return  # so would the plan decide, whatever else there is
+                return  # the plan would decide the same
         self._idle.setdefault(cell.spec.key, []).append(cell)
         if self.waiting:
             self._pump()
 
     def on_call_ended(self, run: Run) -> None:
-        """A run is over; another that must not overlap with it may start."""
+        """Note that a run is over. Another one that must not overlap with it may start."""
         if run.gone is None:
             self.release(run)
 
     def release(self, run: Run) -> None:
-        """Let another run start that must not overlap with this one. Whoever made a watched run says when."""
+        """Let another run start that must not overlap with this one. For a watched run, its owner calls this."""
         word, run.exclusive = run.exclusive, ""
         if word and run.cell is not None:
             self._exclusive.discard(word)
@@ -462,9 +462,9 @@ class Pool:
                 self._reactor.soon(self._pump)
 
     def on_dead(self, cell: Cell, failure: Failed | None) -> None:
-        """A cell is gone, with all its processes and descriptors."""
+        """Remove a dead cell. All its processes and descriptors are gone."""
         if self.prewarmer.reserve.remove(cell):
-            failure = None  # nobody waits for it
+            failure = None  # no call waits for it
         else:
             del self.cells[cell.id]
         self.fleet.forget(cell.id)
@@ -486,7 +486,7 @@ class Pool:
         self._pump()
 
     def kept_writable(self) -> list[tuple[str, ...]]:
-        """The paths to which the processes that are kept over calls may write, of each."""
+        """For each kept process, the paths to which it may write."""
         return [cell.spec.profile.writable for cell in self.cells.values() if cell.spec.key.kept_tool]
 
     def _check_empty(self) -> None:
@@ -495,10 +495,10 @@ class Pool:
             self._on_empty()
 
     def _on_start_failed(self, spec: CellSpec, failure: Failed) -> None:
-        """A cell could not be made: its calls say so, unless there is another honest way to make it."""
+        """End the calls of a cell that could not be made, unless it can be made in another permitted way."""
         session_id = spec.key.session_id
         if failure.mechanism == "idmapped_mounts":
-            self.maker.add_unmapped(session_id)  # the next cell of this session is made in a user namespace
+            self.maker.add_unmapped(session_id)  # the session's next cell gets a user namespace
             return
         for run in [run for run in self.waiting if run.spec.key == spec.key]:
             if failure.step == "import":
@@ -508,15 +508,15 @@ class Pool:
             self._end_waiting(run, outcome)
 
     def on_orphaned(self, id: int) -> None:
-        """The zygote of this cell is gone."""
+        """Tell the cell that its zygote is gone."""
         self._cell(id).orphan()
 
     def on_capacity(self) -> None:
-        """More cells can be asked for."""
-        self._reactor.soon(self._pump)  # not now: cells of a zygote that has died may be here still
+        """Look at the queue again, because more cells can be requested."""
+        self._reactor.soon(self._pump)  # not now: cells of a dead zygote may still be listed
 
     def on_pause(self) -> None:
-        """There is no zygote: calls that have no time to wait for one are told so."""
+        """End the queued calls that have no time to wait for the next zygote."""
         for run in [run for run in self.waiting if run.deadline_at <= self.fleet.resumes_at]:
             self._end_waiting(run, self.fleet.absence())
 
@@ -527,13 +527,13 @@ class Pool:
             for action in self._deadlines.pop_due(_now()):
                 try:
                     action()
-                except Exception:  # a bug of ours, which is not to cost the others
+                except Exception:  # a bug in toolcell must not stop the others
                     _log.exception("what was due in the pool failed")
         finally:
             self._deadlines.ring_again()
 
     def watch(self) -> None:
-        """Look at the cells that are at work, from now on until there is none."""
+        """Inspect the cells that are at work, periodically, until there is none."""
         if self._watching is None:
             self._watching = self._deadlines.at(_now() + WATCH_S, self._watch)
 
@@ -544,7 +544,7 @@ class Pool:
             self.watch()
             try:
                 cell.inspect(now)
-            except Exception:  # such as no descriptor being left: the deadlines of the others are in here too
+            except Exception:  # such as EMFILE; the other cells must still be inspected
                 _log.exception("%r could not be looked at", cell)
 
     def _prune(self) -> None:

@@ -1,4 +1,4 @@
-"""What the processes of a call use together, added up through psutil and /proc: for where no cgroup counts them."""
+"""Sum up what the processes of a call use, from psutil and /proc, if no cgroup counts them."""
 
 import contextlib
 import ctypes
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 _KIB = 1024
 _SYSINFO = struct.Struct("l3L6L2H2LI")  # sysinfo(2): uptime, loads, memory (the third is shared), ..., the unit
-_info = ctypes.create_string_buffer(128)  # more than it has
+_info = ctypes.create_string_buffer(128)  # larger than struct sysinfo
 _libc = ctypes.CDLL(None, use_errno=True)
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(slots=True)
 class TreeUsage:
-    """What the processes of a call use, or have used, together."""
+    """What the processes of a call use, or have used, in total."""
 
     tasks: int = 0  # processes and threads
     memory_bytes: int = 0
@@ -25,7 +25,7 @@ class TreeUsage:
 
 @dataclass(frozen=True, slots=True)
 class Resident:
-    """What one process has in memory, in bytes: its own (RssAnon) and what may be shared (RssShmem)."""
+    """One process's resident memory in bytes: private (RssAnon) and possibly shared (RssShmem)."""
 
     pid: int
     private: int
@@ -33,18 +33,18 @@ class Resident:
 
 
 def open_children(pid: int) -> int:
-    """A descriptor of the list of a process's children, for `first_child`; OSError where it has ended."""
+    """A descriptor of /proc/<pid>/task/<pid>/children, for `first_child`. Raises OSError if the process has ended."""
     return os.open(f"/proc/{pid}/task/{pid}/children", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def first_child(children: int) -> int:
-    """The oldest child of a process of one thread, 0 where it has none or has ended."""
-    found = os.pread(children, 64, 0).split(maxsplit=1)  # oldest first: orphans of a call come after its process
+    """The oldest child of a single-threaded process; 0 if it has none or has ended."""
+    found = os.pread(children, 64, 0).split(maxsplit=1)  # oldest first: orphans of a call come after the call process
     return int(found[0]) if found else 0
 
 
 def shared_memory_of_the_machine() -> int:
-    """Bytes of shared memory that all processes and file systems in memory have now."""
+    """Bytes of shared memory that all processes and memory file systems of the machine use now."""
     if _libc.sysinfo(_info):
         raise OSError(ctypes.get_errno(), "sysinfo")
     fields = _SYSINFO.unpack_from(_info)
@@ -52,19 +52,19 @@ def shared_memory_of_the_machine() -> int:
 
 
 def tree_usage(init_pid: int, memory_limit: int, shared_before: int) -> TreeUsage:
-    """Add up the processes below a cell's init. CPU is exact to the clock tick, and of the cell's whole life: what the
-    dead have used, orphans among them, is `reaped_cpu_s`.
+    """Sum up the processes below a cell's init. CPU time is for the cell's whole life, exact to the clock tick. That of
+    dead processes, orphans included, is `reaped_cpu_s`.
 
-    What a process rewrites of the memory that it inherited from the init is not counted, and neither are shared pages
-    that no process has mapped at this moment. `shared_before` is the machine's shared memory from before the first of
-    these processes had any.
+    Pages that a process inherited from the init and rewrote are not counted, and neither are shared pages that no
+    process maps at this moment. `shared_before` is the machine's shared memory, in bytes, before the first of these
+    processes had any.
     """
-    import psutil  # ten milliseconds of an import that a supervisor with cgroups can do without
+    import psutil  # takes 10 ms, and a supervisor with cgroups does not need it
 
     usage = TreeUsage(cpu_s=reaped_cpu_s(init_pid))
     found: list[Resident] = []
     with contextlib.suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
-        inherited = resident(init_pid).private  # what every fork of the init shares with it, by copy on write
+        inherited = resident(init_pid).private  # shared with the init by copy-on-write
         for process in psutil.Process(init_pid).children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
                 times = process.cpu_times()
@@ -86,12 +86,13 @@ def reaped_cpu_s(init_pid: int) -> float:
 
 
 def _shared_bytes(found: Iterable[Resident], room: int, before: int) -> int:
-    """Shared memory of a tree. Cheap where it is surely above `room` bytes or surely not; else by each one's share.
+    """The shared memory of a process tree, in bytes. A cheap estimate is used if it is clearly above or below `room`
+    bytes; otherwise each process's share is read.
 
-    A segment that eight processes map counts once if their shares can be read (`Pss_Shmem`: as root, and of programs
-    that were executed). Of other processes each is held to have memory of its own, up to all the shared memory
-    that the machine has now and had not `before`: rather a pool that shares too much than a limit that forks get
-    around. What others free meanwhile hides as much here, and no more, so that all together take no more than before.
+    A segment that eight processes map counts once if their shares are readable (`Pss_Shmem`: for root, and for programs
+    that were executed). Otherwise each process is assumed to have its own segment, up to the growth of the machine's
+    shared memory since `before`. This can overcount, but forks cannot get around the limit. Memory that other programs
+    free meanwhile hides the same amount here, so the machine's total does not grow.
     """
     sizes = {one.pid: one.shared for one in found if one.shared}
     largest, total = max(sizes.values(), default=0), sum(sizes.values())
@@ -103,23 +104,24 @@ def _shared_bytes(found: Iterable[Resident], room: int, before: int) -> int:
 
 
 def resident(pid: int) -> Resident:
-    """RssAnon and RssShmem of a process (proc_pid_status(5)), which anybody may read."""
+    """RssAnon and RssShmem of a process (proc_pid_status(5)), which every user may read."""
     found = _kib_fields(f"/proc/{pid}/status", (b"RssAnon", b"RssShmem"))
     return Resident(pid, found.get(b"RssAnon", 0), found.get(b"RssShmem", 0))  # a zombie has neither
 
 
 def _share(pid: int) -> int | None:
-    """The process's share of shared memory: each page divided by how many map it. None where it may not be read."""
+    """The process's proportional share of shared memory: each page divided by the number of processes that map it.
+    None if it may not be read."""
     try:
         return _kib_fields(f"/proc/{pid}/smaps_rollup", (b"Pss_Shmem",)).get(b"Pss_Shmem")
     except PermissionError:
         return None
     except (FileNotFoundError, ProcessLookupError):
-        return 0  # it has ended meanwhile
+        return 0  # the process has ended meanwhile
 
 
 def _kib_fields(path: str, names: tuple[bytes, ...]) -> dict[bytes, int]:
-    """Lines such as `RssAnon:  1234 kB` of a file of /proc, in bytes."""
+    """The values of lines such as `RssAnon:  1234 kB` in a file of /proc, in bytes."""
     found: dict[bytes, int] = {}
     with open(path, "rb") as file:
         for line in file:

@@ -1,7 +1,7 @@
-"""The event loop as the pool needs it: descriptors that call back, one alarm, and waiters. For asyncio and for trio.
+"""The event loop as the pool needs it: callbacks for descriptors, one alarm, and waiters. For asyncio and for trio.
 
-Everything in the pool runs in these callbacks, on the loop's own thread, to the end, one at a time: no task for a
-frame, no lock, no thread.
+Everything in the pool runs in these callbacks, one at a time, on the loop's thread. So a frame needs no task, and the
+pool has no lock and no thread.
 """
 
 import asyncio
@@ -28,20 +28,20 @@ T = TypeVar("T")
 
 
 class Waiter(Protocol[T]):
-    """One result, set once, waited for by one task."""
+    """A result that is set once and awaited by one task."""
 
     def set(self, value: T, *, later: bool = False) -> None:
-        """Give the task the value; `later`, so that what is under way comes before it."""
+        """Give the task the value: at once, or `later`, after the work that is under way."""
         ...
 
     def __await__(self) -> Generator[Any, Any, T]: ...
 
 
 class Task(Protocol):
-    """What runs beside the callbacks."""
+    """A task that runs beside the callbacks."""
 
     async def ended(self) -> None:
-        """Wait for its end, also where whoever waits is cancelled."""
+        """Wait for the task's end, even if the waiting task is cancelled."""
         ...
 
 
@@ -54,26 +54,27 @@ class Reactor(Protocol):
 
     def unwatch(self, fd: int) -> None: ...
     def set_alarm(self, when: float, on_alarm: Callable[[], None]) -> None:
-        """Call `on_alarm` at `when` (time.monotonic); math.inf for not at all. Replaces the last one. The first
-        takes a descriptor: SandboxError where there is none.
+        """Call `on_alarm` at `when` (time.monotonic seconds), or never for math.inf. Replaces the last alarm.
+
+        The first alarm takes a descriptor. Raises SandboxError if none is left.
         """
         ...
 
     def waiter(self) -> "Waiter[Any]": ...
     def task(self, coroutine: Coroutine[Any, Any, None]) -> Task:
-        """Run it in a task of its own, with a context of its own, from the next turn of the loop on."""
+        """Run the coroutine in its own task and context, from the next turn of the loop."""
         ...
 
     def soon(self, callback: Callable[[], None]) -> None:
-        """Call back in the next turn of the loop."""
+        """Run `callback` in the next turn of the loop."""
         ...
 
     def is_here(self) -> bool:
-        """Whether its event loop runs the caller."""
+        """Whether the caller runs on this event loop."""
         ...
 
     def is_over(self) -> bool:
-        """Whether its event loop was closed, and calls nobody back any more."""
+        """Whether the event loop is closed, so that no callback runs any more."""
         ...
 
     def close(self) -> None: ...
@@ -89,13 +90,13 @@ def current_reactor() -> Reactor:
 
 
 class _Alarm:
-    """One moment, kept by the kernel (timerfd_create(2)): event loops wait for whole milliseconds, rounded up."""
+    """One kernel timer (timerfd_create(2)). Event loops round their timeouts up to whole milliseconds."""
 
     def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor
-        self._fd = -1  # made when it is needed for the first time
+        self._fd = -1  # created at the first use
         self._moment = ctypes.create_string_buffer(_ITIMERSPEC.size)
-        self._start: Callable[[], None]  # the timer, at that moment
+        self._start: Callable[[], None]  # starts the timer for that moment
         self._on_alarm: Callable[[], None] | None = None
         self._closed = False
 
@@ -107,7 +108,7 @@ class _Alarm:
             self._fd = syscall("timerfd_create", time.CLOCK_MONOTONIC, flags, step="make a timer")
             self._start = prepared("timerfd_settime", self._fd, _ABSOLUTE, self._moment, None, step="set a timer")
             self._reactor.watch(self._fd, self._ring)
-        moment = 0.0 if when == math.inf else min(max(when, 1e-9), _LATEST)  # 0 is never
+        moment = 0.0 if when == math.inf else min(max(when, 1e-9), _LATEST)  # 0 disarms the timer
         seconds = int(moment)
         self._on_alarm = None if when == math.inf else on_alarm
         _ITIMERSPEC.pack_into(self._moment, 0, 0, 0, seconds, int((moment - seconds) * 1e9))
@@ -117,7 +118,7 @@ class _Alarm:
         try:
             os.read(self._fd, 8)
         except BlockingIOError:
-            return  # it was set anew after it had rung
+            return  # set again after it had expired
         on_alarm, self._on_alarm = self._on_alarm, None
         if on_alarm is not None:
             on_alarm()
@@ -129,7 +130,7 @@ class _Alarm:
             self._fd = -1
 
 
-_ITIMERSPEC = struct.Struct("=4q")  # seconds and nanoseconds between rings, and to the first (timerfd_create(2))
+_ITIMERSPEC = struct.Struct("=4q")  # interval and first expiration, each in s and ns (timerfd_create(2))
 _ABSOLUTE = 1  # TFD_TIMER_ABSTIME (linux/timerfd.h)
 _LATEST = 2.0**33  # seconds; the kernel counts nanoseconds in 64 bits
 
@@ -138,18 +139,18 @@ _add_done_callback: Callable[..., None] = asyncio.Future[Any].add_done_callback
 
 
 class _FutureWaiter(asyncio.Future[Any]):
-    """A future whose task goes on at once when it is set in a callback of the reactor: not in the loop's next turn,
-    which would look for events before that.
+    """A future whose task resumes at once if a callback of the reactor sets it. A plain future resumes it in the next
+    turn of the loop, which first polls for events.
     """
 
     __slots__ = ("reactor", "resume")
 
     reactor: "AsyncioReactor"
     resume: tuple[Callable[[Any], object], Context] | None
-    """How the task that awaits this is run, and in what."""
+    """The callback that resumes the awaiting task, and its context."""
 
     def add_done_callback(self, fn: Callable[[Self], object], /, *, context: Context | None = None) -> None:
-        if context is not None:  # as tasks do
+        if context is not None:  # as asyncio tasks pass it
             self.resume = fn, context
         _add_done_callback(self, fn, context=context)
 
@@ -162,7 +163,7 @@ class _FutureWaiter(asyncio.Future[Any]):
         self.set_result(value)
 
     def go_on(self) -> None:
-        """Run the task that waits for this until it waits for something else."""
+        """Run the awaiting task until it awaits something else."""
         assert self.resume is not None
         wake, context = self.resume
         context.run(wake, self)
@@ -175,8 +176,8 @@ class _AsyncioTask(asyncio.Task[None]):
 
 
 def _in_asyncio() -> Context:
-    """The context of callbacks. What anyio does in one asks for the kind of loop; with no task to tell, sniffio has to,
-    which anyio depends on, or did.
+    """The context of callbacks. anyio asks sniffio for the kind of loop if there is no current task, so sniffio's
+    variable is set here. Newer versions of anyio do not depend on sniffio.
     """
     context = copy_context()
     sniffio = sys.modules.get("sniffio")
@@ -186,14 +187,14 @@ def _in_asyncio() -> Context:
 
 
 class AsyncioReactor:
-    """On asyncio, all of it is there already: add_reader, call_at, futures."""
+    """The reactor on asyncio, by its own means: add_reader, call_at, futures."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._context = _in_asyncio()
         self._watched: set[int] = set()
         self.calling_back = False
-        self.going_on: deque[_FutureWaiter] = deque()  # whose tasks run when the callback has ended
+        self.going_on: deque[_FutureWaiter] = deque()  # their tasks run when the callback has ended
         self._alarm = _Alarm(self)
 
     def watch(self, fd: int, on_ready: Callable[[], None]) -> None:
@@ -209,7 +210,7 @@ class AsyncioReactor:
             try:
                 while self.going_on:
                     self.going_on.popleft().go_on()
-            finally:  # where a task raised SystemExit, which ends the loop's turn
+            finally:  # also if a task raises SystemExit, which ends the loop's turn
                 while self.going_on:
                     self._loop.call_soon(self.going_on.popleft().go_on)
 
@@ -281,7 +282,7 @@ class _TrioTask:
 
 
 class TrioReactor:
-    """On trio, each descriptor and the alarm has a system task that waits and calls back."""
+    """The reactor on trio. A system task for each descriptor, and one for the alarm, waits and calls back."""
 
     def __init__(self) -> None:
         import trio
@@ -294,7 +295,7 @@ class TrioReactor:
 
     def watch(self, fd: int, on_ready: Callable[[], None]) -> None:
         trio = self._trio
-        scope = trio.CancelScope(shield=True)  # trio cancels system tasks at the end of its run, and cells end after it
+        scope = trio.CancelScope(shield=True)  # trio cancels system tasks at the end of its run; cells end later
         self._watched[fd] = scope
 
         async def wait() -> None:
@@ -334,7 +335,7 @@ class TrioReactor:
             return False
 
     def is_over(self) -> bool:
-        return False  # a run of trio ends only after its system tasks
+        return False  # trio's run ends after its system tasks
 
     def close(self) -> None:
         for fd in list(self._watched):

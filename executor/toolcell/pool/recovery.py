@@ -1,4 +1,4 @@
-"""When zygotes that have died are replaced: at once, or after a pause that grows. Pure: times in, times out."""
+"""Decide when a dead zygote is replaced: at once, or after a growing pause. Pure: times in, times out."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -6,30 +6,28 @@ from typing import Final
 from toolcell_sandbox.report import SandboxReport
 
 RESTARTS: Final = 5  # setbacks after which the next zygote is started at once
-FIRST_PAUSE_S: Final = 0.25  # about what the start of one takes; doubled with each setback
-MOST_PAUSE_S: Final = 10.0  # a start takes a third of a second of a core: at the worst, 3 % of one core are lost
-HEALTHY_S: Final = 10.0  # without a setback, while zygotes lived: what was before is forgotten
+FIRST_PAUSE_S: Final = 0.25  # about as long as a start takes; doubled with each setback
+MOST_PAUSE_S: Final = 10.0  # a start takes 0.33 s of a core, so at worst 3 % of one core are lost
+HEALTHY_S: Final = 10.0  # after so long without a setback, while zygotes lived, earlier setbacks are forgotten
 
 
 class Recovery:
-    """Track failures of zygotes. A setback is the death of one, or a start that failed; times are time.monotonic
-    seconds.
-    """
+    """Track failures of zygotes. A setback is a zygote's death or a failed start. Times are time.monotonic seconds."""
 
     def __init__(self) -> None:
         self.deaths = 0
-        self.problem = ""  # the last one, "" where all was well for `HEALTHY_S`
+        self.problem = ""  # the last one, "" after `HEALTHY_S` without one
         self._recent = 0
         self._pause_s = 0.0
         self._well_since = 0.0  # the last setback, or the start after its pause
 
     def on_death(self, now: float) -> float:
-        """A zygote has died; when the next may be started."""
+        """Note a zygote's death. Returns when the next zygote may be started."""
         self.deaths += 1
         return self.on_setback(now, "A zygote, the process that makes cells, has ended.")
 
     def on_setback(self, now: float, problem: str) -> float:
-        """When the next zygote may be started."""
+        """Note a setback. Returns when the next zygote may be started."""
         self._forget(now)
         self.problem = problem
         self._recent += 1
@@ -39,7 +37,7 @@ class Recovery:
         return self._well_since
 
     def problem_now(self, now: float) -> str:
-        """The last problem, "" where that is over."""
+        """The last problem, "" if it is over."""
         self._forget(now)
         return self.problem
 
@@ -50,16 +48,16 @@ class Recovery:
 
 @dataclass(frozen=True)
 class SupervisorStatus(SandboxReport):
-    """The sandbox report of the start, and the state of the processes that make cells, the zygotes, now."""
+    """The sandbox report of the start, and the present state of the zygotes, the processes that make cells."""
 
     zygotes: int = 0
-    """Zygotes that live."""
+    """The number of live zygotes."""
     zygote_deaths: int = 0
-    """Zygotes that have died since the start."""
+    """The number of zygotes that have died since the start."""
     next_attempt_s: float | None = None
-    """Seconds until the next zygote is started, where the pool pauses after a series of deaths."""
+    """Seconds until the next zygote is started, if the pool pauses after a series of deaths."""
     problem: str = ""
-    """The last problem with a zygote, "" where none is recent."""
+    """The last problem with a zygote, "" if none is recent."""
 
     def __str__(self) -> str:
         pause = "" if self.next_attempt_s is None else f", next attempt in {self.next_attempt_s:.2g} s"

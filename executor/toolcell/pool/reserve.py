@@ -1,7 +1,7 @@
-"""Cells that are made before anybody needs them: whole, but for the session that each will serve, and its paths.
+"""Prewarmed cells: complete except for a session and the session's paths.
 
-Such a cell is locked down, has its tools, and a call process waits in it. When a session asks for one of its kind, the
-zygote puts the session's paths in place, and the cell is told whose it is. Nothing of another session was ever in it.
+A prewarmed cell is locked down, has loaded its tools, and has a standby. When a session asks for a cell of its kind,
+the zygote puts the session's paths in place, and the cell is told its session. It never held data of another session.
 """
 
 import os
@@ -19,20 +19,20 @@ from toolcell_sandbox.view import Bind, Found, View, find_system, plan, rest
 from .cell import Cell
 from .run import CellKey, CellSpec
 
-UNFIT: Final = 64  # kinds of which it is known that they cannot be made ahead
-KINDS: Final = 4  # one cell of each is kept: an agent's tools are of a few kinds, by what they are granted
-_NOWHERE: Final = "/"  # where nothing can be written: a tool that notes its directory as it is loaded finds out
+UNFIT: Final = 64  # remembered kinds that cannot be prewarmed
+KINDS: Final = 4  # one cell of each kind is kept: an agent's tools need only a few sets of grants
+_NOWHERE: Final = "/"  # nothing can be written there, so a tool that stores its directory at import fails visibly
 _PATHS: Final = ("readable", "writable")
 _SAME: Final = [each.name for each in fields(Profile) if each.name not in (*_PATHS, "cwd")]
 
 
 def kind_of(spec: CellSpec) -> CellKey:
-    """What such a cell belongs to before it belongs to a session."""
+    """The key of a prewarmed cell before it has a session."""
     return replace(spec.key, session_id="", workspace=(0, 0, 0), protected="")
 
 
 def unbound(spec: CellSpec) -> CellSpec:
-    """What is the same for all sessions whose cells are like this one."""
+    """The part of a spec that all sessions with cells of this kind share."""
     nobody = {"session_id": "", "agent_id": "", "workspace_root": _NOWHERE}
     return CellSpec(
         kind_of(spec),
@@ -50,15 +50,15 @@ def _without_workspace(spec: CellSpec, name: str) -> tuple[str, ...]:
 
 
 def is_possible(spec: CellSpec, identity: Identity, report: SandboxReport) -> bool:
-    """Whether such a cell can be made ahead. Not where loading its tools runs what has not run outside: a cell that is
-    unbound has no rules about files (`toolcell_sandbox.binding`)."""
+    """Whether such a cell can be prewarmed. It cannot if loading its tools runs code that has not run outside cells,
+    because an unbound cell has no rules about files (`toolcell_sandbox.binding`)."""
     untrusted = any("directory" in tool for tool in spec.tools)
     return not (spec.key.kept_tool or untrusted) and binding.is_possible(spec.profile, identity, report)
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What was there when a cell was made: it fits no session for which that is no longer so."""
+    """The state of the host's paths when a cell was made. The cell fits only sessions for which it is unchanged."""
 
     identity: Identity
     system: Found
@@ -67,13 +67,13 @@ class Surroundings:
 
     @classmethod
     def of(cls, profile: Profile, identity: Identity) -> "Surroundings":
-        """Raises SandboxError where the system's paths cannot be looked at."""
+        """The present surroundings of a profile. Raises SandboxError if the system's paths cannot be inspected."""
         system = find_system(profile, identity)
         return cls(identity, system, plan(profile, identity, (), system), profile.environment(os.environ))
 
 
 class Reserve:
-    """One cell of each of the kinds that were asked for last. `cells` are all that are alive, by id."""
+    """One cell of each of the last requested kinds. `cells` are all that are alive, by id."""
 
     def __init__(self) -> None:
         self.cells: dict[int, Cell] = {}
@@ -82,7 +82,7 @@ class Reserve:
         self._unfit: dict[CellKey, None] = {}
 
     def want(self, spec: CellSpec) -> None:
-        """Another session may come that asks for a cell like this one."""
+        """Keep a cell of this kind in stock, because another session may ask for one."""
         kind = kind_of(spec)
         if kind in self._unfit:
             return
@@ -93,11 +93,11 @@ class Reserve:
 
     @property
     def is_short(self) -> bool:
-        """Whether there may be one to be made."""
+        """Whether a wanted kind may lack its cell."""
         return bool(self._wanted)
 
     def wanted(self) -> Iterator[CellSpec]:
-        """What is to be made, each once."""
+        """The specs of the cells to make, each once."""
         while self._wanted:
             kind = next(iter(self._wanted))
             spec = self._wanted.pop(kind)
@@ -105,15 +105,15 @@ class Reserve:
                 yield spec
 
     def add(self, cell: Cell, surroundings: Surroundings) -> None:
-        """Have this one; one of a kind that nobody has asked for longer is ended."""
+        """Add this cell. A cell of a kind that is no longer wanted is ended."""
         if len(self._by_kind) >= KINDS:
             self.end_one()
         self.cells[cell.id] = cell
         self._by_kind[cell.spec.key] = cell, surroundings
 
     def take(self, spec: CellSpec) -> tuple[Cell, list[Bind]] | None:
-        """A cell that fits, and what is to be bound in it, outermost first, to make it such a cell. It may be starting
-        still: that is sooner than a new one."""
+        """Take out a cell that fits, with the paths to bind in it, outermost first. The cell may still be starting,
+        which is faster than a new one."""
         cell, surroundings = self._by_kind.get(kind_of(spec), (None, None))
         if cell is None or surroundings is None or cell.doomed:
             return None
@@ -125,12 +125,12 @@ class Reserve:
         return self.cells.pop(cell.id), lacking
 
     def end_one(self) -> None:
-        """End the oldest, for there is no room for it."""
+        """End the oldest cell to make room."""
         for kind in list(self._by_kind)[:1]:
             self._by_kind.pop(kind)[0].retire()
 
     def remove(self, cell: Cell) -> bool:
-        """It has died. Whether it was one of these. No other is made ahead of a kind that has to have a session."""
+        """Remove a dead cell, and return whether it was in the reserve. A kind that needs a session is given up."""
         if cell.unfit and (cell.spec.unbound or cell.binding is not None):
             self._wanted.pop(kind_of(cell.spec), None)
             self._unfit[kind_of(cell.spec)] = None
@@ -142,7 +142,7 @@ class Reserve:
 
 
 def _lacking(profile: Profile, surroundings: Surroundings, spec: CellSpec) -> list[Bind] | None:
-    """What a cell of this profile lacks, None where it cannot be made one."""
+    """The paths that a prewarmed cell lacks for this spec, or None if it cannot serve it."""
     if any(getattr(profile, name) != getattr(spec.profile, name) for name in _SAME):
         return None
     if any(getattr(profile, name) != _without_workspace(spec, name) for name in _PATHS):
@@ -152,5 +152,5 @@ def _lacking(profile: Profile, surroundings: Surroundings, spec: CellSpec) -> li
     try:
         whole = plan(spec.profile, surroundings.identity, spec.protected, surroundings.system)
     except (SandboxError, OSError):
-        return None  # the cell that is made instead says so
+        return None  # the cell that is made instead reports the error
     return rest(whole, surroundings.view.binds) if whole.links == surroundings.view.links else None

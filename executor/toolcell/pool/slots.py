@@ -1,4 +1,4 @@
-"""What each cell has to itself on this host, its uid and its cgroup; and when another cell may have them."""
+"""Slots: the uid and the cgroup of each cell on this host, and when another cell may reuse them."""
 
 import logging
 import time
@@ -16,15 +16,15 @@ from .cell import Cell
 from .deadlines import Deadlines
 
 _log = logging.getLogger("toolcell.pool")
-VACATE_AGAIN_S = 0.005  # how often the cgroup of a dead cell is looked at again until it is empty
-VACATE_S = 10.0  # what SIGKILL has not ended by then hangs in the kernel
+VACATE_AGAIN_S = 0.005  # how often the cgroup of a dead cell is checked until it is empty
+VACATE_S = 10.0  # a process that survives SIGKILL for so long hangs in the kernel
 _now = time.monotonic
 
 
 class Slots:
-    """`vacating` are dead cells whose cgroups are not empty yet. `on_vacated` is called when one of them is done with.
+    """The slots of one supervisor. If `tree` is None, cells have no cgroup.
 
-    Where `tree` is None, cells have no cgroup.
+    `vacating` are dead cells whose cgroups are not empty yet. `on_vacated` is called when one of them is free again.
     """
 
     def __init__(self, deadlines: Deadlines, record: RunRecord, on_vacated: Callable[[], None]) -> None:
@@ -34,14 +34,14 @@ class Slots:
         self._deadlines = deadlines
         self._record = record
         self._on_vacated = on_vacated
-        # Uids of cells: a range of this supervisor's own, so that two of them do not count each other's processes.
+        # The uids of cells are a range of this supervisor's own: RLIMIT_NPROC counts the processes of a uid.
         self._first = unused_slots()
         self._free: list[int] = []
         self.last = self._first
         self._made = 0
 
     def take(self, limits: Limits) -> tuple[int, Cgroup | None]:
-        """The slot of a new cell, and its cgroup, which is open. Raises OSError or SandboxError."""
+        """The slot of a new cell, and its open cgroup. Raises OSError or SandboxError."""
         cgroup = self._take_cgroup(limits)
         if self._free:
             slot = self._free.pop()
@@ -61,7 +61,7 @@ class Slots:
             return None
         while self.free_cgroups:
             cgroup = self.free_cgroups.pop()
-            if not cgroup.exists():  # somebody has removed it
+            if not cgroup.exists():  # another program has removed it
                 cgroup.close()
                 continue
             try:
@@ -70,23 +70,23 @@ class Slots:
                 self.free_cgroups.append(cgroup)
                 raise
             return cgroup
-        # Named after the slots too: a killed supervisor of our pid may have left its groups.
+        # The name has the first uid of the range: a killed supervisor of the same pid may have left its cgroups.
         self._made += 1
         group = self.tree.create(f"{self._first:x}-{self._made}", limits)
         self._record.cgroup(group.paths)
         return group
 
     def give_back(self, slot: int, cgroup: Cgroup | None) -> None:
-        """Another cell may have them."""
+        """Let another cell have the slot and the cgroup."""
         self._free.append(slot)
         if cgroup is not None:
             self.free_cgroups.append(cgroup)
 
     def vacate(self, cell: Cell) -> None:
-        """Free a dead cell's slot and cgroup for another cell, once nothing is left in the cgroup.
+        """Free a dead cell's slot and cgroup for another cell, once the cgroup is empty.
 
-        The kernel ends a pid namespace with its init, so there is nothing; this is what holds where that fails, or
-        where a cell was allowed to have no namespace.
+        The kernel kills a pid namespace with its init, so the cgroup is normally empty. This check matters if that
+        fails, or if a cell was allowed to have no namespace.
         """
         self._vacate(cell, _now() + VACATE_S)
 
@@ -108,18 +108,18 @@ class Slots:
         self._on_vacated()
 
     def remove(self, cells: Iterable[Cell]) -> None:
-        """Remove every cgroup, those of these cells among them."""
+        """Remove every cgroup, including those of these cells."""
         living = [*cells, *self.vacating]
         self.free_cgroups += [cell.cgroup for cell in living if cell.cgroup is not None]
-        with ExitStack() as removing:  # every one, also where one cannot be
+        with ExitStack() as removing:  # all of them, even if one fails
             for cgroup in self.free_cgroups:
                 removing.callback(cgroup.remove)
             self.free_cgroups.clear()
 
 
 def _left_in_group(cell: Cell) -> list[int]:
-    """The processes that a dead cell's cgroup still has, which are killed. A cgroup that cannot be read, such as for
-    want of a descriptor, is removed, since the kernel removes only an empty one.
+    """Kill and return the processes that are left in a dead cell's cgroup. If the cgroup cannot be read, for example
+    because no descriptor is left, remove it: the kernel removes only an empty one.
     """
     cgroup = cell.cgroup
     if cgroup is None:
@@ -131,6 +131,6 @@ def _left_in_group(cell: Cell) -> list[int]:
             cgroup.remove(timeout_s=0.0)
         except SandboxError:
             _log.warning("the cgroup of %r cannot be read: %s", cell, unreadable)
-            return [0]  # how many is unknown
+            return [0]  # an unknown number
         cell.cgroup = None
         return []

@@ -1,7 +1,7 @@
 """The supervisor's handle on one zygote: exec it, ask it for cells, learn when it is gone.
 
-The supervisor never forks: `subprocess` execs the interpreter anew (vfork and exec in C), with a clean environment and
-`-I`, so that nothing of the user's process, neither memory nor environment nor sys.path, is in it.
+The supervisor never forks: `subprocess` execs a new interpreter (vfork and exec in C), with a clean environment and
+`-I`. So the zygote has nothing of the user's process: no memory, no environment, no sys.path.
 """
 
 import contextlib
@@ -48,8 +48,8 @@ ENVIRONMENT = {
     "HOME": "/tmp",
     "TMPDIR": "/tmp",
     "TOOLCELL_IN_CELL": "1",
-    "LD_BIND_NOW": "1",  # else each call process looks up, and writes down, the address of each C function it uses
-    "MALLOC_ARENA_MAX": "1",  # an arena for each thread would reserve 64 MiB of the limited address space each
+    "LD_BIND_NOW": "1",  # otherwise each call process resolves each C function that it uses, and copies the page
+    "MALLOC_ARENA_MAX": "1",  # each further arena reserves 64 MiB of the limited address space
 }
 
 
@@ -57,7 +57,7 @@ _zygotes: weakref.WeakSet["ZygoteProcess"] = weakref.WeakSet()
 
 
 def _forget_after_fork() -> None:
-    """In a fork of the user's process: close what would keep a zygote, and its cells, from noticing our death."""
+    """In a fork of the user's process, close the sockets that would hide the supervisor's death from its zygotes."""
     for zygote in list(_zygotes):
         zygote.close_inherited()
 
@@ -66,9 +66,9 @@ os.register_at_fork(after_in_child=_forget_after_fork)
 
 
 def _socketpair() -> tuple[socket.socket, socket.socket]:
-    """Ours and the zygote's, whose number is free there: 0 to 5 are the standard streams and what cells are given.
+    """Our socket and the zygote's. The zygote's number is above 5: 0 to 5 are the standard streams and a cell's pipes.
 
-    A process whose standard streams are closed would get one of them.
+    A process whose standard streams are closed would get one of those numbers.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs, ExitStack() as undo:
@@ -90,11 +90,11 @@ CURES = {
 
 
 EXHAUSTED = frozenset({errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC})
-"""What the host has none left of passes, mostly: calling again helps."""
+"""Errors for an exhausted resource of the host. They usually pass, so a retry can succeed."""
 
 
 def _other_code(ours: Mapping[str, str], theirs: Mapping[str, str]) -> SandboxUnavailableError:
-    """The supervisor and its zygote would not understand each other."""
+    """The error for a zygote that runs another version of the code than its supervisor."""
     name = next(name for name in ours if ours[name] != theirs.get(name))
     what = f"The supervisor and its zygote do not run the same {name}: {ours[name]} and {theirs.get(name, 'unknown')}"
     cure = (
@@ -104,7 +104,7 @@ def _other_code(ours: Mapping[str, str], theirs: Mapping[str, str]) -> SandboxUn
     return SandboxUnavailableError(f"{what}. {cure}", "", cure)
 
 
-GRACE_S = 2.0  # for a zygote to end what cells without a pid namespace have left to it; others are gone at once
+GRACE_S = 2.0  # for a zygote to end processes of cells without a pid namespace; other zygotes end at once
 
 
 def require_proc() -> None:
@@ -138,8 +138,8 @@ class ZygoteProcess:
         self._link = ZygoteLink.of_supervisor()
         self._last_words = ""
         self.has_started = False
-        self.heard_at = 0.0  # when it said something, or was asked with nothing else to do
-        self.asked: set[int] = set()  # the cells it has been asked for and has not answered
+        self.heard_at = 0.0  # when it last answered, or got a request while it had no other
+        self.asked: set[int] = set()  # requested cells without an answer
         _zygotes.add(self)
 
     def __repr__(self) -> str:
@@ -153,8 +153,8 @@ class ZygoteProcess:
     def start(
         self, report: Mapping[str, object] | None, allow_missing: frozenset[str], preload: Sequence[str] | None
     ) -> None:
-        """Exec the interpreter and send the first request; `started()` waits for the answer. `preload` are the
-        libraries that its cells are going to need, None for all that it knows.
+        """Exec the interpreter and send the first request. `started()` waits for the answer. `preload` are libraries
+        that its cells will need, None for all that the zygote knows.
         """
         try:
             ours = self._exec()
@@ -174,7 +174,7 @@ class ZygoteProcess:
         self._socket = ours
         with theirs:
             ours.setblocking(False)
-            self._stderr = os.fdopen(os.memfd_create("toolcell-zygote"), "r+b")  # no directory need be writable here
+            self._stderr = os.fdopen(os.memfd_create("toolcell-zygote"), "r+b")  # needs no writable directory
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-m", "toolcell.runner", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
@@ -197,7 +197,7 @@ class ZygoteProcess:
     def make(self, request: MakeCell, fds: Sequence[int]) -> None:
         """Ask for a cell. Exactly one of `on_spawned`, `on_failed` and `on_lost` follows.
 
-        Raises Unpackable or OSError, and has not asked, where the request cannot be sent.
+        Raises Unpackable or OSError if the request cannot be sent; then none of them follows.
         """
         self._send(request, fds)
         if not self.asked:
@@ -205,8 +205,8 @@ class ZygoteProcess:
         self.asked.add(request.id)
 
     def bind(self, id: int, binds: Iterable[Bind]) -> None:
-        """Have these put in place in an unbound cell. `on_bound`, `on_failed` or `on_lost` follows, or the cell's
-        death. Raises as `make` does.
+        """Ask the zygote to bind these paths in an unbound cell. `on_bound`, `on_failed` or `on_lost` follows, or the
+        cell's death. Raises as `make` does.
         """
         self._send(BindPaths(id, [cast("Field", bind.to_wire()) for bind in binds]))
 
@@ -218,7 +218,7 @@ class ZygoteProcess:
         except (BrokenPipeError, ConnectionResetError):
             self._reactor.soon(self._lost)
         except BlockingIOError:
-            # The socket holds some hundred requests; a zygote that far behind is stuck. Give up on it, not on the loop.
+            # The socket holds some hundred requests. A zygote that far behind is stuck: give it up, not the loop.
             self.kill()
         except OSError as error:
             if error.errno != errno.EMSGSIZE:
@@ -235,7 +235,7 @@ class ZygoteProcess:
                 return
             except ConnectionResetError:
                 data, fds, flags = b"", [], 0
-            if flags & socket.MSG_CTRUNC:  # no room for all descriptors here
+            if flags & socket.MSG_CTRUNC:  # this process has no room for all the descriptors
                 for fd in fds:
                     os.close(fd)
                 fds = []
@@ -255,7 +255,7 @@ class ZygoteProcess:
                 self.asked.discard(id)
                 pidfd, listener = (*fds, -1)[:2]
                 self._on_spawned(id, pid, pidfd, listener)
-            case CellMade(id, _):  # cut off: no descriptor is left here. Its control socket ends it.
+            case CellMade(id, _):  # cut off: no descriptor is left here. The end of its control socket ends the cell.
                 self.asked.discard(id)
                 self._on_failed(id, Failed("spawn", "The supervisor is out of descriptors.", "", "Raise ulimit -n."))
             case PathsBound(id):
@@ -268,7 +268,7 @@ class ZygoteProcess:
                 if self.has_started:
                     self.kill()
                 else:
-                    self._give_up(_other_code(running_code(), {}))  # which code it is, it could not say
+                    self._give_up(_other_code(running_code(), {}))  # it could not name its code
 
     def _on_started(self, report: Mapping[str, object], theirs: Mapping[str, str]) -> None:
         self.has_started = True
@@ -279,11 +279,11 @@ class ZygoteProcess:
             self._give_up(_other_code(ours, theirs))
 
     def _lost(self) -> None:
-        """The zygote is gone: its cells die with it, and what it printed last says why."""
+        """Handle the zygote's end. Its cells die with it. The last line that it printed is the reason."""
         if self._socket is None:
             return
         self.close()
-        said = self.last_words().rpartition("\n")[2]  # of a traceback, what was raised
+        said = self.last_words().rpartition("\n")[2]  # the exception, if it is a traceback
         cure = (
             f"Check that `{sys.executable} -I -c 'import toolcell.runner.zygote'` works: -I leaves out PYTHONPATH "
             "and packages of `pip install --user`; install toolcell into a virtual environment."
@@ -293,7 +293,7 @@ class ZygoteProcess:
         self._on_lost(self)
 
     def _give_up(self, error: SandboxUnavailableError) -> None:
-        """The zygote lives, and is of no use."""
+        """Give up a zygote that is alive and useless."""
         self.close()
         self._last_words = str(error)
         self._started.set(error)
@@ -314,13 +314,13 @@ class ZygoteProcess:
             self._process.send_signal(signal.SIGKILL)
 
     def close_inherited(self) -> None:
-        """Close our end, in a process that only has it by a fork. The event loop's registration is not ours to end."""
+        """Close our end in a forked child of this process, without touching the parent's event loop."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
     def close(self) -> None:
-        """Close our end, which ends the zygote and with it every cell it forked; and reap it."""
+        """Close our end, which ends the zygote and every cell that it forked. Then reap the zygote."""
         if self._socket is None:
             return
         self._reactor.unwatch(self._socket.fileno())
@@ -332,7 +332,7 @@ class ZygoteProcess:
             except subprocess.TimeoutExpired:
                 self.kill()
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._process.wait(timeout=5)  # a SIGKILLed process without children in the way: microseconds
+                    self._process.wait(timeout=5)  # after SIGKILL, this takes microseconds
         self.last_words()
         if self._stderr is not None:
             self._stderr.close()

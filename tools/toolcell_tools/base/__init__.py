@@ -1,4 +1,4 @@
-"""The nine base tools (ADR-0004): files, shell, message, memory, web. One file each; each stands on handles alone."""
+"""The nine base tools (ADR-0004): files, shell, message, memory, web. One file each; each uses only handles."""
 
 from typing import Any
 

@@ -11,7 +11,7 @@ __all__ = ["diff_of_replacements", "diff_of_texts", "line_number"]
 _CONTEXT = 3  # lines, as diff -u
 _HUNKS = 20
 _DIFF_CHARS = 20_000
-_COMPARED_LINES = 20_000  # comparing takes time that grows with their square where little is alike
+_COMPARED_LINES = 20_000  # for texts that share little, the time grows with the square of the lines
 _HEADER = re.compile(r"@@ -(\d+)((?:,\d+)?) \+(\d+)((?:,\d+)?) @@\n")
 
 
@@ -21,7 +21,7 @@ def line_number(text: str, place: int) -> int:
 
 
 def diff_of_replacements(path: str, text: str, places: list[int], old: str, new: str) -> str:
-    """What replacing `old` by `new` at `places` changes in `text`; past 20 hunks or 20,000 characters it says so."""
+    """The unified diff of replacing `old` by `new` at `places` in `text`, cut after 20 hunks or 20,000 characters."""
     starts = [0]
     for line in _lines(text):
         starts.append(starts[-1] + len(line))
@@ -40,7 +40,7 @@ def diff_of_replacements(path: str, text: str, places: list[int], old: str, new:
 
 
 def diff_of_texts(path: str, before: str, after: str) -> str:
-    """What a file that changes from `before` to `after` looks like as a unified diff; past bounds it says so."""
+    """The unified diff from `before` to `after`, with a note in place of what exceeds the bounds."""
     old, new = _lines(before), _lines(after)
     head = [f"--- a/{path}", f"+++ b/{path}"]
     if len(old) + len(new) > _COMPARED_LINES:
@@ -55,7 +55,7 @@ def _bounded(diff: str) -> str:
 
 
 def _groups(places: list[int], old: str, starts: list[int]) -> list[tuple[int, int, list[int]]]:
-    """Runs of lines `[first, last)`, context included, that do not touch, and the places in each."""
+    """Runs of lines `[first, last)` that do not touch, context lines included, and the places in each."""
     groups: list[tuple[int, int, list[int]]] = []
     total = len(starts) - 1
     for place in places:
@@ -79,7 +79,7 @@ def _replaced(text: str, begin: int, end: int, places: list[int], old: str, new:
 
 
 def _hunks(before: str, after: str, old_shift: int, new_shift: int) -> Iterator[str]:
-    """The hunks between two runs of whole lines that begin after `old_shift` and `new_shift` lines of their files."""
+    """The hunks between two runs of whole lines, which begin after `old_shift` and `new_shift` lines of their files."""
     for line in islice(unified_diff(_lines(before), _lines(after), n=_CONTEXT), 2, None):
         found = _HEADER.fullmatch(line)
         if found is not None:
@@ -89,5 +89,5 @@ def _hunks(before: str, after: str, old_shift: int, new_shift: int) -> Iterator[
 
 
 def _lines(text: str) -> list[str]:
-    """Split at \\n alone, unlike str.splitlines: that is what tools that read diffs do."""
+    """Split at \\n only, unlike str.splitlines, as programs that read diffs do."""
     return re.findall(r"[^\n]*\n|[^\n]+", text)

@@ -21,7 +21,7 @@ _COMPARED_CHARS = 400
 
 
 class _Change(NamedTuple):
-    """What an edit comes to: the file's text, and where in it `old` becomes `new`."""
+    """A planned edit: the file's text, and the places where `old` becomes `new`."""
 
     text: str
     places: list[int]
@@ -62,10 +62,10 @@ def edit(
 
 
 def _change(ctx: ToolContext, path: str, old: str, new: str, replace_all: bool) -> _Change:
-    """Reads the file and finds the places; raises ToolFailure where there are none, or more than are wanted."""
+    """Read the file and find the places. Raises ToolFailure if there are none, or several without `replace_all`."""
     text = ctx.workspace.read_text(path)
     if "\r\n" in text and old not in text:
-        # `read` shows lines without their ends; a file with Windows line ends keeps them.
+        # `read` shows lines without their ends. A file with Windows line ends keeps them.
         old, new = _windows_ends(old), _windows_ends(new)
     if old == new:
         raise ToolFailure("old_text and new_text are the same; there is nothing to change")
@@ -91,7 +91,7 @@ def _windows_ends(text: str) -> str:
 
 
 def _places(text: str, old: str) -> list[int]:
-    """Where `old` begins, without overlaps, as str.replace goes."""
+    """The offsets at which `old` begins, without overlaps, as str.replace finds them."""
     places: list[int] = []
     place = text.find(old)
     while place >= 0:
@@ -104,7 +104,7 @@ def _not_found(text: str, old: str, path: str) -> str:
     message = f"old_text was not found in {path!r}; it must match exactly, whitespace included."
     wanted = next((line for line in old.splitlines() if line.strip()), "")[:_COMPARED_CHARS]
     lines = [line[:_COMPARED_CHARS] for line in islice(text.splitlines(), _SEARCHED_LINES)]
-    # By stripped text first: what most often differs is the indentation.
+    # Compare stripped lines first: most often only the indentation differs.
     stripped = [number for number, line in enumerate(lines, 1) if wanted and line.strip() == wanted.strip()]
     if stripped:
         return f"{message} Its first line is like line {stripped[0]}: {lines[stripped[0] - 1]!r}. Read the file again."

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 __all__ = ["page_text"]
 
 _SILENT = frozenset({"script", "style", "noscript", "template", "svg", "head", "iframe", "object", "select", "canvas"})
-_FRAME = frozenset({"nav", "footer", "aside", "form", "dialog"})  # around the text rather than part of it
+_FRAME = frozenset({"nav", "footer", "aside", "form", "dialog"})  # around the text, not part of it
 _BLOCK = re.compile(
     "address|article|blockquote|body|dd|details|div|dl|dt|fieldset|figcaption|figure|h[1-6]|header|hr|html|li|main|ol|p|pre"
     "|section|summary|table|tbody|tfoot|thead|tr|ul"
@@ -16,7 +16,7 @@ _BLOCK = re.compile(
 def page_text(html: str) -> tuple[str | None, str]:
     """The title, if there is one, and the text: a line for each block, `- ` before list items, `# ` before headings.
 
-    Scripts, styles and navigation are dropped; navigation is kept when nothing else is there.
+    Scripts, styles and navigation are dropped. Navigation is kept if there is nothing else.
     """
     for dropped in (_SILENT | _FRAME, _SILENT):
         extractor = _Extractor(dropped)
@@ -32,7 +32,7 @@ class _Extractor(HTMLParser):
     def __init__(self, dropped: frozenset[str]) -> None:
         super().__init__(convert_charrefs=True)
         self._dropped = dropped
-        self._inside: list[str] = []  # the dropped elements that are open
+        self._inside: list[str] = []  # open elements whose text is dropped
         self._in_title = False
         self._preformatted = 0
         self._title: list[str] = []
@@ -42,7 +42,7 @@ class _Extractor(HTMLParser):
         if tag == "title" and not self._title:
             self._in_title = True
         elif tag == "body":
-            self._inside.clear()  # a head that was never closed ends here
+            self._inside.clear()  # ends a head that was never closed
         elif tag in self._dropped:
             self._inside.append(tag)
         if self._inside:

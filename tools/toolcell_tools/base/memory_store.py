@@ -14,7 +14,7 @@ __all__ = ["memory_store"]
 
 
 def preview_memory_store(text: str, kind: str, tags: list[str] | None) -> Preview:
-    """The record that would be kept."""
+    """The record that would be stored."""
     tagged = f", tagged {', '.join(tags)}" if tags else ""
     return Preview(f"Remember a {kind}{tagged}: {shortened(repr(text), 100)}", shortened(text, DETAILS_CHARS))
 

@@ -1,4 +1,4 @@
-"""`message`: a word to the people on the session's channel."""
+"""`message`: send a message to the people on the session's channel."""
 
 from typing import Annotated
 
@@ -13,7 +13,7 @@ __all__ = ["message"]
 
 
 def preview_message(text: str) -> Preview:
-    """What would be said."""
+    """The message that would be sent."""
     return Preview(f"Send the message {shortened(repr(text), 150)}", shortened(text, DETAILS_CHARS))
 
 

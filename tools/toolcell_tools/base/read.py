@@ -1,4 +1,4 @@
-"""`read`: a window of numbered lines of a text file."""
+"""`read`: show a window of numbered lines of a text file."""
 
 from collections.abc import Iterator
 from typing import Annotated, BinaryIO
@@ -13,8 +13,8 @@ from toolcell_tools.lazy import Answer, LazyField
 __all__ = ["read"]
 
 LINE_LIMIT = 2_000
-LINE_BYTES = 8_000  # a longer line is cut, and the cut is counted
-WINDOW_BYTES = 60_000  # with JSON's escapes this stays below what ToolResult.for_model keeps
+LINE_BYTES = 8_000  # a longer line is cut, and a note counts the bytes left out
+WINDOW_BYTES = 60_000  # even with JSON's escapes, less than ToolResult.for_model keeps
 _CHUNK = 1_048_576
 _SNIFF = 8_192
 
@@ -78,7 +78,7 @@ def _window(file: BinaryIO, offset: int, limit: int) -> tuple[list[str], int]:
             continue
         line = _line(number, start, length)
         room -= len(line.encode()) + 1
-        # The first line is shown whatever its size (it is bounded), so that reading on always gets further.
+        # The first line is always shown, and its size is bounded, so each read makes progress.
         if len(shown) == limit or (room < 0 and shown):
             open_window = False
             continue
@@ -87,7 +87,7 @@ def _window(file: BinaryIO, offset: int, limit: int) -> tuple[list[str], int]:
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
-    """Of each line, its first LINE_BYTES bytes and its length, both without the line's end."""
+    """For each line, its first LINE_BYTES bytes and its length in bytes, both without the line's end."""
     while start := file.readline(LINE_BYTES + 2):
         length = len(start)
         ended = start.endswith(b"\n")

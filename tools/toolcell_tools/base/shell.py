@@ -1,4 +1,4 @@
-"""`shell`: a command in the workspace."""
+"""`shell`: run a command in the workspace."""
 
 from typing import Annotated
 
@@ -13,7 +13,7 @@ __all__ = ["shell"]
 
 
 def preview_shell(command: str, cwd: str | None, timeout_s: float | None) -> Preview:
-    """The command as it is, where it runs and for how long."""
+    """The command unchanged, its directory and its timeout."""
     details = [command, "", f"in {cwd or 'the root of the workspace'}"]
     if timeout_s is not None:
         details.append(f"for at most {timeout_s:g} s")

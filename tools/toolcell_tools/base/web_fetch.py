@@ -1,4 +1,4 @@
-"""`web_fetch`: the text of a page on the public web."""
+"""`web_fetch`: get the text of a page on the public web."""
 
 import re
 from typing import Annotated
@@ -17,12 +17,12 @@ from .html import page_text
 __all__ = ["web_fetch"]
 
 FETCH_BYTES = 1_000_000
-TEXT_CHARS = 60_000  # with JSON's escapes this stays below what ToolResult.for_model keeps
+TEXT_CHARS = 60_000  # even with JSON's escapes, less than ToolResult.for_model keeps
 _TEXTUAL = re.compile(r"text/|application/([\w.-]+\+)?(json|xml|yaml|javascript|x-ndjson)\b|application/(ld|xhtml)\+")
 
 
 def preview_web_fetch(url: str, max_bytes: int) -> Preview:
-    """The address, and how much of the page is loaded."""
+    """The address, and how many bytes of the page are loaded at most."""
     return Preview(f"Fetch {shortened(url)}", shortened(f"GET {url}\nat most {max_bytes:,} bytes", DETAILS_CHARS))
 
 
@@ -62,5 +62,5 @@ def _decoded(page: FetchedPage, kind: str) -> str:
     charset = declared[1] if declared else meta[1].decode("ascii", "replace") if meta else "utf-8"
     try:
         return page.body.decode(charset, "replace")
-    except (LookupError, UnicodeError):  # no such charset, or one of Python's that is not of text
+    except (LookupError, UnicodeError):  # no such charset, or a Python codec that is not for text
         return page.body.decode("utf-8", "replace")

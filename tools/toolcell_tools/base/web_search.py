@@ -14,7 +14,7 @@ __all__ = ["web_search"]
 @tool(
     needs={Capability.WEB},
     annotations=Annotations(title="Search the web", open_world=True),
-    metadata={"searches": True},  # its description says where there is no search engine
+    metadata={"searches": True},  # without a search engine, the session's description of this tool says so
 )
 def web_search(
     ctx: ToolContext,

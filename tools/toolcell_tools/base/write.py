@@ -16,7 +16,7 @@ __all__ = ["write"]
 
 
 def preview_write(ctx: ToolContext, path: str, content: str) -> Preview:
-    """What would change: a diff against the file that is there, if this call may read it and it is text."""
+    """The change as a diff against the existing file, if the call may read it and it is text."""
     try:
         there = ctx.workspace.exists(path)
         before = ctx.workspace.read_text(path) if there else ""

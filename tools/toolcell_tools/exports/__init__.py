@@ -4,7 +4,7 @@
 
     export = exports.openai_responses(base_tools(), strict=True)
     export.tools                       # for the request
-    call = export.parse_call(item)     # of the answer: the tool's own name, arguments as its schema has them
+    call = export.parse_call(item)     # from the answer: the tool's own name, arguments that fit its schema
     export.result_for(call, result)    # for the next request
     print(export.report)               # every difference between a tool and its export
 
@@ -50,10 +50,10 @@ _DIALECTS: dict[str, Dialect] = {one.name: one for one in (CHAT, RESPONSES, MESS
 
 
 def parse_call(dialect: DialectName, payload: Mapping[str, Any]) -> ModelCall:
-    """The call in a payload, without an export: names and arguments as the provider has them. Raises InvalidCall."""
+    """The call in a payload, without an export: names and arguments as the provider sent them. Raises InvalidCall."""
     return _DIALECTS[dialect].parse_call(payload)
 
 
 def result_for(dialect: DialectName, call: ModelCall, result: ToolResult) -> dict[str, Any]:
-    """A result in the shape that the provider wants, without an export."""
+    """A result in the form that the provider expects, without an export."""
     return _DIALECTS[dialect].render(call, result, False)

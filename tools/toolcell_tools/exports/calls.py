@@ -1,4 +1,4 @@
-"""A provider's tool-call payload as a name, arguments and a call id. A model wrote it: nothing is taken on trust."""
+"""Parse a provider's tool-call payload into a name, arguments and a call id. A model wrote it, so all is checked."""
 
 import json
 import math
@@ -20,8 +20,8 @@ _STRUCTURE = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[\]{}]', re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """What a model asks for. `exported_name` is what the provider calls the tool; `call_id` may be ""; `is_text` says
-    that the argument came as free text, so that the result goes back in the same way.
+    """A call that a model asks for. `exported_name` is the provider's name of the tool. `call_id` may be "". `is_text`
+    is true if the argument came as free text; the result is then sent in the same way.
     """
 
     name: str
@@ -32,7 +32,7 @@ class ModelCall:
 
 
 class InvalidCall(ValueError):
-    """A payload that is not a call. `result` says so to the model, where a name and an id could be read."""
+    """A payload is not a call. `result` tells the model, with the name and the id if they could be read."""
 
     def __init__(self, message: str, name: str = "", call_id: str = "") -> None:
         super().__init__(message)
@@ -40,12 +40,12 @@ class InvalidCall(ValueError):
 
     @property
     def result(self) -> ToolResult:
-        """The refusal as a result: a ValidationError, which a model can mend."""
+        """The refusal as a result: a ValidationError, which the model can correct."""
         return ToolResult(error=ValidationError(message=str(self)), tool=self.name, call_id=self.call_id)
 
 
 def text_of(payload: Mapping[str, Any], key: str) -> str:
-    """A string that the payload must have."""
+    """The string at `key`. Raises InvalidCall if there is none."""
     value = payload.get(key)
     if not isinstance(value, str):
         raise InvalidCall(f"The tool call has no text at {key!r}.")
@@ -53,10 +53,10 @@ def text_of(payload: Mapping[str, Any], key: str) -> str:
 
 
 def parse_arguments(given: object, name: str, call_id: str) -> dict[str, Any]:
-    """Arguments as an object of plain JSON data, from JSON text or from what a provider's SDK made of it.
+    """Arguments as an object of plain JSON data, from JSON text or from a provider SDK's parsed form.
 
-    Raises InvalidCall for text that is no JSON, a key that stands twice, NaN and infinities, numbers of more than 64
-    bits, lone surrogates, and more than 64 levels or 4,000,000 bytes. No arguments at all are an empty object.
+    Raises InvalidCall for text that is no JSON, duplicate keys, NaN and infinities, numbers of more than 64 bits, lone
+    surrogates, and more than 64 levels or 4,000,000 bytes. Missing arguments are an empty object.
     """
     try:
         value = _loaded(given) if isinstance(given, str) else given

@@ -1,7 +1,7 @@
-"""One shape for every schema before a dialect looks at it: JSON Schema 2020-12, all references to root definitions.
+"""Bring every schema into one form before a dialect reads it: JSON Schema 2020-12, with all references to `$defs`.
 
-What stands for the same stays the same: boolean schemas become `{}` and `{"not": {}}`, `definitions` become `$defs`,
-the array form of `items` becomes `prefixItems`, and a reference to any place becomes one to a definition.
+The meaning stays the same: boolean schemas become `{}` and `{"not": {}}`, `definitions` become `$defs`, the array form
+of `items` becomes `prefixItems`, and a reference to any place becomes a reference to a definition.
 """
 
 import re
@@ -26,13 +26,13 @@ __all__ = [
 
 Schema = dict[str, Any]
 
-MAX_DEPTH = 100  # the guard of openai-agents' strict_schema.py, as is the next
+MAX_DEPTH = 100  # this and the next bound are those of openai-agents' strict_schema.py
 MAX_NODES = 100_000
 NOTHING: Schema = {"not": {}}
 
 
 def keywords(text: str) -> frozenset[str]:
-    """A set of keywords, written with spaces between them."""
+    """The set of keywords in a text, which spaces separate."""
     return frozenset(text.split())
 
 
@@ -51,22 +51,22 @@ _ANNOTATIONS = frozenset({"title", "description", "default", "examples"})
 
 
 def canonical(schema: Mapping[str, Any]) -> Schema:
-    """A copy of `schema` in that shape. Raises Unexportable for remote or dynamic references and for excessive size."""
+    """A canonical copy of `schema`. Raises Unexportable for remote or dynamic references and for excessive size."""
     return _Canonical(schema).run()
 
 
 def is_nothing(schema: Mapping[str, Any]) -> bool:
-    """Whether it is the schema that no value fits."""
+    """Whether the schema is `{"not": {}}`, which no value fits."""
     return "not" in schema and schema["not"] == {}
 
 
 def target(schema: Mapping[str, Any]) -> str:
-    """The name of the definition that a canonical `$ref` means."""
+    """The name of the definition that a canonical `$ref` refers to."""
     return unescape(cast("str", schema["$ref"]).removeprefix("#/$defs/"))
 
 
 def escape(part: str) -> str:
-    """One part of a JSON Pointer (RFC 6901)."""
+    """`part` as one token of a JSON Pointer (RFC 6901)."""
     return part.replace("~", "~0").replace("/", "~1")
 
 
@@ -75,7 +75,7 @@ def unescape(part: str) -> str:
 
 
 def references(schema: Schema, *, in_place: bool = False) -> set[str]:
-    """The definitions that a canonical schema refers to; with `in_place`, only for the value itself, not its parts."""
+    """The definitions that a canonical schema refers to; with `in_place`, only those for the value, not its parts."""
     found: set[str] = set()
     waiting = [schema]
     while waiting:
@@ -120,7 +120,7 @@ class _Canonical:
         found = cast("Mapping[str, Any]", node)
         if at and isinstance(found.get("$id"), str):
             raise Unexportable(at, "$id", "embedded schema resources are not supported; inline them")
-        if self.old and "$ref" in found:  # before 2019-09 a reference hides whatever stands beside it
+        if self.old and "$ref" in found:  # before draft 2019-09, keywords beside a $ref are ignored
             found = {key: value for key, value in found.items() if key == "$ref" or key in _ANNOTATIONS}
         result: Schema = {}
         for key, value in found.items():
@@ -151,14 +151,14 @@ class _Canonical:
             result[key] = value
 
     def tuple(self, result: Schema, found: Mapping[str, Any], at: str, depth: int) -> None:
-        """`items` as an array, up to 2019-09."""
+        """Convert `items` as an array, the form up to draft 2019-09."""
         members = found["items"]
         result["prefixItems"] = [self.walk(one, f"{at}/items/{index}", depth) for index, one in enumerate(members)]
         if "additionalItems" in found:
             self.keyword(result, "items", found["additionalItems"], f"{at}/additionalItems", depth)
 
     def dependencies(self, result: Schema, value: Mapping[str, Any], at: str, depth: int) -> None:
-        """`dependencies`, up to draft 7; draft 2019-09 split it in two."""
+        """Convert `dependencies`, the form up to draft 7; draft 2019-09 split it into two keywords."""
         for name, one in value.items():
             if isinstance(one, list):
                 result.setdefault("dependentRequired", {})[name] = one

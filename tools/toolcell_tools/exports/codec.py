@@ -1,4 +1,4 @@
-"""Arguments of a strict call and of the tool itself: the way there and back, along the exported schema."""
+"""Convert arguments between the exported schema and the tool's own schema, in both directions."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, cast
@@ -14,10 +14,10 @@ class _SchemaValidator(Protocol):
 
 
 class Codec:
-    """Knows where `null` stands for "left out", and how parameters were renamed.
+    """Converts arguments. It knows where `null` means "left out", and how parameters were renamed.
 
-    `marked` is the exported schema with `NULL_IS_ABSENT` on the objects concerned; where a value may be of several
-    kinds, the first that fits it decides.
+    `marked` is the exported schema with `NULL_IS_ABSENT` on the objects concerned. If several kinds are allowed for a
+    value, the first kind that it fits decides.
     """
 
     def __init__(self, marked: Schema, renamed: Mapping[str, str]) -> None:
@@ -25,23 +25,23 @@ class Codec:
         self.definitions = cast("Schema", marked.get("$defs", {}))
         self._exported = dict(renamed)
         self._original = {theirs: mine for mine, theirs in renamed.items()}
-        self._strict = _has_marks(marked)  # otherwise nothing is between them but names
+        self._strict = _has_marks(marked)  # otherwise only names differ
         self._compiled: dict[int, _SchemaValidator] = {}
 
     def decode(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The tool's own arguments for those of a call to its export."""
+        """The tool's own arguments, from the arguments of a call to its export."""
         plain = _ValueWalk(self, _without_nulls, first=False).of(arguments, self._schema) if self._strict else arguments
         return {self._original.get(name, name): value for name, value in plain.items()}
 
     def encode(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The arguments as a call to the export would carry them, for conversations that are replayed."""
+        """The arguments of a call to the export, from the tool's own arguments, to replay a conversation."""
         named = {self._exported.get(name, name): value for name, value in arguments.items()}
         return _ValueWalk(self, _with_nulls, first=True).of(named, self._schema) if self._strict else named
 
     def validator(self, schema: Schema) -> _SchemaValidator:
-        """The compiled validator of one of the kinds that a value may be of."""
+        """The compiled validator of one kind that is allowed for a value."""
         if id(schema) not in self._compiled:
-            import jsonschema_rs  # only where a strict call has to choose between kinds
+            import jsonschema_rs  # needed only to choose between kinds
 
             whole = {**schema, "$defs": self.definitions} if self.definitions else schema
             options = jsonschema_rs.RegexOptions()  # the linear engine: arguments come from a model
@@ -51,13 +51,13 @@ class Codec:
 
 
 class _ValueWalk:
-    """One way through a value, along the schema. `first`: values are changed before they are compared with a kind."""
+    """One walk through a value, along the schema. `first`: values are changed before they are matched to a kind."""
 
     def __init__(
         self, codec: Codec, change: Callable[[dict[str, Any], Schema], dict[str, Any]], *, first: bool
     ) -> None:
         self.codec, self.change, self.first = codec, change, first
-        self.done: dict[tuple[int, int], Any] = {}  # each value against each schema once: kinds can nest
+        self.done: dict[tuple[int, int], Any] = {}  # by value and schema: kinds nest, so a pair can recur
 
     def of(self, value: Any, schema: Schema) -> Any:
         if not isinstance(value, dict | list):
@@ -109,7 +109,7 @@ def _has_marks(node: object) -> bool:
 
 
 def unmarked(node: Any) -> Any:
-    """A copy of a marked schema as it leaves this package."""
+    """A copy of a marked schema without the marks."""
     if isinstance(node, dict):
         return {key: unmarked(value) for key, value in cast("Schema", node).items() if key != NULL_IS_ABSENT}
     return [unmarked(one) for one in cast("list[object]", node)] if isinstance(node, list) else node

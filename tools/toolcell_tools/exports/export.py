@@ -1,4 +1,4 @@
-"""`Export`: tools as a provider wants them, their names, the report, and the way back for calls and results."""
+"""`Export`: tools in a provider's form, their names, the report, and the conversion of calls and results."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +22,7 @@ __all__ = ["Declared", "Dialect", "Export", "Parameters", "ProviderDefined", "Ra
 
 @runtime_checkable
 class ProviderDefined(Protocol):
-    """A tool that a provider defines and runs, or whose schema its models know: passed through untouched."""
+    """A tool that a provider defines and runs, or whose schema its models know. It is passed on unchanged."""
 
     @property
     def name(self) -> str: ...
@@ -34,7 +34,7 @@ class ProviderDefined(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RawCall:
-    """A call as the provider's payload has it: the exported name, arguments unread, the id or "", whether free text."""
+    """A call as in the provider's payload: the exported name, the unparsed arguments, the id or "", is it free text."""
 
     name: str
     arguments: object
@@ -44,7 +44,7 @@ class RawCall:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What is particular to a provider besides schemas. `parse` and `render` know its payloads."""
+    """A provider's properties besides its schema rules. `parse` reads its payloads and `render` writes them."""
 
     name: str
     providers: frozenset[str]
@@ -55,7 +55,7 @@ class Dialect:
     description_chars: int | None = None
 
     def parse_call(self, payload: Mapping[str, Any]) -> ModelCall:
-        """The call in a payload, its name and arguments as the provider has them. Raises InvalidCall."""
+        """The call in a payload, with name and arguments as the provider sent them. Raises InvalidCall."""
         raw = self.parse(payload)
         arguments = parse_arguments(raw.arguments, raw.name, raw.call_id)
         return ModelCall(raw.name, arguments, raw.call_id, raw.name, raw.is_text)
@@ -63,7 +63,7 @@ class Dialect:
 
 @dataclass(frozen=True)
 class Parameters:
-    """A parameters schema in a dialect, marked for the codec, with the findings of the way there."""
+    """A parameters schema in a dialect, marked for the codec, with the findings of its conversion."""
 
     marked: Schema
     findings: list[Difference] = field(default_factory=list[Difference])
@@ -76,7 +76,7 @@ class Parameters:
 
 @dataclass(frozen=True)
 class Written:
-    """One tool, written. `wrapped`: its output goes out as `{"result": …}`."""
+    """One exported tool. `wrapped`: its output is sent as `{"result": …}`."""
 
     tool: dict[str, Any]
     parameters: Parameters
@@ -85,7 +85,7 @@ class Written:
 
 @dataclass(frozen=True)
 class Export:
-    """What a provider's API takes as `tools`, and everything that is needed to understand its answers."""
+    """The `tools` of a request to a provider's API, and everything that is needed to read its answers."""
 
     dialect: str
     tools: list[dict[str, Any]]
@@ -96,15 +96,15 @@ class Export:
     _wrapped: frozenset[str] = field(repr=False)
 
     def decode(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The tool's own arguments for those of a call; `name` is the exported one or the tool's own.
+        """The tool's own arguments, from the arguments of a call. `name` is the exported name or the tool's own.
 
-        Where a strict schema made an optional property required, a `null` that the tool would refuse is left out.
+        If a strict schema made an optional property required, a `null` that the tool would refuse is left out.
         """
         codec = self._codecs.get(self.names.original(name))
         return arguments if codec is None else codec.decode(arguments)
 
     def encode(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The other way round, for a conversation that is replayed: the arguments as the exported schema has them."""
+        """The arguments in the form of the exported schema, to replay a conversation. The inverse of `decode`."""
         codec = self._codecs.get(self.names.original(name))
         return arguments if codec is None else codec.encode(arguments)
 
@@ -115,7 +115,7 @@ class Export:
         return replace(call, name=name, arguments=self.decode(call.name, call.arguments))
 
     def result_for(self, call: ModelCall, result: ToolResult) -> dict[str, Any]:
-        """The result of `call` in the shape that the provider wants to be sent."""
+        """The result of `call` in the form that the provider expects."""
         return self._dialect.render(call, result, call.name in self._wrapped)
 
 
@@ -125,7 +125,7 @@ def assemble(
     write: Callable[[ToolDeclaration, str], Written],
     arrange: Callable[[list[dict[str, Any]], list[dict[str, Any]]], list[dict[str, Any]]] = add,
 ) -> Export:
-    """An export of everything given, in its order. `arrange` puts written and passed tools together."""
+    """An export of everything given, in its order. `arrange` combines exported and passed-on tools."""
     declarations, foreign = _sorted(given)
     findings: list[Difference] = []
     passed = _passed(dialect, foreign, findings)
@@ -201,7 +201,7 @@ def _described(dialect: Dialect, declaration: ToolDeclaration, findings: list[Di
 
 
 def plain(declaration: ToolDeclaration, dialect: Dialect) -> Parameters:
-    """The parameters as the dialect's lenient mode takes them: the schema itself, its root made an object."""
+    """The parameters for the dialect's lenient mode: the schema itself, with an object at its root."""
     schema, findings = flat_root(declaration.name, canonical(declaration.parameters_schema))
     schema, renamed, more = renamed_parameters(declaration.name, schema, dialect.parameters)
     return Parameters(schema, [*findings, *more], renamed)
@@ -216,7 +216,7 @@ def enforced(declaration: ToolDeclaration, dialect: Dialect, subset: Subset) -> 
 
 
 def fallback(declaration: ToolDeclaration, problem: Inexpressible, lenient: Parameters, mode: str) -> Parameters:
-    """Lenient parameters in place of enforced ones, with the reason."""
+    """The lenient parameters, with the reason why the enforced mode cannot express the schema."""
     detail = f"{mode} cannot express it: {problem.detail}"
     why = Difference(declaration.name, problem.pointer, problem.keyword, "fallback", detail)
     return Parameters(lenient.marked, [why, *lenient.findings], lenient.renamed)

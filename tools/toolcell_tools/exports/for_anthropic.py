@@ -1,7 +1,7 @@
 """Anthropic's Messages API, with and without strict tool use.
 
 Sources: "Define tools", "Strict tool use" and "Structured outputs: JSON Schema limitations" of the Claude docs; the
-rules for the root and for property names are the API's own error messages.
+rules for the root and for property names are from the API's error messages.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -43,7 +43,7 @@ STRICT = Subset(
     closed=True,
     most_min_items=1,
 )
-MAX_STRICT_TOOLS = 20  # this and the next two of one request, over all its strict tools
+MAX_STRICT_TOOLS = 20  # this bound and the next two are for all strict tools of one request
 MAX_OPTIONAL = 24
 MAX_UNIONS = 16
 _IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
@@ -56,8 +56,8 @@ def anthropic(
 ) -> Export:
     """Tools for the Messages API. `strict` is set on tools that allow it, up to the limits of one request.
 
-    `examples` are arguments of calls by tool name, sent as `input_examples`; one that does not fit is left out, for
-    the API would refuse the request.
+    `examples` maps tool names to arguments of calls, which are sent as `input_examples`. An example that does not fit
+    the schema is left out, because the API would refuse the request.
     """
     room = _StrictRoom()
 
@@ -79,7 +79,7 @@ def anthropic(
 
 
 class _StrictRoom:
-    """The remaining room for strict tools in one request."""
+    """How much of one request's limits for strict tools is left."""
 
     def __init__(self) -> None:
         self.tools, self.optional, self.unions = MAX_STRICT_TOOLS, MAX_OPTIONAL, MAX_UNIONS
@@ -97,7 +97,7 @@ class _StrictRoom:
 
 
 def _counts(schema: object) -> tuple[int, int]:
-    """How many properties are optional, and how many schemas allow several types, below here."""
+    """The number of optional properties, and of schemas that allow several types, in `schema`."""
     if isinstance(schema, list):
         each = [_counts(one) for one in cast("list[object]", schema)]
         return sum(one for one, _ in each), sum(one for _, one in each)
@@ -144,7 +144,7 @@ def _parse(payload: Mapping[str, Any]) -> RawCall:
 
 
 def _render(call: ModelCall, result: ToolResult, wrapped: bool) -> dict[str, Any]:
-    """A tool_result block. Text blocks are never empty, for the API refuses those."""
+    """A tool_result block. Its text blocks are never empty, because the API refuses empty ones."""
     content: list[dict[str, Any]] = []
     text = output_text(result)
     if text:

@@ -1,7 +1,7 @@
 """Gemini's function declarations, as JSON Schema (`parametersJsonSchema`) or as the OpenAPI subset (`parameters`).
 
-Sources: `FunctionDeclaration`, `Schema` and `FunctionResponse` of the Gemini API's reference; for JSON Schema the list
-of keywords that `responseJsonSchema` supports; for objects, arrays and formats of the subset the API's error messages.
+Sources: `FunctionDeclaration`, `Schema` and `FunctionResponse` in the Gemini API's reference. JSON Schema: the list of
+keywords that `responseJsonSchema` supports. Objects, arrays and formats of the subset: the API's error messages.
 """
 
 from collections.abc import Iterable, Mapping
@@ -61,7 +61,7 @@ def gemini(
 ) -> Export:
     """Tools for Gemini: one entry with all function declarations, then the provider's own tools.
 
-    What `mode="openapi"` cannot express is declared by JSON Schema, one tool at a time, and reported.
+    A tool that `mode="openapi"` cannot express is declared by JSON Schema instead, and the report says so.
     """
 
     def write(declaration: ToolDeclaration, name: str) -> Written:
@@ -82,7 +82,7 @@ def gemini(
 def _by_json_schema(declaration: ToolDeclaration) -> Parameters:
     try:
         return enforced(declaration, FUNCTIONS, JSON_SCHEMA)
-    except Inexpressible as problem:  # the last resort has no other
+    except Inexpressible as problem:  # the last mode has no fallback
         raise Unexportable(problem.pointer, problem.keyword, problem.detail) from problem
 
 
@@ -91,13 +91,13 @@ def _arranged(own: list[dict[str, Any]], passed: list[dict[str, Any]]) -> list[d
 
 
 def _openapi_parameters(parameters: Parameters) -> dict[str, Any]:
-    """`parameters`, which is left out for a function that has none: an object must not be empty."""
+    """The entry `parameters`, or nothing for a function without parameters: the API refuses an empty object."""
     schema = parameters.schema
     return {"parameters": _openapi(schema)} if schema["properties"] else {}
 
 
 def _openapi(schema: Schema) -> Schema:
-    """JSON Schema of the subset as the API's `Schema`: types in capitals, null as a property of the schema."""
+    """The API's `Schema` for a JSON Schema of the subset: types in capitals, null as a property of the schema."""
     result: Schema = {}
     kinds = types_of(schema) or []
     variants = cast("list[Schema]", schema.get("anyOf", []))
@@ -139,7 +139,7 @@ def _parse(payload: Mapping[str, Any]) -> RawCall:
 
 
 def _render(call: ModelCall, result: ToolResult, wrapped: bool) -> dict[str, Any]:
-    """A part with a functionResponse: `output` or `error`, the content's texts, and pictures as inline data."""
+    """A part with a functionResponse: `output` or `error`, the content's texts, and images as inline data."""
     response: dict[str, Any] = {"name": call.exported_name or call.name}
     if call.call_id:
         response["id"] = call.call_id

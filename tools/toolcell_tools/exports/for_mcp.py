@@ -20,7 +20,7 @@ __all__ = ["TOOLS", "mcp"]
 
 
 def mcp(tools: Iterable[ToolDeclaration | Declared | ProviderDefined]) -> Export:
-    """Tools as a server lists them. Schemas go out as they are, but for a root that does not say it is an object."""
+    """Tools as a server lists them. Schemas are unchanged, except that a root without a type gets "object"."""
 
     def write(declaration: ToolDeclaration, name: str) -> Written:
         parameters = _parameters(declaration)
@@ -65,7 +65,7 @@ def _annotations(declaration: ToolDeclaration) -> dict[str, Any]:
 
 
 def _meta(declaration: ToolDeclaration) -> dict[str, Any]:
-    """What MCP has no field for."""
+    """The properties for which MCP has no field."""
     return {
         "toolcell/version": declaration.version,
         "toolcell/tier": declaration.tier.value,
@@ -77,7 +77,7 @@ def _meta(declaration: ToolDeclaration) -> dict[str, Any]:
 
 
 def _output(declaration: ToolDeclaration, findings: list[Difference]) -> tuple[Schema, bool]:
-    """An output schema whose root is an object; anything else goes into `{"result": …}`."""
+    """An output schema whose root is an object. Any other output is wrapped in `{"result": …}`."""
     given = declaration.output_schema or {}
     if types_of(given) == ["object"]:
         return deepcopy(given), False
@@ -89,12 +89,12 @@ def _output(declaration: ToolDeclaration, findings: list[Difference]) -> tuple[S
 
 
 def _parse(payload: Mapping[str, Any]) -> RawCall:
-    """The params of tools/call; the id is the JSON-RPC request's, which they do not hold."""
+    """The params of tools/call. They contain no id: the id is in the JSON-RPC request."""
     return RawCall(text_of(payload, "name"), payload.get("arguments"), "")
 
 
 def _render(call: ModelCall, result: ToolResult, wrapped: bool) -> dict[str, Any]:
-    """A CallToolResult. Output that is no object is structured as `{"result": …}`."""
+    """A CallToolResult. Output that is no object is wrapped in `{"result": …}` as structured content."""
     text = output_text(result)
     content: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
     content.extend(map(_block, blocks_of(result)))

@@ -1,7 +1,7 @@
 """OpenAI's two dialects, Chat Completions and Responses, each with and without strict schemas.
 
-Sources: "Function calling" and "Structured Outputs: supported schemas" of OpenAI's API guides, as of 2026-02; the rules
-for the root are the API's own error message.
+Sources: "Function calling" and "Structured Outputs: supported schemas" of OpenAI's API guides, as of 2026-02. The rules
+for the root are from the API's error message.
 """
 
 from collections.abc import Iterable, Mapping
@@ -46,12 +46,12 @@ MAX_PROPERTIES = 5_000
 MAX_LEVELS = 10
 MAX_ENUM_VALUES = 1_000
 MAX_CHARS = 120_000  # of names, enum and const values together
-MANY_VALUES, MAX_MANY_CHARS = 250, 15_000  # one string enum of more values may have so many characters
+MANY_VALUES, MAX_MANY_CHARS = 250, 15_000  # an enum of more than 250 strings may have 15,000 characters
 _NAMES = NameRule("a-zA-Z0-9_-", "a-zA-Z0-9_-", 64)
 
 
 def openai_chat(tools: Iterable[ToolDeclaration | Declared | ProviderDefined], strict: bool = False) -> Export:
-    """Tools for Chat Completions. `strict` is set on tools that allow it; the report says why not on the others."""
+    """Tools for Chat Completions. `strict` is set on tools that allow it. For the others the report has the reason."""
 
     def write(declaration: ToolDeclaration, name: str) -> Written:
         parameters, is_strict = _parameters(declaration, CHAT, strict)
@@ -73,10 +73,11 @@ def openai_responses(
     *,
     freeform: Mapping[str, Grammar | None] | None = None,
 ) -> Export:
-    """Tools for the Responses API, where `strict` is always said, for its default there is true.
+    """Tools for the Responses API. `strict` is always given, because its default there is true.
 
-    Those that `freeform` names go out as custom tools: their one argument, a text, is written as it is and not as JSON,
-    and by the grammar, if there is one. Raises ValueError for a name that is not among them, and for other arguments.
+    The tools that `freeform` names are exported as custom tools: the model writes their one text argument as plain
+    text, not as JSON, and by the grammar if there is one. Raises ValueError for a name that is not among the tools, and
+    for a tool with other arguments.
     """
     as_text = dict(freeform or {})
 
@@ -119,7 +120,7 @@ def _lenient(declaration: ToolDeclaration, dialect: Dialect) -> Parameters:
 
 
 def _with_items(schema: Schema, at: str, tool: str, findings: list[Difference]) -> Schema:
-    """Give every array `items`: "array schema missing items" is an error even without strict."""
+    """Give every array `items`: the API answers "array schema missing items" even without strict."""
     result: Schema = {}
     for key, value in schema.items():
         below = f"{at}/{key}"
@@ -180,7 +181,7 @@ class _Size:
             self.count(one)
 
     def levels(self, schema: Schema, inside: tuple[str, ...]) -> int:
-        """The depth of nested objects and arrays; a reference to an enclosing schema adds none."""
+        """The depth of nested objects and arrays. A reference to an enclosing schema adds none."""
         if "$ref" in schema:
             name = target(schema)
             if name in inside:
@@ -213,13 +214,13 @@ def _parse_response(payload: Mapping[str, Any]) -> RawCall:
 
 
 def _render_chat(call: ModelCall, result: ToolResult, wrapped: bool) -> dict[str, Any]:
-    """A tool message. It takes text only, so media are named and not shown."""
+    """A tool message. It holds only text, so media are named and not shown."""
     parts = [output_text(result), *map(in_text, blocks_of(result))]
     return {"role": "tool", "tool_call_id": call.call_id, "content": "\n\n".join(part for part in parts if part)}
 
 
 def _render_response(call: ModelCall, result: ToolResult, wrapped: bool) -> dict[str, Any]:
-    """A function_call_output item, or that of a custom tool: text, or parts where there are pictures."""
+    """A function_call_output or custom_tool_call_output item: text, or parts if there are images."""
     parts: list[dict[str, Any]] = []
     text = output_text(result)
     if text:

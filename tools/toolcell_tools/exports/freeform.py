@@ -1,4 +1,4 @@
-"""Tools whose one argument goes out as free text: OpenAI's custom tools, with a grammar or without.
+"""Tools whose one argument is exported as free text: OpenAI's custom tools, with or without a grammar.
 
 Source: "Custom tools" and "Context-free grammars" of OpenAI's guide to function calling, as of 2026-02.
 """
@@ -19,9 +19,9 @@ _SAYS_NOTHING = frozenset({"type", "title", "description", "default", "examples"
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """What a model may write: a context-free grammar in Lark's syntax, or a regular expression in Rust's.
+    """The texts that a model may write: a context-free grammar in Lark's syntax, or a regular expression in Rust's.
 
-    The provider holds the model to it. Here the text is an argument like any other, held to the tool's own schema.
+    The provider enforces it. toolcell validates the text against the tool's own schema, like any other argument.
     """
 
     syntax: Literal["lark", "regex"]
@@ -29,7 +29,7 @@ class Grammar:
 
 
 def custom_tool(declaration: ToolDeclaration, name: str, grammar: Grammar | None) -> Written:
-    """Export a tool of one text argument as free text. ValueError for a tool with other arguments."""
+    """Export a tool with one text argument as free text. Raises ValueError for a tool with other arguments."""
     tool: dict[str, Any] = {"type": "custom", "name": name, "description": declaration.description}
     parameter, schema = _text_of(declaration)
     findings = [Difference(declaration.name, "", "parameters", "rewritten", f"free text for {parameter!r}")]
@@ -47,7 +47,7 @@ def custom_tool(declaration: ToolDeclaration, name: str, grammar: Grammar | None
 
 
 def _text_of(declaration: ToolDeclaration) -> tuple[str, dict[str, Any]]:
-    """The name and the schema of the one parameter, a text."""
+    """The name and the schema of the one parameter, which is a text. Raises ValueError for other parameters."""
     schema = canonical(declaration.parameters_schema)
     properties = cast("dict[str, dict[str, Any]]", schema.get("properties", {}))
     ((parameter, text),) = properties.items() if len(properties) == 1 else [("", {})]

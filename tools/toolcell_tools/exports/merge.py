@@ -1,4 +1,4 @@
-"""Merge two schemas that both hold into one, exactly or not at all."""
+"""Merge two schemas that both apply into one with exactly the same meaning, or not at all."""
 
 import json
 from collections.abc import Mapping
@@ -13,16 +13,16 @@ _OBJECT_NEIGHBOURS = ("additionalProperties", "patternProperties", "unevaluatedP
 _ARRAY_NEIGHBOURS = ("items", "prefixItems", "unevaluatedItems")
 _LARGER = keywords("minimum exclusiveMinimum minLength minItems minProperties")
 _SMALLER = keywords("maximum exclusiveMaximum maxLength maxItems maxProperties")
-_TOGETHER = (("contains", "minContains", "maxContains"), ("if", "then", "else"))  # these mean something only together
+_TOGETHER = (("contains", "minContains", "maxContains"), ("if", "then", "else"))  # keywords that depend on each other
 
 
 def constraints(schema: Mapping[str, Any]) -> Schema:
-    """Everything in it that a value can break."""
+    """The keywords of the schema that a value can violate."""
     return {key: value for key, value in schema.items() if key not in ANNOTATIONS and key != "$defs"}
 
 
 def types_of(schema: Mapping[str, Any]) -> list[str] | None:
-    """Its `type` as a list, None if it has none."""
+    """The schema's `type` as a list, or None if it has none."""
     given = schema.get("type")
     if given is None:
         return None
@@ -30,7 +30,7 @@ def types_of(schema: Mapping[str, Any]) -> list[str] | None:
 
 
 def merge(first: Schema, second: Schema) -> Schema | None:
-    """The schema of values that fit both, annotations of `first` preferred; None where that takes an `allOf`."""
+    """The schema of values that fit both, or None if that needs an `allOf`. Annotations of `first` take precedence."""
     if _meddle(first, second) or _meddle(second, first):
         return None
     result = dict(first)
@@ -46,12 +46,12 @@ def merge(first: Schema, second: Schema) -> Schema | None:
 
 
 def same(first: Any, second: Any) -> bool:
-    """Equality of JSON values, where `true` is not `1`."""
+    """Whether two JSON values are equal. `true` does not equal `1`."""
     return json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
 
 
 def _meddle(first: Schema, second: Schema) -> bool:
-    """Whether a keyword of `first` would change its meaning beside the keywords of `second`."""
+    """Whether a keyword of `first` would mean something else beside the keywords of `second`."""
     if "unevaluatedProperties" in first or "unevaluatedItems" in first:
         return bool(constraints(second))
     for group in _TOGETHER:

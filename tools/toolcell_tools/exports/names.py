@@ -1,4 +1,4 @@
-"""Names that a provider accepts, and the way back. Nothing is shortened unless it must be, and never ambiguously."""
+"""Map tool names to names that a provider accepts, and back. A name is cut only if it must be, and stays unique."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -11,19 +11,19 @@ __all__ = ["NameMap", "NameRule", "fit_names"]
 
 @dataclass(frozen=True, slots=True)
 class NameRule:
-    """What a name may be: its first character, the others, and how many at most. The sets are written as in a regex."""
+    """A provider's rule for names: the first character, the others, the length. The sets are written as in a regex."""
 
     first: str
     rest: str
     length: int
 
     def allows(self, name: str) -> bool:
-        """Whether the provider takes `name` as it is."""
+        """Whether the provider accepts `name` unchanged."""
         pattern = rf"[{self.first}][{self.rest}]{{0,{self.length - 1}}}"
         return re.fullmatch(pattern, name) is not None
 
     def fitted(self, name: str, digest_chars: int) -> str:
-        """`name` with refused characters replaced by `_`, cut, and ending in a digest of the whole."""
+        """`name` with refused characters replaced by `_`, cut, and ended by a digest of the full name."""
         cleaned = re.sub(rf"[^{self.rest}]", "_", name)
         if not re.match(rf"[{self.first}]", cleaned):
             cleaned = f"t_{cleaned}"
@@ -33,16 +33,16 @@ class NameRule:
 
 @dataclass(frozen=True, slots=True)
 class NameMap:
-    """The exported name of each tool and back. `forward` is original → exported, one to one."""
+    """Maps each tool's name to its exported name, and back. `forward` is original → exported, one to one."""
 
     forward: Mapping[str, str]
 
     def exported(self, original: str) -> str:
-        """The name that the provider sees; KeyError for a tool that was not exported."""
+        """The name that the provider sees. Raises KeyError for a tool that was not exported."""
         return self.forward[original]
 
     def original(self, exported: str) -> str:
-        """The tool that a provider's name means. Any other name comes back as it is: an unknown tool."""
+        """The tool name for a provider's name. An unknown name is returned unchanged."""
         for mine, theirs in self.forward.items():
             if theirs == exported:
                 return mine
@@ -57,7 +57,7 @@ class NameMap:
 def fit_names(names: Iterable[str], rule: NameRule, taken: Iterable[str] = ()) -> NameMap:
     """A one-to-one map of `names` to names that `rule` allows, none of them in `taken`.
 
-    Names that fit stay as they are; the others end in a digest, which grows until it is unique.
+    Names that fit are unchanged. The others end in a digest, which grows until the name is unique.
     """
     wanted, used = list(names), set(taken)
     forward: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""What an export did to each tool: every place where a dialect says less, more or something else than the original."""
+"""The differences between each tool and its export: places where the export says less, more or something else."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ Action = Literal["dropped", "widened", "narrowed", "rewritten", "moved", "rename
 
 
 class Inexpressible(Exception):
-    """Something that the dialect's enforced mode has no words for; the tool is exported in its lenient mode."""
+    """The dialect's enforced mode cannot express something. The tool is then exported in the lenient mode."""
 
     def __init__(self, pointer: str, keyword: str, detail: str) -> None:
         super().__init__(f"{pointer or '/'}: {keyword}: {detail}")
@@ -18,7 +18,7 @@ class Inexpressible(Exception):
 
 
 class Unexportable(Exception):
-    """A schema that no dialect can take; the tool is left out of the export, and the report says so."""
+    """No dialect can take the schema. The tool is left out of the export, and the report says so."""
 
     def __init__(self, pointer: str, keyword: str, detail: str) -> None:
         super().__init__(f"{pointer or '/'}: {keyword}: {detail}")
@@ -29,8 +29,8 @@ class Unexportable(Exception):
 class Difference:
     """One difference between a tool and its export.
 
-    `pointer` is the JSON Pointer of the place in the parameters schema (its definitions read as below `/$defs`), empty
-    for the tool as a whole. `loosens`: the exported schema may accept arguments here that the original rejects.
+    `pointer` is the JSON Pointer (RFC 6901) of the place in the parameters schema, with definitions below `/$defs`. It
+    is empty for the whole tool. `loosens`: the exported schema may accept arguments here that the original rejects.
     `tightens`: it may reject arguments that the original accepts.
     """
 
@@ -50,7 +50,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All findings of an export, tool by tool; `str(report)` has a line for each."""
+    """All findings of an export, tool by tool. `str(report)` has a line for each."""
 
     findings: tuple[Difference, ...] = ()
 
@@ -59,11 +59,11 @@ class Report:
         return tuple(one for one in self.findings if one.tool == tool)
 
     def loosens(self, tool: str) -> bool:
-        """Whether the exported schema may accept what the original rejects."""
+        """Whether the tool's exported schema may accept arguments that the original rejects."""
         return any(one.loosens for one in self.of(tool))
 
     def tightens(self, tool: str) -> bool:
-        """Whether the exported schema may reject what the original accepts."""
+        """Whether the tool's exported schema may reject arguments that the original accepts."""
         return any(one.tightens for one in self.of(tool))
 
     def __iter__(self) -> Iterator[Difference]:

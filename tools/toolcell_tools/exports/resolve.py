@@ -8,11 +8,11 @@ from .report import Unexportable
 
 __all__ = ["Definitions", "accepts_null"]
 
-MAX_STEPS = 20_000  # definitions that refer to each other twice over unfold exponentially
+MAX_STEPS = 20_000  # definitions with two references to each other unfold exponentially
 
 
 class Definitions:
-    """The `$defs` of a canonical schema. Every step that could be one of exponentially many is counted."""
+    """The `$defs` of a canonical schema. It counts every step of which there could be exponentially many."""
 
     def __init__(self, named: Schema) -> None:
         self.named = named
@@ -20,18 +20,18 @@ class Definitions:
         self._beyond: dict[str, set[str]] = {}
 
     def step(self) -> None:
-        """Count one step; raises Unexportable when the budget is spent."""
+        """Count one step. Raises Unexportable when the budget is spent."""
         self.steps += 1
         if self.steps > MAX_STEPS:
             raise Unexportable("", "schema", f"it unfolds to more than {MAX_STEPS:,} nodes")
 
     def parts(self, schema: Schema) -> list[Schema]:
-        """What must hold besides the keywords of `schema` itself: its `$ref`'s target and the members of `allOf`."""
+        """The schemas that apply besides the keywords of `schema`: the target of its `$ref`, the members of `allOf`."""
         parts = cast("list[Schema]", schema.get("allOf", []))
         return [cast("Schema", self.named[target(schema)]), *parts] if "$ref" in schema else parts
 
     def whole(self, schema: Schema, seen: frozenset[str] = frozenset()) -> Schema | None:
-        """`schema` without `$ref` and `allOf` at its top; None where that cannot be said exactly, or has no end."""
+        """`schema` without `$ref` and `allOf` at its top; None if no exact form exists or the references never end."""
         self.step()
         if "$ref" in schema:
             if target(schema) in seen:

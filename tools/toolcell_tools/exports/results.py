@@ -1,4 +1,4 @@
-"""What a result holds beside its output, for providers that take less than all of it."""
+"""The parts of a result as text and blocks, for providers that do not take all of them."""
 
 from collections.abc import Iterable
 
@@ -9,19 +9,19 @@ __all__ = ["blocks_of", "in_text", "output_text"]
 
 
 def output_text(result: ToolResult) -> str:
-    """The output or the error as text, and the notices; "" where the content blocks are the whole answer."""
+    """The output or the error as text, and the notices; "" if the content blocks are the whole answer."""
     if result.error is None and result.output is None and result.content:
         return "\n".join(result.told_notices())
     return result.model_copy(update={"content": []}).for_model()
 
 
 def blocks_of(result: ToolResult) -> Iterable[Content]:
-    """The content blocks; none with an error, whose message is the answer."""
+    """The content blocks; none if there is an error, because its message is the answer."""
     return () if result.is_error else result.content
 
 
 def in_text(block: Content) -> str:
-    """A block as text: text itself, or a note that names the medium."""
+    """A block as text: its text, or a note that names the medium."""
     if isinstance(block, ResourceBlock):
         return f"[resource {block.uri}]" if block.text is None else f"[resource {block.uri}]\n{block.text}"
     if isinstance(block, ImageBlock | AudioBlock):

@@ -1,7 +1,7 @@
 """Rewrite a canonical schema into a dialect's subset, with a finding for every difference.
 
-Every step either keeps the meaning, or notes whether the result is looser or tighter, or raises Inexpressible. Dropping
-a constraint only ever loosens, because none of these dialects keeps `not`, `if` or `oneOf`, which would turn that over.
+Every step either keeps the meaning, or notes whether the result is looser or tighter, or raises Inexpressible. To drop
+a constraint can only loosen the schema, because no dialect here keeps `not`, `if` or `oneOf`, which could invert that.
 """
 
 import math
@@ -40,7 +40,7 @@ def rewritten(tool: str, schema: Schema, subset: Subset) -> tuple[Schema, list[D
 
 
 class _SchemaNode:
-    """One place in the schema: its output, and the phrases for its description."""
+    """One place in the schema, with its rewritten form and the phrases for its description."""
 
     def __init__(self, source: Schema, at: str) -> None:
         self.source, self.at = source, at
@@ -59,8 +59,8 @@ class _Rewriter:
         self.findings: list[Difference] = []
         self.written: Schema = {}
         self.waiting: list[str] = []
-        self.current = ""  # the definition being written, "" for the root
-        self.optional = 0  # optional properties between that definition and here
+        self.current = ""  # the definition that is being written, "" for the root
+        self.optional = 0  # optional properties on the path from that definition to this place
         self.inlined: tuple[str, ...] = ()
         self.nesting = 0
 
@@ -83,7 +83,7 @@ class _Rewriter:
         self.findings.append(Difference(self.tool, at, keyword, action, detail, loosens, tightens))
 
     def drop(self, node: _SchemaNode, keyword: str, value: Any, *, loosens: bool = True) -> None:
-        """Leave a constraint out and say it in words instead."""
+        """Leave a constraint out and describe it in words instead."""
         phrase = in_words(keyword, value)
         if phrase is not None:
             node.phrases.append(phrase)
@@ -93,7 +93,7 @@ class _Rewriter:
     # -- references and combinators ----------------------------------------------------------------------------------
 
     def schema(self, source: Schema, at: str) -> Schema:
-        """The rewritten form of any schema."""
+        """Rewrite any schema."""
         self.definitions.step()
         self.nesting += 1
         if self.nesting > _MAX_NESTING:
@@ -133,7 +133,7 @@ class _Rewriter:
         return {"$ref": f"#/$defs/{escape(name)}"}
 
     def returns(self, name: str) -> bool:
-        """Whether a reference to `name` from the definition being written is part of a circle."""
+        """Whether a reference to `name` from the definition that is being written is part of a cycle."""
         return bool(self.current) and (name == self.current or self.definitions.reaches(name, self.current))
 
     def combined(self, source: Schema, at: str) -> Schema:
@@ -182,7 +182,7 @@ class _Rewriter:
     # -- one schema --------------------------------------------------------------------------------------------------
 
     def finished(self, node: _SchemaNode) -> Schema:
-        """A schema without references and combinators."""
+        """Rewrite a schema without references and combinators."""
         if is_nothing(node.source) or not self.values(node):
             return self.impossible(node, "not" if is_nothing(node.source) else "enum")
         kinds = self.kinds(node)
@@ -208,7 +208,7 @@ class _Rewriter:
         return self.finished(_SchemaNode({**source, "type": kind}, node.at))
 
     def annotated(self, node: _SchemaNode) -> Schema:
-        """The result with its title, and with its description and whatever was put in words."""
+        """The rewritten schema with its title and its description, to which the phrases are added."""
         source = node.source
         for key in ("examples", "deprecated"):
             if key in source:
@@ -223,14 +223,14 @@ class _Rewriter:
         return node.result if description is None else {**node.result, "description": description}
 
     def impossible(self, node: _SchemaNode, keyword: str) -> Schema:
-        """Where no value fits: the lenient dialect says so in words."""
+        """Rewrite a schema that no value fits. A lenient dialect says so in words."""
         if not self.subset.untyped:
             raise Inexpressible(node.at, keyword, "no value fits")
         self.note(node.at, keyword, "widened", "any value, where none fits", loosens=True)
         return {"description": "No value fits here."}
 
     def values(self, node: _SchemaNode) -> bool:
-        """`const` and `enum`, and the types that they leave; False where they leave no value."""
+        """Rewrite `const` and `enum`, and narrow the types to theirs. Returns False if no value remains."""
         source = node.source
         if "const" not in source and "enum" not in source:
             return True
@@ -253,7 +253,7 @@ class _Rewriter:
         return True
 
     def kinds(self, node: _SchemaNode) -> list[str] | None:
-        """The types, inferred from the keywords where none are given; None where the dialect can do without."""
+        """The types, inferred from the keywords if none are given; None if the dialect needs none."""
         given = types_of(node.source)
         if given is not None:
             if "number" in given and "integer" in given:
@@ -305,7 +305,7 @@ class _Rewriter:
         source = dict(node.source)
         prefix = cast("list[Schema]", source.get("prefixItems", []))
         items = source.get("items")
-        if items is False:  # nothing beyond the tuple
+        if items is False:  # no items after the tuple
             source["maxItems"] = min(len(prefix), source.get("maxItems", len(prefix)))
         node.source = source
         if prefix and self.subset.tuples:
@@ -328,7 +328,7 @@ class _Rewriter:
         self.simple(node, _OF_ARRAYS)
 
     def pooled(self, node: _SchemaNode, prefix: list[Schema], items: Any) -> None:
-        """A tuple as an array whose items are any of the tuple's."""
+        """Rewrite a tuple as an array whose items may be of any kind in the tuple."""
         pool = list(prefix[: node.source.get("maxItems", len(prefix))])
         open_ended = node.source.get("maxItems", math.inf) > len(prefix)
         if open_ended and isinstance(items, dict):
@@ -388,7 +388,7 @@ class _Rewriter:
         self.note(node.below("properties", name), "properties", "dropped", detail, loosens=open_ended)
 
     def close(self, node: _SchemaNode, properties: Schema, required: list[str]) -> None:
-        """Make an object take its declared properties only, or say why it cannot."""
+        """Make an object take only its declared properties, or raise Inexpressible with the reason."""
         source = node.source
         given = source.get("additionalProperties")
         if source.get("patternProperties"):
@@ -424,7 +424,7 @@ class _Rewriter:
             node.result["additionalProperties"] = self.schema(given, node.below("additionalProperties"))
 
     def require_all(self, node: _SchemaNode, properties: Schema, required: list[str]) -> None:
-        """Require every property; an optional one takes `null` for "left out"."""
+        """Require every property. An optional property takes `null` for "left out"."""
         written = cast("Schema", node.result["properties"])
         absent: list[str] = []
         for name in written:
@@ -441,7 +441,7 @@ class _Rewriter:
                 self.note(at, "required", "rewritten", "required; null means that it is left out")
         node.result["required"] = list(written)
         if len(required) < len(written):
-            node.result[NULL_IS_ABSENT] = absent  # empty where every null is a value: encoding still adds them
+            node.result[NULL_IS_ABSENT] = absent  # empty if every null is a value; the codec needs the mark anyway
 
 
 def _nullable(schema: Schema) -> Schema:

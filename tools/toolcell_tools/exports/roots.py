@@ -1,7 +1,7 @@
-"""The root of a parameters schema as the providers want it: a plain object, without combinators at the top level.
+"""Make the root of a parameters schema a plain object without combinators, as the providers require.
 
 OpenAI refuses a function whose schema does "not have type 'object'" or has 'oneOf', 'anyOf', 'allOf', 'enum', 'const'
-or 'not' "at the top level"; Anthropic an input_schema with "oneOf, allOf, or anyOf at the top level".
+or 'not' "at the top level". Anthropic refuses an input_schema with "oneOf, allOf, or anyOf at the top level".
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ _SPEAK_OF_NAMES = keywords("if then else dependentRequired dependentSchemas prop
 
 
 def flat_root(tool: str, schema: Schema) -> tuple[Schema, list[Difference]]:
-    """A canonical schema with a root that every provider takes, and the findings."""
+    """A canonical schema with a root that every provider accepts, and the findings."""
     root = _SchemaRoot(tool, Definitions(schema.get("$defs", {})))
     result = root.flat({key: value for key, value in schema.items() if key != "$defs"})
     for keyword in _NOT_AT_THE_ROOT:
@@ -41,7 +41,7 @@ def flat_root(tool: str, schema: Schema) -> tuple[Schema, list[Difference]]:
 
 
 class _SchemaRoot:
-    """A root being flattened, and the findings so far."""
+    """A root that is being flattened, and the findings so far."""
 
     def __init__(self, tool: str, definitions: Definitions) -> None:
         self.tool, self.definitions = tool, definitions
@@ -61,7 +61,7 @@ class _SchemaRoot:
             self.phrases.append(phrase)
 
     def flat(self, schema: Schema) -> Schema:
-        """An object schema without combinators that accepts at least what `schema` does, but for what is noted."""
+        """An object schema without combinators that accepts at least what `schema` accepts. Exceptions are noted."""
         result = self.unconditional(schema)
         for keyword in ("anyOf", "oneOf"):
             if keyword in result:
@@ -70,7 +70,7 @@ class _SchemaRoot:
         return result
 
     def unconditional(self, schema: Schema) -> Schema:
-        """`schema` without `$ref` and `allOf` at its top, as much of them merged in as can be."""
+        """`schema` without `$ref` and `allOf` at its top. As much of them as possible is merged in."""
         whole = self.definitions.whole(schema)
         if whole is not None:
             return dict(whole)
@@ -85,7 +85,7 @@ class _SchemaRoot:
         return result
 
     def spread(self, result: Schema, keyword: str) -> None:
-        """Put the properties of all variants side by side, required only where every variant says so."""
+        """Combine the properties of all variants. A property is required only if every variant requires it."""
         variants = [self.unconditional(one) for one in result.pop(keyword) if not is_nothing(one)]
         variants = [one for one in variants if "object" in (types_of(one) or ["object"])]
         for variant in variants:
@@ -125,7 +125,7 @@ def _union(schemas: Iterable[Schema]) -> Schema:
 def renamed_parameters(
     tool: str, schema: Schema, rule: NameRule | None
 ) -> tuple[Schema, Mapping[str, str], list[Difference]]:
-    """Rename the parameters that `rule` refuses: the schema, the exported names, the findings."""
+    """Rename the parameters that `rule` refuses. Returns the schema, the exported names and the findings."""
     if rule is None:
         return schema, {}, []
     changed = fit_names(schema["properties"], rule).changed

@@ -1,4 +1,4 @@
-"""What an enforced dialect can say, as data. Each dialect names its source."""
+"""The JSON Schema subset of an enforced dialect, as data. Each dialect names its source."""
 
 import re
 from dataclasses import dataclass
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 __all__ = ["NULL_IS_ABSENT", "Subset"]
 
 NULL_IS_ABSENT = "x-null-is-absent"
-"""Marks, in schemas that never leave this package, the properties of an object whose `null` means "left out"."""
+"""The keyword that lists an object's properties whose `null` means "left out". It never leaves this package."""
 
 _NOT_PORTABLE = re.compile(r"\(\?[=!<>a-zA-Z]|\\[1-9bBkpP]|[*+?}]\+")
 
 
 @dataclass(frozen=True, slots=True)
 class Subset:
-    """The JSON Schema that a dialect enforces. `keywords` are the constraints it keeps as they are."""
+    """The JSON Schema subset that a dialect enforces. `keywords` are the constraints that it keeps unchanged."""
 
     keywords: frozenset[str]
     formats: frozenset[str] = frozenset()
@@ -23,7 +23,7 @@ class Subset:
     references: bool = True
     recursion: bool = True
     required_recursion: bool = True
-    untyped: bool = False  # a schema may have no type, an array no items, an object no properties
+    untyped: bool = False  # schemas without type, arrays without items and objects without properties are allowed
     closed: bool = False  # every object has additionalProperties: false
     all_required: bool = False
     additional: bool = False  # additionalProperties is kept
@@ -33,5 +33,5 @@ class Subset:
     most_min_items: int | None = None
 
     def portable(self, pattern: str) -> bool:
-        """Whether every engine reads the regular expression alike: no look-around, back-reference, `\\b`, flags."""
+        """Whether all engines read the pattern alike: it has no look-around, back-reference, `\\b` or flags."""
         return not _NOT_PORTABLE.search(pattern)

@@ -1,4 +1,4 @@
-"""Say constraints in words, in the description of a property whose schema cannot express them."""
+"""Describe constraints in words, for the description of a property whose schema cannot express them."""
 
 import json
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from typing import Any, cast
 
 __all__ = ["described", "in_words"]
 
-MAX_CHARS = 200  # of one phrase: past this it costs more tokens than it helps
+MAX_CHARS = 200  # of one phrase; a longer phrase is not worth its tokens
 _PHRASES = {
     "minimum": "at least {}",
     "maximum": "at most {}",
@@ -29,7 +29,7 @@ _PHRASES = {
 
 
 def in_words(keyword: str, value: Any) -> str | None:
-    """A phrase for a constraint, or None if there is none that is short enough to be worth reading."""
+    """A phrase for a constraint, or None if there is no short one."""
     if keyword == "uniqueItems":
         return "no item twice" if value else None
     if keyword in ("deprecated", "readOnly", "writeOnly"):
@@ -54,7 +54,7 @@ def in_words(keyword: str, value: Any) -> str | None:
 
 
 def described(description: object, phrases: Sequence[str]) -> str | None:
-    """A description with the phrases behind it; None if there is neither."""
+    """A description with the phrases after it, or None if there is neither."""
     said = description.strip() if isinstance(description, str) else ""
     unique = list(dict.fromkeys(phrases))
     if not unique:

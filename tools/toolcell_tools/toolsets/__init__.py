@@ -1,4 +1,4 @@
-"""Toolsets: tools that are asked for, session by session, before each request to a model; and wrappers around them."""
+"""Toolsets: sources of tools, asked for each session before each request to a model; and wrappers for toolsets."""
 
 from .approval import ApprovalRequired
 from .base import AnyTool, Toolset, ToolsetError, Wrapper, as_tools

@@ -1,4 +1,4 @@
-"""Tools that somebody must approve, call by call."""
+"""A toolset whose calls need approval."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,7 +10,7 @@ __all__ = ["ApprovalRequired"]
 
 
 class ApprovalRequired(Wrapper):
-    """Have calls of a toolset's tools approved: all of them, or where `when` returns True."""
+    """Requires approval for calls of a toolset's tools: all calls, or those for which `when` returns True."""
 
     def __init__(self, wrapped: Toolset, when: Callable[[SessionInfo, AnyTool], bool] | None = None) -> None:
         super().__init__(wrapped)

@@ -25,8 +25,8 @@ T = TypeVar("T", bound=ToolLike)
 
 
 class ToolsetError(Exception):
-    """The tools of a session could not be told: a toolset failed, or two tools have one name. The message names both
-    culprits; the cause is chained. `toolset` is the name of the one that failed, "" for a clash."""
+    """The tools of a session could not be resolved: a toolset failed, or two tools have one name. The message names the
+    toolset or both tools. The cause is chained. `toolset` is the name of the failed toolset, "" for a name clash."""
 
     def __init__(self, message: str, toolset: str = "") -> None:
         super().__init__(message)
@@ -34,24 +34,25 @@ class ToolsetError(Exception):
 
 
 class Toolset(ABC):
-    """Tools that depend on the session, or on the moment: of an MCP server, of a user's rights, after a login.
+    """Tools that depend on the session or change over time: an MCP server's, by a user's rights, after a login.
 
-    A subclass has a `name`, for errors and logs, and `tools`. That is asked before each request to a model and must be
-    quick: keep what is slow, or wrap it as `.cached()`. Return the same Tool objects while nothing has changed, for
-    declarations and validators are kept by them. `close` is called once, when the supervisor is left.
+    A subclass has a `name`, for errors and logs, and `tools`. `tools` is called before each request to a model and must
+    be quick: cache slow answers, or wrap the toolset with `.cached()`. Return the same Tool objects while nothing has
+    changed, because declarations and validators are cached per object. `close` is called once, when the supervisor
+    ends.
     """
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """Who is to blame in an error."""
+        """The toolset's name in errors and logs."""
 
     @abstractmethod
     async def tools(self, session: SessionInfo) -> Sequence[AnyTool]:
         """The tools for this session, now."""
 
-    def attach(self, runtime: object) -> None:  # noqa: B027 - most toolsets need nothing of it
-        """Called once with the supervisor, when it is started, before `tools`."""
+    def attach(self, runtime: object) -> None:  # noqa: B027 - most toolsets do not need it
+        """Called once with the supervisor when it starts, before `tools`."""
 
     async def close(self) -> None:  # noqa: B027 - most toolsets hold nothing
         """Release the toolset's resources. Called once, in a task of the supervisor, when the supervisor ends."""
@@ -69,7 +70,7 @@ class Toolset(ABC):
         return Prefixed(self, prefix)
 
     def renamed(self, names: "dict[str, str]") -> "Renamed":
-        """Other names: `{"new": "old"}`. A tool that is not named keeps its own."""
+        """Tools with other names: `{"new": "old"}`. A tool that is not listed keeps its name."""
         from .renamed import Renamed
 
         return Renamed(self, names)
@@ -81,26 +82,26 @@ class Toolset(ABC):
         return Prepared(self, prepare)
 
     def approval_required(self, when: "Callable[[SessionInfo, AnyTool], bool] | None" = None) -> "ApprovalRequired":
-        """Have each call approved, or each call of the tools for which `when(session, tool)` is true."""
+        """Require approval for each call, or for calls of the tools for which `when(session, tool)` is true."""
         from .approval import ApprovalRequired
 
         return ApprovalRequired(self, when)
 
     def cached(self, seconds: float | None = None) -> "Cached":
-        """Asked once for each session, or once in so many seconds."""
+        """Ask this toolset once for each session, or again after so many seconds."""
         from .cached import Cached
 
         return Cached(self, seconds)
 
     def with_metadata(self, **metadata: Any) -> "WithMetadata":
-        """Each tool's metadata with these entries added."""
+        """Tools with these entries added to their metadata."""
         from .metadata import WithMetadata
 
         return WithMetadata(self, metadata)
 
 
 class Wrapper(Toolset):
-    """A toolset around another: it has the same name and is closed with it."""
+    """A toolset around another. It has the other's name and closes it."""
 
     def __init__(self, wrapped: Toolset) -> None:
         self.wrapped = wrapped
@@ -120,14 +121,14 @@ class Wrapper(Toolset):
 
 
 class Variants:
-    """Variants of tools, one for each original: a new object at every request would be declared and compiled anew."""
+    """Cached variants of tools, one for each original: a new object at every request would be compiled each time."""
 
     def __init__(self) -> None:
         self._made: dict[int, tuple[ToolLike, AnyTool]] = {}
 
     def of(self, tool: T, make: Callable[[T], AnyTool]) -> AnyTool:
-        """The variant of this very tool, or the tool of this very function, made at the first time. Those of what is
-        gone are dropped one day.
+        """The variant of this tool object, or the tool of this function object, made at the first call. Entries of
+        originals that no longer exist are dropped later.
         """
         known = self._made.get(id(tool))
         if known is None or known[0] is not tool:
@@ -141,7 +142,7 @@ _MOST_VARIANTS = 10_000
 
 
 def as_tools(given: Iterable[ToolLike], toolset: str) -> tuple[AnyTool, ...]:
-    """Tools from tools and plain functions; ToolsetError for an object that is neither or cannot be declared."""
+    """Make tools of tools and plain functions. Raises ToolsetError for any other object and for a wrong definition."""
     try:
         return tuple(as_tool(one) for one in given)
     except Exception as error:

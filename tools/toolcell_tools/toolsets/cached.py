@@ -1,4 +1,4 @@
-"""A toolset that is slow to ask, asked less often."""
+"""A toolset that caches another toolset's tools."""
 
 import time
 from collections import OrderedDict
@@ -10,11 +10,11 @@ from .base import AnyTool, Toolset, Wrapper
 
 __all__ = ["Cached"]
 
-MOST_SESSIONS = 10_000  # the least recently asked are forgotten first
+MOST_SESSIONS = 10_000  # beyond this, the least recently used entry is evicted
 
 
 class Cached(Wrapper):
-    """Keeps each session's answer, for good or for `seconds`. A failure is not kept."""
+    """Caches the tools of each session, without end or for `seconds`. A failure is not cached."""
 
     def __init__(self, wrapped: Toolset, seconds: float | None = None) -> None:
         super().__init__(wrapped)

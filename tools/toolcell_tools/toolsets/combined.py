@@ -11,8 +11,8 @@ __all__ = ["Combined"]
 
 
 class Combined(Toolset):
-    """The tools of each toolset, in order; two tools of one name are an error that names both origins, but for those of
-    strangers, who lose their tools where the session's are put together."""
+    """The tools of each toolset, in order. Two tools with one name are an error that names both origins. Tools from
+    untrusted sources are an exception: `resolve` decides about their names."""
 
     def __init__(self, name: str, toolsets: Iterable[Toolset]) -> None:
         self._name = name

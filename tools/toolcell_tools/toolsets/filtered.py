@@ -10,7 +10,7 @@ __all__ = ["Filtered"]
 
 
 class Filtered(Wrapper):
-    """Tools by name, or by a predicate of session and tool. A name that the toolset does not have is an error."""
+    """Keeps tools by name, or by a predicate of session and tool. A name that the toolset does not have is an error."""
 
     def __init__(self, wrapped: Toolset, keep: Iterable[str] | Callable[[SessionInfo, AnyTool], bool]) -> None:
         super().__init__(wrapped)

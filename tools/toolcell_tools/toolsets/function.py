@@ -1,4 +1,4 @@
-"""A toolset of a function that is asked each time."""
+"""A toolset made of a function that is called each time."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -14,7 +14,7 @@ Resolve = Callable[[SessionInfo], "Iterable[ToolLike] | Awaitable[Iterable[ToolL
 
 
 class FunctionToolset(Toolset):
-    """What `resolve(session)` returns, which may be async. Plain functions among it are wrapped, each once."""
+    """The tools that `resolve(session)` returns. `resolve` may be async. Each plain function is wrapped once."""
 
     def __init__(self, name: str, resolve: Resolve) -> None:
         self._name = name
@@ -36,5 +36,5 @@ class FunctionToolset(Toolset):
 
 
 def toolset(resolve: Resolve) -> FunctionToolset:
-    """`@toolset` above a function: a toolset of its name."""
+    """Make a toolset of a function, with the function's name. Write `@toolset` above it."""
     return FunctionToolset(resolve.__name__, resolve)

@@ -1,4 +1,4 @@
-"""Metadata for every tool of a toolset: for policies, hooks and user interfaces; no model sees it."""
+"""Metadata for every tool of a toolset. Policies, hooks and user interfaces see it; models do not."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ __all__ = ["WithMetadata"]
 
 
 class WithMetadata(Wrapper):
-    """Each tool's own metadata, with these entries added to or in the place of its own."""
+    """Adds these entries to each tool's metadata, or replaces entries of the same key."""
 
     def __init__(self, wrapped: Toolset, metadata: Mapping[str, Any]) -> None:
         super().__init__(wrapped)

@@ -1,4 +1,4 @@
-"""Tools as a function of the session wants them."""
+"""A toolset whose tools a function adapts to the session."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,7 +10,7 @@ __all__ = ["Prepared"]
 
 
 class Prepared(Wrapper):
-    """Each tool as `prepare` returns it, a variant made with `tool.replace(…)`, say; None leaves the tool out."""
+    """Each tool as `prepare` returns it, such as a variant from `tool.replace(…)`. None leaves the tool out."""
 
     def __init__(self, wrapped: Toolset, prepare: Callable[[SessionInfo, AnyTool], AnyTool | None]) -> None:
         super().__init__(wrapped)

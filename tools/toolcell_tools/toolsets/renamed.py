@@ -10,7 +10,7 @@ __all__ = ["Renamed"]
 
 
 class Renamed(Wrapper):
-    """`names` is new name → old name; tools it does not list keep theirs."""
+    """Renames tools. `names` is new name → old name; a tool that is not listed keeps its name."""
 
     def __init__(self, wrapped: Toolset, names: Mapping[str, str]) -> None:
         super().__init__(wrapped)

@@ -1,4 +1,4 @@
-"""Which tools a session has: the static ones, then each toolset's, in order; and who holds a name that two claim."""
+"""Collect a session's tools: the static ones, then each toolset's, in order. Decide who gets a name that two claim."""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, NoReturn, Protocol
@@ -20,7 +20,7 @@ class _Named(Protocol):
 
 
 class Offer(NamedTuple):
-    """A tool, and where it comes from, in words."""
+    """A tool, and its origin in words."""
 
     tool: AnyTool
     origin: str
@@ -36,10 +36,11 @@ async def resolve(
     session: SessionInfo,
     refuse: Callable[[str, str], None] = _raise,
 ) -> dict[str, AnyTool]:
-    """Every tool by its name. ToolsetError names the toolset that failed, or the origins of two tools of one name.
+    """Every tool by its name. Raises ToolsetError, which names the failed toolset or the origins of two equal names.
 
-    Where one of the two is a stranger's (`Tool.stranger`), that stranger loses all its tools, whatever the order, and
-    `refuse(stranger, message)` hears why; nobody else does. `static` may hold more than Tools: names that are taken.
+    If one of two tools with one name is from an untrusted source (`Tool.stranger`), that source loses all its tools,
+    whatever the order, and `refuse(stranger, message)` gets the reason. No other source loses tools. `static` may also
+    hold values other than Tools: their names are taken.
     """
     known = list(static)
     offers = [Offer(tool, tool.origin) for tool in known if isinstance(tool, Tool)]
@@ -66,7 +67,7 @@ async def resolve(
 
 
 async def offers_of(toolsets: Iterable[Toolset], session: SessionInfo) -> list[Offer]:
-    """What each toolset offers, in order."""
+    """The tools that each toolset offers, in order."""
     return [
         Offer(tool, f"{tool.origin} of toolset {each.name!r}")
         for each in toolsets
@@ -75,7 +76,7 @@ async def offers_of(toolsets: Iterable[Toolset], session: SessionInfo) -> list[O
 
 
 def names_of(offers: Iterable[Offer], taken: dict[str, str]) -> dict[str, str]:
-    """The origin of each name that is taken, or that a tool of nobody strange claims. ToolsetError for two of those."""
+    """The origin of each name that is taken or that a trusted tool claims. Raises ToolsetError for a name clash."""
     origins = dict(taken)
     for tool, origin in offers:
         if tool.stranger:
@@ -110,7 +111,7 @@ async def _asked(toolset: Toolset, session: SessionInfo) -> list[AnyTool]:
 
 
 async def close_all(toolsets: Iterable[Toolset]) -> None:
-    """Close all, the last first; raise their failures together when all are closed."""
+    """Close all toolsets, the last first, then raise their failures together."""
     failures: list[Exception] = []
     for each in reversed(tuple(toolsets)):
         try:

@@ -10,7 +10,7 @@ __all__ = ["StaticToolset"]
 
 
 class StaticToolset(Toolset):
-    """These tools, for every session: `StaticToolset("files", [read, write])`."""
+    """The same tools for every session: `StaticToolset("files", [read, write])`."""
 
     def __init__(self, name: str, tools: Iterable[ToolLike]) -> None:
         self._name = name
