@@ -1,4 +1,4 @@
-"""When the process for a cell's next call is forked ahead: while a call lasts, many cells' together."""
+"""Fork each cell's next call process ahead, during a call that lasts. One timer serves many cells."""
 
 import math
 import time
@@ -11,23 +11,23 @@ APART_S = 0.001
 
 
 class ForkingAhead:
-    """Of one pool. `enabled` says whether cells here can keep a process that waits apart from one that works."""
+    """Forks ahead for one pool. `enabled` says whether cells here can separate a waiting process from a working one."""
 
     def __init__(self, deadlines: Deadlines) -> None:
         self.enabled = False
         self._deadlines = deadlines
-        self._cells: set[Cell] = set()  # that have been given a call
+        self._cells: set[Cell] = set()  # cells with a new call
         self._timer: Deadline | None = None
 
     def add(self, cell: Cell, started_at: float) -> None:
-        """The cell was given a call then."""
+        """Note that the cell was given a call at `started_at`."""
         if self.enabled:
             self._cells.add(cell)
             if self._timer is None and cell.ahead_due < math.inf:
                 self._timer = self._deadlines.at(started_at + AHEAD_AFTER_S, self._fork)
 
     def discard(self, cell: Cell) -> None:
-        """The cell is gone."""
+        """Forget a cell that is gone."""
         self._cells.discard(cell)
 
     def _fork(self) -> None:

@@ -1,11 +1,11 @@
-"""Byte budgets: bound the bytes buffered in the supervisor for calls; the rest stays in the pipes.
+"""Byte budgets: bound the bytes that the supervisor buffers for calls. Other bytes stay in the pipes.
 
-There is one `ByteBudget` for each direction in which bytes wait, so that none waits for another: results on their way
-in, requests that are served, replies on their way out. Each call has an `Account` with each. Of its account, a reserve
-is the call's own; the rest is drawn on the budget, first come, first served, and no call may draw more than it leaves.
-So calls that take what they can leave every other call its reserve, which small frames fit into, and a share.
+There is one `ByteBudget` for each kind of buffered bytes, so that no kind waits for another: results on their way in,
+requests that are served, replies on their way out. Each call has an `Account` with each budget. A reserve in it is the
+call's own. The rest is drawn on the budget, first come, first served, and no call may draw more than it leaves free. So
+greedy calls leave every other call its reserve, which is enough for small frames, and a share.
 
-Pure bookkeeping: no descriptor, no clock, no task. Whoever asks is called back when there is room.
+Pure bookkeeping: no descriptor, no clock, no task. A request for room has a callback for when there is room.
 """
 
 import sys
@@ -16,22 +16,22 @@ from typing import Final
 
 MIB: Final = 1024 * 1024
 REQUEST_COST: Final = 6 * 1024
-"""What a request takes beside its arguments: the task that serves it, its scope, its place in queues."""
+"""Bytes that a request takes besides its arguments: the task that serves it, its scope, its queue entries."""
 MOST_A_BYTE: Final = 4
-"""Bytes of memory per byte of a request, once decoded: a text with one character beyond U+FFFF has 4 bytes for each
-(PEP 393). Of other things a request has few (`wire.frames.WireLimits`)."""
+"""Bytes of memory per byte of a request after decoding: a str with a character above U+FFFF has 4 bytes per character
+(PEP 393). `wire.frames.WireLimits` bounds the other objects in a request."""
 
 
 class ByteBudget:
-    """At most `limit` bytes for all calls, above a reserve for each; of one call at most `per_call`."""
+    """At most `limit` bytes for all calls, in addition to a reserve for each. One call has at most `per_call` bytes."""
 
     def __init__(self, limit: int, *, per_call: int, reserve: int) -> None:
         self.limit = limit
         self.per_call = per_call
         self.reserve = reserve
         self.drawn = 0
-        self.is_short = False  # a call waits for a share, and whoever wants one is behind it
-        self._waiting: dict[Account, None] = {}  # in the order of their arrival
+        self.is_short = False  # a call waits for a share, so later requests queue behind it
+        self._waiting: dict[Account, None] = {}  # in the order of arrival
 
     def __repr__(self) -> str:
         return f"<Budget {self.drawn:,} of {self.limit:,} bytes drawn · {len(self._waiting)} calls wait>"
@@ -40,12 +40,12 @@ class ByteBudget:
         return Account(self)
 
     def enqueue(self, account: "Account", bytes: int) -> None:
-        """The account asks for so many more, and there is no room."""
+        """Queue an account's request for so many more bytes, for which there is no room."""
         self._waiting[account] = None
         self.is_short = self.is_short or account.may_have(bytes)
 
     def grant(self) -> None:
-        """Give those who wait what there is room for."""
+        """Grant the queued requests for which there is room now."""
         given: list[Ask] = []
         self.is_short = False
         for account in list(self._waiting):
@@ -62,7 +62,7 @@ class ByteBudget:
             ask.on_room()
 
     def has_room(self, account: "Account", share: int) -> bool:
-        """Whether the account may draw so many more; with nothing else drawn, any number."""
+        """Whether the account may draw `share` more bytes. If nothing else is drawn, it may draw any number."""
         left = self.limit - self.drawn - share
         return max(0, account.used - self.reserve) + share <= left or self.drawn == 0
 
@@ -72,8 +72,8 @@ class ByteBudget:
 
 
 class Account:
-    """The bytes that wait for one call in one direction. They stay counted until they are released, whenever that is:
-    also when the call is over by then."""
+    """The bytes of one kind that are buffered for one call. They are counted until they are released, even if the call
+    is over by then."""
 
     __slots__ = ("asks", "budget", "used")
 
@@ -86,16 +86,16 @@ class Account:
         return f"<Account {self.used:,} bytes · {len(self.asks)} ask for more>"
 
     def may_have(self, bytes: int) -> bool:
-        """Whether so many more are within what a call may have; with nothing else, it may have any number."""
+        """Whether so many more bytes are within the bound for one call. A call without others may have any number."""
         return self.used + bytes <= self.budget.per_call or self.used == 0
 
     def share_of(self, bytes: int) -> int:
-        """How many of so many more would be drawn on the budget."""
+        """How many of `bytes` more bytes would be drawn on the budget, beyond the reserve."""
         reserve = self.budget.reserve
         return max(0, self.used + bytes - reserve) - max(0, self.used - reserve)
 
     def has_room(self, bytes: int) -> bool:
-        """Whether so many more could be had now."""
+        """Whether there is room for so many more bytes now."""
         if self.asks or not self.may_have(bytes):
             return False
         share = self.share_of(bytes)
@@ -103,19 +103,19 @@ class Account:
 
     @property
     def room(self) -> int:
-        """How many more there is room for."""
+        """The number of bytes for which there is room now."""
         reserved = self.budget.reserve - self.used
         shared = 0 if self.budget.is_short else (self.budget.limit - self.budget.drawn + min(0, reserved)) // 2
         return max(0, min(self.budget.per_call - self.used, max(0, reserved) + max(0, shared)))
 
     def charge(self, bytes: int) -> "Charge":
-        """Count bytes that are here already."""
+        """Count bytes that are already buffered."""
         charge = Charge(self)
         charge.change(bytes)
         return charge
 
     def ask(self, bytes: int, on_room: Callable[[], None]) -> "Ask":
-        """Ask for room for so many bytes: there is some now, or later, when `on_room` is called. They count then."""
+        """Ask for room for so many bytes. If it is granted later, `on_room` is called. Granted bytes count as used."""
         ask = Ask(self, bytes, on_room)
         if self.has_room(bytes):
             ask.charge = self.charge(bytes)
@@ -125,7 +125,7 @@ class Account:
         return ask
 
     def withdraw(self, ask: "Ask") -> None:
-        """Whoever asked does not want it any more."""
+        """Withdraw a request for room."""
         if ask in self.asks:
             self.asks.remove(ask)
             self.budget.grant()
@@ -162,7 +162,7 @@ class Charge:
 
 @dataclass(slots=True, eq=False)
 class Ask:
-    """Room that somebody waits for, or has: then there is a `charge`."""
+    """A request for room. Once it is granted, it has a `charge`."""
 
     account: Account
     bytes: int
@@ -170,7 +170,7 @@ class Ask:
     charge: Charge | None = field(default=None, init=False)
 
     def end(self) -> None:
-        """Withdraw it, or release what it was given."""
+        """Withdraw the request, or release its charge."""
         if self.charge is None:
             self.account.withdraw(self)
         else:
@@ -178,8 +178,8 @@ class Ask:
 
 
 class Budgets:
-    """Of one supervisor. A call may have 24 MiB of requests and 20 MiB of replies beside its result, and all calls
-    together 208 MiB beyond reserves of 768 KiB each.
+    """The budgets of one supervisor. A call may have 24 MiB of requests and 20 MiB of replies besides its result. All
+    calls together may have 208 MiB in addition to reserves of 768 KiB each.
     """
 
     def __init__(self) -> None:
@@ -192,5 +192,5 @@ class Budgets:
         return self.frames, self.requests, self.replies
 
     def expect(self, frame_bytes: int) -> None:
-        """There is a cell whose results may be so large: one of them has room, and leaves as much."""
+        """Enlarge the budget for a cell whose results may be so large: one result must fit and leave as much free."""
         self.frames.limit = max(self.frames.limit, 2 * frame_bytes)

@@ -1,11 +1,11 @@
-"""What a call and its commands printed: the head and the tail of each stream, and an exact count of the rest."""
+"""Capture what a call and its commands print: the head and the tail of each stream, and the count of the rest."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """One stream's capture. `text` is head and tail with the count of what was left out between them."""
+    """One stream's capture. `text` is the head and the tail, with the number of omitted bytes between them."""
 
     text: str = ""
     total_bytes: int = 0
@@ -16,18 +16,18 @@ EMPTY = Captured()
 
 
 class Capture:
-    """Takes a stream as it comes; memory stays at `keep_bytes`, whatever comes."""
+    """Takes a stream piece by piece, and keeps at most `keep_bytes` of it."""
 
     __slots__ = ("_head", "_head_bytes", "_tail", "_tail_bytes", "keep_bytes", "relayed", "total")
 
     def __init__(self, keep_bytes: int) -> None:
         self.keep_bytes = keep_bytes
-        self._tail_bytes = keep_bytes // 3  # the end of an output says more than its middle, the start more than both
+        self._tail_bytes = keep_bytes // 3  # the start of an output is worth most, then its end
         self._head_bytes = keep_bytes - self._tail_bytes
         self._head = bytearray()
         self._tail = bytearray()
         self.total = 0
-        self.relayed = 0  # of these, what commands printed: the limit on output is for the call's own processes
+        self.relayed = 0  # bytes that commands printed, which the limit on output does not count
 
     def feed(self, data: bytes) -> None:
         self.total += len(data)
@@ -41,20 +41,20 @@ class Capture:
                 del self._tail[: -self._tail_bytes]
 
     def relay(self, data: bytes, skipped: int) -> None:
-        """Take what a command printed, after `skipped` bytes that did not come."""
+        """Take what a command printed, after `skipped` bytes that were not sent."""
         self.relayed += skipped + len(data)
         if skipped:
             self.total += skipped
-            self._head_bytes = len(self._head)  # what comes now is no part of the beginning
+            self._head_bytes = len(self._head)  # later bytes are not part of the head
             self._tail.clear()
         self.feed(data)
 
     def kept(self) -> bytes:
-        """The bytes that are kept: all that there were, as long as `total` is at most `keep_bytes`."""
+        """The bytes that are kept: all of them if `total` is at most `keep_bytes`."""
         return bytes(self._head + self._tail)
 
     def take(self) -> Captured:
-        """What was captured since the last take."""
+        """The bytes that were captured since the last take."""
         if not self.total:
             return EMPTY
         omitted = self.total - len(self._head) - len(self._tail)

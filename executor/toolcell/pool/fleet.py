@@ -1,4 +1,4 @@
-"""The zygotes: which one makes a cell, when there is another one, and what is done where they die or hang."""
+"""The zygotes: which one makes a cell, when another is started, and what happens if one dies or hangs."""
 
 import logging
 import os
@@ -20,9 +20,9 @@ from .run import SOON_S, Outcome
 from .zygote import ZygoteProcess
 
 _log = logging.getLogger("toolcell.pool")
-MOST_ASKED = 32  # cells that a zygote has been asked for and has not made yet: its socket holds some hundred requests
-BUSY_ZYGOTE = 2  # cells that a zygote has been asked for and has not made yet
-STUCK_S = 20.0  # a zygote answers within milliseconds; one that is silent this long was stopped, or hangs
+MOST_ASKED = 32  # unanswered requests to one zygote; its socket holds some hundred
+BUSY_ZYGOTE = 2  # unanswered requests with which another zygote is started
+STUCK_S = 20.0  # a zygote answers within milliseconds; after this silence it was stopped, or hangs
 _now = time.monotonic
 
 
@@ -33,11 +33,11 @@ class Customer(Protocol):
     def on_bound(self, id: int) -> None: ...
     def on_failed(self, id: int, failure: Failed) -> None: ...
     def on_orphaned(self, id: int) -> None:
-        """The zygote that was to make this cell, or has made it, is gone."""
+        """The zygote of this cell is gone, before or after it made the cell."""
         ...
 
     def on_capacity(self) -> None:
-        """More cells can be asked for."""
+        """More cells can be requested."""
         ...
 
     def on_pause(self) -> None:
@@ -46,7 +46,7 @@ class Customer(Protocol):
 
 
 class Fleet:
-    """Of one supervisor. Falsy where there is no zygote now."""
+    """The zygotes of one supervisor. False in a boolean context if there is no zygote now."""
 
     def __init__(
         self,
@@ -59,19 +59,19 @@ class Fleet:
         allow_missing: frozenset[str] = frozenset(),
         preload: Sequence[str] | None = None,
     ) -> None:
-        """`size` is the most zygotes that there are, 0 for what fits the machine; `preload` are the libraries that most
-        cells are going to need, None for all that a zygote knows."""
+        """`size` is the most zygotes, 0 for a number that fits the machine. `preload` are the libraries that most cells
+        will need, None for all that a zygote knows."""
         self.report = SandboxReport((), "rootless")
         self.zygotes: list[ZygoteProcess] = []
         self.size = size or max(1, min(4, os.cpu_count() or 1))
-        self.resumes_at = 0.0  # where there is no zygote
+        self.resumes_at = 0.0  # if there is no zygote
         self._customer = customer
         self._reactor = reactor
         self._deadlines = deadlines
         self._record = record
         self._allow_missing = allow_missing
         self._preload = preload
-        self._open = False  # whether zygotes that die are replaced
+        self._open = False  # whether dead zygotes are replaced
         self._maker_of: dict[int, ZygoteProcess] = {}
         self._recovery = Recovery()
         self._resuming: Deadline | None = None
@@ -80,15 +80,15 @@ class Fleet:
         return bool(self.zygotes)
 
     def status(self) -> SupervisorStatus:
-        """What the kernel offers here, as probed at the start, and how the zygotes are now."""
+        """What the kernel offers here, as probed at the start, and the present state of the zygotes."""
         now = _now()
         pause = None if self._resuming is None else max(0.0, self.resumes_at - now)
         problem, deaths = self._recovery.problem_now(now), self._recovery.deaths
         return SupervisorStatus(self.report.mechanisms, self.report.identity, len(self.zygotes), deaths, pause, problem)
 
     async def start(self) -> SandboxReport:
-        """Start one zygote, which reports what the kernel offers. Raises SandboxUnavailableError, or SandboxError where
-        something is missing that may not be."""
+        """Start one zygote, which reports what the kernel offers. Raises SandboxUnavailableError, or SandboxError if a
+        mechanism is missing that is not allowed to be."""
         first = self._new(None)
         self.report = SandboxReport.from_wire(dict(await first.started()))
         self.report.require(self._allow_missing)
@@ -118,29 +118,29 @@ class Fleet:
 
     @property
     def has_capacity(self) -> bool:
-        """Whether another cell can be asked for now."""
+        """Whether another cell can be requested now."""
         return bool(self.zygotes) and len(self._next().asked) < MOST_ASKED
 
     def make(self, cell: Cell, request: MakeCell) -> None:
-        """Ask for a cell. Raises Unpackable or OSError where the request cannot be sent."""
+        """Ask for a cell. Raises Unpackable or OSError if the request cannot be sent."""
         zygote = self._maker_of[cell.id] = self._least_busy()
         zygote.make(request, cell.child_fds)
         cell.close_child_ends()
 
     def bind(self, cell: Cell, paths: Sequence[Bind]) -> None:
-        """Have these put in place in a prewarmed cell. Raises as `make` does."""
+        """Have these paths put in place in a prewarmed cell. Raises as `make` does."""
         self._maker_of[cell.id].bind(cell.id, paths)
 
     def forget(self, id: int) -> None:
-        """The cell is gone."""
+        """Forget a cell that is gone."""
         self._maker_of.pop(id, None)
 
     def _next(self) -> ZygoteProcess:
         return min(self.zygotes, key=lambda each: (not each.has_started, len(each.asked)))
 
     def _least_busy(self) -> ZygoteProcess:
-        """One that has started, if there is any. Where even that has cells to make, another is started beside it, for
-        later: an interpreter with all imports takes a third of a second of a core, which a few cells do not repay.
+        """The least busy zygote, preferably a started one. If it is busy too, another one is started for later calls:
+        the start takes 0.33 s of a core, which does not pay for a few cells.
         """
         zygote = self._next()
         busy = len(zygote.asked) >= BUSY_ZYGOTE and len(self.zygotes) < self.size
@@ -154,14 +154,14 @@ class Fleet:
     def _on_spawned(self, id: int, pid: int, pidfd: int, listener: int) -> None:
         zygote = self._maker_of[id]
         self._record.process(pid)
-        self._customer.on_spawned(id, pid, pidfd, listener)  # which may find the cell dead, and forget it
+        self._customer.on_spawned(id, pid, pidfd, listener)  # this may find the cell dead, and forget it
         if len(zygote.asked) == MOST_ASKED - 1:
             self._customer.on_capacity()
 
     # -- zygotes that die or hang -------------------------------------------------------------------------------------
 
     def on_unanswered(self, id: int) -> None:
-        """End the zygote that has not made this cell in time, if it has been silent for long."""
+        """End the zygote that has not made this cell in time, if it has been silent for `STUCK_S` seconds."""
         zygote = self._maker_of.get(id)
         if zygote is None or zygote not in self.zygotes or id not in zygote.asked:
             return
@@ -172,7 +172,7 @@ class Fleet:
             self._deadlines.at(zygote.heard_at + STUCK_S, lambda: self.on_unanswered(id))
 
     def absence(self) -> Outcome:
-        """What a call is told of there being no process that makes cells, where there will be one."""
+        """The outcome of a call that finds no zygote, while a later one is planned."""
         pause_s = round(max(SOON_S, self.resumes_at - _now()), 2)
         what = f"There is no zygote to make a cell: {self._recovery.deaths} have died, or could not be started."
         cure = "Retry then. If it persists, free memory or raise the limits on processes and open files; see the log."
@@ -180,7 +180,7 @@ class Fleet:
         return Outcome(ending="unavailable", message=message, cure=cure, retry_after_s=pause_s)
 
     def _on_lost(self, zygote: ZygoteProcess) -> None:
-        """A zygote died. Its cells die with it; a new one takes its place, unless they keep dying."""
+        """Handle a zygote's death. Its cells die with it. A new zygote replaces it, unless zygotes keep dying."""
         if zygote not in self.zygotes:
             return
         self.zygotes.remove(zygote)
@@ -192,7 +192,7 @@ class Fleet:
             self._customer.on_orphaned(id)
 
     def start_at(self, when: float) -> None:
-        """Start a zygote then, or now. Until then, calls that have no time to wait are told so."""
+        """Start a zygote at `when`, or now. Until then, calls that have no time to wait are ended."""
         if self._resuming is not None:
             self._deadlines.cancel(self._resuming)
             self._resuming = None

@@ -1,4 +1,4 @@
-"""Makes cells: their slots, their zygotes, and what these are told of them."""
+"""Make cells: give each a slot, and ask a zygote for it."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ from .slots import Slots
 from .zygote import CURES
 
 CANNOT_MAKE = (OSError, SandboxError, Unpackable)
-"""No descriptors are left, the cgroups are gone, or the profile has what cannot be sent."""
+"""Errors if no descriptor is left, the cgroups are gone, or the profile has values that cannot be sent."""
 
 
 class Zygotes(Protocol):
@@ -29,12 +29,12 @@ class Zygotes(Protocol):
     def report(self) -> SandboxReport: ...
 
     def make(self, cell: Cell, request: MakeCell) -> None:
-        """Ask for a cell. Raises Unpackable or OSError where the request cannot be sent."""
+        """Ask for a cell. Raises Unpackable or OSError if the request cannot be sent."""
         ...
 
 
 class Maker:
-    """Of one pool. Cells are numbered from 1."""
+    """Makes the cells of one pool. Cells are numbered from 1."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Maker:
         self._unmapped: set[str] = set()  # sessions whose workspace cannot be mounted with mapped ids
 
     def has_unmapped(self, session_id: str) -> bool:
-        """Whether the session's cells are made in user namespaces, in place of id-mapped mounts."""
+        """Whether the session's cells are made in user namespaces instead of with id-mapped mounts."""
         return session_id in self._unmapped
 
     def add_unmapped(self, session_id: str) -> None:
@@ -64,15 +64,15 @@ class Maker:
         self._unmapped.add(session_id)
 
     def forget(self, session_id: str) -> None:
-        """The session has ended."""
+        """Forget a session that has ended."""
         self._unmapped.discard(session_id)
 
     def identity_of(self, session_id: str, slot: int) -> Identity:
-        """Who a cell of the session is, in this slot."""
+        """The user and group ids of the session's cell in this slot."""
         return Identity.for_slot(slot, "userns-root" if self.has_unmapped(session_id) else self.zygotes.report.identity)
 
     def new_cell(self, spec: CellSpec) -> tuple[Cell, MakeCell]:
-        """A cell, and what a zygote is to be told of it. Raises `CANNOT_MAKE`."""
+        """A new cell, and the request to a zygote for it. Raises `CANNOT_MAKE`."""
         self.last_id += 1
         slot, cgroup = self._slots.take(spec.profile.limits)
         try:
@@ -94,12 +94,12 @@ class Maker:
         return cell, request
 
     def ask_for(self, cell: Cell, request: MakeCell) -> None:
-        """Have a zygote make it. Where that cannot be asked, the cell hears so in the next turn of the loop."""
+        """Have a zygote make the cell. If the request fails, the cell is told in the next turn of the loop."""
         try:
             self.zygotes.make(cell, request)
         except (OSError, Unpackable) as error:
             failure = not_made(error)
-            self._reactor.soon(lambda: cell.on_not_spawned(failure))  # not now: the pump is at work
+            self._reactor.soon(lambda: cell.on_not_spawned(failure))  # not now: the pump is running
 
     def _request_for(self, spec: CellSpec, slot: int, cgroup: Cgroup | None) -> MakeCell:
         preload = preload_of(spec.tools)
@@ -116,7 +116,7 @@ class Maker:
 
 
 def preload_of(tools: Iterable[Mapping[str, object]]) -> list[str] | None:
-    """What a zygote loads before it makes cells with these tools: None, all that it knows, where one does not say."""
+    """The libraries that a zygote preloads for these tools, or None, all that it knows, if a tool does not say."""
     names = [tool.get("preload") for tool in tools]
     if None in names:
         return None
@@ -124,7 +124,7 @@ def preload_of(tools: Iterable[Mapping[str, object]]) -> list[str] | None:
 
 
 def not_made(error: Exception) -> Failed:
-    """What a call is told of an error of `CANNOT_MAKE`."""
+    """The failure that a call gets for an error in `CANNOT_MAKE`."""
     if isinstance(error, Unpackable):
         cure = "Take what is not UTF-8, or is large, out of the profile's environment and paths; make tools smaller."
         return Failed("send", f"No cell could be made: {error}. {cure}", "", cure)

@@ -1,4 +1,4 @@
-"""Bytes on their way out over a descriptor that does not block: written at once as far as it takes them."""
+"""Buffered writes to a non-blocking descriptor: bytes are written at once as far as possible, the rest is queued."""
 
 import os
 from collections import deque
@@ -11,9 +11,9 @@ IOV_MAX = 64
 
 
 class Outbox:
-    """`want(True)` is called when the descriptor has to be watched for room, `want(False)` when no longer.
+    """Calls `want(True)` when the descriptor must be watched for writability, and `want(False)` when no longer.
 
-    A pipe that is full is widened.
+    The capacity of a full pipe is increased.
     """
 
     __slots__ = ("_fd", "_is_pipe", "_marks", "_waiting", "_want")
@@ -23,13 +23,13 @@ class Outbox:
         self._want = want
         self._is_pipe = pipe
         self._waiting: list[memoryview] = []
-        self._marks: deque[tuple[int, Callable[[], None]]] = deque()  # bytes between one and the next, and who hears
+        self._marks: deque[tuple[int, Callable[[], None]]] = deque()  # bytes since the last mark, and the callback
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     def write(self, buffers: Sequence[Buffer], on_left: Callable[[], None] | None = None) -> None:
-        """Send the buffers, in order, after what waits already. `on_left` is called when they are written, or have no
+        """Send the buffers, in order, after the queued ones. `on_left` is called when they are written, or have no
         reader any more."""
         if self._waiting:
             self._waiting += map(memoryview, buffers)
@@ -48,7 +48,7 @@ class Outbox:
             on_left()
 
     def flush(self) -> None:
-        """Send on, now that there is room."""
+        """Write queued bytes, because the descriptor has room."""
         if self._waiting:
             before = self._size() if self._marks else 0
             self._waiting = self._send(self._waiting)
@@ -57,7 +57,7 @@ class Outbox:
             self._note(before - self._size() if self._waiting else before)
 
     def clear(self) -> None:
-        """Forget what waits: its reader is gone."""
+        """Drop the queued bytes: their reader is gone."""
         if self._waiting:
             self._waiting = []
             self._want(False)
@@ -69,7 +69,7 @@ class Outbox:
         return sum(map(len, self._waiting))
 
     def _note(self, written: int) -> None:
-        """Tell those whose last byte is among these."""
+        """Call the callbacks of buffers whose last byte is among `written`."""
         left: list[Callable[[], None]] = []
         while self._marks and self._marks[0][0] <= written:
             size, on_left = self._marks.popleft()
@@ -89,18 +89,18 @@ class Outbox:
             except BlockingIOError:
                 break
             except (BrokenPipeError, ConnectionResetError):
-                return []  # the reader is gone; its pidfd tells the cell, which is where that is dealt with
+                return []  # the reader is gone; the cell handles that when its pidfd reports it
             while rest and written >= len(rest[0]):
                 written -= len(rest[0])
                 del rest[0]
-            if written:  # it is full now
+            if written:  # the pipe is full now
                 rest[0] = memoryview(rest[0])[written:]
                 break
         return [memoryview(buffer) for buffer in rest] if rest else []
 
 
 def read_available(fd: int, size: int) -> bytes | None:
-    """Read once without blocking: bytes, b"" at the end, None when there is nothing now."""
+    """Read once without blocking. Returns bytes, b"" at the end of the stream, or None if nothing is there now."""
     try:
         return os.read(fd, size)
     except BlockingIOError:
@@ -110,7 +110,7 @@ def read_available(fd: int, size: int) -> bytes | None:
 
 
 def read_into(fd: int, room: memoryview) -> Buffer | None:
-    """The same, to where it stays: the part of `room` that was filled."""
+    """As `read_available`, into the buffer `room`. Returns the part of it that was filled."""
     try:
         return room[: os.readv(fd, [room])]
     except BlockingIOError:

@@ -61,8 +61,8 @@ class Pool:
         tools: Iterable[Mapping[str, object]] = (),
         record: RunRecord | None = None,
     ) -> None:
-        """`tools` are those that most cells will load, as in `CellSpec`: zygotes prepare for them. `record` lists cgroups
-        and processes, for a later clean-up.
+        """`tools` are those that most cells will load, as in `CellSpec`: zygotes prepare for them. `record` lists
+        cgroups and processes, for a later clean-up.
         """
         self.report = SandboxReport((), "rootless")
         self.cells: dict[int, Cell] = {}

@@ -1,4 +1,4 @@
-"""When to prewarm cells for the reserve: one at a time, a moment after the queue has become empty."""
+"""Decide when to prewarm cells for the reserve: one at a time, a moment after the queue has become empty."""
 
 import time
 from collections.abc import Sequence
@@ -16,20 +16,20 @@ from .run import CellSpec
 from .slots import Slots
 
 AFTER_S = 0.003  # most calls are over by then
-SOON_S = 0.0003  # where no prewarmed cell was ready for the last session: the next may come as soon
+SOON_S = 0.0003  # if no prewarmed cell was ready for the last session: the next session may come as fast
 
 
 class Demand(Protocol):
-    """The pool, as it is now."""
+    """The pool's present demand for cells."""
 
     @property
     def is_calm(self) -> bool:
-        """Whether a zygote is there and no call waits."""
+        """Whether there is a zygote and no call waits."""
         ...
 
     @property
     def all_cells(self) -> Sequence[Cell]:
-        """Those of the reserve too."""
+        """All cells, those of the reserve included."""
         ...
 
     @property
@@ -37,7 +37,7 @@ class Demand(Protocol):
 
 
 class Prewarmer:
-    """Fills a reserve. While `enabled` is False, it makes none."""
+    """Fills a reserve with prewarmed cells, while `enabled` is True."""
 
     def __init__(self, demand: Demand, maker: Maker, slots: Slots, deadlines: Deadlines, *, enabled: bool) -> None:
         self.reserve = Reserve()
@@ -49,28 +49,28 @@ class Prewarmer:
         self._timer: Deadline | None = None
         self._after_s = AFTER_S
         self.waits_for_start = False
-        """Whether `soon` is to be called when the cell that starts has started, or is gone."""
+        """Whether `soon` must be called when the starting cell has started or is gone."""
 
     @property
     def is_pending(self) -> bool:
-        """Whether a cell may be made in a moment."""
+        """Whether a timer will make a cell in a moment."""
         return self._timer is not None
 
     def want(self, spec: CellSpec) -> None:
-        """Another session may come that asks for a cell like this one."""
+        """Keep a cell of this kind in the reserve, because another session may ask for one."""
         if self.enabled:
             self.reserve.want(spec)
 
     def on_demand(self) -> None:
-        """A session asks for a cell."""
+        """Note that a session asks for a cell."""
         self._after_s = SOON_S
 
     def on_met(self) -> None:
-        """A prewarmed cell was ready for it."""
+        """Note that a prewarmed cell was ready for the session."""
         self._after_s = AFTER_S
 
     def soon(self) -> None:
-        """Make one in a moment, if one is wanted."""
+        """Make a cell in a moment, if one is wanted."""
         self.waits_for_start = False
         if not self.enabled or not self.reserve.is_short:
             return
@@ -79,13 +79,13 @@ class Prewarmer:
         self._timer = self._deadlines.at(time.monotonic() + self._after_s, self._make_one)
 
     def stop(self) -> None:
-        """Make no other, and end those that there are."""
+        """Make no more cells, and end the existing ones."""
         self.enabled = False
         for cell in list(self.reserve.cells.values()):
             cell.retire()
 
     def _make_one(self) -> None:
-        """Make a cell like those that were asked for. Not where a call waits or a cell starts: we hear of its end."""
+        """Make a cell of a wanted kind, unless a call waits or a cell starts. Their end calls `soon` again."""
         self._timer = None
         if not self.enabled or not self._demand.is_calm:
             return
@@ -108,7 +108,7 @@ class Prewarmer:
             planned = view.plan(like.profile, identity, (), surroundings.system)
             cell, request = self._maker.new_cell(spec)
         except CANNOT_MAKE:
-            return  # whoever needs a cell hears why
+            return  # a call that needs such a cell gets the error
         self.reserve.add(cell, replace(surroundings, identity=self._maker.identity_of("", cell.slot)))
         owners = sorted({bind.owner for bind in planned.binds if bind.owner})
         self._maker.ask_for(cell, request._replace(owners=[list(owner) for owner in owners]))

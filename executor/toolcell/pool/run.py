@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CellKey:
-    """What a cell belongs to: one session, one grant set, one set of limits, and the tool it keeps alive, if any.
+    """The identity of a cell: its session, its grants, its limits, and its kept tool, if any.
 
-    `workspace` is the device, inode and birth of the directory that it has bound; a directory made anew is another one.
-    `code` is a digest of the tools that it loads, `protected` one of the protected paths that it was made with.
+    `workspace` is the device, inode and birth time of the bound directory, so a directory that was made again differs.
+    `code` is a digest of the tools that the cell loads, `protected` a digest of the protected paths in it.
     """
 
     session_id: str
@@ -48,18 +48,18 @@ class CellKey:
         object.__setattr__(self, "_hash", hash(parts))
 
     def __hash__(self) -> int:
-        """Worked out once: a key is looked up several times in each call."""
+        """The hash, computed once: each call looks up a key several times."""
         return self._hash
 
     def replaces(self, other: "CellKey") -> bool:
-        """Whether no call will ask for a cell of the other key any more: what is protected there has changed since."""
+        """Whether this key replaces the other one, because the protected paths have changed."""
         return self.protected != other.protected and replace(self, protected=other.protected) == other
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CellSpec:
-    """All it takes to make a cell for a key. `profile` is narrowed to the grants already, `session` is what is the same
-    in the contexts of all its calls. An `unbound` cell gets another spec when it is known whose it is.
+    """Everything needed to make a cell for a key. `profile` is already narrowed to the grants. `session` is the part of
+    the context that all its calls share. An `unbound` cell gets another spec when a session claims it.
     """
 
     key: CellKey
@@ -71,7 +71,7 @@ class CellSpec:
     unbound: bool = False
 
 
-FAILURE_CHARS = 4000  # of what a cell says of its failure
+FAILURE_CHARS = 4000  # kept of a cell's report of its failure
 Ending = Literal[
     "result",  # `payload` is the tool's result
     "error",  # the runner reported it: `reason`, `message`, `payload`
@@ -81,19 +81,19 @@ Ending = Literal[
     "limit",  # `resource` was exceeded
     "violation",  # the cell broke the protocol
     "unavailable",  # no cell could be made: `message`, `mechanism`, `cure`
-    "overloaded",  # it waited too long, or too many wait
+    "overloaded",  # it waited too long, or too many calls wait
     "cancelled",
-    "moved",  # it waited, and another directory has become its workspace: nothing was sent
+    "moved",  # while it waited, another directory became its workspace: nothing was sent
 ]
 
 
 class Used(TypedDict):
-    """What a call has used: fields of `toolcell_tools.result.Usage`, which says what they mean."""
+    """What a call has used. `toolcell_tools.result.Usage` documents the fields."""
 
     wall_s: float
     queue_s: float
     cpu_s: float
-    max_rss_bytes: int  # of the call process, or of the largest that it has waited for
+    max_rss_bytes: int  # of the call process, or of the largest child that it has waited for
     memory_bytes: int
     processes: int
     sent_bytes: int  # over the call's pipes, replies and reports among them
@@ -126,18 +126,18 @@ class Outcome:
     resource: str = ""
     mechanism: str = ""
     cure: str = ""
-    retry_after_s: float | None = None  # where calling again helps: seconds until that is likely
+    retry_after_s: float | None = None  # if a retry can succeed: in how many seconds
     stdout: Captured = field(default=EMPTY, init=False)
     stderr: Captured = field(default=EMPTY, init=False)
-    progress: Progress | None = None  # the last that the call has reported
+    progress: Progress | None = None  # the last progress that the call has reported
 
 
 SOON_S = 0.1
 """Seconds to wait before retrying after a transient failure."""
 NO_PROCESS = frozenset({"fork", "fork the cell", "fork the cell's init"})
-"""Steps that fail where no more processes may be made."""
+"""Steps that fail if no more processes can be made."""
 _PASSING = NO_PROCESS | {"start", "spawn", "open trees"}
-"""Steps that fail for what passes: a process that was killed, a path that was replaced, no process or descriptor."""
+"""Steps whose failures are transient: a killed process, a replaced path, no free process or descriptor."""
 
 
 def unavailable(failure: Failed) -> Outcome:
@@ -152,7 +152,7 @@ def unavailable(failure: Failed) -> Outcome:
 
 
 class ServingCalls(Protocol):
-    """The calls of the cell that a run is on, as the run's owner uses them."""
+    """The calls of a run's cell, as the run's owner uses them."""
 
     def reply(self, run: "Run", request: int, ok: bool, value: Field, held: Charge) -> None: ...
     def tell_end(self, run: "Run", reason: str, grace_s: float) -> None: ...
@@ -160,7 +160,7 @@ class ServingCalls(Protocol):
 
 
 class ServingCell(Protocol):
-    """The cell that a run is on, as the run's owner uses it."""
+    """The cell of a run, as the run's owner uses it."""
 
     @property
     def in_userns(self) -> bool: ...
@@ -171,21 +171,21 @@ class ServingCell(Protocol):
 class Run(ABC):
     """One call in the pool: queued, then on a cell, then ended with exactly one `Outcome`.
 
-    Its `on_…` hear what the call says while it runs. They are called on the loop, must not block and must not raise.
+    Its methods `on_…` get the call's messages while it runs. They are called on the loop and must not block or raise.
     """
 
     heeds = False
-    """Whether the tool has looked at `ctx.cancelled`."""
+    """Whether the tool has read `ctx.cancelled`."""
     ends_at = math.inf
-    """When the call is ended that was told to end."""
+    """When the call is ended, after it was told to end (time.monotonic seconds)."""
     over: anyio.Event | None = None
-    """Set at the end, where a session that closes waits for it."""
+    """Set at the call's end, if a closing session waits for it."""
 
     def __init__(
         self, call: ToolCall, spec: CellSpec, wall_s: float, exclusive: str, packed: bytes | None = None
     ) -> None:
-        """`wall_s` is all the time that it has, from now on. Runs with the same non-empty word in `exclusive` do not
-        overlap. `packed` are the call's arguments, encoded, if the check of them encoded them.
+        """`wall_s` is the call's whole time from now, in seconds. Runs with the same non-empty word in `exclusive` do
+        not overlap. `packed` are the encoded arguments, if their check has encoded them.
         """
         self.call = call
         self.packed = packed
@@ -198,18 +198,18 @@ class Run(ABC):
         self.cell: ServingCell | None = None
         self.deadline: Deadline | None = None
         self.outcome: Outcome | None = None
-        self.waiter: Waiter[Outcome] | None = None  # of whoever submitted it
-        # Set when no process of the call is left, kept ones aside; None where nobody waits. Whoever does says when
-        # another may start that must not overlap with this one, by `Pool.release`: that comes after the audit.
+        self.waiter: Waiter[Outcome] | None = None  # of the submitter
+        # Set when no process of the call is left, except kept ones; None if nobody waits for that. The waiting task
+        # then calls `Pool.release`, after the audit, so that a run that must not overlap with this one may start.
         self.gone: anyio.Event | None = None
-        self.pending: Account | None = None  # of its requests, from the first on; where it is full, none is read
-        self.state_lost = ""  # how the process ended whose state this call of a kept one would have had
+        self.pending: Account | None = None  # charged with its requests; while it is full, none is read
+        self.state_lost = ""  # how the kept process before this one ended, whose state is lost
         self.last_progress: Progress | None = None
-        self.preview = False  # whether the tool is to say what the call would do, and no more
+        self.preview = False  # whether the tool only says what the call would do
 
     @property
     def elapsed_s(self) -> float:
-        """From its arrival to its end."""
+        """Seconds from the call's arrival to its end."""
         return self.used["queue_s"] + self.used["wall_s"]
 
     @property
@@ -229,8 +229,8 @@ class Run(ABC):
         return f"<Run {self.call_id} of {self.tool} · {state}>"
 
     def end(self, outcome: Outcome, now: float, *, later: bool = False) -> bool:
-        """Take the outcome unless there is one: the first wins. Says whether this one did. The caller has it at once,
-        or `later`, when what was done for the call has ended too.
+        """Set the outcome unless there is one: the first wins. Returns whether this one did. The caller gets it at
+        once, or `later`, after the work for the call has ended too.
         """
         if self.outcome is not None:
             return False
@@ -247,7 +247,7 @@ class Run(ABC):
         return True
 
     def has_moved(self) -> bool:
-        """Whether another directory is the workspace now than when the run was made."""
+        """Whether the workspace is now another directory than when the run was made."""
         return False
 
     @abstractmethod
@@ -258,21 +258,21 @@ class Run(ABC):
 
     @abstractmethod
     def on_output(self, output: Output, before: Capture) -> None:
-        """The call, or a command of it, has printed this after what was captured `before`."""
+        """The call, or one of its commands, has printed `output`. `before` bytes were captured earlier."""
 
     @abstractmethod
     def on_request(self, request: Request) -> None: ...
 
     @abstractmethod
     def on_incident(self, what: str) -> None:
-        """Something that an auditor wants to know, such as a frame after the end of the call."""
+        """Something for the audit has happened, such as a frame after the end of the call."""
 
     @abstractmethod
     def on_connection(self, connection: "socket") -> bool:
-        """The call has connected to its proxy: take the connection over. Says whether more may come."""
+        """Take over a connection of the call to its proxy. Returns whether more connections may come."""
 
     @abstractmethod
     def on_ended(self) -> bool:
-        """The call is over, and so is all that was done for it. Comes before its caller has the outcome. Says whether
-        some of that is still to end, in tasks that are to run before the caller's.
+        """Clean up: the call is over, and so is all work for it. Called before the caller gets the outcome. Returns
+        whether tasks still have to end, which must run before the caller's task.
         """

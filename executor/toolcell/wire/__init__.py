@@ -1,5 +1,5 @@
 """Bytes in, events out: the protocol between our processes. No socket, no clock, no thread.
 
-`frames` cuts and decodes, `messages` gives each frame a type, `sequence` says what may follow what, `protocol` are the
-ends of the channels. `control` is what is said for each call, packed by hand.
+`frames` splits and decodes the byte stream, `messages` gives each frame a type, `sequence` has the permitted order, and
+`protocol` has the ends of the channels. `control` packs the control messages of each call by hand.
 """

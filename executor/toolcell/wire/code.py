@@ -1,6 +1,6 @@
-"""Which code a process runs. The zygote is started with -I, and may find another installation than its supervisor did.
+"""Identify the code that a process runs. The zygote is started with -I, so it may find another installation.
 
-PYTHONPATH, the user's site-packages and changes of sys.path count for the supervisor and not for the zygote.
+PYTHONPATH, the user's site-packages and changes of sys.path affect the supervisor but not the zygote.
 """
 
 import os
@@ -13,7 +13,7 @@ from .messages import VERSION
 
 
 def running_code() -> dict[str, str]:
-    """What this process runs, by name: its Python, the protocol's version, and where each package was loaded from."""
+    """The code of this process, by name: its Python, the protocol's version, and the path of each package."""
     places = {each.__name__: os.path.realpath(each.__path__[0]) for each in (toolcell_sandbox, toolcell_tools)}
     own = os.path.realpath(os.path.dirname(os.path.dirname(__file__)))
     return {"Python": sys.version, "protocol": str(VERSION), "toolcell": own, **places}

@@ -1,4 +1,4 @@
-"""What is said on the control socket for each call: packed and read by hand (`toolcell.fast.frames`), or plainly."""
+"""The messages on the control socket for each call, encoded by hand (`toolcell.fast.frames`) or by the general code."""
 
 from toolcell.fast import frames as fast
 from toolcell.fast.switches import is_on
@@ -28,10 +28,10 @@ def _recycled(frames: bytes) -> list[tuple[int, bool]]:
 
 _by_hand = is_on("hand_packed")
 recycle = fast.recycle if _by_hand else _recycle
-"""The frame of the `Recycle` that ends the call of a process, or asks for the next one."""
+"""Make the frame of a `Recycle`, which ends the call of a process or asks for the next process."""
 ready = fast.ready if _by_hand else _ready
-"""The frame of a `Ready`."""
+"""Make the frame of a `Ready`."""
 exited = fast.exited if _by_hand else _exited
-"""The frame of an `Exited`."""
+"""Make the frame of an `Exited`."""
 recycled = fast.recycled if _by_hand else _recycled
-"""What is in frames of `Recycle`."""
+"""Read frames of `Recycle`."""

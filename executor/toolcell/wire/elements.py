@@ -1,7 +1,7 @@
-"""How many elements a frame's body declares, read from its headers alone: no value is built.
+"""Count the elements that a frame's body declares, from its headers only: no value is built.
 
-msgpack calls its hooks when a container is complete, so nested containers that each hold a million elements could fill
-memory before any hook could object. Counting first bounds what decoding may cost.
+msgpack calls its hooks only when a container is complete. So nested containers of a million elements each could fill
+the memory before a hook could refuse them. The count bounds the cost of decoding in advance.
 """
 
 from typing import Final
@@ -15,7 +15,7 @@ _PAST_ANY_END: Final = 1 << 40  # ext types and 0xc1: msgpack stops there, so wh
 
 
 def _bytes_of(tag: int) -> int:
-    """The bytes of an element that has its size in its first byte, that one included; 0 where a length follows."""
+    """The bytes of an element whose first byte gives its size, that byte included; 0 if a length follows."""
     if tag in _LENGTH_BYTES:
         return 0
     if 0xA0 <= tag <= 0xBF:  # fixstr
@@ -33,7 +33,7 @@ def more_elements_than(limit: int, body: bytes | memoryview) -> bool:
     end = len(body)
     if end <= limit:  # an element has at least one byte
         return False
-    count, due, at = 0, 1, 0  # `due`: values that the headers read so far have promised
+    count, due, at = 0, 1, 0  # `due`: values that the headers so far have announced
     while due and at < end:
         tag = body[at]
         due -= 1

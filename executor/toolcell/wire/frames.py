@@ -1,8 +1,8 @@
 """Length-prefixed msgpack frames: a 4-byte big-endian length, then one msgpack array of fewer than 16 fields.
 
-Nothing in a frame is trusted. The length is checked before a byte of the body is kept, the number of elements before
-msgpack decodes, the size of every string and container while it does, the depth before anyone sees the value. What
-fails is a `Violation`, a value; decoding never raises into the caller.
+Nothing in a frame is trusted. The length is checked before the body is buffered, the number of elements before msgpack
+decodes, the size of each string and container during decoding, and the depth before the value is returned. A failed
+check is a `Violation`, which is a value: decoding never raises into the caller.
 """
 
 import struct
@@ -18,25 +18,24 @@ from .elements import more_elements_than
 
 HEADER = struct.Struct(">I")
 _HEADER_BYTES = HEADER.size
-_FIRST = 0x90  # msgpack fixarray: what every message of ours starts with
+_FIRST = 0x90  # msgpack fixarray, the first byte of every message
 _AROUND_BYTES = 320 * 1024  # a display (64,000 characters) and the envelope; requests, which hold 256 KiB of text
 REQUEST_BYTES = 4 * 1024 * 1024 + 64 * 1024
-"""What a request's frame may have, or the frame of progress or a log: the body of an HTTP request has 4 MiB, and around
-it there are its URL and headers."""
+"""The most bytes in the frame of a request, of progress or of a log: the body of an HTTP request may have 4 MiB, and
+the rest is for its URL and headers."""
 REPLY_BYTES = 8 * 1024 * 1024 + _AROUND_BYTES
-"""What a reply's frame may have: an answer, a page, or what a search has found."""
-_LARGE = 1024 * 1024  # above this, header and body travel as two buffers (writev) instead of being joined by a copy
+"""The most bytes in a reply's frame, which holds an HTTP answer, a page or the records of a search."""
+_LARGE = 1024 * 1024  # above this, header and body are two buffers (writev(2)), to avoid a copy
 
-REQUEST = 20  # a kind of message that may hold bytes, which JSON does not have: what a tool sends to the web
-OUTPUT = 21  # the other one: what a command of the call has printed
+REQUEST = 20  # a kind of message that may hold bytes: the body that a tool sends to the web
+OUTPUT = 21  # the other such kind: what a command of the call has printed
 _WITH_BYTES = frozenset((REQUEST, OUTPUT))
 _REPORTS = frozenset((18, 19, *_WITH_BYTES, *range(0xCC, 0xD4)))
-"""Second bytes of the bodies of progress, logs, requests and output; also those of longer spellings of small numbers.
-"""
-_NO_BYTES = -2  # what msgpack holds the length of bytes against: 0 would let b"" pass, and -1 is its word for no limit
+"""Second bytes in the bodies of progress, logs, requests and output, and of longer encodings of small integers."""
+_NO_BYTES = -2  # msgpack's max_bin_len: 0 would accept b"", and -1 means no limit
 
-_IN_PIECES = 64 * 1024  # frames that are longer have a place of their own once so much of them has come
-_RESERVE_AT = 16  # but where that is memory to be asked for, when the 16th part has: a length alone reserves nothing
+_IN_PIECES = 64 * 1024  # a longer frame gets a buffer of its own when so many bytes of it have arrived
+_RESERVE_AT = 16  # a new buffer only when a 16th of the frame has arrived: a length alone reserves no memory
 
 Buffer = bytes | memoryview
 Field = None | bool | int | float | str | bytes | list["Field"] | dict[str, "Field"]
@@ -44,11 +43,11 @@ Field = None | bool | int | float | str | bytes | list["Field"] | dict[str, "Fie
 
 @dataclass(frozen=True, slots=True)
 class WireLimits:
-    """What one frame may be at the most: bytes, nesting, containers, elements over all of them, bytes of one string.
+    """Bounds for one frame: bytes, nesting, containers, elements in all containers, bytes of one string.
 
-    The frame's own array is the first level. A value that a tool returns or is given may have 64 levels, 50,000
-    containers and 1,000,000 elements (`toolcell_tools.encode`); there is room for the message around it, which has
-    content and values beside the output. Decoding a container takes a microsecond, in which nothing else is served.
+    The frame's own array is the first level. A value that a tool returns or receives may have 64 levels, 50,000
+    containers and 1,000,000 elements (`toolcell_tools.encode`). The bounds are higher, because a message has content
+    and values besides the output. Decoding a container takes 1 µs, in which nothing else is served.
     """
 
     frame_bytes: int = 17 * 1024 * 1024
@@ -56,16 +55,16 @@ class WireLimits:
     containers: int = 250_000
     elements: int = 1_010_000
     string_bytes: int = 17 * 1024 * 1024
-    result_bytes: int = 17 * 1024 * 1024  # of a Result, without its display
-    # Of what a call says before its result: requests and logs wait, many at a time, and a small element takes many
-    # times its bytes when it is decoded.
+    result_bytes: int = 17 * 1024 * 1024  # a Result without its display
+    # For frames before the result. Many requests and logs can wait at a time, and a decoded small element takes many
+    # times its encoded bytes.
     request_bytes: int = REQUEST_BYTES
     request_containers: int = 1_000
     request_elements: int = 10_000
 
     @classmethod
     def for_results(cls, result_bytes: int) -> Self:
-        """The limits of a cell whose results may have so many bytes; what is around them comes on top."""
+        """The limits of a cell whose results may have so many bytes, plus the bytes of the message around a result."""
         frame_bytes = result_bytes + _AROUND_BYTES
         return cls(
             frame_bytes=frame_bytes,
@@ -77,7 +76,7 @@ class WireLimits:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """What the peer did that the protocol does not allow. The cell that did it is ended and never used again."""
+    """How the peer broke the protocol. The cell that did so is ended and never used again."""
 
     reason: str
     detail: str = ""
@@ -94,17 +93,17 @@ class TooLarge(Unpackable):
     """The message is larger than a frame may be."""
 
 
-# Memory to use again: a new packer allocates 256 KiB (msgpack _packer.pyx), and a new buffer for 10 MB takes 2,560 page
-# faults. What is in use is not in here; one of each stays, as large as the largest frame that it held.
+# Memory for reuse: a new packer allocates 256 KiB (msgpack _packer.pyx), and a new buffer of 10 MB costs 2,560 page
+# faults. One of each is kept here while it is not in use. It is as large as the largest frame that it held.
 _packers: list[msgpack.Packer] = []
 _strict_packers: list[msgpack.Packer] = []
-_KEPT_BYTES = 1024 * 1024  # that one holds no larger frame: it is packed again
+_KEPT_BYTES = 1024 * 1024  # the kept packer holds no larger frame, which is packed again
 _buffers: list[bytearray] = []
 
 
 def packed(value: object) -> bytes | None:
-    """`value` as part of a frame; None where it has anything but None, bool, int, float, str, bytes, list and dict
-    themselves, not what is derived from them, or nests hundreds of levels. Keys may be any of these.
+    """`value`, encoded as part of a frame. None if it has a value whose type is not exactly None, bool, int, float,
+    str, bytes, list or dict, or if it nests hundreds of levels. Keys may have any of these types.
     """
     try:
         packer = _strict_packers.pop()
@@ -124,8 +123,8 @@ def encode(
 ) -> list[Buffer]:
     """Return the buffers of one frame, to be written in order.
 
-    `values` are those of the one mapping among the fields that may have a long text; it goes out of where it is. What
-    is `packed` already may be given as `last`, and takes the place of a last field that is None.
+    `values` are those of the one mapping among the fields that may have a long text, which is sent without a copy.
+    `last` is a value that is already `packed`; it replaces a last field that is None. Raises Unpackable.
     """
     if len(values) <= FEW:
         for value in values:
@@ -133,7 +132,7 @@ def encode(
                 return _encode_around(fields, value, limits)
     try:
         packer = _packers.pop()
-    except IndexError:  # no frame so far, or another thread packs one
+    except IndexError:  # no packer yet, or another thread uses it
         packer = msgpack.Packer()
     try:
         body = packer.pack(fields)
@@ -146,19 +145,19 @@ def encode(
     size = len(body)
     if size > limits.frame_bytes:
         raise TooLarge(_TOO_LONG.format(size, limits.frame_bytes))
-    if size > limits.elements and more_elements_than(limits.elements, body):  # it would be taken for an attack
+    if size > limits.elements and more_elements_than(limits.elements, body):  # the receiver would refuse it
         raise TooLarge(_TOO_MANY.format(limits.elements))
     header = size.to_bytes(_HEADER_BYTES, "big")
     return [header, body] if size > _LARGE else [header + body]
 
 
 def encode_report(fields: Sequence[object], limits: WireLimits) -> list[Buffer]:
-    """The same for a request, progress, a log or output, which is held to lower limits."""
+    """As `encode`, for a request, progress, a log or output, whose limits are lower."""
     buffers = encode(fields, limits)
     size = sum(map(len, buffers)) - _HEADER_BYTES
     if size > limits.request_bytes:
         raise TooLarge(f"it has {size:,} bytes; at most {limits.request_bytes:,} can be sent at once")
-    if size > limits.request_containers:  # else there are not even so many elements
+    if size > limits.request_containers:  # otherwise there are not even so many elements
         body = buffers[1] if len(buffers) > 1 else memoryview(buffers[0])[_HEADER_BYTES:]
         if more_elements_than(limits.request_containers, body):
             refused = decode(body, limits)
@@ -168,7 +167,7 @@ def encode_report(fields: Sequence[object], limits: WireLimits) -> list[Buffer]:
 
 
 def _encode_around(fields: Sequence[object], text: str, limits: WireLimits) -> list[Buffer]:
-    """The same for a message with a long text in it."""
+    """As `encode`, for a message with a long text in it."""
     try:
         before, after = around(fields, text)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
@@ -182,7 +181,7 @@ def _encode_around(fields: Sequence[object], text: str, limits: WireLimits) -> l
 
 
 def encoded_bytes(value: object) -> int:
-    """How many bytes a frame takes that holds this value and nothing else."""
+    """The number of bytes of a frame that holds only this value."""
     return _HEADER_BYTES + len(msgpack.Packer().pack((value,)))
 
 
@@ -191,15 +190,15 @@ _TOO_MANY = "the message has too many elements; a frame holds at most {:,}"
 
 
 class _Broken(Exception):
-    """Raised by the decoding hooks, so that msgpack stops at once."""
+    """Raised by the decoding hooks to stop msgpack at once."""
 
 
 _STR = frozenset({str})
 
 
 class _Census:
-    """Counts containers while msgpack decodes, and refuses too many of them, ext types, duplicate keys and keys that
-    are not strings.
+    """Counts containers while msgpack decodes. Refuses too many containers, ext types, duplicate keys and keys that are
+    not strings.
     """
 
     __slots__ = ("containers", "most")
@@ -221,7 +220,7 @@ class _Census:
         result = dict(pairs)
         if len(result) != len(pairs):
             raise _Broken("duplicate key", "a map names one key twice")
-        if not _STR.issuperset(map(type, result)):  # strict_map_key lets bytes pass
+        if not _STR.issuperset(map(type, result)):  # strict_map_key also accepts bytes
             raise _Broken("map key", "a map has a key that is not a string")
         return result
 
@@ -234,7 +233,7 @@ def _extension(code: int, data: bytes) -> object:
 
 
 def _deeper_than(value: list[Field], limit: int) -> bool:
-    """Whether containers nest deeper than `limit`. Walks level by level, so it cannot recurse itself."""
+    """Whether containers nest deeper than `limit`. Walks level by level, without recursion."""
     level: list[list[Field] | dict[str, Field]] = [value]
     for _ in range(limit):
         deeper: list[list[Field] | dict[str, Field]] = []
@@ -247,22 +246,22 @@ def _deeper_than(value: list[Field], limit: int) -> bool:
     return True
 
 
-_unpack = cast("Callable[..., list[Field]]", msgpack.unpackb)  # looked at, for it may be anything else
+_unpack = cast("Callable[..., list[Field]]", msgpack.unpackb)  # the result is checked: it may be any type
 
 
 def decode(body: Buffer, limits: WireLimits) -> list[Field] | Violation:
-    """Decode one frame's body: a list of its fields, or what is wrong with it."""
+    """Decode one frame's body into the list of its fields, or a Violation."""
     kind = body[1] if len(body) > 1 else 0
     elements, containers = limits.elements, limits.containers
     if kind in _REPORTS:
         elements, containers = limits.request_elements, limits.request_containers
         if len(body) > limits.request_bytes:
             return _too_large(len(body), limits)
-    if len(body) > elements and more_elements_than(elements, body):  # an element has a byte at least
+    if len(body) > elements and more_elements_than(elements, body):  # an element has at least one byte
         return Violation("too many elements", f"over {elements:,} in one frame")
     census = _Census(containers)
     may_hold_bytes = kind in _WITH_BYTES
-    try:  # by itself, msgpack takes no text that is not UTF-8, no number as key, and no more elements than bytes
+    try:  # msgpack itself refuses text that is not UTF-8, numbers as keys, and more elements than bytes
         fields = _unpack(
             body,
             list_hook=census.array,
@@ -280,14 +279,14 @@ def decode(body: Buffer, limits: WireLimits) -> list[Field] | Violation:
         return Violation("undecodable frame", str(error)[:200] or type(error).__name__)
     if fields.__class__ is not list:
         return _not_an_array()
-    # A frame of no more containers than `depth` cannot nest deeper than that: most need no walk.
+    # A frame of at most `depth` containers cannot nest deeper, so most frames need no walk.
     if census.containers > limits.depth and _deeper_than(fields, limits.depth):
         return Violation("nested too deep", f"over {limits.depth} levels")
     return fields
 
 
 def decode_trusted(body: Buffer, limits: WireLimits) -> list[Field] | Violation:
-    """The same for a body that the supervisor wrote, which has checked what is in it."""
+    """As `decode`, for a body that the supervisor wrote and has checked."""
     try:
         fields = _unpack(body)
     except (ValueError, TypeError, msgpack.exceptions.UnpackException) as error:
@@ -307,7 +306,7 @@ Decode = Callable[[Buffer, WireLimits], list[Field] | Violation]
 
 
 class FrameDecoder:
-    """Cuts a byte stream into frames. After the first violation it stays broken and reads no further."""
+    """Splits a byte stream into frames. After the first violation it stays broken and reads nothing."""
 
     __slots__ = ("_buffer", "_decode", "_large", "_limits", "begun", "broken", "of_report", "sizes")
 
@@ -316,8 +315,8 @@ class FrameDecoder:
         self._decode = decode
         self._buffer = bytearray()
         self._large: _Large | None = None
-        self.begun = 0  # the bytes of a large frame that has begun to come, 0 where there is none
-        self.of_report = False  # whether that is a request, progress, a log or output
+        self.begun = 0  # the length of a large frame that is arriving, 0 if there is none
+        self.of_report = False  # whether that frame is a request, progress, a log or output
         self.broken: Violation | None = None
         self.sizes: list[int] = []  # the bytes of each frame that the last `feed` returned
 
@@ -327,22 +326,22 @@ class FrameDecoder:
 
     @property
     def partial(self) -> bool:
-        """Whether part of a frame has come and the rest has not."""
+        """Whether a frame has arrived only in part."""
         return bool(self._buffer) or self._large is not None
 
     @property
     def rest(self) -> memoryview | None:
-        """Where the rest of a large frame may be read into; the part that was read is then what to `feed`."""
+        """A buffer for the rest of a large frame. Read into it, then `feed` the part of it that was filled."""
         return None if self._large is None else self._large.rest
 
     def clear(self) -> None:
-        """Forget what was read: the next byte starts a frame. What is broken stays broken."""
+        """Forget partial data: the next byte starts a frame. A broken decoder stays broken."""
         self._buffer.clear()
         self._large = None
         self.begun = 0
 
     def feed(self, data: Buffer) -> list[list[Field] | Violation]:
-        """Take bytes as they came; return the frames that are complete now, in order."""
+        """Take the next bytes of the stream. Returns the frames that are complete now, in order."""
         self.sizes = []
         if self.broken is not None:
             return []
@@ -430,19 +429,19 @@ _ALIGNED = 8
 
 
 class _Large:
-    """The body of a large frame that comes in pieces: read to where it stays, or copied there."""
+    """The body of a large frame that arrives in pieces, which are read or copied into its final buffer."""
 
     __slots__ = ("_memory", "body", "filled")
 
     def __init__(self, length: int, begun: bytes | bytearray) -> None:
-        # CPython decodes text in one pass from an address that is a multiple of 8, and else in two (ascii_decode in
-        # unicodeobject.c). What is large in a large frame is mostly one text, the first that has 4 bytes of length.
+        # CPython decodes text in one pass if its address is a multiple of 8, otherwise in two (ascii_decode in
+        # unicodeobject.c). Most of a large frame is one text, the first with a 4-byte length.
         text = begun.find(STR32, 0, 512) + STR32_BYTES
         shift = -text % _ALIGNED
         size = shift + length
         try:
             memory = _buffers.pop()
-        except IndexError:  # no large frame so far, or another one is being read
+        except IndexError:  # no buffer yet, or another frame uses it
             memory = bytearray()
         self._memory = memory if len(memory) >= size else bytearray(length + _ALIGNED)
         self.body = memoryview(self._memory)[shift:size]
@@ -451,7 +450,7 @@ class _Large:
 
     @staticmethod
     def has_room(length: int) -> bool:
-        """Whether there is memory to use again for a body of this length."""
+        """Whether there is a reusable buffer for a body of this length."""
         return bool(_buffers) and len(_buffers[-1]) >= length + _ALIGNED
 
     @property
@@ -459,7 +458,7 @@ class _Large:
         return self.body[self.filled :]
 
     def fill(self, data: Buffer) -> Buffer:
-        """Take what was read, into `rest` or anywhere else; return what comes after the frame."""
+        """Take the bytes that were read, into `rest` or elsewhere. Returns the bytes after the frame."""
         room = len(self.body) - self.filled
         taken = data[:room]
         if not (isinstance(data, memoryview) and data.obj is self._memory):
@@ -468,6 +467,6 @@ class _Large:
         return data[room:]
 
     def put_back(self) -> None:
-        """The frame has been decoded, and nothing of it is here any more."""
+        """Return the buffer for reuse, after the frame is decoded."""
         if not _buffers:
             _buffers.append(self._memory)

@@ -1,8 +1,8 @@
-"""The messages that cross, each a named tuple, and the one table that says which fields a frame must have.
+"""The messages between our processes, each a named tuple, and the table of the fields that each frame must have.
 
-A frame is `[kind, *fields]`. Kinds below 16 go into a cell, 16 to 31 come out of a call process, 32 to 63 run on the
-control socket between the supervisor and the cell's init, 64 and above on the zygote's socket. No call process can
-reach these two.
+A frame is `[kind, *fields]`. Kinds below 16 go into a cell, and 16 to 31 come from a call process. Kinds 32 to 63 are
+for the control socket between the supervisor and the cell's init, 64 and above for the zygote's socket. No call process
+has access to these two sockets.
 """
 
 from collections.abc import Mapping
@@ -19,11 +19,11 @@ VERSION: Final = 4
 
 
 class Call(NamedTuple):
-    """Run a tool. `seq` numbers the calls of one cell; whatever answers must repeat it.
+    """Run a tool. `seq` numbers the calls of one cell; every answer repeats it.
 
-    `context` is what changes from call to call, the rest was in `Load`: `remaining_s`, and where there is something to
-    say `config`, `values`, `attempt` (from the second on) and `preview`. The arguments come last, for they may
-    be encoded before there is a message.
+    `context` is the part of the context that changes from call to call; the rest was in `Load`. It has `remaining_s`
+    and, if they are not empty, `config`, `values`, `attempt` (from the second on) and `preview`. The arguments come
+    last, because they may be encoded before the message is made.
     """
 
     seq: int
@@ -34,7 +34,7 @@ class Call(NamedTuple):
 
 
 class Cancel(NamedTuple):
-    """The call is to end: its caller has gone, or its session closes. The tool may look at `ctx.cancelled` before it is
+    """The call must end: its caller has gone, or its session closes. The tool may read `ctx.cancelled` before it is
     killed."""
 
     seq: int
@@ -53,8 +53,8 @@ class Reply(NamedTuple):
 class Result(NamedTuple):
     """The call's result; the first terminal frame (this or `Error`) wins.
 
-    `payload` has the `output`, the `display` unless that is `display_of` the output, and of `artifacts`, `content` and
-    `values` those that are not empty.
+    `payload` has the `output`, the `display` unless it equals `display_of` the output, and `artifacts`, `content` and
+    `values` unless they are empty.
     """
 
     seq: int
@@ -62,7 +62,7 @@ class Result(NamedTuple):
 
 
 class Error(NamedTuple):
-    """The call failed in a way that the runner saw. `reason` is in `REASONS`; facts and limits are the supervisor's."""
+    """The call failed, as the runner saw. `reason` is in `REASONS`. The supervisor adds facts and limits."""
 
     seq: int
     reason: str
@@ -93,8 +93,8 @@ class Request(NamedTuple):
 
 
 class Output(NamedTuple):
-    """What a command of the call has printed to `stream`, 1 or 2 as descriptors are numbered, after `skipped` bytes
-    that are not sent."""
+    """What a command of the call has printed to `stream` (1 is stdout, 2 is stderr), after `skipped` bytes that were
+    not sent."""
 
     seq: int
     stream: int
@@ -103,19 +103,19 @@ class Output(NamedTuple):
 
 
 class Heeds(NamedTuple):
-    """The tool has looked at `ctx.cancelled`, for the first time in this call: it is given time to end tidily."""
+    """The tool has read `ctx.cancelled` for the first time in this call, so it gets time to clean up."""
 
     seq: int
 
 
 class Hello(NamedTuple):
-    """The cell's first word on its control socket, after lockdown and self-test, before it loads the tools."""
+    """The cell's first message on its control socket, after lockdown and self-test, before it loads the tools."""
 
     version: int
 
 
 class Failed(NamedTuple):
-    """The cell could not be made: which step, and the sandbox mechanism and cure where there is one."""
+    """The cell could not be made: the failed step, with the sandbox mechanism and the remedy if there are any."""
 
     step: str
     message: str
@@ -124,16 +124,16 @@ class Failed(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """Nothing is left of the calls so far: a process waits for call number `seq`; or, where not `waiting`, that number
-    was the last one, and a process is forked when it is asked for."""
+    """No process of earlier calls is left. If `waiting`, a process waits for call number `seq`. Otherwise `seq` was the
+    last call, and a process is forked on request."""
 
     seq: int
     waiting: bool
 
 
 class Exited(NamedTuple):
-    """The call process ended by itself, or its end was asked for with an account of it: exit code, or minus the signal;
-    CPU seconds and peak memory, as the kernel counts them."""
+    """The call process ended by itself, or a `Recycle` asked for its account: exit code or minus the signal, and CPU
+    seconds and peak memory in bytes, as the kernel counts them."""
 
     seq: int
     code: int
@@ -142,12 +142,12 @@ class Exited(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What the cell serves, how it works, and whose it is.
+    """The cell's tools, its way of working, and its session.
 
-    Each of `tools` has a name, how to get it ("import" or "pickle") and where from. `scratch` is the private directory
-    that is emptied after each call, `kept` one process over the calls of the session. An `unbound` cell hears the last
-    four fields again, by `BindSession`. Nothing may make or change a `protected` name below a `writable` path;
-    `session` is what is the same in the contexts of all calls.
+    Each of `tools` has a name, a way to load it ("import" or "pickle") and a source. `scratch` is the private directory
+    that is emptied after each call. With `kept`, one process serves all calls of the session. An `unbound` cell gets
+    the last four fields again, by `BindSession`. Nothing may make or change a `protected` name below a `writable` path.
+    `session` is the part of the context that all calls share.
     """
 
     tools: list[Field]
@@ -166,7 +166,7 @@ class Load(NamedTuple):
 
 
 class BindSession(NamedTuple):
-    """A prewarmed cell has its session's paths now: `binds` as `Bind.to_wire` made them. The rest is as in `Load`."""
+    """A prewarmed cell's session, whose paths are in place: `binds` are `Bind.to_wire`. The rest is as in `Load`."""
 
     binds: list[Field]
     cwd: str
@@ -176,10 +176,10 @@ class BindSession(NamedTuple):
 
 
 class Recycle(NamedTuple):
-    """Call number `seq` is over: kill what is left, clean up, and make the next standby; where `account`, say by
-    `Exited` what its process had used, as soon as no other of the call is left.
+    """Call number `seq` is over: kill its remaining processes, clean up, and make the next standby. With `account`, the
+    init reports by `Exited` what the call process used, when no other process of the call is left.
 
-    Of the next number, it asks for a process: for a call that waits, or ahead, while another one runs.
+    With the next call's number, `Recycle` asks for that call's process, now or ahead of time.
     """
 
     seq: int
@@ -187,8 +187,8 @@ class Recycle(NamedTuple):
 
 
 class Prepare(NamedTuple):
-    """The first word to a zygote. `report` is what another zygote has found here, None for the first one, which probes.
-    `preload` are the libraries that its cells are going to need, None for all that it knows."""
+    """The first message to a zygote. `report` is the sandbox report of another zygote, None for the first one, which
+    probes. `preload` are the libraries that its cells will need, None for all that it knows."""
 
     report: dict[str, Field] | None
     allow_missing: list[Field]
@@ -196,10 +196,10 @@ class Prepare(NamedTuple):
 
 
 class MakeCell(NamedTuple):
-    """Fork a cell onto the five descriptors that come with this: control, in, out, stdout, stderr.
+    """Fork a cell. Its five descriptors come with this message: control, in, out, stdout, stderr.
 
     `profile` is a short `Profile.to_wire`, `identity` an `Identity.to_wire`, each of `protected` a `Bound.to_wire`.
-    An `unbound` cell gets its session's paths by `BindPaths`; these are likely to be of `owners`, each [uid, gid].
+    An `unbound` cell gets its session's paths by `BindPaths`. The likely owners of these are `owners`, each [uid, gid].
     """
 
     id: int
@@ -213,21 +213,21 @@ class MakeCell(NamedTuple):
 
 
 class BindPaths(NamedTuple):
-    """Mount these in an unbound cell, each a `Bind.to_wire`, outermost first."""
+    """Mount these paths in an unbound cell, each a `Bind.to_wire`, outermost first."""
 
     id: int
     binds: list[Field]
 
 
 class Started(NamedTuple):
-    """The zygote's first word: what the kernel offers here, and which code it runs, by name."""
+    """The zygote's first message: its sandbox report, and the code that it runs, by name."""
 
     report: dict[str, Field]
     code: dict[str, Field]
 
 
 class CellsRefused(NamedTuple):
-    """The zygote's first and last word: cells cannot be made here. The fields are those of `Failed`."""
+    """The zygote's only message: cells cannot be made here. The fields are those of `Failed`."""
 
     step: str
     message: str
@@ -236,20 +236,20 @@ class CellsRefused(NamedTuple):
 
 
 class CellMade(NamedTuple):
-    """A cell's init is there. Its pidfd comes with this, and the listening socket of its proxy, where it has one."""
+    """A cell's init has started. Its pidfd comes with this message, and the listening socket of its proxy, if any."""
 
     id: int
     pid: int
 
 
 class PathsBound(NamedTuple):
-    """What `BindPaths` asked for is in place."""
+    """The paths of a `BindPaths` are in place."""
 
     id: int
 
 
 class CellFailed(NamedTuple):
-    """A cell could not be made, or its session's paths not be mounted. The other fields are those of `Failed`."""
+    """A cell could not be made, or its session's paths could not be mounted. The other fields are those of `Failed`."""
 
     id: int
     step: str
@@ -259,7 +259,7 @@ class CellFailed(NamedTuple):
 
 
 AHEAD_NEEDS: Final = frozenset({"pid_namespace", "proc", "landlock_scope", "seccomp"})
-"""The mechanisms without which no process is forked ahead, for the call that runs could reach it."""
+"""The mechanisms that forking ahead requires. Without them, the running call could reach the waiting process."""
 
 
 Message = (
@@ -292,14 +292,14 @@ Message = (
 
 
 def display_of(output: Field) -> Field:
-    """The display of a result that comes without one: the output itself, a text that is too long for people cut."""
+    """The display of a result that has none: the output itself if it is a text, cut if it is too long for people."""
     if type(output) is str and len(output) > DISPLAY_TEXT_CHARS:
         return output[: DISPLAY_TEXT_CHARS - 1] + "…"
     return output
 
 
 VALUES_BYTES: Final = 64 * 1024
-"""Of the values that a `Result` carries back to its session, encoded. Both ends hold to it."""
+"""The most bytes of the encoded values that a `Result` carries back to its session. Both ends enforce it."""
 
 OUTPUT_BYTES: Final = 32 * 1024
 """Of the data of an `Output`, half of what a pipe holds. Both ends hold to it."""
@@ -311,14 +311,14 @@ REASONS: Final = frozenset(
         "import",  # the tool's module or pickle could not be loaded
         "arguments",  # the arguments did not convert to the types of the function
         "permission",  # the tool used a handle that was not granted
-        "unencodable",  # what the tool returned cannot cross
+        "unencodable",  # the tool's return value cannot be sent
         "memory",  # MemoryError
         "files",  # EMFILE
         "file_size",  # EFBIG
         "scratch",  # ENOSPC or EDQUOT, and no bytes are left
         "scratch_inodes",  # the same, and no inodes are left
         "processes",  # EAGAIN of fork or of a thread's start
-        "again",  # EAGAIN of something else, or of a fork that would work by now: the kernel's count decides
+        "again",  # EAGAIN of another call, or of a fork that would work by now: the kernel's counter decides
         "result",  # the encoded result is larger than the limit
     }
 )
@@ -366,18 +366,18 @@ KIND_OF: Final[Mapping[type[Message], int]] = {shape[0]: kind for kind, shape in
 
 
 def to_fields(message: Message) -> tuple[object, ...]:
-    """The array that crosses: the kind, then the message's fields."""
+    """The array to send: the kind, then the message's fields."""
     return (KIND_OF[type(message)], *message)
 
 
 _KNOWN: Final[Mapping[tuple[object, ...], type[Message]]] = {
     (kind, int, *given): cls for kind, (cls, types) in SHAPES.items() for given in product(*types)
 }
-"""The class of a frame by its kind and the types of all its fields, the kind's own first."""
+"""From a frame's kind to its class and the types of all its fields, the kind's own type first."""
 
 
 def from_fields(fields: list[Field]) -> Message | Violation:
-    """The message that a decoded frame is, or what is wrong with it."""
+    """The message of a decoded frame, or a Violation."""
     try:
         cls = _KNOWN[(fields[0], *map(type, fields))]
     except (LookupError, TypeError):  # no fields, or a list as kind

@@ -1,17 +1,17 @@
 """The ends of our channels as state machines: a call process's pipes, the control socket, the zygote's socket.
 
-The rules, which `sequence.FOLLOWS` and a few counters carry out:
+The rules, which `sequence.FOLLOWS` and a few counters enforce:
 
-1. A cell speaks only when called. A byte before the call, or of another call number, is a violation; only a kept
-   process (`lifetime="session"`) may be late, and then its old frames are dropped and counted.
-2. The first terminal frame (`Result` or `Error`) wins. Whatever comes after it is a violation.
-3. A request number is used once, at most `in_flight` wait at a time, until their replies are written, and a call sends
-   at most `frames` frames and `report_bytes` bytes of progress and logs.
-4. The control socket says `Hello` (or `Failed`) first, then `Ready` and `Exited` by call number. Nothing follows
+1. A cell sends only during a call. A byte before the call, or a frame of another call number, is a violation. Only a
+   kept process (`lifetime="session"`) may be late: its old frames are dropped and counted.
+2. The first terminal frame (`Result` or `Error`) wins. Any frame after it is a violation.
+3. A request number is used once. At most `in_flight` requests wait until their replies are written. A call sends at
+   most `frames` frames and `report_bytes` bytes of progress and logs.
+4. The control socket carries `Hello` (or `Failed`) first, then `Ready` and `Exited` by call number. Nothing follows
    `Failed`.
-5. A zygote says first whether cells can be made. Each message of its socket is one frame.
+5. A zygote first reports whether cells can be made. Each message of its socket is one frame.
 
-A violation is an event like any other: the machine that saw one stays broken and gives no event after it.
+A violation is an event. A machine that has returned one stays broken and returns no further event.
 """
 
 from collections.abc import Callable, Mapping
@@ -63,11 +63,11 @@ from .sequence import CALLED, DONE, FOLLOWS, IDLE, OPEN, OVER, SILENT, Stage, Wa
 
 Event = Message | Violation
 ENVELOPE_BYTES: Final = 128
-"""What a Result's frame holds besides output, content, artifacts, values and display: length, kind, number, keys."""
+"""Bytes of a Result's frame besides output, content, artifacts, values and display: length, kind, number, keys."""
 
 
 class LocalProtocolError(Exception):
-    """Our own side tried to send what the protocol does not allow now. This is a bug in toolcell: please report it."""
+    """Our side tried to send a message that is not allowed now. This is a bug in toolcell: please report it."""
 
 
 _FROM_CALL: Final = FOLLOWS[Way.FROM_CALL]
@@ -75,12 +75,12 @@ _TO_CALL: Final = FOLLOWS[Way.TO_CALL]
 _TERMINAL: Final = (Result, Error)
 _CALL_KIND: Final = KIND_OF[Call]
 _STREAMS: Final = (1, 2)
-_SKIPPED: Final = 2**40  # bytes before an Output: no command prints so many between two of them
+_SKIPPED: Final = 2**40  # the most bytes that a command can have printed between two Outputs
 
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
-    """How much one call may say: frames in all (progress, logs, requests, output), requests waiting for an answer, and
+    """Bounds for one call: frames in total (progress, logs, requests, output), requests that wait for a reply, and
     bytes of progress and logs."""
 
     frames: int = 100_000
@@ -89,7 +89,7 @@ class CallLimits:
 
 
 class SupervisorLink:
-    """The supervisor's end of one cell's pipes: calls and replies out, what the call process says in."""
+    """The supervisor's end of one cell's pipes: calls and replies out, frames of the call process in."""
 
     def __init__(self, limits: WireLimits, call_limits: CallLimits | None = None, *, kept: bool = False) -> None:
         self._limits = limits
@@ -103,7 +103,7 @@ class SupervisorLink:
         self._frames = 0
         self._report_bytes = 0
         self._pending: set[int] = set()
-        self._replied: set[int] = set()  # by replies that are not written yet
+        self._replied: set[int] = set()  # requests whose replies are not written yet
         self._last_request = 0
 
     def __repr__(self) -> str:
@@ -111,12 +111,12 @@ class SupervisorLink:
 
     @property
     def partial(self) -> bool:
-        """Whether part of a frame has come and the rest has not."""
+        """Whether a frame has arrived only in part."""
         return self._decoder.partial
 
     @property
     def rest(self) -> memoryview | None:
-        """Where the rest of a large frame may be read into; see `FrameDecoder.rest`."""
+        """A buffer for the rest of a large frame; see `FrameDecoder.rest`."""
         return self._decoder.rest
 
     @property
@@ -131,13 +131,13 @@ class SupervisorLink:
         arguments: Mapping[str, Any],
         packed: bytes | None = None,
     ) -> list[Buffer]:
-        """Return the buffers that carry the next `Call`, or raise LocalProtocolError where none has a place. `packed`
-        are the arguments as `frames.packed` made them, if it did.
+        """Return the buffers that carry the next `Call`. `packed` are the arguments encoded by `frames.packed`, if they
+        are. Raises LocalProtocolError if no call may be sent now.
         """
         if self.state is not IDLE:
             raise LocalProtocolError(f"Call cannot be sent while {self.state.value}.")
         seq = self.seq + 1
-        # May refuse, and then nothing changes.
+        # This may raise, and then the state is unchanged.
         if packed is None:
             fields = (_CALL_KIND, seq, call_id, tool, context, arguments)
             buffers = encode(fields, self._limits, arguments.values())
@@ -150,7 +150,7 @@ class SupervisorLink:
         return buffers
 
     def send(self, message: Reply | Cancel) -> list[Buffer]:
-        """Return the buffers that carry `message`, or raise LocalProtocolError where it has no place."""
+        """Return the buffers that carry `message`. Raises LocalProtocolError if it may not be sent now."""
         if self.state is not CALLED:
             raise LocalProtocolError(f"{type(message).__name__} cannot be sent while {self.state.value}.")
         if message.seq != self.seq:
@@ -165,11 +165,11 @@ class SupervisorLink:
         return buffers
 
     def written(self, request: int) -> None:
-        """The reply to this request has left: another may wait in its place."""
+        """Note that the reply to this request is written, so that another request may wait."""
         self._replied.discard(request)
 
     def receive(self, data: Buffer) -> list[Event]:
-        """Take bytes from the cell; return what they mean. Nothing comes after the first Violation."""
+        """Take bytes from the cell and return their events. Nothing is returned after the first Violation."""
         events: list[Event] = []
         decoder = self._decoder
         for frame, size in zip(decoder.feed(data), decoder.sizes, strict=True):
@@ -184,12 +184,12 @@ class SupervisorLink:
 
     @property
     def _ended(self) -> int:
-        """The number of the last call that is over."""
+        """The number of the last finished call."""
         return self.seq - 1 if self.state is CALLED else self.seq
 
     def _judge(self, message: Message, size: int) -> Event | None:
         following = _FROM_CALL[self.state].get(type(message))
-        if following is None or message[0] != self.seq:  # the first field of all that a call process may send
+        if following is None or message[0] != self.seq:  # the first field of every message of a call process
             return self._misplaced(message)
         self._frames += 1
         if self._frames > self._call_limits.frames:
@@ -218,7 +218,7 @@ class SupervisorLink:
         return message
 
     def _misplaced(self, message: Message) -> Violation | None:
-        """What is wrong with a message that has no place now; None for one that a kept process sent too late."""
+        """The violation of a message that is out of place; None for a late one of a kept process."""
         name = type(message).__name__
         seq = getattr(message, "seq", None)
         if self._kept and isinstance(seq, int) and 0 < seq <= self._ended:
@@ -235,28 +235,28 @@ class SupervisorLink:
         return Violation("wrong call number", f"{name} of call {seq} during call {self.seq}")
 
     def next_call(self) -> None:
-        """The call is over and its process gone: what it still had in the pipe was dropped by the caller."""
+        """Reset after a call whose process is gone. The caller has dropped the rest of the pipe."""
         self.state = IDLE
         self._pending.clear()
         self._replied.clear()
         self._decoder.clear()
 
     def next_kept_call(self) -> None:
-        """The call is over and its process stays for the next one: half-read frames stay too."""
+        """Reset after a call whose process stays for the next one. A half-read frame stays too."""
         self.state = IDLE
         self._pending.clear()
         self._replied.clear()
 
 
 def _oversized(result: Result, size: int, limits: WireLimits) -> bool:
-    """Whether a Result's frame of `size` bytes is over the limit, which counts neither display nor envelope."""
+    """Whether a Result's frame of `size` bytes exceeds the limit, which excludes the display and the envelope."""
     display = result.payload.get("display")
     beside = len(display.encode("utf-8", "replace")) if isinstance(display, str) else 0
     return size - beside > limits.result_bytes + ENVELOPE_BYTES
 
 
 def result_fits(payload: dict[str, Field], result_bytes: int) -> bool:
-    """Whether a cell that is limited to `result_bytes` could send this payload as a result."""
+    """Whether a cell with this limit, in bytes, could send this payload as a result."""
     limits = WireLimits.for_results(result_bytes)
     size = encoded_bytes(payload)
     return size <= result_bytes or (size <= limits.frame_bytes and not _oversized(Result(0, payload), size, limits))
@@ -281,11 +281,11 @@ class CellLink:
 
     @property
     def rest(self) -> memoryview | None:
-        """Where the rest of a large frame may be read into; see `FrameDecoder.rest`."""
+        """A buffer for the rest of a large frame; see `FrameDecoder.rest`."""
         return self._decoder.rest
 
     def send(self, message: Result | Error | Progress | Log | Request | Output | Heeds) -> list[Buffer]:
-        """Return the buffers that carry `message`. Raises Unpackable for what msgpack cannot carry or is too large."""
+        """Return the buffers that carry `message`. Raises Unpackable if msgpack cannot carry it or it is too large."""
         following = _FROM_CALL[self.state].get(type(message))
         if following is None:
             raise LocalProtocolError(f"{type(message).__name__} cannot be sent while {self.state.value}.")
@@ -300,9 +300,9 @@ class CellLink:
         return buffers
 
     def called(self, data: Buffer) -> Call | None:
-        """The call, if these bytes are its whole frame, as usual; else None, and `receive` takes them.
+        """The call, if these bytes are its whole frame, as usual; otherwise None, and `receive` takes the bytes.
 
-        One function on purpose: each extra call dirties pages that a forked process must copy.
+        This is one function on purpose: each extra Python call writes to pages that a forked process must then copy.
         """
         length = len(data) - _HEADER_BYTES
         if data[_HEADER_BYTES : _HEADER_BYTES + 2] != CALL or data[:_HEADER_BYTES] != length.to_bytes(
@@ -313,14 +313,14 @@ class CellLink:
             return None
         try:
             call: Call = made(Call, _unpack(data[_HEADER_BYTES:])[1:])
-        except ValueError:  # `receive` says what is wrong with it
+        except ValueError:  # `receive` returns the violation
             return None
         self.seq = call[0]
         self.state = CALLED
         return call
 
     def receive(self, data: Buffer) -> list[Event]:
-        """Take bytes from the supervisor; return what they mean. Nothing comes after the first Violation."""
+        """Take bytes from the supervisor and return their events. Nothing is returned after the first Violation."""
         events: list[Event] = []
         frames = self._decoder.feed(data)
         self._partial = self._decoder.partial
@@ -336,18 +336,18 @@ class CellLink:
             if isinstance(event, Call):
                 self.seq = event.seq
             elif following is DONE:
-                continue  # it crossed with our answer: nobody waits for it any more, and it is not the next call's
+                continue  # it crossed our answer: nobody waits for it, and it is not for the next call
             events.append(event)
         return events
 
 
 CONTROL_LIMITS: Final = WireLimits(frame_bytes=256 * 1024 * 1024, string_bytes=64 * 1024 * 1024)
-"""Of the control socket: one `Load` carries every tool of a cell, some by value."""
+"""The limits of the control socket. One `Load` carries every tool of a cell, some of them by value."""
 
 
 class ControlLink:
-    """The supervisor's end of the control socket: `Load` and `BindSession` out, the init's reports in. What is said for
-    each call, `Recycle`, is `fast.recycle`.
+    """The supervisor's end of the control socket: `Load` and `BindSession` out, the init's reports in. `wire.control`
+    makes the `Recycle` of each call.
     """
 
     def __init__(self, limits: WireLimits) -> None:
@@ -356,14 +356,14 @@ class ControlLink:
         self._said = self._heard = SILENT
 
     def send(self, message: Load | BindSession) -> list[Buffer]:
-        """Return the buffers that carry `message`. Raises Unpackable; LocalProtocolError where it has no place."""
+        """Return the buffers that carry `message`. Raises Unpackable, or LocalProtocolError if it is out of place."""
         said = allowed(Way.TO_INIT, self._said, message)
         buffers = encode(to_fields(message), self._limits)
         self._said = said
         return buffers
 
     def receive(self, data: Buffer) -> list[Event]:
-        """Take bytes from the init; return Hello, Failed, Ready, Exited, or a Violation, and nothing after that."""
+        """Take bytes from the init and return its messages. Nothing is returned after the first Violation."""
         events: list[Event] = []
         for frame in self._decoder.feed(data):
             said = frame if isinstance(frame, Violation) else from_fields(frame)
@@ -386,12 +386,12 @@ class ControlLink:
 
 
 ZYGOTE_LIMITS: Final = WireLimits(frame_bytes=256 * 1024)
-"""Of the zygote's socket: each frame is one SEQPACKET message, and profiles are a few KiB."""
+"""The limits of the zygote's socket. Each frame is one SEQPACKET message (unix(7)), and profiles have a few KiB."""
 
 
 class ZygoteLink:
-    """Either end of the zygote's socket, whose two sides trust each other: each message is whole, and brings its
-    descriptors along."""
+    """Either end of the zygote's socket. The two sides trust each other. Each message is complete, and its descriptors
+    come with it."""
 
     def __init__(self, sends: Way, receives: Way) -> None:
         self._sends = sends
@@ -407,14 +407,14 @@ class ZygoteLink:
         return cls(Way.FROM_ZYGOTE, Way.TO_ZYGOTE)
 
     def send(self, message: Message) -> bytes:
-        """Return the frame that carries `message`. Raises Unpackable; LocalProtocolError where it has no place."""
+        """Return the frame that carries `message`. Raises Unpackable, or LocalProtocolError if it is out of place."""
         said = allowed(self._sends, self._said, message)
         frame = b"".join(encode(to_fields(message), ZYGOTE_LIMITS))
         self._said = said
         return frame
 
     def receive(self, frame: bytes) -> Event:
-        """The message of a frame, or what is wrong with it."""
+        """The message of a frame, or a Violation."""
         (length,) = HEADER.unpack_from(frame) if len(frame) > HEADER.size else (0,)
         if len(frame) != HEADER.size + length:
             return Violation("frame length", f"{length:,}, of a message of {len(frame):,} bytes")
@@ -430,7 +430,7 @@ class ZygoteLink:
 
 
 def allowed(way: Way, stage: Stage, message: Message) -> Stage:
-    """The stage after a message of our own. Raises LocalProtocolError where it is out of place."""
+    """The stage after a message that we send. Raises LocalProtocolError if it may not be sent now."""
     after = following(way, stage, message)
     if after is None:
         raise LocalProtocolError(f"{type(message).__name__} cannot be sent while {stage.value}.")

@@ -1,8 +1,8 @@
-"""What may follow what: one table for all the channels between our processes.
+"""The permitted order of messages: one table for all the channels between our processes.
 
-A channel has two ways, and each way its rows: at a stage, the messages that may come, and the stage after each. A
-stage is of the channel where both ways share it (the pipes of a call process), and else of the way. What has no row is
-out of place.
+A channel has two ways (directions). Each way has rows: a stage, the messages that may come at it, and the stage after
+each. The two ways of a call process's pipes share a stage; every other way has its own. A message without a row is out
+of place.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ from .messages import (
 
 
 class Way(Enum):
-    """From whom to whom, and over what."""
+    """Sender, receiver and channel."""
 
     TO_CALL = "supervisor to call process, by pipe"
     FROM_CALL = "call process to supervisor, by pipe"
@@ -51,19 +51,19 @@ class Way(Enum):
 
 
 class Stage(Enum):
-    """How far a channel, or a way, has come."""
+    """The progress of a channel, or of a way."""
 
     IDLE = "idle"  # no call yet
     CALLED = "called"  # a call is running
     DONE = "done"  # its terminal frame has passed
-    SILENT = "silent"  # nothing has been said yet
-    OPEN = "open"  # what comes first has been said
-    OVER = "over"  # the last word has been said
+    SILENT = "silent"  # no message yet
+    OPEN = "open"  # the first message has passed
+    OVER = "over"  # the last message has passed
 
-    __hash__ = object.__hash__  # Enum's is a function of Python's, and every message is looked up by the stage
+    __hash__ = object.__hash__  # Enum's own is a Python function, and every message needs a look-up by stage
 
 
-IDLE, CALLED, DONE, SILENT, OPEN, OVER = Stage  # looked up once: a member takes a function of Python's before 3.12
+IDLE, CALLED, DONE, SILENT, OPEN, OVER = Stage  # looked up once: before 3.12, each access calls a Python function
 Rows = Mapping[Stage, Mapping[type[Message], Stage]]
 
 FOLLOWS: Final[Mapping[Way, Rows]] = {
@@ -74,7 +74,7 @@ FOLLOWS: Final[Mapping[Way, Rows]] = {
             Call: CALLED,
             Reply: DONE,
             Cancel: DONE,
-        },  # the next call of a kept process; what crossed with the answer
+        },  # the next call of a kept process; messages that crossed the answer
     },
     Way.FROM_CALL: {
         IDLE: {},
@@ -111,5 +111,5 @@ FOLLOWS: Final[Mapping[Way, Rows]] = {
 
 
 def following(way: Way, stage: Stage, message: Message) -> Stage | None:
-    """The stage after a message; None for one that is out of place."""
+    """The stage after a message; None if the message is out of place."""
     return FOLLOWS[way][stage].get(type(message))

@@ -1,8 +1,9 @@
 """One cell, seen from the supervisor.
 
-`state` is its life as a table, which `cell` drives. `calls` has its calls, one after the other: what they say
-(`intake`), what they use (`meter`, judged by `evidence`), what they connect (`listener`). `channels` are its
-descriptors, `control` is the socket of its init, `terms` what it is told, `keeper` the pool as the cell sees it.
+`state` is a cell's life as a table, which `cell` executes. `calls` handles its calls, one after the other: their frames
+and output (`intake`), their use of resources (`meter`, judged by `evidence`), their connections (`listener`).
+`channels` are its descriptors, `control` is the socket of its init, `terms` are the messages to the cell, and `keeper`
+is the pool as the cell sees it.
 """
 
 from .calls import CANCEL_GRACE_S

@@ -1,6 +1,6 @@
-"""The calls of one cell, one after the other: how each begins, what it ends with, and who hears of that.
+"""The calls of one cell, one after the other: how each begins, its outcome, and who is told.
 
-What happens to a call is an event of the cell's table. The table's actions that are about calls come back as methods.
+Everything that happens to a call is an event in the cell's table. The table's actions about calls are methods here.
 """
 
 import logging
@@ -26,24 +26,24 @@ from .meter import Meter
 from .state import Event, Machine, State
 
 _log = logging.getLogger("toolcell.pool")
-NEAR_S = 0.2  # a deadline that is further off is for `inspect`, which comes more often than this
-CANCEL_GRACE_S = 0.05  # how long a tool that is to end, and has not looked at ctx.cancelled yet, may still do so
+NEAR_S = 0.2  # a later deadline is left to `inspect`, which runs more often than this
+CANCEL_GRACE_S = 0.05  # the time for a tool that must end to look at ctx.cancelled for the first time
 
 
 class CallsOwner(Protocol):
     """The cell, as its calls see it."""
 
     def on(self, event: Event) -> None:
-        """Go on to the next state, and do what that takes."""
+        """Change to the next state, and carry out its actions."""
         ...
 
     def on_bug(self) -> None:
-        """Called in the handling of an exception that is a bug of ours."""
+        """Called while an exception that is a bug in toolcell is handled."""
         ...
 
 
 class Calls:
-    """`run` is the call that is under way, `verdict` what it ends with where that is decided, `last` the one before."""
+    """`run` is the running call, `verdict` its outcome once that is decided, and `last` the call before it."""
 
     def __init__(
         self,
@@ -61,8 +61,8 @@ class Calls:
         self.run: Run | None = None
         self.verdict: Outcome | None = None
         self.last: Run | None = None
-        self.listener: ProxyListener | None = None  # where the cell connects to its proxy, if its profile has one
-        self._leaving: Run | None = None  # it is concluded, and its processes may still be there
+        self.listener: ProxyListener | None = None  # for connections to the cell's proxy, if its profile has one
+        self._leaving: Run | None = None  # a concluded call whose processes may still exist
         self._sent = 0  # bytes, in this call
         self._owner = owner
         self._machine = machine
@@ -76,7 +76,7 @@ class Calls:
 
     @property
     def state(self) -> State:
-        """The cell's."""
+        """The cell's state."""
         return self._machine.state
 
     def on_bug(self) -> None:
@@ -85,15 +85,15 @@ class Calls:
     # -- under way ----------------------------------------------------------------------------------------------------
 
     def send(self, run: Run, buffers: list[Buffer], now: float) -> None:
-        """Begin the call by sending it."""
+        """Start the call: send it to the cell."""
         if self.listener is not None:
             self.listener.begin(run)
-        self._channels.to_call.write(buffers)  # as soon as all is counted from here: what follows is done meanwhile
+        self._channels.to_call.write(buffers)  # after the counters are reset; the rest happens while the cell works
         self.run = run
         run.started_at = now
         intake, self._sent = self.intake, sum(map(len, buffers))
         intake.received, intake.read_bytes = 0, READ_BYTES
-        if run.deadline is not None and run.deadline.action is not None:  # for which it has waited
+        if run.deadline is not None and run.deadline.action is not None:  # the deadline of its wait
             run.deadline.action = self._on_deadline
         elif run.deadline_at - now < NEAR_S:
             run.deadline = self._deadlines.at(run.deadline_at, self._on_deadline)
@@ -101,8 +101,8 @@ class Calls:
             run.deadline = None
 
     def reply(self, run: Run, request: int, ok: bool, value: Field, held: Charge) -> None:
-        """Answer a handle request of the running call; too late is no error. `held` is charged with the reply until it
-        is written."""
+        """Answer a handle request of the running call. A late reply is no error. `held` is charged with the reply until
+        it is written."""
         if self.run is run and run.outcome is None and self._machine.state is State.BUSY:
             buffers = self._link.send(Reply(self._link.seq, request, ok, value))
             size = sum(map(len, buffers))
@@ -113,13 +113,13 @@ class Calls:
             held.release()
 
     def _on_replied(self, run: Run, request: int, held: Charge) -> None:
-        """A reply is written, or nobody waits for it any more."""
+        """Release a reply that is written, or that nobody waits for any more."""
         if self.run is run:
             self._link.written(request)
         held.release()
 
     def inspect(self, now: float) -> None:
-        """Look whether the running call is near its deadline, or has exceeded a limit of its whole tree."""
+        """Check whether the running call is near its deadline, or its process tree has exceeded a limit."""
         run = self.run
         if run is None or self.verdict is not None:
             return
@@ -132,8 +132,8 @@ class Calls:
             self.on_exceeded(resource)
 
     def tell_end(self, run: Run, reason: str, grace_s: float) -> None:
-        """Tell the tool that its call is to end, and end it: after the grace where the tool looks at `ctx.cancelled`, a
-        moment later where it does not. The deadline of the call holds all the same."""
+        """Tell the tool that its call must end, and end it: after the grace if the tool reads `ctx.cancelled`, else a
+        moment later. The call's deadline still applies."""
         if self.run is not run or self._machine.state is not State.BUSY:
             return
         now = time.monotonic()
@@ -148,7 +148,7 @@ class Calls:
             self._end_at(run, run.ends_at)
 
     def _end_at(self, run: Run, when: float) -> None:
-        """End the running call as cancelled then, or at its deadline if that comes first."""
+        """End the running call as cancelled at `when`, or at its deadline if that comes first."""
         if run.deadline is not None:
             self._deadlines.cancel(run.deadline)
         if when < run.deadline_at:
@@ -159,7 +159,7 @@ class Calls:
     # -- what it ends with --------------------------------------------------------------------------------------------
 
     def end(self, outcome: Outcome) -> None:
-        """End the running call, now, with this outcome if none is decided; its processes are swept behind it."""
+        """End the running call now, with this outcome unless one is decided. Its processes are swept afterwards."""
         run = self.run
         self.intake.catch_up()
         if run is not None and self.run is run:
@@ -167,11 +167,11 @@ class Calls:
             self._owner.on(Event.ENDED)
 
     def on_answer(self, outcome: Outcome) -> None:
-        """The call's terminal frame is there."""
+        """The call's terminal frame has arrived."""
         run, evidence = self.run, self._meter.evidence
         assert run is not None
         self._meter.measure(run)
-        if evidence.oom_killed_behind_an_answer():  # a child was: the tool may not have noticed what its answer lacks
+        if evidence.oom_killed_behind_an_answer():  # a child was killed, so the answer may be incomplete
             outcome.ending, outcome.resource = "limit", "memory"
         elif outcome.reason == "again" and evidence.forks_refused():
             outcome.ending, outcome.resource = "limit", "processes"
@@ -179,8 +179,8 @@ class Calls:
         self._owner.on(Event.KEPT_ANSWER if self._kept else Event.ANSWERED)
 
     def on_exceeded(self, resource: str) -> None:
-        """End the running call for a limit, once its processes are gone, so that its counts are exact. How much memory
-        a process had that the kernel is about to end, only the init's account says."""
+        """End the running call for a limit after its processes are gone, so that its counts are exact. Only the init's
+        account has the memory of a process that the kernel is about to kill."""
         run = self.run
         if run is not None and self.verdict is None and self._machine.takes(Event.EXCEEDED):
             if run.deadline is not None:
@@ -189,7 +189,7 @@ class Calls:
             self._owner.on(Event.EXCEEDED)
 
     def on_violation(self, violation: Violation) -> None:
-        """The cell lied or broke its pipe. Its call ends with that, and the cell is never used again."""
+        """The cell broke the protocol or its pipe. Its call ends with this violation, and the cell is never reused."""
         if self.run is not None:
             self.run.on_incident(f"protocol violation: {violation}")
             self.verdict = Outcome(ending="violation", message=str(violation))
@@ -204,17 +204,17 @@ class Calls:
 
     def _on_deadline(self) -> None:
         run = self.run
-        self.intake.catch_up()  # a result that is in the pipe came in time
+        self.intake.catch_up()  # a result that is already in the pipe is in time
         if run is not None and self.run is run and self.verdict is None:
             self._owner.on(Event.TIMED_OUT)
 
     def judge_lateness(self) -> None:
-        """The call is not over at its deadline, unless it has exceeded a limit by then."""
+        """Decide the outcome of a call at its deadline: a timeout, or the limit that it has exceeded."""
         resource = self._meter.evidence.exceeded() or self._memory_or_processes()
         self.verdict = Outcome(ending="limit", resource=resource) if resource else Outcome(ending="timeout")
 
     def judge_exit(self, exited: Exited) -> None:
-        """The call process has ended without an answer, unless that is in its pipe."""
+        """Decide the outcome of a call whose process has ended. Its answer may still be in the pipe."""
         if self.run is not None:
             self.intake.drain()
         if self.run is not None:
@@ -222,10 +222,10 @@ class Calls:
             self._meter.account_exit(self.run, exited)
 
     def _outcome_of_exit(self, run: Run, exited: Exited) -> Outcome:
-        if self._link.partial and exited.code >= 0:  # else it was killed while it wrote
+        if self._link.partial and exited.code >= 0:  # otherwise it was killed during a write
             run.on_incident("protocol violation: half a frame")
             return Outcome(ending="violation", message="half a frame: the call process ended within one")
-        # What an exited process used is of its whole life, and of the children that it waited for.
+        # The account of an exited process covers its whole life, and the children that it waited for.
         cpu_s = self._meter.evidence.account(math.inf).cpu_s if self._kept else exited.cpu_s
         resource = limit_of_exit(exited.code, cpu_s, run.limits) or self._memory_or_processes()
         if resource:
@@ -238,12 +238,12 @@ class Calls:
         return "processes" if self._meter.evidence.forks_refused() else ""
 
     def judge_death(self, failure: Failed | None) -> None:
-        """The init is gone too. If the kernel killed for memory, that is why."""
+        """Decide the outcome of a call whose init is gone too. If the OOM killer acted, memory is the reason."""
         if self.run is None or self.verdict is not None:
             return
         if self._meter.evidence.oom_killed():
             self.verdict = Outcome(ending="limit", resource="memory")
-        elif failure is not None:  # the last step of the cell's making, or the call's process, which is not there
+        elif failure is not None:  # the cell's last start-up step, or the fork of the call process, failed
             self.verdict = unavailable(failure)
         else:
             self.verdict = Outcome(ending="lost", message="The cell ended under the call.")
@@ -251,19 +251,19 @@ class Calls:
     # -- the end of a call --------------------------------------------------------------------------------------------
 
     def measure(self) -> None:
-        """Note what the call has used, as long as its processes are there to be asked."""
+        """Note what the call has used, while its processes exist."""
         if self.run is not None:
             self._meter.measure(self.run)
 
     def count_to_the_end(self) -> None:
-        """The processes of a call are swept whose outcome is decided: take in the last that it has printed and used."""
+        """After the sweep of a call whose outcome is decided, add its last output and use of resources."""
         if self.run is not None:
             self.intake.drain()
-        if self.run is not None:  # else what was read has ended it
+        if self.run is not None:  # otherwise an event in the data has ended it
             self._meter.measure(self.run, find=False)
 
     def conclude(self) -> None:
-        """Give the call its outcome, and whoever waits for it."""
+        """Give the call, and its waiter, the outcome."""
         run, outcome = self.run, self.verdict
         self.run = self.verdict = None
         if run is None or outcome is None:
@@ -273,7 +273,7 @@ class Calls:
             self._deadlines.cancel(run.deadline)
             run.deadline = None
         now = time.monotonic()
-        if self._kept and (outcome.ending != "result" or now - run.started_at > SHORT_CALL_S):  # else at the sweep
+        if self._kept and (outcome.ending != "result" or now - run.started_at > SHORT_CALL_S):  # otherwise at the sweep
             self._settle()
         intake = self.intake
         run.used["sent_bytes"], run.used["received_bytes"] = self._sent, intake.received
@@ -294,7 +294,7 @@ class Calls:
             self._keeper.on_call_ended(run)
 
     def _settle(self) -> None:
-        """Begin the counts anew, or end the cell: what is not settled would be held against the next call."""
+        """Reset the counters, or end the cell: otherwise this call's use would be counted for the next call."""
         try:
             self._meter.evidence.settle()
         except OSError as error:
@@ -302,13 +302,13 @@ class Calls:
             self._owner.on(Event.KILLED)
 
     def release(self) -> None:
-        """Tell whoever waits for it that no process of the concluded call is left."""
+        """Report that no process of the concluded call is left."""
         if self._leaving is not None and self._leaving.gone is not None:
             self._leaving.gone.set()
         self._leaving = None
 
     def keep(self) -> None:
-        """Begin anew with the process that stays, and so does what it has begun to send."""
+        """Reset for the next call of the process that stays. A frame that it has partly sent stays too."""
         intake = self.intake
         self._link.next_kept_call()
         if intake.paused is not None:
@@ -321,18 +321,18 @@ class Calls:
             self.release()
 
     def condemn(self, run: Run, what: str) -> None:
-        """What the call `run` answered turned out to be a lie: put it on record, and never use this cell again."""
+        """Record that the answer of the call `run` was false, and never use this cell again."""
         run.on_incident(f"protocol violation: {what}")
         if self.last is run:
             self._owner.on(Event.KILLED)
 
     def report(self, what: str) -> None:
-        """Put on record, with the last call, what was found behind it."""
+        """Record, with the last call, something that was found after its end."""
         if self.last is not None:
             self.last.on_incident(what)
 
     def close(self) -> None:
-        """The cell is gone."""
+        """Release everything that the calls hold: the cell is gone."""
         self.release()
         self.intake.forget()
         if self.listener is not None:

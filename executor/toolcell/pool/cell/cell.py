@@ -1,6 +1,6 @@
-"""A cell: it drives the table of `state`, and does what that says.
+"""A cell: it passes events to the table of `state`, and carries out the actions.
 
-Every change happens in a callback of the event loop, and the pool hears of it.
+Every change happens in a callback of the event loop, and the pool is told.
 """
 
 import logging
@@ -31,17 +31,16 @@ from .state import IDLE, UNKNOWN, Action, Event, State, Stateful
 from .terms import context_of, introduction_to, load_of
 
 _log = logging.getLogger("toolcell.pool")
-AHEAD_AFTER_S = 0.003  # into a call: most are over by then, and those that are not have time for another one's fork
-RECYCLE_S = 5.0  # a sweep takes a millisecond or two; one that takes this long never ends
-JUST_NOW_S = 0.0002  # ago, an idle cell's descriptors were all looked at
-TEARDOWN_S = 2.0  # for what a tool of a session's lifetime does at its end, such as saying goodbye to a server
+AHEAD_AFTER_S = 0.003  # after a call's start: most calls are over by then, and the others leave time for a fork
+RECYCLE_S = 5.0  # a sweep takes 1 to 2 ms; one that takes this long never ends
+JUST_NOW_S = 0.0002  # an idle cell's descriptors need no new look within this time
+TEARDOWN_S = 2.0  # for the teardown of a lifetime="session" tool, such as closing a connection
 
 
 class Cell(Stateful):
-    """One cell. Methods `on_…` are called by the event loop; the others by the pool, which finds the call that is under
-    way in `calls`.
+    """One cell. The event loop calls the methods `on_…`, the pool calls the others. `calls` has the running call.
 
-    Making one raises Unpackable where its tools or options cannot be sent, OSError where descriptors run out.
+    The constructor raises Unpackable if the tools or options cannot be sent, and OSError if no descriptor is left.
     """
 
     def __init__(
@@ -62,10 +61,10 @@ class Cell(Stateful):
         self.slot = slot
         self.spec = spec
         self.cgroup = cgroup
-        self.pid = 0  # of the init, as the host sees it
-        self.in_userns = False  # in place of id-mapped mounts, which its workspace's file system does not have
+        self.pid = 0  # the init's pid on the host
+        self.in_userns = False  # instead of id-mapped mounts, if the workspace's file system lacks them
         self.idle_since = 0.0
-        self.binding: Binding | None = None  # between a session's claim and its paths being in place
+        self.binding: Binding | None = None  # from a session's claim until its paths are in place
         self._pidfd = -1
         self._deadlines = deadlines
         self._keeper = keeper
@@ -74,7 +73,7 @@ class Cell(Stateful):
         self._served = 0  # the number of the last call process that had a call
         self._watchdog: Deadline | None = None
         self._swept_by = math.inf
-        self._early: list[Ready | Exited] = []  # what the init said before the zygote's word that it is there
+        self._early: list[Ready | Exited] = []  # the init's messages that came before the zygote's
         wire_limits = WireLimits.for_results(limits.result_bytes)
         keeper.budgets.expect(wire_limits.frame_bytes)
         control_link = ControlLink(CONTROL_LIMITS)
@@ -125,12 +124,12 @@ class Cell(Stateful):
 
     @property
     def unfit(self) -> bool:
-        """Whether its tools could not be loaded, or not in time; not where it was ended, or had no room."""
+        """Whether the cell's tools could not be loaded, or not in time. False if it was ended, or had no resources."""
         failure = self._control.failure
         return self._control.process == 0 and failure is not None and failure.step == "import"
 
     def on(self, event: Event) -> None:
-        """Go on to the next state, and do what that takes."""
+        """Change to the next state, and carry out its actions."""
         actions = self._machine.on(event)
         try:
             for action in actions:
@@ -139,26 +138,26 @@ class Cell(Stateful):
             self.on_bug()
 
     def on_bug(self) -> None:
-        """End the cell, in the handling of an exception: better a lost cell and an error than a call that never
+        """End the cell while an exception is handled. A lost cell with an error is better than a call that never
         ends."""
         _log.exception("%r failed and is ended", self)
         self.calls.verdict = Outcome(ending="lost")
         self.on(Event.FAILED if self._machine.takes(Event.FAILED) else Event.KILLED)
-        self.calls.conclude()  # where the exception was one of an action, before it came to that
+        self.calls.conclude()  # if an action raised the exception before this step
 
     # -- being made ---------------------------------------------------------------------------------------------------
 
     @property
     def child_fds(self) -> Sequence[int]:
-        """What the cell gets, in the order that the zygote expects."""
+        """The descriptors for the cell, in the order that the zygote expects."""
         return self._channels.theirs
 
     def close_child_ends(self) -> None:
-        """Close our copies of `child_fds`, once the zygote has its own."""
+        """Close our copies of `child_fds` after the zygote has received them."""
         self._channels.close_child_ends()
 
     def on_spawned(self, pid: int, pidfd: int, listener: int = -1) -> None:
-        """The zygote made the cell's init. `listener` is the socket of its proxy, -1 where it has none."""
+        """The zygote has made the cell's init. `listener` is the socket of the cell's proxy, -1 if there is none."""
         self.pid, self._pidfd = pid, pidfd
         if listener >= 0:
             self.calls.listener = ProxyListener(listener, self._channels, self._deadlines, kept=self._kept)
@@ -168,7 +167,7 @@ class Cell(Stateful):
             self.on_process(event)
 
     def on_not_spawned(self, failure: Failed) -> None:
-        """The zygote could not make it."""
+        """The zygote could not make the cell."""
         self._control.failure = failure
         self.on(Event.NOT_SPAWNED)
 
@@ -197,17 +196,17 @@ class Cell(Stateful):
     # -- serving a session --------------------------------------------------------------------------------------------
 
     def claim(self, spec: CellSpec, lacking: Sequence[Bind]) -> None:
-        """It is to serve this session, and lacks these paths of it; the keeper hears `on_lacking` when it waits for
-        them, which may be now. Raises Unpackable."""
+        """Give the prewarmed cell to this session, whose paths `lacking` it needs. The keeper's `on_lacking` is called
+        when the cell waits for them, which may be now. Raises Unpackable."""
         self.binding = Binding(lacking, self._control.pack(introduction_to(spec, lacking)))
         self.spec = spec
-        if self._machine.state is State.UNBOUND:  # else its time to start has begun
+        if self._machine.state is State.UNBOUND:  # otherwise its time to start is already running
             self._arm(spec.profile.limits.start_s, self._on_start_deadline)
         self.on(Event.CLAIMED)
 
     def on_bound(self) -> None:
-        """The paths are in place."""
-        self._channels.look()  # it may have died meanwhile, which makes no difference to the zygote
+        """The session's paths are in place."""
+        self._channels.look()  # the cell may have died meanwhile; the zygote does not notice
         self.on(Event.BOUND)
 
     def _introduce(self) -> None:
@@ -216,7 +215,7 @@ class Cell(Stateful):
         self.binding = None
 
     def snapshot(self) -> Snapshot:
-        """What the plan looks at."""
+        """The cell's state as the plan reads it."""
         seen = Snapshot(self.id, self.spec.key, self._machine.state, self.idle_since)
         run = self.calls.run
         return seen if run is None else Snapshot(*seen[:4], run.exclusive, run.started_at, run.deadline_at)
@@ -230,27 +229,27 @@ class Cell(Stateful):
 
     @property
     def last_call_id(self) -> str:
-        """Of the call that it served last, "" before the first."""
+        """The id of the last call that the cell served; "" before the first."""
         return self.calls.last.call_id if self.calls.last is not None else ""
 
     def check(self, now: float) -> bool:
-        """Take in what has happened to an idle cell that the loop has not come to; whether it is free still."""
+        """Handle pending events of an idle cell that the loop has not reached. Returns whether it is still free."""
         if now - self.idle_since > JUST_NOW_S:
             self._channels.look()
         return self._machine.state is State.READY
 
     def assign(self, run: Run, now: float) -> None:
-        """Send the call to the waiting process. Raises Unpackable where the arguments cannot be sent."""
+        """Send the call to the waiting process. Raises Unpackable if the arguments cannot be sent."""
         context, call, meter = context_of(run, now), run.call, self._meter
-        meter.evidence.new_call()  # first: it may be an OSError, and nothing is sent yet
+        meter.evidence.new_call()  # first: it may raise OSError, and nothing is sent yet
         if meter.reads_clock:
             meter.read_clock()
-        buffers = self._link.call(call.id, call.tool, context, call.arguments, run.packed)  # may be Unpackable
+        buffers = self._link.call(call.id, call.tool, context, call.arguments, run.packed)  # may raise Unpackable
         if not self._standby:
-            self._control.fork()  # nothing waits; the call is in the pipe before it is read
+            self._control.fork()  # there is no standby; the call waits in the pipe
         run.cell = self
         self.calls.send(run, buffers, now)
-        self._machine.on(Event.ASSIGNED)  # while the cell works; that no call is under way, the link has said before
+        self._machine.on(Event.ASSIGNED)  # the cell works meanwhile; the link has checked that no call is under way
         if self._served != self._control.process:
             self._served = self._control.process
             if self._kept:
@@ -258,36 +257,36 @@ class Cell(Stateful):
 
     @property
     def ahead_due(self) -> float:
-        """When the next call process is to be forked, as the call that runs may last; math.inf where it is not."""
+        """When to fork the next call process because the running call may last; math.inf for never."""
         run, control = self.calls.run, self._control
         if run is None or self.calls.verdict is not None or control.asked > control.process or not self._standby:
             return math.inf
         return run.started_at + AHEAD_AFTER_S
 
     def fork_ahead(self) -> None:
-        """Have the init fork the process for the next call, so that it is ready when this one ends, or crashes. Where
-        the process is kept, the other one waits for its end."""
+        """Have the init fork the next call process, so that it is ready when the running call ends or crashes. If the
+        running process is kept, the new one waits until that ends."""
         self._meter.evidence.forked_ahead()
         self._control.fork_ahead()
 
     def inspect(self, now: float) -> None:
-        """Look after the running call, and whether a sweep ends; the pool asks now and then."""
+        """Check the running call, and that a sweep ends in time. The pool calls this periodically."""
         if now > self._swept_by:
             self.kill()
         self.calls.inspect(now)
 
     def _sweep(self, count: bool = False) -> None:
-        """Nothing more is written for the old call after this."""
+        """Have the init sweep. Nothing is written for the old call after this."""
         run = self.calls.run
         self._channels.to_call.clear()
-        waited_for = run is not None and run.gone is not None  # which the account says before the next fork
+        waited_for = run is not None and run.gone is not None  # the account is sent before the next fork
         self._control.sweep(account=count or waited_for)
         self._swept_by = time.monotonic() + RECYCLE_S
         self._keeper.watch()
 
     def _offer(self) -> None:
         if self._machine.state not in IDLE:
-            return  # what was to be done before has ended it
+            return  # an earlier step has ended the cell
         if self._watchdog is not None:
             self._disarm()
         self._swept_by = math.inf
@@ -297,9 +296,9 @@ class Cell(Stateful):
     # -- what the init says -------------------------------------------------------------------------------------------
 
     def on_process(self, event: Ready | Exited) -> None:
-        """The init says that the next call may come, or that the call process has ended."""
+        """Handle the init's message that the next call may come, or that the call process has ended."""
         if self._machine.state in UNKNOWN:
-            self._early.append(event)  # the cell was quicker than the zygote
+            self._early.append(event)  # the cell was faster than the zygote
         elif isinstance(event, Exited):
             self._on_exited(event)
         elif self._machine.takes(Event.SWEPT):
@@ -311,18 +310,18 @@ class Cell(Stateful):
         self.calls.on_violation(violation)
 
     def _on_ready(self, ready: Ready) -> None:
-        """Everything before is gone, and a call process waits, or where there is no standby, can be forked."""
+        """All earlier processes are gone. A call process waits or, without a standby, can be forked."""
         meter, intake = self._meter, self.calls.intake
         meter.forget_process()
         if self._machine.state is State.JUDGED:
             self.calls.count_to_the_end()
         self.on(Event.SWEPT)
         self._control.process = ready.seq
-        intake.drain()  # what came after the end of the last call is a violation
+        intake.drain()  # data after the end of the last call is a violation
         if self.doomed:
             return
         if meter.left_behind(own=2 if ready.waiting else 1):
-            self.kill()  # its cgroup has them, and the pool kills what is in that
+            self.kill()  # the processes are in its cgroup, where the pool kills them
             return
         meter.evidence.new_process()
         intake.next_call()
@@ -330,11 +329,11 @@ class Cell(Stateful):
             self.on(Event.LACKING)
         else:
             self.on(Event.PREWARMED if self.spec.unbound else Event.READY)
-        if ready.waiting and self._machine.state is not State.DEAD:  # a call that has waited works by now
+        if ready.waiting and self._machine.state is not State.DEAD:  # a queued call may already run
             meter.find_process()
 
     def _on_exited(self, exited: Exited) -> None:
-        """The call process is gone. If it answered, this is only the account; if not, this is the outcome."""
+        """The call process is gone. If it had answered, this is only its account; otherwise it decides the outcome."""
         self._meter.forget_process()
         self.calls.judge_exit(exited)
         if self._machine.state is State.RETIRING:
@@ -347,22 +346,22 @@ class Cell(Stateful):
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def retire(self) -> None:
-        """End the cell. A kept process that is idle hears of it by the end of its pipe, and has 2 s to tear down."""
+        """End the cell. An idle kept process sees the end of its pipe, and has 2 s to tear down."""
         if self._kept and self._machine.state is State.READY and self._meter.process:
             self.on(Event.RETIRED)
         elif self._machine.state is not State.RETIRING:
             self.kill()
 
     def kill(self) -> None:
-        """Kill the init; the kernel ends the rest. The cell is dead once its pidfd says so."""
+        """Kill the init; the kernel kills the rest. The cell is dead when its pidfd reports it."""
         self.on(Event.KILLED)
 
     def orphan(self) -> None:
-        """The zygote is gone, so the cell is too, or will never be. Nobody's fault: its calls may have another."""
+        """End a cell whose zygote is gone, so that it is gone too or will never start. Its calls can have another."""
         self.on(Event.ORPHANED)
 
     def _on_death(self) -> None:
-        """The init has ended, and with it every process of its namespace."""
+        """The init has ended, and with it every process of its pid namespace."""
         self.calls.intake.drain()
         self._control.on_readable()
         self.on(Event.DIED)
@@ -386,7 +385,7 @@ class Cell(Stateful):
         try:
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
         except ProcessLookupError:
-            pass  # it has ended and the zygote has reaped it; its pidfd, readable by now, tells the cell
+            pass  # the init has ended and is reaped; its pidfd is readable and tells the cell
 
     def _bury(self) -> None:
         self._disarm()

@@ -1,7 +1,7 @@
-"""A cell's descriptors: five channels, and whatever else tells of it, in one epoll of its own.
+"""A cell's descriptors: five channels and a few others, in one epoll instance (epoll(7)).
 
-So the event loop watches a single descriptor for each cell, and a wake-up costs one more system call, however many of
-them are ready.
+The event loop watches only that epoll descriptor. A wake-up costs one more system call, however many descriptors are
+ready.
 """
 
 import os
@@ -13,15 +13,15 @@ from contextlib import ExitStack
 from toolcell.pool.outbox import Outbox
 from toolcell.pool.reactor import Reactor
 
-DESCRIPTORS = 8  # that one epoll holds: seven at the most; for its default of 1,023 memory is asked for each time
+DESCRIPTORS = 8  # events for one epoll_wait, of which there are at most seven; each wait allocates memory for them
 
 
 class Channels:
-    """The control socket, the pipes of calls, frames, stdout and stderr. Ours do not block and do not survive an exec;
-    theirs go to the zygote. Handlers are called in the order in which they were added.
+    """The control socket and the pipes for calls, frames, stdout and stderr. Our ends are non-blocking and
+    close-on-exec; the other ends go to the zygote. Handlers are called in the order in which they were added.
 
-    `on_error` is called in the handling of an exception that a handler raised. Making one raises OSError where
-    descriptors run out.
+    `on_error` is called while an exception of a handler is handled. The constructor raises OSError if no descriptor is
+    left.
     """
 
     __slots__ = (
@@ -41,7 +41,7 @@ class Channels:
     )
 
     def __init__(self, reactor: Reactor, on_error: Callable[[], None]) -> None:
-        with ExitStack() as undo:  # where descriptors run out half-way
+        with ExitStack() as undo:  # if descriptors run out half-way
             self.control, control = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
             undo.callback(self.control.close)
             undo.callback(control.close)
@@ -58,7 +58,7 @@ class Channels:
         for fd in (self.calls, self.frames, self.stdout, self.stderr):
             os.set_blocking(fd, False)
         self._handlers: dict[int, Callable[[], object]] = {}
-        self._watched: set[int] = set()  # the handlers' descriptors that are read now
+        self._watched: set[int] = set()  # the descriptors that are read at present
         self._reactor = reactor
         self._on_error = on_error
         self.to_call = Outbox(self.calls, self._want_room_for_calls, pipe=True)
@@ -67,11 +67,11 @@ class Channels:
 
     @property
     def theirs(self) -> Sequence[int]:
-        """What the cell gets, in the order that the zygote expects: control, in, out, stdout, stderr."""
+        """The descriptors for the cell, in the order that the zygote expects: control, in, out, stdout, stderr."""
         return self._theirs
 
     def close_child_ends(self) -> None:
-        """Close our copies of `theirs`, so that the cell's death is the end of each pipe."""
+        """Close our copies of `theirs`, so that the cell's death closes each pipe."""
         for fd in self._theirs:
             os.close(fd)
         self._theirs = []
@@ -79,7 +79,7 @@ class Channels:
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Have what is ready handled, if anything is. The event loop calls this, and who cannot wait for that."""
+        """Call the handlers of all ready descriptors. The event loop calls this, and code that cannot wait for it."""
         try:
             events = self._epoll.poll(0, DESCRIPTORS) if not self._epoll.closed else ()
             if len(events) == 1:
@@ -89,11 +89,11 @@ class Channels:
                 for fd, handler in list(self._handlers.items()):
                     if fd in ready and not self._epoll.closed:
                         handler()
-        except Exception:  # a bug of ours: better a lost cell and an error than a call that never ends
+        except Exception:  # a bug in toolcell: a lost cell and an error are better than a call that never ends
             self._on_error()
 
     def ready(self) -> set[int]:
-        """The descriptors that are ready now. Dearer is an exception for each empty pipe."""
+        """The descriptors that are ready now. This is cheaper than a BlockingIOError for each empty pipe."""
         return {fd for fd, _event in self._epoll.poll(0, DESCRIPTORS)}
 
     def listen(
@@ -103,21 +103,21 @@ class Channels:
         on_frames: Callable[[], object],
         on_control: Callable[[], object],
     ) -> None:
-        """Handle what was printed first, then frames, then control; after these, what else is watched."""
+        """Set the handlers. Output is handled first, then frames, then control, then other watched descriptors."""
         self.watch(self.stdout, on_stdout)
         self.watch(self.stderr, on_stderr)
         self.watch(self.frames, on_frames)
         self.watch(self.control.fileno(), on_control)
-        self._handlers[self.calls] = self.to_call.flush  # watched only where it has no room
+        self._handlers[self.calls] = self.to_call.flush  # watched only while the pipe is full
 
     def watch(self, fd: int, handler: Callable[[], object]) -> None:
-        """Have `handler` called whenever there is something to read."""
+        """Call `handler` whenever `fd` is readable."""
         self._handlers[fd] = handler
         self._watched.add(fd)
         self._epoll.register(fd, select.EPOLLIN)
 
     def unwatch(self, fd: int) -> None:
-        """Stop looking at a descriptor, such as one whose other end is closed."""
+        """Stop watching a descriptor, for example when its other end is closed."""
         self._handlers.pop(fd, None)
         if fd in self._watched:
             self._watched.remove(fd)
@@ -128,11 +128,11 @@ class Channels:
 
     @property
     def is_paused(self) -> bool:
-        """Whether nothing is read of what the call says and prints."""
+        """Whether reading of the call's frames and output is paused."""
         return self.frames in self._handlers and self.frames not in self._watched
 
     def pause(self) -> None:
-        """Read nothing of what the call says and prints, until `resume`."""
+        """Stop reading the call's frames and output, until `resume`."""
         if self.frames in self._handlers:
             for fd in (self.frames, self.stdout, self.stderr):
                 if fd in self._watched:
@@ -140,7 +140,7 @@ class Channels:
                     self._epoll.unregister(fd)
 
     def resume(self) -> None:
-        """Read on, as far as the other end is open."""
+        """Read again, from all pipes whose other ends are open."""
         for fd in (self.frames, self.stdout, self.stderr):
             if fd in self._handlers and fd not in self._watched:
                 self._watched.add(fd)
@@ -164,7 +164,7 @@ class Channels:
         return self._epoll.closed
 
     def close_calls(self) -> None:
-        """Close the pipe of calls: its end is what a kept process hears."""
+        """Close the pipe of calls. A kept process reads its end as the request to stop."""
         if self.calls >= 0:
             self.to_call.clear()
             self._handlers.pop(self.calls, None)
@@ -172,7 +172,7 @@ class Channels:
             self.calls = -1
 
     def close(self) -> None:
-        """Close the channels and the epoll. What else was watched is its owner's to close."""
+        """Close the channels and the epoll descriptor. Other watched descriptors are closed by their owners."""
         self._reactor.unwatch(self._epoll.fileno())
         self.close_calls()
         self._epoll.close()

@@ -1,4 +1,4 @@
-"""The control socket: what the init says of itself and of the call process, and what it is told."""
+"""The control socket: messages to the init, and its reports about itself and the call process."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -22,8 +22,8 @@ class Hearer(Protocol):
 
 
 class CellControl:
-    """Of one cell. The init counts the call processes: `process` is the number of the one that waits or works, `asked`
-    the last number that the init was asked for."""
+    """The control socket of one cell. The init numbers the call processes: `process` is the number of the present one,
+    `asked` is the last number that was requested."""
 
     __slots__ = ("_channels", "_hearer", "_link", "asked", "failure", "hello", "process")
 
@@ -32,11 +32,11 @@ class CellControl:
         self._channels = channels
         self._link = link
         self.process = self.asked = 0
-        self.hello: Hello | None = None  # what it says when it is locked down
+        self.hello: Hello | None = None  # its report after lockdown
         self.failure: Failed | None = None  # why the cell could not start, or go on
 
     def pack(self, message: BindSession) -> list[Buffer]:
-        """What is to be told later. Raises Unpackable where it cannot be sent."""
+        """Encode a message, to send it later. Raises Unpackable if it cannot be sent."""
         return self._link.send(message)
 
     def tell(self, packed: Sequence[Buffer]) -> None:
@@ -44,17 +44,17 @@ class CellControl:
         self._channels.to_init.write(packed)
 
     def fork(self) -> None:
-        """Ask for the process of the next call, which is assigned now."""
+        """Ask for the process of the call that is being assigned."""
         self.process += 1
         self._channels.to_init.write((recycle(self.process, False),))
 
     def fork_ahead(self) -> None:
-        """Ask for the process of the call after the one that is under way."""
+        """Ask for the process of the call after the running one."""
         self.asked = self.process + 1
         self._channels.to_init.write((recycle(self.asked, False),))
 
     def sweep(self, *, account: bool) -> None:
-        """Have the call of the process that is there ended, and the next process made."""
+        """Have the init kill the present call process, sweep, and make the next one."""
         self._channels.to_init.write((recycle(self.process, account),))
 
     def on_readable(self) -> None:
@@ -65,7 +65,7 @@ class CellControl:
             return
         if not data:
             self._channels.unwatch(socket)
-            return  # the init is ending; its pidfd says when it has
+            return  # the init is ending; its pidfd reports when
         for event in self._link.receive(data):
             if isinstance(event, (Ready, Exited)):
                 self._hearer.on_process(event)

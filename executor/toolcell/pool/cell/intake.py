@@ -1,7 +1,7 @@
-"""What a cell's call says and prints: read frame by frame, as far as the budgets have room for it.
+"""Read the frames and the printed output of a cell's call, as far as the byte budgets have room.
 
-A call that asks for more than there is room for is paused: none of its pipes is read, and the kernel makes it wait. A
-large frame is counted from its first bytes. What was read before a pause waits in the backlog.
+A call that exceeds the budgets is paused: none of its pipes is read, so the kernel makes it wait (backpressure). A
+large frame is charged from its first bytes. Frames that were read before a pause wait in the backlog.
 """
 
 import time
@@ -24,23 +24,23 @@ from .state import State
 
 LEAST_READ_BYTES = 4096
 MANY_FRAMES = 256  # in one read; a call that sends so many is read in small pieces from then on
-READ_BYTES = 64 * 1024  # what a pipe holds; more than malloc keeps for later is more than a page fault each time
-PRINTED_READS = 16  # of a stream at once: a flood must not hold the loop
-DRAIN_READS = 4096  # more than any pipe has room for packets; a process that goes on writing is not swept
-KEEP_OUTPUT_BYTES = 30_000  # of each stream; as much as `shell` gives the model
-CATCH_UP_READS = 4  # of what a pipe holds, which waits there when a call is ended
-PROGRESS_CHARS = 1_000  # of the last progress that a call has reported
-MOMENT_BYTES = 8 * 1024  # that must have room before more frames are read; some small ones
-STALL_S = 5.0  # without a byte of the large frame that it has begun, while others wait for room
+READ_BYTES = 64 * 1024  # a pipe's capacity; malloc does not keep larger buffers, so each would cost page faults
+PRINTED_READS = 16  # of a stream at once: a flood must not block the loop
+DRAIN_READS = 4096  # more than the packets that any pipe holds; beyond it, a process that was not swept still writes
+KEEP_OUTPUT_BYTES = 30_000  # kept of each stream; as much as `shell` gives the model
+CATCH_UP_READS = 4  # reads of one pipe's capacity when a call is ended
+PROGRESS_CHARS = 1_000  # kept of the last progress that a call has reported
+MOMENT_BYTES = 8 * 1024  # room for a few small frames, which a read needs
+STALL_S = 5.0  # without a byte of a large frame that has begun, while other calls wait for room
 
 
 class Speaker(Protocol):
-    """The calls of a cell, as its intake sees them."""
+    """The part of a cell's calls that its intake uses."""
 
     run: Run | None
     """The call that is under way."""
     verdict: Outcome | None
-    """What that ends with, where it is decided: then nothing more counts but what it had printed before."""
+    """The outcome of that call if it is decided. From then on, only output that was printed earlier counts."""
 
     @property
     def state(self) -> State: ...
@@ -49,11 +49,11 @@ class Speaker(Protocol):
     def on_violation(self, violation: Violation) -> None: ...
     def on_exceeded(self, resource: str) -> None: ...
     def on_endless_pipe(self) -> None:
-        """Somebody still writes, though the call's processes are gone."""
+        """Called when a process still writes although the call's processes are gone."""
         ...
 
     def on_bug(self) -> None:
-        """Called in the handling of an exception that is a bug of ours."""
+        """Called while an exception that is a bug in toolcell is handled."""
         ...
 
 
@@ -98,12 +98,12 @@ class Intake:
         self._reactor = reactor
         self._frames = budgets.frames.account()
         self._requests = budgets.requests
-        self._frame: Ask | None = None  # for a large frame that has begun to come
-        self._moved = 0.0  # when some of it came
+        self._frame: Ask | None = None  # for a large frame that is arriving
+        self._moved = 0.0  # when bytes of that frame last arrived
         self.paused: Ask | None = None  # for room for more requests
-        self._backlog: deque[Event] = deque()  # what was read before that
-        self._dropping = False  # within `drain` and `catch_up`: what is read is dropped, or small, and never paused for
-        self.read_bytes = READ_BYTES  # at once, in this call
+        self._backlog: deque[Event] = deque()  # frames that were read before the pause
+        self._dropping = False  # within `drain` and `catch_up`: data is dropped or small, so there is no pause
+        self.read_bytes = READ_BYTES  # per read, in this call
         self.received = 0  # bytes, in this call
         self.stdout = Capture(KEEP_OUTPUT_BYTES)
         self.stderr = Capture(KEEP_OUTPUT_BYTES)
@@ -111,17 +111,17 @@ class Intake:
     # -- frames -------------------------------------------------------------------------------------------------------
 
     def on_frames(self) -> bool:
-        """Read once, so that a flood of frames shares the loop with other cells. Says whether there may be more."""
+        """Read once, so that a flood of frames shares the loop with other cells. Returns whether there may be more."""
         rest, run, fd = self._link.rest, self._calls.run, self._channels.frames
         if rest is not None:
             data = read_into(fd, rest)
         elif run is None or run.pending is None:
             data = read_available(fd, self.read_bytes)
-        else:  # a little where there is little room: what is small may be many objects
+        else:  # read little if there is little room: a few bytes can be many objects
             room = max(LEAST_READ_BYTES, run.pending.room // 16)
             data = read_available(fd, min(self.read_bytes, room))
         if not data:
-            if data is not None:  # every writer is gone, and the init is one of them: its pidfd says the rest
+            if data is not None:  # no writer is left, so the init is gone too: its pidfd reports that
                 self._channels.unwatch(fd)
             return False
         self.received += len(data)
@@ -135,11 +135,11 @@ class Intake:
         if self._decoder.begun and self._frame is None and self.paused is None:
             self._begin_large()
         if not events and rest is None and (rest := self._link.rest) is not None and self._calls.state is State.BUSY:
-            widen(fd, len(rest))  # further than the call process may; not once the init puts sizes back
+            widen(fd, len(rest))  # beyond the call process's own limit; not once the init restores sizes
         return True
 
     def _take_in(self, events: Sequence[Event]) -> None:
-        """Act on what was read, as far as there is room for what it asks for."""
+        """Handle the events that were read, as far as there is room for their requests."""
         if len(events) > MANY_FRAMES:
             self.read_bytes = LEAST_READ_BYTES
         for done, event in enumerate(events, 1):
@@ -156,7 +156,7 @@ class Intake:
         elif run is None:
             pass
         elif self._calls.verdict is not None:
-            if isinstance(event, Output):  # what it had printed before its end was decided
+            if isinstance(event, Output):  # printed before the outcome was decided
                 self._on_output(run, event)
         elif isinstance(event, Result):
             self._calls.on_answer(Outcome("result", event.payload))
@@ -171,7 +171,7 @@ class Intake:
             run.on_log(event)
         elif isinstance(event, Output):
             self._on_output(run, event)
-        elif isinstance(event, Request) and not self._dropping:  # else its process is gone
+        elif isinstance(event, Request) and not self._dropping:  # otherwise its process is gone
             run.on_request(event)
         elif isinstance(event, Heeds):
             self._calls.on_heeds(run)
@@ -212,14 +212,14 @@ class Intake:
     # -- room ---------------------------------------------------------------------------------------------------------
 
     def _begin_large(self) -> None:
-        """Have a large frame counted from its first bytes until it is whole; what there is no room for is not read."""
+        """Charge a large frame from its first bytes until it is complete. If there is no room, it is not read."""
         run = self._calls.run
         if self._dropping:
             return
         if run is None:
-            if self._kept and self._calls.state is State.READY:  # no handle's is late: its process waits for that
+            if self._kept and self._calls.state is State.READY:  # so it is no late request
                 self._calls.on_violation(Violation("frame out of place", "a large one after the end of the call"))
-            return  # else nobody waits for it, and its process ends
+            return  # otherwise nobody waits for the frame, and its process ends
         if self._decoder.of_report:
             run.pending = run.pending or self._requests.account()
             self._frame = run.pending.ask(self._decoder.begun * MOST_A_BYTE, self.read_on)
@@ -230,19 +230,19 @@ class Intake:
             self._channels.pause()
 
     def _pause_for(self, pending: Account) -> bool:
-        """Read no frames until this account has room for some. Says whether they wait."""
+        """Stop reading frames until this account has room for some. Returns whether they wait."""
         if not self._dropping and self.paused is None and not pending.has_room(MOMENT_BYTES):
             self.paused = pending.ask(MOMENT_BYTES, self.read_on)
             self._channels.pause()
         return self.paused is not None
 
     def read_on(self) -> None:
-        """There is room, or what is read is dropped."""
+        """Read again: there is room, or the data will be dropped."""
         paused, self.paused = self.paused, None
         if paused is not None:
             paused.end()
         if self._backlog and not self._dropping:
-            self._reactor.soon(self._on_backlog)  # not now: it is a task of a call that has made room
+            self._reactor.soon(self._on_backlog)  # not now: a task of the call that made room runs
             return
         if self._decoder.begun and self._frame is None:
             self._begin_large()
@@ -252,7 +252,7 @@ class Intake:
             self._channels.resume()
 
     def _on_backlog(self) -> None:
-        """There is room for more of what was read."""
+        """Handle more of the backlog, for which there is room now."""
         try:
             while self._backlog and self.paused is None:
                 self._take_in((self._backlog.popleft(),))
@@ -262,7 +262,7 @@ class Intake:
             self._calls.on_bug()
 
     def stalls(self, now: float) -> bool:
-        """Whether it keeps room that others wait for, for a frame that does not come."""
+        """Whether an incomplete frame holds room that other calls wait for, and no byte of it arrives."""
         frame = self._frame
         if frame is None or frame.charge is None or self._channels.is_paused or now - self._moved < STALL_S:
             return False
@@ -271,13 +271,13 @@ class Intake:
     # -- the end of a call --------------------------------------------------------------------------------------------
 
     def catch_up(self) -> None:
-        """Take in what the running call has in its pipes at this moment: its outcome, or what it has printed so far."""
+        """Read what is in the running call's pipes now: its outcome, or the output so far."""
         self._channels.look()
         run = self._calls.run
         for _ in range(CATCH_UP_READS):
             if run is None or self._calls.run is not run or self._frame is not None or self.read_bytes < READ_BYTES:
                 return
-            self._dropping = True  # whatever it asks for, there is no time to serve it
+            self._dropping = True  # there is no time to serve requests
             try:
                 while self._backlog:
                     self._take_in((self._backlog.popleft(),))
@@ -288,8 +288,8 @@ class Intake:
                 return
 
     def drain(self) -> None:
-        """Read what is in the pipes of a call whose processes are gone, to the last byte, for what is left would be the
-        next call's. A short read is no end: the call may have made its pipes hold packets (O_DIRECT, pipe(2)).
+        """Empty the pipes of a call whose processes are gone: what is left would be read as the next call's. A short
+        read does not mean empty: the call may have put its pipes into packet mode (O_DIRECT, pipe(2)).
         """
         self._dropping = True
         try:
@@ -314,14 +314,14 @@ class Intake:
         self._calls.on_endless_pipe()
 
     def take_printed(self, outcome: Outcome) -> None:
-        """Give the outcome what was printed since the last call."""
+        """Move what was printed since the last call into the outcome."""
         if self.stdout.total:
             outcome.stdout = self.stdout.take()
         if self.stderr.total:
             outcome.stderr = self.stderr.take()
 
     def next_call(self) -> None:
-        """All that was is gone: nothing of it is the next call's."""
+        """Reset all state, so that nothing of this call counts for the next one."""
         for capture in (self.stdout, self.stderr):
             if capture.total:
                 capture.clear()
@@ -330,7 +330,7 @@ class Intake:
             self.forget()
 
     def forget(self) -> None:
-        """Whatever waits for room, nobody waits for it. What the cell is to read is dropped too."""
+        """Withdraw all requests for room. Data that waits to be written to the cell is dropped too."""
         self._channels.to_call.clear()
         for ask in (self.paused, self._frame):
             if ask is not None:

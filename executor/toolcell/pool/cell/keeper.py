@@ -1,4 +1,4 @@
-"""What a cell asks of the pool, and what the pool hears of it."""
+"""The interface between a cell and the pool."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, TypeVar
@@ -15,14 +15,14 @@ C_contra = TypeVar("C_contra", contravariant=True)
 
 
 class Binding(NamedTuple):
-    """What a prewarmed cell still lacks of the session that has claimed it."""
+    """What a prewarmed cell still lacks for the session that has claimed it."""
 
     paths: Sequence[Bind]
-    introduction: Sequence[Buffer]  # what the cell is told when these are in place
+    introduction: Sequence[Buffer]  # sent to the cell when the paths are in place
 
 
 class Snapshot(NamedTuple):
-    """A cell as it is now; the last three are of the call that is under way in it."""
+    """A cell's present state. The last three fields are those of its running call."""
 
     id: int
     key: CellKey
@@ -34,35 +34,35 @@ class Snapshot(NamedTuple):
 
 
 class Keeper(Protocol[C_contra]):
-    """The pool, as its cells see it. `Keeper[Never]` is a keeper of any cells: it is told of calls only."""
+    """The pool, as its cells see it. `Keeper[Never]` fits any kind of cell: it only uses the methods about calls."""
 
     budgets: Budgets
 
     def watch(self) -> None:
-        """Have `inspect` called now and then, from now on."""
+        """Call `inspect` of the cells periodically from now on."""
         ...
 
     def on_idle(self, cell: C_contra) -> None:
-        """It is free for a call, or prewarmed."""
+        """The cell is free for a call, or prewarmed."""
         ...
 
     def on_lacking(self, cell: C_contra) -> None:
-        """It waits for the paths of the session that has claimed it: `cell.binding`."""
+        """The cell waits for the paths of the session that has claimed it: `cell.binding`."""
         ...
 
     def on_new_process(self, cell: C_contra, run: Run) -> None:
-        """A process that is kept over calls has its first one."""
+        """A kept process has its first call."""
         ...
 
     def on_call_ended(self, run: Run) -> None:
-        """A call is over with which others must not overlap."""
+        """A call is over. Others that must not overlap with it may start."""
         ...
 
     def on_unanswered(self, cell: C_contra) -> None:
-        """Its time to start is over, and its zygote has not answered yet."""
+        """The cell's time to start is over, and its zygote has not answered yet."""
         ...
 
     def on_dead(self, cell: C_contra, failure: Failed | None) -> None:
-        """It is gone. `failure` says why it could not start or go on, None where nobody who waits for it needs to
-        know: such a call may have another cell."""
+        """The cell is gone. `failure` is the reason why it could not start or go on. It is None if waiting calls can
+        have another cell."""
         ...

@@ -1,4 +1,4 @@
-"""The socket where a cell connects to its proxy. Only a call that runs is connected."""
+"""The listening socket for a cell's connections to its proxy. Only the running call is connected."""
 
 import logging
 import socket
@@ -12,11 +12,11 @@ from .channels import Channels
 _log = logging.getLogger("toolcell.pool")
 ACCEPT_AGAIN_S = 0.1
 STALE_CONNECTIONS = 256  # above the listening socket's backlog
-AT_ONCE = 16  # a flood must not hold the loop
+AT_ONCE = 16  # a flood must not block the loop
 
 
 class ProxyListener:
-    """Hands the connections of one call at a time to its run."""
+    """Passes the connections of one call at a time to its run."""
 
     __slots__ = ("_channels", "_deadlines", "_fresh", "_kept", "_socket", "run")
 
@@ -24,18 +24,18 @@ class ProxyListener:
         self._channels = channels
         self._deadlines = deadlines
         self._kept = kept
-        self._fresh = kept  # no connection of an earlier call waits
+        self._fresh = kept  # no connection of an earlier call is in the backlog
         self._socket = socket.socket(fileno=fd)
         self._socket.setblocking(False)
-        self.run: Run | None = None  # whose connections are accepted
+        self.run: Run | None = None  # the call whose connections are accepted
 
     def begin(self, run: Run) -> None:
-        """Accept what the call connects, and nothing that was connected before (kept processes aside)."""
+        """Accept the call's connections, and drop connections from before it, except those of a kept process."""
         self.run, self._fresh = run, self._kept
         self._watch(run)
 
     def end(self) -> None:
-        """The call is over."""
+        """Stop accepting: the call is over."""
         self.run = None
         self._pause()
 
@@ -66,14 +66,14 @@ class ProxyListener:
         self._channels.unwatch(self._socket.fileno())
 
     def _accept(self) -> socket.socket | None:
-        """The next connection, None where none waits. OSError of errno EMFILE and the like where there is no room."""
+        """The next connection, or None if none waits. Raises OSError, such as EMFILE, if this process has no room."""
         try:
             return self._socket.accept()[0]
         except (BlockingIOError, ConnectionAbortedError):
             return None
 
     def _try_again(self, run: Run, error: OSError) -> None:
-        """This process has no room now. The call's connection waits a moment longer, or fails."""
+        """Retry later, because this process has no room now. The call's connection waits or fails."""
         _log.warning("%r cannot accept a connection: %s", run, error)
         self._pause()
         self._deadlines.at(time.monotonic() + ACCEPT_AGAIN_S, lambda: self._watch(run))

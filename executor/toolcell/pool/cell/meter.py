@@ -1,4 +1,4 @@
-"""Meter a cell's call: which process is the call's, what it and its tree are counted for, and what is left of it."""
+"""Measure a cell's call: find its process, count what the process and its tree use, and find what they leave behind."""
 
 import os
 import signal
@@ -12,13 +12,13 @@ from toolcell_sandbox.mechanisms.cgroups import Cgroup
 
 from .evidence import Evidence
 
-COUNTED_AHEAD_BYTES = 1024 * 1024  # a group's memory is counted by 64 pages for each processor (MEMCG_CHARGE_BATCH)
+COUNTED_AHEAD_BYTES = 1024 * 1024  # the kernel charges a cgroup 64 pages at a time per CPU (MEMCG_CHARGE_BATCH)
 _PIDFD_SIGNAL_PROCESS_GROUP = 4  # linux/pidfd.h
 _CPUCLOCK_SCHED = 2  # the clock id of a process is (~pid << 3) | CPUCLOCK_SCHED (linux/posix-timers.h)
 
 
 class Meter:
-    """Of one cell. `process` is the call process's pid on the host, 0 where it is not known."""
+    """Measures the calls of one cell. `process` is the call process's pid on the host, 0 if it is unknown."""
 
     __slots__ = (
         "_asks_clock",
@@ -44,17 +44,17 @@ class Meter:
         self._children_fd = -1  # of the list of the init's children
         self._status_fd = -1  # of the call process
         self._cpu_before = 0.0
-        self._at_rest = self._rss_before = 0  # of a kept process: memory of its group (0: unknown), its peak when read
-        # A kept process's clock says no more than the counter of its tree: the kernel moves both at one time.
+        self._at_rest = self._rss_before = 0  # of a kept process: memory of its cgroup (0: unknown), its last peak
+        # A kept process needs no clock of its own if its cgroup counts: the kernel updates both at the same time.
         self._asks_clock = not (kept and self.evidence.counts_cpu)
         self.reads_clock = kept and self._asks_clock  # before each call
 
     def new_cell(self, init_pid: int) -> None:
-        """The init is there."""
+        """Start to measure a cell whose init has just started."""
         try:
             self._children_fd = open_children(init_pid)
         except OSError:
-            pass  # it has ended already, which its pidfd says; or descriptors have run out
+            pass  # the init has ended, which its pidfd reports, or no descriptor is left
         self.evidence.new_cell(init_pid)
 
     def close(self) -> None:
@@ -66,7 +66,7 @@ class Meter:
     # -- the call process ---------------------------------------------------------------------------------------------
 
     def find_process(self) -> None:
-        """Find the call process's pid on the host, and open its status while it surely lives."""
+        """Find the call process's pid on the host, and open its /proc status while it surely exists."""
         self.forget_process()
         self._at_rest = 0
         if self._children_fd < 0:
@@ -75,7 +75,7 @@ class Meter:
             self.process = first_child(self._children_fd)
             if self.process:
                 self._status_fd = os.open(f"/proc/{self.process}/status", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:  # it is gone already, which Exited will say; or descriptors have run out, and Exited has it too
+        except OSError:  # the process has ended, or no descriptor is left; Exited will have the figures
             self.process = 0
 
     def forget_process(self) -> None:
@@ -85,8 +85,8 @@ class Meter:
             self._status_fd = -1
 
     def kill_process(self) -> None:
-        """Kill the call process and its group, without the time that the init takes to wake up. The rest is the init's,
-        and so is all of it where the process leads no group yet, or Linux is older than 6.9."""
+        """Kill the call process and its group at once, without waiting for the init to wake up. The init kills the
+        rest. It kills all of them if the process leads no group yet, or before Linux 6.9 (pidfd_send_signal(2))."""
         if self._status_fd < 0:
             return
         try:
@@ -94,7 +94,7 @@ class Meter:
         except OSError:
             return
         try:
-            os.pread(self._status_fd, 1, 0)  # it is not reaped, so that the number was its own
+            os.pread(self._status_fd, 1, 0)  # succeeds until the process is reaped, so the pid was its own
             signal.pidfd_send_signal(pidfd, signal.SIGKILL, None, _PIDFD_SIGNAL_PROCESS_GROUP)
         except OSError:
             pass
@@ -102,22 +102,22 @@ class Meter:
             os.close(pidfd)
 
     def left_behind(self, own: int) -> bool:
-        """Whether more processes than the cell's `own` are there after a sweep, by the count of its cgroup.
+        """Whether the cgroup holds more processes after a sweep than the cell's `own` ones.
 
-        The sweep ends all of a pid namespace; a cell that was allowed to have none cannot see a daemon of its call.
+        The sweep ends a whole pid namespace. A cell that was allowed to have none cannot see a daemon of its call.
         """
         return self._cgroup is not None and self._cgroup.tasks() > own and len(self._cgroup.processes()) > own
 
     # -- what a call uses ---------------------------------------------------------------------------------------------
 
     def read_clock(self) -> None:
-        """A call is about to be sent to a process that has had others."""
+        """Read the process's CPU clock before a call is sent to a process that has had others."""
         self._cpu_before = self._cpu_clock()
 
     def measure(self, run: Run, *, find: bool = True) -> None:
-        """Fill in what the call used by the kernel's count, as long as its processes are there to be asked. `find` says
-        whether the call process may have to be looked for."""
-        if find and not self._standby:  # it was forked for this call, and is looked for only now
+        """Fill in what the call used, by the kernel's counters, while its processes exist. `find` says whether the call
+        process may have to be found first."""
+        if find and not self._standby:  # the process was forked for this call and is found only now
             self.find_process()
         tree = self.evidence.account(run.started_at)
         used = run.used
@@ -126,13 +126,13 @@ class Meter:
         if self._asks_clock:
             used["cpu_s"] = max(used["cpu_s"], self._cpu_clock() - self._cpu_before)
         if self._at_rest and 0 < tree.memory_bytes <= self._at_rest + COUNTED_AHEAD_BYTES:
-            used["max_rss_bytes"] = self._rss_before  # no process of the group has taken more than it had
+            used["max_rss_bytes"] = self._rss_before  # no process in the cgroup can have a higher peak
         elif self._status_fd >= 0:
             try:
                 status = os.pread(self._status_fd, 4096, 0)
             except ProcessLookupError:
                 return
-            start = status.find(b"\nVmHWM:")  # the first line has the name that the process gave itself
+            start = status.find(b"\nVmHWM:")  # not in the first line, which has a name that the process can set
             if start >= 0:
                 used["max_rss_bytes"] = int(status[start + 7 : status.index(b"kB", start)]) * 1024
                 self._rss_before = used["max_rss_bytes"]
@@ -140,7 +140,7 @@ class Meter:
                     self._at_rest = self.evidence.memory_now()
 
     def account_exit(self, run: Run, exited: Exited) -> None:
-        """Fill in what the call used, whose process is gone: what its tree was counted for, and the init's account."""
+        """Fill in what a call used whose process is gone: from the counters of its tree and the init's account."""
         self.measure(run, find=False)
         used = run.used
         if not self._kept or (self._asks_clock and used["cpu_s"] == 0.0):  # a kept one's account is of its whole life
@@ -153,4 +153,4 @@ class Meter:
         try:
             return time.clock_gettime((~self.process << 3) | _CPUCLOCK_SCHED)
         except OSError:
-            return 0.0  # reaped already; Exited has the figure
+            return 0.0  # already reaped; Exited has the figure

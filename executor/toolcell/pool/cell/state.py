@@ -1,6 +1,6 @@
-"""A cell's life as a table: `(state, event) → (state, actions)`. It does nothing; `Cell` carries the actions out.
+"""A cell's life as a table: `(state, event) → (state, actions)`. The table is pure; `Cell` carries out the actions.
 
-Each line of the picture names a state, and where each event leads from there. Events that lead nowhere are left out:
+Each line of the picture has a state, its events, and the state to which each leads. Events without effect are left out:
 
     SPAWNING ─ spawned → STARTING · killed → DOOMED · not spawned, orphaned → DEAD
     STARTING ─ prewarmed → UNBOUND · lacking → BINDING · ready → READY
@@ -19,8 +19,8 @@ Each line of the picture names a state, and where each event leads from there. E
     DYING ─ orphaned → ORPHANED · died → DEAD
     ORPHANED ─ died → DEAD
 
-A call is under way in BUSY, JUDGED and LOSING, and in no other state: each event that leads out of these three without
-leading to another one of them concludes the call.
+A call is under way in BUSY, JUDGED and LOSING, and in no other state. Each event that leads from one of these three to
+a state outside them concludes the call.
 """
 
 from collections.abc import Mapping
@@ -30,60 +30,60 @@ from typing import Final
 
 class State(Enum):
     SPAWNING = "spawning"
-    """A zygote was asked for it, and has not said which process its init is."""
+    """A zygote was asked to make the cell, and has not reported the init's pid yet."""
     STARTING = "starting"
     """The init enters the sandbox and loads the tools."""
     UNBOUND = "unbound"
-    """It is prewarmed and waits for its session."""
+    """The cell is prewarmed and waits for a session."""
     BINDING = "binding"
-    """It has a session, and waits for the paths of that."""
+    """The cell has a session, and waits for the session's paths."""
     READY = "ready"
     """A call can be assigned."""
     BUSY = "busy"
     """A call is under way."""
     JUDGED = "judged"
-    """The call's outcome is decided. Its processes are swept first, so that what it used is counted to the end."""
+    """The call's outcome is decided. Its processes are swept first, so that all they used is counted."""
     SWEEPING = "sweeping"
-    """The call is concluded. The init ends what is left of it."""
+    """The call is concluded. The init kills the processes that are left of it."""
     RETIRING = "retiring"
     """A kept process tears down."""
     DOOMED = "doomed"
-    """It is to be killed as soon as the zygote says which process it is."""
+    """The cell will be killed as soon as the zygote reports the init's pid."""
     LOSING = "losing"
-    """It was killed under its call, which ends with what it has still sent, or with the cell's death."""
+    """The cell was killed during a call. The call ends with a frame that it had sent, or with the cell's death."""
     DYING = "dying"
-    """It was killed, and its pidfd has not told."""
+    """The cell was killed, and its pidfd has not reported the end yet."""
     ORPHANED = "orphaned"
-    """The same, and nobody is to blame: whoever waits for it may have another cell."""
+    """As DYING, but no failure is reported: a waiting call can have another cell."""
     DEAD = "dead"
-    """No process and no descriptor of it is left."""
+    """No process and no descriptor of the cell is left."""
 
-    __hash__ = object.__hash__  # Enum's is a function of Python's
+    __hash__ = object.__hash__  # Enum's own is a Python function, which is slower
 
 
 class Event(Enum):
-    """What has happened to a cell."""
+    """Something that has happened to a cell."""
 
     SPAWNED = "spawned"
-    """The zygote says which process its init is."""
+    """The zygote has reported the init's pid."""
     NOT_SPAWNED = "not spawned"
-    """The zygote could not make it, or was not asked."""
+    """The zygote could not make the cell, or was not asked."""
     PREWARMED = "prewarmed"
     """The tools are loaded, a call process waits, and no session has claimed it."""
     CLAIMED = "claimed"
-    """A session is to have it."""
+    """A session has claimed the prewarmed cell."""
     LACKING = "lacking"
-    """The tools are loaded, a call process waits, and its session's paths are not in place."""
+    """The tools are loaded, a call process waits, and the session's paths are not in place yet."""
     BOUND = "bound"
-    """Its session's paths are in place."""
+    """The session's paths are in place."""
     READY = "ready"
-    """The init says that the next call may come."""
+    """The init has reported that the next call may come."""
     ASSIGNED = "assigned"
-    """It is given a call."""
+    """A call is assigned to the cell."""
     ANSWERED = "answered"
-    """The call's result or error is there."""
+    """The call's result or error has arrived."""
     KEPT_ANSWER = "kept answer"
-    """The same, and its process stays for the next call."""
+    """As ANSWERED, and the process stays for the next call."""
     EXITED = "exited"
     """The call process has ended by itself."""
     EXCEEDED = "exceeded"
@@ -93,25 +93,25 @@ class Event(Enum):
     ENDED = "ended"
     """The supervisor ends the call."""
     VIOLATED = "violated"
-    """The call, or the init under the call, has broken the protocol."""
+    """The call, or the init during the call, has broken the protocol."""
     SWEPT = "swept"
-    """The init says that no process from before is left."""
+    """The init has reported that no process of the call is left."""
     FAILED = "failed"
-    """An exception that is a bug of ours has come in between."""
+    """An exception that is a bug in toolcell was raised."""
     RETIRED = "retired"
-    """The pool wants its room, and its kept process may tear down first."""
+    """The pool needs the cell's room. Its kept process may tear down first."""
     KILLED = "killed"
-    """The pool wants its room, or it is of no use any more."""
+    """The pool needs the cell's room, or has no use for the cell any more."""
     ORPHANED = "orphaned"
-    """Its zygote is gone, or cannot give it its session's paths."""
+    """The cell's zygote is gone, or cannot put the session's paths in place."""
     DIED = "died"
-    """Its pidfd tells that the init is gone, and every process of the cell with it."""
+    """The pidfd has reported that the init is gone, and every process of the cell with it."""
 
     __hash__ = object.__hash__
 
 
 class Action(Enum):
-    """What is to be done about an event."""
+    """A step that an event requires of the cell."""
 
     MEET_INIT = "watch the init"
     DISOWN_INIT = "kill the init of a cell that is dead already, and forget it"
@@ -137,7 +137,7 @@ class Action(Enum):
     __hash__ = object.__hash__
 
 
-S, E, A = State, Event, Action  # the table is read more often than this line
+S, E, A = State, Event, Action  # short names keep the table readable
 
 Row = tuple[State, tuple[Action, ...]]
 TABLE: Final[Mapping[tuple[State, Event], Row]] = {
@@ -152,19 +152,19 @@ TABLE: Final[Mapping[tuple[State, Event], Row]] = {
     (S.STARTING, E.PREWARMED): (S.UNBOUND, (A.OFFER,)),
     (S.STARTING, E.LACKING): (S.BINDING, (A.ASK_FOR_PATHS,)),
     (S.STARTING, E.READY): (S.READY, (A.OFFER,)),
-    (S.STARTING, E.EXITED): (S.STARTING, ()),  # the init says why, or ends
+    (S.STARTING, E.EXITED): (S.STARTING, ()),  # the init reports the reason, or ends
     (S.STARTING, E.KILLED): (S.DYING, (A.BLAME, A.KILL_INIT)),
     (S.STARTING, E.ORPHANED): (S.ORPHANED, (A.KILL_INIT,)),
     (S.STARTING, E.DIED): (S.DEAD, (A.BLAME, A.BURY)),
     #
     (S.UNBOUND, E.CLAIMED): (S.BINDING, (A.ASK_FOR_PATHS,)),
-    (S.UNBOUND, E.EXITED): (S.DYING, (A.KILL_INIT,)),  # nobody has claimed it: it is missed by nobody
+    (S.UNBOUND, E.EXITED): (S.DYING, (A.KILL_INIT,)),  # no session has claimed it, so no call needs it
     (S.UNBOUND, E.KILLED): (S.DYING, (A.KILL_INIT,)),
     (S.UNBOUND, E.ORPHANED): (S.ORPHANED, (A.KILL_INIT,)),
     (S.UNBOUND, E.DIED): (S.DEAD, (A.BURY,)),
     #
     (S.BINDING, E.BOUND): (S.READY, (A.INTRODUCE, A.OFFER)),
-    (S.BINDING, E.EXITED): (S.ORPHANED, (A.KILL_INIT,)),  # its session's call would go into a pipe without a reader
+    (S.BINDING, E.EXITED): (S.ORPHANED, (A.KILL_INIT,)),  # a call would be written into a pipe without a reader
     (S.BINDING, E.KILLED): (S.DYING, (A.KILL_INIT,)),
     (S.BINDING, E.ORPHANED): (S.ORPHANED, (A.KILL_INIT,)),
     (S.BINDING, E.DIED): (S.DEAD, (A.BURY,)),
@@ -176,14 +176,14 @@ TABLE: Final[Mapping[tuple[State, Event], Row]] = {
     (S.READY, E.ORPHANED): (S.ORPHANED, (A.KILL_INIT,)),
     (S.READY, E.DIED): (S.DEAD, (A.BURY,)),
     #
-    (S.BUSY, E.ANSWERED): (S.SWEEPING, (A.SWEEP, A.CONCLUDE)),  # first: the init is at work while we conclude
+    (S.BUSY, E.ANSWERED): (S.SWEEPING, (A.SWEEP, A.CONCLUDE)),  # SWEEP first: the init works while we conclude
     (S.BUSY, E.KEPT_ANSWER): (S.READY, (A.CONCLUDE, A.KEEP, A.OFFER)),
     (S.BUSY, E.EXITED): (S.SWEEPING, (A.SWEEP, A.CONCLUDE, A.RELEASE)),
     (S.BUSY, E.ENDED): (S.SWEEPING, (A.MEASURE, A.SWEEP, A.CONCLUDE)),
     (S.BUSY, E.TIMED_OUT): (
         S.SWEEPING,
         (A.MEASURE, A.KILL_PROCESS, A.SWEEP, A.JUDGE_LATENESS, A.CONCLUDE),
-    ),  # it dies while we look at what the call is guilty of
+    ),  # the process dies while we find the limit that the call exceeded
     (S.BUSY, E.EXCEEDED): (S.JUDGED, (A.MEASURE, A.SWEEP_AND_COUNT)),
     (S.BUSY, E.VIOLATED): (S.DYING, (A.MEASURE, A.CONCLUDE, A.KILL_INIT)),
     (S.BUSY, E.FAILED): (S.DYING, (A.KILL_INIT, A.CONCLUDE)),
@@ -205,9 +205,9 @@ TABLE: Final[Mapping[tuple[State, Event], Row]] = {
     (S.SWEEPING, E.EXITED): (S.SWEEPING, (A.RELEASE,)),
     (S.SWEEPING, E.KILLED): (S.DYING, (A.KILL_INIT,)),
     (S.SWEEPING, E.ORPHANED): (S.ORPHANED, (A.KILL_INIT,)),
-    (S.SWEEPING, E.DIED): (S.DEAD, (A.EXCUSE, A.BURY)),  # it could be made: another one can, or says why not
+    (S.SWEEPING, E.DIED): (S.DEAD, (A.EXCUSE, A.BURY)),  # this cell started, so another one can, or reports why not
     #
-    (S.RETIRING, E.EXITED): (S.RETIRING, (A.KILL_INIT,)),  # its room is taken until all of it is gone
+    (S.RETIRING, E.EXITED): (S.RETIRING, (A.KILL_INIT,)),  # it takes up room until all its processes are gone
     (S.RETIRING, E.KILLED): (S.DYING, (A.KILL_INIT,)),
     (S.RETIRING, E.ORPHANED): (S.ORPHANED, (A.KILL_INIT,)),
     (S.RETIRING, E.DIED): (S.DEAD, (A.BURY,)),
@@ -229,7 +229,7 @@ TABLE: Final[Mapping[tuple[State, Event], Row]] = {
     (S.LOSING, E.ORPHANED): (S.LOSING, ()),
     (S.LOSING, E.DIED): (S.DEAD, (A.JUDGE_DEATH, A.CONCLUDE, A.EXCUSE, A.BURY)),
     #
-    (S.DYING, E.BOUND): (S.DYING, ()),  # the zygote's word, on its way when the cell was killed
+    (S.DYING, E.BOUND): (S.DYING, ()),  # the zygote sent it before the cell was killed
     (S.DYING, E.SWEPT): (S.DYING, (A.RELEASE,)),
     (S.DYING, E.EXITED): (S.DYING, (A.RELEASE,)),
     (S.DYING, E.KILLED): (S.DYING, ()),
@@ -251,17 +251,17 @@ TABLE: Final[Mapping[tuple[State, Event], Row]] = {
 }
 
 WITH_CALL: Final = frozenset({S.BUSY, S.JUDGED, S.LOSING})
-"""A call is under way."""
+"""States in which a call is under way."""
 IDLE: Final = frozenset({S.READY, S.UNBOUND})
-"""It waits, for a call or for a session."""
+"""States in which the cell waits for a call or for a session."""
 AT_WORK: Final = WITH_CALL | {S.SWEEPING}
-"""A call is under way or swept up after: the pool looks at the cell now and then."""
+"""States with a call under way or a sweep after it. The pool inspects such a cell periodically."""
 BEGUN: Final = frozenset({S.SPAWNING, S.STARTING, S.BINDING})
-"""It has not come to its first call."""
+"""States before the cell's first call."""
 UNKNOWN: Final = frozenset({S.SPAWNING, S.DOOMED})
-"""Which process its init is, the zygote has not said."""
+"""States in which the init's pid is unknown."""
 ENDING: Final = frozenset({S.RETIRING, S.DOOMED, S.LOSING, S.DYING, S.ORPHANED, S.DEAD})
-"""It has no further call."""
+"""States after which the cell has no further call."""
 
 
 class Impossible(Exception):
@@ -269,7 +269,7 @@ class Impossible(Exception):
 
 
 class Machine:
-    """The state of one cell. `on` alone changes it: no other module sets a state, which a test holds."""
+    """The state of one cell. Only `on` changes it: a test checks that no other module sets a state."""
 
     __slots__ = ("state",)
 
@@ -277,11 +277,11 @@ class Machine:
         self.state = State.SPAWNING
 
     def takes(self, event: Event) -> bool:
-        """Whether the event has a row: what a cell says may have none, and is its violation then."""
+        """Whether the table has a row for the event. A message of the cell without a row is a protocol violation."""
         return (self.state, event) in TABLE
 
     def on(self, event: Event) -> tuple[Action, ...]:
-        """Go on to the next state. Returns what is to be done, in this order; raises Impossible."""
+        """Change to the next state, and return the actions to carry out, in order. Raises Impossible."""
         try:
             self.state, actions = TABLE[self.state, event]
         except KeyError:
@@ -290,7 +290,7 @@ class Machine:
 
 
 class Stateful:
-    """What the pool asks of a cell's state."""
+    """The questions that the pool asks about a cell's state."""
 
     def __init__(self) -> None:
         self._machine = Machine()
@@ -306,25 +306,25 @@ class Stateful:
 
     @property
     def idle(self) -> bool:
-        """Whether it waits: for a call, or where it is prewarmed, for its session."""
+        """Whether the cell waits for a call or, if it is prewarmed, for a session."""
         return self._machine.state in IDLE
 
     @property
     def starting(self) -> bool:
-        """Whether it has not come to its first call."""
+        """Whether the cell is not ready for its first call yet."""
         return self._machine.state in BEGUN
 
     @property
     def doomed(self) -> bool:
-        """Whether it is ending, or has ended."""
+        """Whether the cell is ending or has ended."""
         return self._machine.state in ENDING
 
     @property
     def leaving(self) -> bool:
-        """Whether it is a kept process that tears down: it takes up room until that is done."""
+        """Whether the cell's kept process tears down. The cell takes up room until that is done."""
         return self._machine.state is State.RETIRING
 
     @property
     def at_work(self) -> bool:
-        """Whether it runs a call, or sweeps up after one."""
+        """Whether the cell runs a call, or sweeps up after one."""
         return self._machine.state in AT_WORK

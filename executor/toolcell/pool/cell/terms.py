@@ -1,4 +1,4 @@
-"""What a cell is told: how it works, whose it is, and what comes with a call beside its arguments."""
+"""The messages to a cell: how it works, its session, and the context of each call."""
 
 import os
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from toolcell_sandbox.view import Bind
 
 
 def load_of(spec: CellSpec, *, kept: bool, standby: bool) -> Load:
-    """The tools, and how the cell works. Of a prewarmed cell, whose it is comes later: `introduction_to`."""
+    """The tools, and how the cell works. A prewarmed cell gets its session later: `introduction_to`."""
     limits, of_session = spec.profile.limits, _of_session(spec)
     return Load(
         tools=[cast("Field", dict(tool)) for tool in spec.tools],
@@ -28,12 +28,12 @@ def load_of(spec: CellSpec, *, kept: bool, standby: bool) -> Load:
 
 
 def introduction_to(spec: CellSpec, paths: Sequence[Bind]) -> BindSession:
-    """Whose a prewarmed cell is, and which paths it has got with that."""
+    """The session of a prewarmed cell, and the session's paths in it."""
     return BindSession([cast("Field", bind.to_wire()) for bind in paths], *_of_session(spec))
 
 
 class _OfSession(NamedTuple):
-    """The last fields of both."""
+    """The fields about the session that both messages share."""
 
     cwd: str
     writable: list[Field]
@@ -47,7 +47,7 @@ def _of_session(spec: CellSpec) -> _OfSession:
 
 
 def context_of(run: Run, now: float) -> dict[str, Field]:
-    """What a call is told that its cell has not been told before."""
+    """The context of a call: the facts that the cell does not know yet."""
     context: dict[str, Field] = {"remaining_s": run.deadline_at - now}
     call, session = run.call, run.call.session
     if session is not None:
