@@ -1,5 +1,5 @@
-"""A call's way through the supervisor, one module a step, each step a function of a value.
+"""The steps of a call through the supervisor. Each module is a step, and each step is a function of a value.
 
 pipeline: resolve → validate → hooks → permit → approve → grants → execute → conclude → record
-services, context: what every step is given
+services, context: the values that every step gets
 """

@@ -1,7 +1,7 @@
-"""Asking for approval: who is asked, what they see, and what their answer binds.
+"""Ask for approval: choose the approver, show the request, and bind the answer to the arguments.
 
-No cell is held while somebody thinks, and the call's own time has not begun. What is approved is what runs: the
-arguments in the answer, if there are any, are validated by the caller of `ask`.
+No cell is held while the approver decides, and the call's own time has not begun. The approved arguments are the ones
+that run. If the answer has other arguments, the caller of `ask` validates them.
 """
 
 import logging
@@ -31,7 +31,7 @@ _log = logging.getLogger("toolcell.approval")
 async def ask(
     context: CallContext, tool: Tool[..., Any], call: ToolCall, reason: str
 ) -> Mapping[str, Any] | PermissionDenied | Cancelled:
-    """The arguments that were approved, or why the call may not run: Cancelled where the session closes meanwhile."""
+    """The approved arguments, or the error of a call that may not run: Cancelled if the session closes meanwhile."""
     services, caller, declaration = context.services, context.caller, tool.declaration
     approver = caller.approver
     if approver is None:
@@ -46,7 +46,7 @@ async def ask(
         tool=tool.name,
         version=tool.version,
         fingerprint=declaration.fingerprint,
-        arguments=deepcopy(call.arguments),  # what runs is what was asked about, whatever becomes of the request
+        arguments=deepcopy(call.arguments),  # a copy: an approver cannot change what runs by changing the request
         preview=await preview_of(context, tool, call),
         preview_by="tool" if is_previewed(tool) else "supervisor",
         tier=declaration.tier,
@@ -71,12 +71,12 @@ async def ask(
 
 
 def closed(tool: str) -> Cancelled:
-    """What a call is told whose session was closed before it ran."""
+    """The error of a call whose session was closed before the call ran."""
     return Cancelled(message=f"The call of {printable(tool)!r} was cancelled: its session was closed.")
 
 
 def _show(context: CallContext, text: str) -> None:
-    """Let those see the question who cannot answer it."""
+    """Show the question to the channels that cannot answer it."""
     services, caller = context.services, context.caller
     sender = f"{caller.agent_id}/{caller.id}"
     for channel in caller.onlookers:
@@ -87,14 +87,14 @@ async def _sent(channel: Channel, text: str, sender: str, timeout_s: float) -> N
     with anyio.move_on_after(timeout_s):
         try:
             await channel.send(text, sender=sender)
-        except Exception:  # it is only told: whoever answers has been asked elsewhere
+        except Exception:  # this is only a notice; the approver is asked elsewhere
             _log.exception("%r could not show that approval is asked for %s", channel, sender)
 
 
 async def _until_closed(
     life: SessionLife, approver: Approver, request: ApprovalRequest, timeout_s: float
 ) -> tuple[Approved | Denied, str]:
-    """The answer. The close of the session takes the question back."""
+    """The answer. The close of the session withdraws the question."""
     with life.doing(f"{approver!r}, which was asked for approval,") as work, work.scope:
         return await _answer(approver, request, timeout_s)
     return Denied(), "withdrawn, for the session was closed"

@@ -1,4 +1,4 @@
-"""The catalog: what is worked out once for each tool, whichever session calls it."""
+"""The catalog: data that is computed once for each tool, for all sessions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Catalog:
         self._shipments: WeakKeyDictionary[Tool[..., Any], tuple[Mapping[str, object], Use]] = WeakKeyDictionary()
 
     def checks(self, tool: Tool[..., Any]) -> Checks:
-        """The tool's schemas, compiled at the first call; UsageError where one does not compile."""
+        """The tool's schemas, compiled at the first call. Raises UsageError if one does not compile."""
         checks = self._checks.get(tool)
         if checks is None:
             declaration = tool.declaration
@@ -41,8 +41,8 @@ class Catalog:
         return checks
 
     def shipped(self, tool: Tool[..., Any]) -> tuple[Mapping[str, object], Use]:
-        """The tool's shipment and what goes with it by value: made once, and anew where a global name that it uses was
-        bound anew. UsageError where it cannot be sent."""
+        """The tool's shipment and the objects that are sent with it by value. It is made once, and again if a global
+        name that it uses is rebound. Raises UsageError if it cannot be sent."""
         found = self._shipments.get(tool)
         if found is None or not found[1].is_current():
             found = self._shipments[tool] = shipped(tool, NOTHING if found is None else found[1])
@@ -53,7 +53,7 @@ class Catalog:
         return self.shipped(tool)[0]
 
     def can_ship(self, tool: Tool[..., Any]) -> bool:
-        """Whether a cell can load the tool; calls of the tool itself say why not."""
+        """Whether a cell can load the tool. If not, calls of the tool get the reason."""
         try:
             self.shipped(tool)
         except UsageError:

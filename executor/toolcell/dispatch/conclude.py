@@ -1,4 +1,4 @@
-"""From the end of a call to its result: held to what its tool declares, seen by the hooks, and put on record."""
+"""From the end of a call to its result: check it against the tool's declaration, run the hooks, record it."""
 
 from typing import Any
 
@@ -55,7 +55,7 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
         result = await hooks.after(services.hooks, caller.life, call, returned)
         if returned.error is not None or result.output is not returned.output:
             schema = checks.output
-        result = left_by_hooks(result, tool, route.limits, schema)  # always: one may have changed it in place
+        result = left_by_hooks(result, tool, route.limits, schema)  # always: a hook may have changed it in place
         received = 0
     if not services.overflow.fits(received) and result.error is None:
         own = caller.workspace if caller.grants >= READ_ON else None
@@ -68,7 +68,7 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
 
 
 def refused(context: CallContext, call: ToolCall, tool: Tool[..., Any] | None, error: ToolError) -> ToolResult:
-    """The result of a call that never reached a cell, put on record."""
+    """The result of a call that never reached a cell. It is recorded."""
     services, session_id = context.services, context.caller.id
     call = call._replace(tool=str(call.tool)[:64])
     version = tool.version if tool is not None else ""
@@ -85,7 +85,7 @@ def refused(context: CallContext, call: ToolCall, tool: Tool[..., Any] | None, e
 
 
 def _remembered(data: SessionData, result: ToolResult) -> ToolResult:
-    """The result, its values entered into the session's, which stay as small as those of one call may be."""
+    """The result, after its values are merged into the session's. Their bound is the same as for one call's values."""
     if data.remember(result.values):
         return result
     message = (

@@ -1,4 +1,4 @@
-"""Asking a module what tools it has: a call like any other, in a cell of the session that is granted nothing."""
+"""Ask a module for its tools. This is a normal call, in a cell of the session that has no grants."""
 
 from toolcell.call import ToolCall
 from toolcell.sessions.modules import ModuleSource, describer
@@ -10,13 +10,13 @@ from .route import Routes
 from .services import Caller, Services
 from .serving import SessionRun, in_pool
 
-WALL_S = 30.0  # importing may be slow
+WALL_S = 30.0  # imports may be slow
 
 
 async def describe(services: Services, caller: Caller, routes: Routes, source: ModuleSource) -> object:
-    """What the module says of its tools, unchecked. Raises ToolsetError where it cannot be imported."""
+    """The module's description of its tools, unchecked. Raises ToolsetError if the module cannot be imported."""
     context = CallContext(services, caller, routes, f"{caller.id}-describe-{source.module}")
-    # Without the session's config and values: what it says is kept for all sessions.
+    # Without the session's config and values, because the description is cached for all sessions.
     call = ToolCall(context.call_id, describer().name, dict(source.shipment))
     run = SessionRun(context, routes.of_description(source), call, WALL_S)
     outcome = await in_pool(context, run)

@@ -1,4 +1,4 @@
-"""The call in a cell: handed to the pool, again where another directory becomes the workspace, and waited for."""
+"""Run the call in a cell: give it to the pool and wait. If the workspace becomes another directory, submit it again."""
 
 import time
 from typing import Any, NamedTuple, final
@@ -20,7 +20,7 @@ from .route import Route
 from .services import Services
 from .serving import SessionRun
 
-MOST_WAYS = 10  # that a call takes to a workspace which is replaced while it waits
+MOST_WAYS = 10  # how often a call is submitted again because its workspace was replaced while it waited
 UNROUTABLE = (UsageError, ToolDefinitionError)
 _PUT_BACK = "Put the directory back, or open a session on another one."
 _MISPLACED = SandboxUnavailable(
@@ -32,11 +32,11 @@ _MISPLACED = SandboxUnavailable(
 
 @final
 class Ran(NamedTuple):
-    """A call that has run, or was given up before it could."""
+    """A call that has run, or was given up before."""
 
     route: Route
     draft: dict[str, Any]
-    """Its result, as far as it was known before the end: `result_of` takes it, once."""
+    """The fields of its result that were known before its end. `result_of` takes the dict once."""
     outcome: Outcome
     used: Used
     run: SessionRun | None = None
@@ -46,7 +46,7 @@ class Ran(NamedTuple):
 async def in_cell(
     context: CallContext, route: Route, call: ToolCall, packed: bytes | None, changes: bool, wall_s: float
 ) -> Ran | SandboxUnavailable | Overloaded:
-    """Run the call in a cell, of the directory that is the workspace when its turn comes."""
+    """Run the call in a cell for the directory that is the workspace when the call gets its cell."""
     services, life = context.services, context.caller.life
     run: SessionRun | None = None
     watch: Watch | None = None
@@ -64,14 +64,14 @@ async def in_cell(
             except NoThread as error:
                 return no_thread(error)
         before, run = run, SessionRun(context, route, call, wall_s, packed, watch, has_result=True)
-        if before is not None:  # its time goes on
+        if before is not None:  # its time continues
             run.queued_at, run.deadline_at = before.queued_at, before.deadline_at
         late: Outcome | None = None
-        if watch is not None and (life.closed or context.routes.has_moved(route)):  # while it looked, in a thread
+        if watch is not None and (life.closed or context.routes.has_moved(route)):  # meanwhile, in a thread
             late = Outcome("cancelled" if life.closed else "moved")
             run.end(late, time.monotonic())
         waiter = services.pool.submit(run) if late is None else late
-        draft = drafted(route, call)  # while its process is at work
+        draft = drafted(route, call)  # while the process works
         try:
             outcome = waiter if isinstance(waiter, Outcome) else await waiter
             if watch is not None:
@@ -81,7 +81,7 @@ async def in_cell(
             raise
         if outcome.ending != "moved" or ways >= MOST_WAYS:
             return made(Ran, (route, draft, outcome, run.used, run, watch))
-        ways += 1  # another directory is the workspace by now
+        ways += 1  # the workspace is another directory now
         try:
             route = context.routes.to(context.routes.offer(route.tool), changes=changes)
         except UNROUTABLE as error:
@@ -89,13 +89,13 @@ async def in_cell(
 
 
 def _has_kept_writers(services: Services, route: Route) -> bool:
-    """Whether a process that is kept over calls, of any session, may write where the cells of this route may."""
+    """Whether a kept process of any session may write to a path to which cells of this route may."""
     mine = route.spec.profile.writable
     return any(overlap(mine, writable) for writable in services.pool.kept_writable())
 
 
 def _unseen(error: SandboxError | OSError) -> SandboxUnavailable:
-    """The workspace could not be looked at before the call."""
+    """The outcome if the workspace could not be inspected before the call."""
     again_s = SOON_S if error.errno in EXHAUSTED else None
     if isinstance(error, SandboxError):
         message, mechanism, cure = str(error), error.mechanism, error.cure

@@ -1,7 +1,7 @@
-"""What is wrong with a value, in words that a model can act on: where, what was expected and given, what may be meant.
+"""Explain to a model what is wrong with a value: the place, the expected and the given value, and a suggestion.
 
-jsonschema-rs says what failed, keyword by keyword; this chooses and rewords. It is the engine that judged, so that the
-reasons are always those of the verdict, whatever its dialect of patterns.
+jsonschema-rs reports what failed, keyword by keyword; this module selects and rewords. jsonschema-rs also gave the
+verdict, so the reasons always agree with the verdict, whatever its dialect of patterns.
 """
 
 import json
@@ -20,7 +20,7 @@ Path = tuple[str | int, ...]
 
 
 class Problem(NamedTuple):
-    """One thing that is wrong: the place in the value, the keyword that says so, and what to say of it, when asked."""
+    """One problem: the place in the value, the keyword that failed, and a message that is made on demand."""
 
     path: Path
     keyword: str
@@ -40,7 +40,7 @@ class Problem(NamedTuple):
 
 
 def explained(found: list[Problem]) -> str:
-    """One text of the first MAX_PROBLEMS, and the number of the others."""
+    """One text with the first MAX_PROBLEMS problems and the number of the others."""
     if len(found) == 1:
         return str(found[0])
     lines = [f"- {one}" for one in found[:MAX_PROBLEMS]]
@@ -50,12 +50,12 @@ def explained(found: list[Problem]) -> str:
 
 
 def problems(errors: Iterable[Any], schema: Mapping[str, Any]) -> list[Problem]:
-    """The problems that `errors` of jsonschema-rs are, each once."""
+    """The problems in `errors` of jsonschema-rs, each once."""
     found: dict[tuple[Path, str], Problem] = {}
     for error in errors:
         for one in _problems_of(error, schema):
             found.setdefault((one.path, one.keyword), one)
-    # A list of constants says more than the type that they share.
+    # A list of constants is more useful than the type that they share.
     return [one for one in found.values() if one.keyword != "type" or (one.path, "enum") not in found]
 
 
@@ -79,7 +79,7 @@ def _problems_of(error: Any, schema: Mapping[str, Any]) -> list[Problem]:
 
 
 def _options(facts: Mapping[str, Any]) -> list[object]:
-    """The constants of an `enum` or a `const`; none for other failures."""
+    """The constants of a failed `enum` or `const`; none for other failures."""
     return facts.get("options") or ([facts["expected_value"]] if "expected_value" in facts else [])
 
 
@@ -118,7 +118,7 @@ def _unknown(name: str, known: list[str], value: Mapping[str, object]) -> str:
 
 
 def _meant(value: object, choices: list[str]) -> str:
-    """A "did you mean" for text that is nearly one of `choices`; letters' case and separators count little."""
+    """A "did you mean" for a text that is similar to one of `choices`. Case and separators count little."""
     if not isinstance(value, str) or len(value) > 100:
         return ""
     plain = {_bare(one): one for one in reversed(choices[:300])}
@@ -131,7 +131,7 @@ def _bare(name: str) -> str:
 
 
 def _known_names(schema: Mapping[str, Any], path: Iterable[str | int]) -> list[str]:
-    """The properties of the schema at `path`, which jsonschema-rs gives from the root, references followed."""
+    """The properties of the schema at `path`. jsonschema-rs gives the path from the root, with references resolved."""
     here: Any = schema
     for step in path:
         try:
@@ -143,7 +143,7 @@ def _known_names(schema: Mapping[str, Any], path: Iterable[str | int]) -> list[s
 
 
 def _of_branches(error: Any, path: Path, branches: list[list[Any]], schema: Mapping[str, Any]) -> list[Problem]:
-    """Of `anyOf` and `oneOf`, the problems with the alternative that was most likely meant."""
+    """For `anyOf` and `oneOf`, the problems of the alternative that was most likely meant."""
     failed = [[one for each in branch for one in _problems_of(each, schema)] for branch in branches]
     if not all(failed):
         count = sum(not branch for branch in failed)
@@ -166,7 +166,7 @@ def _is_of_type(error: Any, path: Path) -> bool:
 
 
 def _merged_choices(branches: list[list[Any]], path: Path, value: object) -> Problem | None:
-    """Alternatives that are constants are one list of choices; others of another type are left out of it."""
+    """One list of choices from the alternatives that are constants. Alternatives of another type are left out."""
     options: list[object] = []
     for branch in branches:
         at_hand = [one for one in branch if not _is_of_type(one, path)]
@@ -179,7 +179,7 @@ def _merged_choices(branches: list[list[Any]], path: Path, value: object) -> Pro
 
 
 def _named_alternatives(branches: list[list[Any]], path: Path) -> list[int] | Problem:
-    """The alternatives whose constant properties, as `{"kind": "circle"}`, fit; if none does, what they may be."""
+    """The alternatives whose constant properties, such as `{"kind": "circle"}`, fit; if none does, the valid values."""
     fitting: list[int] = []
     wrong: dict[Path, list[object]] = {}
     given: dict[Path, object] = {}
@@ -202,7 +202,7 @@ def _named_alternatives(branches: list[list[Any]], path: Path) -> list[int] | Pr
 
 
 def shown(value: object) -> str:
-    """The value as JSON, shortened, with its type where that is not plain from it."""
+    """The value as JSON, shortened, with its type if the JSON does not show it."""
     if isinstance(value, dict):
         return "an object"
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Failures that a tool declares as results: `failure_mode="return"`. Pure: what the cell reported in, value out."""
+"""Failures that a tool declares as results: `failure_mode="return"`. Pure: the cell's report in, a value out."""
 
 from functools import lru_cache
 from typing import Any, cast
@@ -12,9 +12,8 @@ from .validate import Validator
 
 
 def returned_failure(message: str, data: object, declaration: ToolDeclaration) -> dict[str, object] | ExecutionError:
-    """The output of a call that failed as its tool said it might: `{"failure": data}`, so that no reader takes it for a
-    success; `{"failure": {"message": …}}` where there was no data. Data that is not what `failure_schema` says is an
-    ExecutionError.
+    """The output of a call with a declared failure: `{"failure": data}`, so that no reader takes it for a success, or
+    `{"failure": {"message": …}}` without data. Data that does not fit `failure_schema` is an ExecutionError.
     """
     failure = {"message": message} if data is None else data
     if declaration.failure_schema is not None:

@@ -1,6 +1,6 @@
-"""The grants of a call: the session's ∩ the tool's needs and uses, once the call's arguments are final.
+"""The grants of a call: the session's ∩ the tool's needs and uses, computed when the call's arguments are final.
 
-`grants_for` is the one function that computes them; what is here asks it for the kinds of calls that there are.
+`grants_for` is the only function that computes grants. This module calls it for each kind of call.
 """
 
 import logging
@@ -20,7 +20,7 @@ _log = logging.getLogger("toolcell.policy")
 
 
 def mutates(call: ToolCall, tool: Tool[..., Any]) -> bool | PermissionDenied:
-    """Whether the call may change anything, by the tool's own rule. A rule that raises denies."""
+    """Whether the call may change anything, by the tool's own rule. If the rule raises, the call is denied."""
     try:
         return tool.mutates_for(call.arguments)
     except Exception:
@@ -29,7 +29,7 @@ def mutates(call: ToolCall, tool: Tool[..., Any]) -> bool | PermissionDenied:
 
 
 def granted(caller: Caller, tool: Tool[..., Any], *, changes: bool) -> frozenset[Capability]:
-    """The capabilities of a call of the tool, which `changes` something or must not; none that would reach nothing."""
+    """The capabilities of a call of the tool, without those that reach nothing. `changes`: it may change something."""
     given = grants_for(caller.grants, tool.needs, tool.uses, mutates=changes).given
     useless = out_of_reach(tool, caller.profile)
     return given - useless if useless else given

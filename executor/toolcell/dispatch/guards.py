@@ -1,4 +1,4 @@
-"""Checks of guards when they are made: hooks that nobody would ask, policies that cannot decide, rules of no tool."""
+"""Check hooks and policies early: hooks that would never be called, policies that cannot decide, rules for no tool."""
 
 import inspect
 import logging
@@ -12,14 +12,15 @@ from toolcell_tools.preview import printable, shortened
 from .hooks import Hook
 from .policy import Policy, TierPolicy
 
-_METHODS = {"before_call": 1, "after_call": 2, "on_error": 2}  # and how many arguments each is given
+_METHODS = {"before_call": 1, "after_call": 2, "on_error": 2}  # and the number of arguments of each
 _NEAR = 0.75  # "before_cal" and "beforeCall" are near to "before_call", "call" and "error" are not
-_LIKE = 0.5  # where a hook has no method at all, a guess may be wilder
+_LIKE = 0.5  # if a hook has no hook method at all, a weaker similarity is enough
 _log = logging.getLogger("toolcell.policy")
 
 
 def checked_hooks(hooks: Iterable[object]) -> tuple[object, ...]:
-    """The hooks; UsageError for one that has no hook method, a misspelt one, or one that cannot be called."""
+    """The hooks. Raises UsageError for a hook without a hook method, with a misspelt one, or one that is not
+    callable."""
     if not isinstance(hooks, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - one hook is passed by mistake
         raise UsageError(f"hooks is no list but {_shown(hooks)}. Put the one hook in a list.")
     found = tuple(hooks)
@@ -60,7 +61,7 @@ def _check_method(hook: object, name: str, method: object) -> None:
 
 
 def _has(hook: object, name: str) -> bool:
-    """Whether the hook has this method, from wherever it comes; what it inherits from Hook does nothing."""
+    """Whether the hook has this method, from any class but Hook, whose methods do nothing."""
     method = getattr(hook, name, None)
     return method is not None and getattr(method, "__func__", None) is not vars(Hook)[name]
 
@@ -91,7 +92,7 @@ def _snake(name: str) -> str:
 
 
 def checked_policy(policy: Policy | None) -> Policy:
-    """The policy, or the default one; UsageError for what cannot decide at once."""
+    """The policy, or the default one. Raises UsageError for an object that cannot decide at once."""
     if policy is None:
         return TierPolicy()
     if isinstance(policy, type):
@@ -109,10 +110,10 @@ def checked_policy(policy: Policy | None) -> Policy:
 
 
 class PendingRules:
-    """The tools that a policy names and that nobody has offered yet.
+    """The tools that a policy names and that have not been offered yet.
 
-    Where all tools are known, a name of none is a UsageError. With toolsets it is told once, in the log and as an
-    incident in the journal, when a toolset was asked and did not offer it, or at the end.
+    If all tools are known, an unknown name is a UsageError. With toolsets, it is reported once, in the log and as an
+    incident in the journal: when the toolsets were asked and did not offer it, or at the end.
     """
 
     def __init__(self, policy: Policy, known: Iterable[str], *, open_ended: bool) -> None:
@@ -124,14 +125,14 @@ class PendingRules:
         self._told: set[str] = set()
 
     def met(self, names: Iterable[str], session_id: str, journal: Journal) -> None:
-        """Toolsets have offered these tools: report the rules that match none so far."""
+        """Note the tools that the toolsets have offered, and report the rules that match none so far."""
         if self._unmatched:
             self._known.update(names)
             self._unmatched -= self._known
             self.report(journal, session_id)
 
     def report(self, journal: Journal, session_id: str = "") -> None:
-        """Tell of each rule that has matched nothing, once."""
+        """Report each rule that has matched no tool, once."""
         for name in sorted(self._unmatched - self._told):
             what = f"The policy {self._said(name)} That rule has matched nothing so far."
             self._told.add(name)

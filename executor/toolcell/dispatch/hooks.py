@@ -1,8 +1,8 @@
-"""Hooks: the user's own code before and after each call. An ordered chain in which every hook is asked.
+"""Hooks: the user's own code before and after each call. They form an ordered chain, and every hook is called.
 
-Any denial wins. Replacing is explicit: a returned call or result takes the place of the present one, for the hooks that
-follow too. A hook that raises fails closed: before the call it denies it, after the call it withholds the result. The
-close of the session ends a hook that is at work, in the same way.
+Any denial wins. Replacement is explicit: a returned call or result replaces the present one, for the later hooks too. A
+hook that raises fails closed: before the call, the call is denied; after the call, the result is withheld. The close of
+the session ends a running hook with the same effect.
 """
 
 import inspect
@@ -35,31 +35,31 @@ class Deny:
 
 
 class Hook:
-    """A base for hooks; one may also be any object that has some of these methods, plain or async.
+    """A base class for hooks. Any object with some of these methods, plain or async, is a hook too.
 
-    They run in the supervisor's process, on its event loop. `call.arguments` have been validated. A session that closes
-    cancels the hooks of its calls; one that is asked after that, about a call that the close has ended, has `grace_s`.
+    Hooks run in the supervisor's process, on its event loop. `call.arguments` are valid. A closing session cancels the
+    hooks of its calls. A hook that is called after that, for a call that the close has ended, has `grace_s` seconds.
     """
 
     async def before_call(self, call: ToolCall) -> ToolCall | Deny | None:
-        """None lets the call go on; `call.with_arguments(…)` replaces its arguments. All that hooks leave is validated
-        again, arguments that were changed in place as well."""
+        """Return None to let the call go on, `call.with_arguments(…)` to replace its arguments, or a Deny to stop it.
+        The arguments are validated again after all hooks, even if they were changed in place."""
 
     async def after_call(self, call: ToolCall, result: ToolResult) -> ToolResult | None:
-        """Sees every result of a call that ran, errors too; a returned one takes its place.
+        """Called with every result of a call that ran, errors included. A returned result replaces it.
 
-        What all hooks leave is held to what any result is held to, the tool's output schema included; only then is an
-        output that is too long for a model written to a file.
+        After all hooks, the result is checked like any other, against the tool's output schema too. Only then is an
+        output that is too long for a model saved to a file.
         """
 
     async def on_error(self, call: ToolCall, error: ErrorBase) -> ToolResult | None:
-        """Sees the error of a call that ran and failed; a returned result takes its place."""
+        """Called with the error of a call that ran and failed. A returned result replaces it."""
 
 
 async def before(
     hooks: Sequence[object], life: SessionLife, call: ToolCall
 ) -> tuple[ToolCall, PermissionDenied | Cancelled | None]:
-    """The call as the hooks leave it, and the first denial: Cancelled where the session closes meanwhile."""
+    """The call as the hooks leave it, and the first denial, which is Cancelled if the session closes meanwhile."""
     denial: PermissionDenied | None = None
     for hook in hooks:
         method = getattr(hook, "before_call", None)
@@ -85,7 +85,7 @@ async def before(
 
 
 async def after(hooks: Sequence[object], life: SessionLife, call: ToolCall, result: ToolResult) -> ToolResult:
-    """The result as the hooks leave it: `on_error` first where it is an error, then `after_call`."""
+    """The result as the hooks leave it. For an error, `on_error` is called first, then `after_call`."""
     for name in ("on_error", "after_call"):
         for hook in hooks:
             method = getattr(hook, name, None)
@@ -102,7 +102,7 @@ async def after(hooks: Sequence[object], life: SessionLife, call: ToolCall, resu
                     return _with(result, error=Cancelled(message=message))
                 if not (answer is None or isinstance(answer, ToolResult)):
                     raise TypeError(f"{name} returned {answer!r}; it returns a ToolResult or None")
-                if answer is not None:  # again, since model_copy validates nothing
+                if answer is not None:  # validated again, because model_copy validates nothing
                     put_in: ToolResult = answer  # pyright: ignore[reportUnknownVariableType] - isinstance tells it of no R
                     answer = ToolResult.model_validate({key: getattr(put_in, key) for key in put_in.model_fields_set})
             except Exception:
@@ -115,11 +115,11 @@ async def after(hooks: Sequence[object], life: SessionLife, call: ToolCall, resu
 
 
 async def _answered(life: SessionLife, hook: object, answer: Any) -> Any:
-    """What a hook answers, `_ENDED` where the close of the session ends it first."""
+    """A hook's answer, or `_ENDED` if the close of the session ends the hook first."""
     if not inspect.isawaitable(answer):
         return answer
     with life.doing(f"the hook {_name(hook)}") as work, work.scope:
-        if life.closed:  # nobody ends it any more
+        if life.closed:  # the close cannot end it any more
             work.scope.deadline = anyio.current_time() + life.grace_s
         return await answer
     return _ENDED
@@ -134,7 +134,7 @@ def _with(result: ToolResult, error: PermissionDenied | Cancelled) -> ToolResult
 
 
 def _identified(answer: ToolResult, result: ToolResult) -> ToolResult:
-    """What a hook cannot change of a result: its call, its notices, its cost and its sandbox."""
+    """The hook's result, with the fields that a hook cannot change: call, notices, usage and sandbox."""
     kept: dict[str, Any] = {name: getattr(result, name) for name in _FACTS}
     return answer.model_copy(update=kept)
 

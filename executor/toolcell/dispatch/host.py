@@ -1,9 +1,9 @@
-"""Running a host tool: in the supervisor's own process, outside any sandbox, within its deadline.
+"""Run a host tool: in the supervisor's own process, outside any sandbox, within its deadline.
 
-It is the user's own code, and its declaration says where it runs. What it raises is an error result all the same. A
-synchronous one runs in a thread, which nobody can end: at the deadline and at the close of its session its caller has
-the error at once, and the log says when the thread has ended. What it returns is held to what a cell's result is held
-to: depth, elements, encoded size.
+A host tool is the user's own code, and its declaration says where it runs. An exception in it becomes an error result.
+A synchronous tool runs in a thread, which cannot be killed: at the deadline, and at the close of its session, its
+caller gets the error at once, and the log says when the thread has ended. Its result has the same bounds as a cell's:
+depth, elements, encoded size.
 """
 
 import inspect
@@ -42,7 +42,7 @@ _log = logging.getLogger("toolcell.tool")
 async def run(
     context: CallContext, tool: Tool[..., Any], call: ToolCall, *, wall_s: float, result_bytes: int
 ) -> tuple[Outcome, Used]:
-    """How the call ended, and what it has used; raises only what cancels the caller's own task."""
+    """Run the call. Returns how it ended and what it used. Raises only the cancellation of the caller's own task."""
     with context.caller.life.doing(f"the host tool {tool.name!r}") as work:
         return await _run(context, tool, call, work, wall_s, result_bytes)
 
@@ -89,7 +89,7 @@ async def _attempt(context: CallContext, tool: Tool[..., Any], call: ToolCall, g
         return Outcome(ending="error", reason="arguments", message=f"{field}: {first['msg']}", payload=payload)
     began = ended = False
 
-    def run_it() -> tuple[Any]:  # in a tuple, for trio takes no bare coroutine from a thread
+    def run_it() -> tuple[Any]:  # in a tuple, because trio accepts no bare coroutine from a thread
         nonlocal began, ended
         began = True
         try:
@@ -114,21 +114,21 @@ async def _attempt(context: CallContext, tool: Tool[..., Any], call: ToolCall, g
             raise Unencodable(f"ctx.values is larger than {VALUES_BYTES:,} bytes; keep large data in a file")
         return Outcome(ending="result", payload=cast("Mapping[str, Field]", encoded))
     except NoThread as error:
-        if began or tool.is_async:  # something that the tool has asked for had none
+        if began or tool.is_async:  # the tool itself could start no thread
             return _failed("exception", str(error), error, None)
         return Outcome(ending="overloaded", message=str(error), retry_after_s=NO_THREAD_RETRY_S)
     except ToolFailure as failure:
         return _failed("failure", str(failure.message), failure, _data_of(failure))
     except Unencodable as failure:
         return _failed("unencodable", str(failure), failure, None)
-    except (Exception, SystemExit) as error:  # a tool does not end the supervisor
+    except (Exception, SystemExit) as error:  # a tool must not end the supervisor
         said = str(error)
         name = type(error).__name__
         return _failed("exception", f"{name}: {said}" if said else name, error, None)
 
 
 async def _outlived(call: ToolCall, has_ended: Callable[[], bool]) -> None:
-    """Say that the thread of a call goes on without it, and when it has ended: nobody can end a thread."""
+    """Log that a call's thread outlives the call, and when it has ended: a thread cannot be killed."""
     started, pause_s = time.monotonic(), 0.05
     _log.warning("the thread of call %s of the host tool %s goes on after the call was ended", call.id, call.tool)
     while not has_ended():
@@ -150,7 +150,7 @@ def _failed(reason: str, message: str, error: BaseException, data: Any) -> Outco
 
 
 class _HostReporter:
-    """The context's reporting, straight to the session. After the end of the call it says nothing more."""
+    """The context's reporter, which reports directly to the session. It drops reports after the end of the call."""
 
     def __init__(self, context: CallContext, call: ToolCall, deadline: float, tidy_at: float, work: Work) -> None:
         self._context = context

@@ -1,6 +1,6 @@
-"""Holding what a tool returned against the schemas that it declares, in the supervisor.
+"""Validate what a tool returned against the schemas that it declares, in the supervisor.
 
-A cell can send what it likes; what carries a schema to a model or a program fits it, or is an error that says where.
+A cell can send anything. Output of a tool with a schema fits the schema, or becomes an error that names the place.
 """
 
 from collections.abc import Mapping
@@ -13,16 +13,16 @@ from .validate import MAX_MESSAGE_CHARS, Validator
 
 
 class OutputSchema:
-    """One tool's output schema, compiled; UsageError where it does not compile."""
+    """One tool's compiled output schema. Raises UsageError if it does not compile."""
 
     def __init__(self, tool: str, schema: Mapping[str, Any]) -> None:
         self._tool = tool
         self._validator = Validator(tool, schema)
 
     def misfit(self, output: object, who: str = "") -> ExecutionError | None:
-        """None for an output that fits; else what is wrong, with `data["path"]` as a JSON path such as `$.rows[3]`.
+        """None for an output that fits, else the error. Its `data["path"]` is a JSON path such as `$.rows[3]`.
 
-        `who` returned it, in words, if it was not the tool itself.
+        `who` says in words who returned the output, if it was not the tool itself.
         """
         found = self._validator.problems(output)
         if not found:

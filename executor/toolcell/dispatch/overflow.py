@@ -1,8 +1,8 @@
-"""Outputs that are too long for a model: written whole to a file, as an artifact that `for_model` names.
+"""Save outputs that are too long for a model to a file, as an artifact that `for_model` names.
 
-A session that may read and write its workspace gets the file there, in `.toolcell/outputs/`, so that its model can read
-on with the `read` tool: text as it is, anything else as JSON in lines. Any other session's output goes to the
-supervisor's own store, a directory that is removed when the supervisor ends; `artifact.read()` reads both.
+If the session may read and write its workspace, the file is in `.toolcell/outputs/` there, so that the model can read
+the rest with the `read` tool: text unchanged, other data as JSON in lines. Otherwise the file is in the supervisor's
+own store, a directory that is removed when the supervisor ends. `artifact.read()` reads both.
 """
 
 import errno
@@ -27,16 +27,17 @@ from toolcell_tools.result import ToolResult
 _log = logging.getLogger("toolcell")
 FOLDER = ".toolcell"
 MOST_JSON = 8
-"""A byte of msgpack is no more bytes of JSON: a control character is six, a short number with its comma five."""
+"""The most bytes of JSON for one byte of msgpack: a control character takes 6, a short number with its comma 5."""
 KEEP_BYTES = 512 * 1024 * 1024  # 32 results of the largest size that the limits allow by default
 
 
 class NoRoom(OSError):
-    """The files of calls that run take all that may be kept."""
+    """The files of running calls take all the space that may be used."""
 
 
 class Overflow:
-    """Where outputs over `model_bytes` go. The last `keep_bytes` of them are kept: the oldest files make room."""
+    """Saves outputs over `model_bytes` bytes. It keeps at most `keep_bytes` bytes: the oldest files are removed
+    first."""
 
     def __init__(self, model_bytes: int, *, keep_bytes: int = KEEP_BYTES, record: RunRecord | None = None) -> None:
         self._model_bytes = model_bytes
@@ -47,14 +48,14 @@ class Overflow:
         self._record = record or RunRecord()
 
     def fits(self, received: int) -> bool:
-        """Whether a result is short enough for a model, by the bytes of the frame that it is as it came in, if any."""
+        """Whether a result is surely short enough for a model, by the size of its frame in bytes, if it had one."""
         return 0 < received * MOST_JSON <= self._model_bytes
 
     async def spilled(self, result: ToolResult, workspace: Path | None) -> ToolResult:
-        """`result`, with an artifact of its whole output if that is too long for a model.
+        """`result`, with an artifact of its full output if that is too long for a model.
 
-        `workspace` is None where the session may not both read and write it. What cannot be written there (a tool put a
-        link or a file in the way) goes to the store. Where no file can be written at all, `result` is as it was.
+        `workspace` is None unless the session may both read and write it. If the file cannot be written there, because
+        a tool put a link or a file in the way, it goes to the store. If no file can be written, `result` is unchanged.
         """
         if result.error is not None or not _is_longer(result, self._model_bytes):
             return result
@@ -66,7 +67,8 @@ class Overflow:
         return result.model_copy(update={"artifacts": [*result.artifacts, artifact]})
 
     def new_file(self, workspace: Path | None) -> "NewFile":
-        """A file that grows while its call runs, where a long output goes as well. In a thread; OSError."""
+        """A file for a stream that grows while its call runs, in the same place as long outputs. Call this in a thread.
+        Raises OSError."""
         name = os.urandom(8).hex() + ".txt"
         with self._lock:
             path, root = f"{FOLDER}/outputs/{name}", workspace
@@ -78,7 +80,7 @@ class Overflow:
             return NewFile(self, root, path, root == workspace, held.open(path, os.O_WRONLY | os.O_APPEND))
 
     def reserve(self, size: int) -> None:
-        """Make room for so much more of a file that grows. NoRoom where nothing is left to make room."""
+        """Reserve so many more bytes for a growing file. Raises NoRoom if no older file is left to remove."""
         with self._lock:
             self._make_room(size)
             if self._room < 0:
@@ -86,12 +88,12 @@ class Overflow:
                 raise NoRoom(errno.ENOSPC, "no room is left for the streams of calls")
 
     def give_back(self, size: int) -> None:
-        """So much of what was reserved is not used."""
+        """Return so many reserved bytes that were not used."""
         with self._lock:
             self._room += size
 
     def keep(self, root: Path, path: str, size: int) -> None:
-        """A file that has grown is to make room when its turn comes."""
+        """Add a complete file to those that may be removed to make room."""
         with self._lock:
             self._kept.append((root, path, size))
 
@@ -128,7 +130,7 @@ class Overflow:
                 with Root(str(oldest)) as root:
                     root.unlink(path)
             except OSError:
-                pass  # in a workspace, a tool may have been there before
+                pass  # in a workspace, a tool may have removed it before
 
     def _own_store(self) -> Path:
         if self._store is None:
@@ -138,7 +140,7 @@ class Overflow:
 
 
 class NewFile:
-    """What is written as it comes, in threads, one at a time. Raises OSError."""
+    """A file that threads write, one at a time, while data arrives. Raises OSError."""
 
     def __init__(self, overflow: Overflow, root: Path, path: str, in_workspace: bool, fd: int) -> None:
         self.path = path
@@ -162,13 +164,13 @@ class NewFile:
             self._overflow.give_back(len(rest))
 
     def discard(self) -> None:
-        """Remove it, into which nothing could be written."""
+        """Remove the file, because nothing could be written to it."""
         self._file.close()
         with Root(str(self._root)) as root:
             root.unlink(self.path)
 
     def closed(self, kind: str) -> Artifact:
-        """The artifact that it is, once nothing more comes."""
+        """Close the file and return its artifact."""
         self._file.close()
         self._overflow.keep(self._root, self.path, self.size)
         uri = (self._root / self.path).as_uri()
@@ -176,7 +178,7 @@ class NewFile:
 
 
 def _is_longer(result: ToolResult, model_bytes: int) -> bool:
-    """Whether `result.encoded()` is longer than that; it is not made where the output alone is."""
+    """Whether `result.encoded()` is longer than that. It is not computed if the output alone is longer."""
     output: object = result.output
     if isinstance(output, str) and len(output) > model_bytes:
         return True
@@ -184,7 +186,7 @@ def _is_longer(result: ToolResult, model_bytes: int) -> bool:
 
 
 def _lines_of(result: ToolResult) -> tuple[bytes, str]:
-    """The output in lines, since whoever reads on reads lines, and its media type."""
+    """The output in lines, which the `read` tool needs, and its media type."""
     output: object = result.output
     if result.content:
         return result.encoded(), "text/plain"
@@ -194,7 +196,7 @@ def _lines_of(result: ToolResult) -> tuple[bytes, str]:
 
 
 def _is_written(workspace: Path, path: str, raw: bytes) -> bool:
-    """Whether it could be: the workspace is the tools' own, and so is what is in the way there."""
+    """Write the file. Returns False if a tool has put something in its way in the workspace."""
     try:
         try:
             _write_new(workspace, f"{FOLDER}/.gitignore", b"*\n")

@@ -1,4 +1,4 @@
-"""Whether a call may run at all: the tool's needs against what the session holds, then the policy's word."""
+"""Decide whether a call may run: compare the tool's needs with the session's capabilities, then ask the policy."""
 
 import logging
 from collections.abc import Set
@@ -45,7 +45,7 @@ def _reaching_nothing(declaration: ToolDeclaration, lacks: Set[Capability]) -> P
 
 
 def of_provider(tool: ProviderTool) -> PermissionDenied:
-    """What its provider runs, we do not."""
+    """The denial of a tool that its provider runs."""
     message = (
         f"The tool {tool.name!r} is run by its provider ({tool.provider}), not here. Pass its definition to that "
         "provider's API."
@@ -54,7 +54,7 @@ def of_provider(tool: ProviderTool) -> PermissionDenied:
 
 
 def permit(policy: Policy, call: ToolCall, offer: CallableTool, session: SessionInfo) -> PermissionDenied | str:
-    """Why somebody must be asked first, "" where nobody must, or the denial. A policy that raises denies."""
+    """The reason for an approval, "" if none is needed, or the denial. If the policy raises, the call is denied."""
     declaration, tool = offer.declaration, offer.tool
     if offer.lacks:
         return _lacking(declaration, session, offer.lacks)

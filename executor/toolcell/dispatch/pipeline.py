@@ -1,7 +1,7 @@
-"""The pipeline: from a tool call to its result, every step in the order in which it happens.
+"""The pipeline: all steps from a tool call to its result, in order.
 
-Nothing here raises for what a tool, a model or a sandbox does. What a repair replaced is validated again, so what was
-checked is what runs.
+Nothing here raises because of a tool, a model or a sandbox. Arguments from a repair are validated again, so the call
+runs with checked arguments.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ MAX_ATTEMPTS = 3  # ADR-0004: at most two retries of a call whose arguments do n
 async def dispatch(
     context: CallContext, name: str, arguments: Mapping[str, Any], repair: Repair | None = None
 ) -> ToolResult:
-    """Run the call, letting `repair` mend its arguments up to twice; the last result stands."""
+    """Run the call. `repair` may correct its arguments up to twice. The last result is returned."""
     number = 1
     while True:
         result = await attempt(context, name, arguments, number)
@@ -42,7 +42,7 @@ async def dispatch(
 
 
 async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any], number: int = 1) -> ToolResult:
-    """One attempt at a call, the first has `number` 1, step by step."""
+    """Make one attempt at a call, step by step. The first attempt has `number` 1."""
     services, caller, routes, call_id, timeout_s, _, _, _ = context
     # resolve
     tool = caller.toolbox.found(name)
@@ -54,7 +54,7 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
     # validate
     try:
         offer = routes.offer(tool)
-    except UNROUTABLE as error:  # of a toolset's tool: the supervisor's own were tried at its start
+    except UNROUTABLE as error:  # for a toolset's tool; the supervisor's own tools were checked at its start
         return refused(context, ToolCall(call_id, name, arguments, number), tool, unusable(error))
     checks = offer.checks
     valid = checks.arguments.check(arguments)
@@ -66,7 +66,7 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
         hooked, denied = await hooks.before(services.hooks, caller.life, call)
         if denied is not None:
             return refused(context, hooked, tool, denied)
-        valid = _replaced(checks, hooked.arguments, "a hook")  # always: one may have changed them in place
+        valid = _replaced(checks, hooked.arguments, "a hook")  # always, because a hook may have changed them in place
         if isinstance(valid, ValidationError):
             return refused(context, hooked, tool, valid)
         call, packed = call._replace(arguments=valid.arguments), valid.packed
@@ -76,10 +76,10 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
         return refused(context, call, tool, verdict)
     # approve
     if verdict:
-        packed = None  # what runs is what is shown now
+        packed = None  # the arguments that are shown are sent
         try:
             approved = await approve.ask(context, tool, call, verdict)
-        except UNROUTABLE as error:  # to its preview
+        except UNROUTABLE as error:  # no route to its preview
             return refused(context, call, tool, unusable(error))
         if isinstance(approved, (PermissionDenied, Cancelled)):
             return refused(context, call, tool, approved)
@@ -92,10 +92,10 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
     changes = mutates(call, tool) if tool.sometimes_mutates else True
     if isinstance(changes, PermissionDenied):
         return refused(context, call, tool, changes)
-    if caller.life.closed:  # while a toolset, a hook or an approver had its time
+    if caller.life.closed:  # while a toolset, a hook or an approver was asked
         return refused(context, call, tool, approve.closed(call.tool))
     try:
-        if services.hooks or verdict or tool.sometimes_mutates:  # the program's code has run since
+        if services.hooks or verdict or tool.sometimes_mutates:  # the program's code has run in between
             offer = routes.offer(tool)
         route = routes.to(offer, changes=changes)
     except UNROUTABLE as error:
@@ -110,14 +110,14 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
         return refused(context, call, tool, ran)
     try:
         return await concluded(context, call, checks, ran)
-    except BaseException:  # the caller has gone, while a hook or a file had its time
+    except BaseException:  # the caller has gone during a hook or the write of a file
         if ran.run is not None:
             ran.run.leave()
         raise
 
 
 def _replaced(checks: Checks, put_in: Mapping[str, Any], who: str) -> Valid | ValidationError:
-    """What took the place of a call's arguments, validated. The model cannot mend what it did not write."""
+    """Validate arguments that replaced the call's. The error is not for the model, which did not write them."""
     valid = checks.arguments.check(put_in)
     if isinstance(valid, Valid):
         return valid

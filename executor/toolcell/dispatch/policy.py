@@ -1,4 +1,4 @@
-"""Policies: may this call run, must somebody be asked, or is it refused? Decided by tier, tool, agent and channel."""
+"""Policies decide whether a call runs, needs approval, or is denied: by tier, tool, agent and channel."""
 
 import logging
 from collections.abc import Mapping
@@ -20,10 +20,10 @@ _log = logging.getLogger("toolcell.policy")
 
 
 class Policy(Protocol):
-    """Decides about one call. Quick and without side effects: it runs on the event loop for every call.
+    """Decides about one call. It runs on the event loop for every call, so it must be quick and without side effects.
 
-    Its word comes on top of what is granted: "allow" gives no capability that the session does not hold. It may also
-    have `offers(declaration, session) -> bool`: a tool of which that says False is not offered to a model.
+    Its decision is additional to the grants: "allow" gives no capability that the session does not hold. A policy may
+    also have `offers(declaration, session) -> bool`: a tool for which it returns False is not offered to a model.
     """
 
     def decide(self, call: ToolCall, declaration: ToolDeclaration, session: SessionInfo) -> Decision: ...
@@ -33,9 +33,9 @@ class Policy(Protocol):
 class TierPolicy:
     """A decision for each permission tier, with exceptions; ADR-0004's by default.
 
-    `tools` decides by name, `kinds`, `agents` and `channels` hold other policies for a session kind, an agent id or the
-    name of the session's channel. The strictest decision that applies wins, save that a name in `tools` stands in the
-    place of the tier.
+    `tools` decides by name. `kinds`, `agents` and `channels` hold other policies for a session kind, an agent id or the
+    name of the session's channel. The strictest decision that applies wins. A rule in `tools` replaces that of the
+    tier.
     """
 
     read_only: Decision = "allow"
@@ -67,12 +67,13 @@ class TierPolicy:
 
     @property
     def named_tools(self) -> frozenset[str]:
-        """The tools that it names, in the policies that it holds too."""
+        """The tools that this policy names, including those in the policies inside it."""
         within = (*self.kinds.values(), *self.agents.values(), *self.channels.values())
         return frozenset(self.tools).union(*(policy.named_tools for policy in within))
 
     def offers(self, declaration: ToolDeclaration, session: SessionInfo) -> bool:
-        """Whether some call of the tool may run. One with a `decide` of its own may go by the call: True."""
+        """Whether some call of the tool may run. True for a subclass with its own `decide`, which may depend on the
+        call."""
         if type(self).decide is not TierPolicy.decide:
             return True
         if (getattr(self, declaration.tier) if (own := self.tools.get(declaration.name)) is None else own) == "deny":
@@ -86,7 +87,7 @@ class TierPolicy:
 
     def decide(self, call: ToolCall, declaration: ToolDeclaration, session: SessionInfo) -> Decision:
         if not (self.tools or self.kinds or self.agents or self.channels):
-            of_tier: Decision = getattr(self, declaration.tier)  # a field for each tier, by its name
+            of_tier: Decision = getattr(self, declaration.tier)  # each tier has a field of its name
             return of_tier
         own = self.tools.get(declaration.name)
         decisions: list[Decision] = [own if own is not None else getattr(self, declaration.tier)]
@@ -101,7 +102,7 @@ class TierPolicy:
 
 
 def is_offered(policy: Policy, declaration: ToolDeclaration, session: SessionInfo) -> bool:
-    """Whether a model hears of the tool. A policy that cannot say offers it; one that fails does not."""
+    """Whether the tool is offered to a model. True if the policy has no `offers`, False if `offers` raises."""
     offers = getattr(policy, "offers", None)
     if offers is None:
         return True

@@ -1,7 +1,7 @@
-"""What becomes of a result before anybody sees it: held to the tool's output schema, and to the bounds of any result.
+"""Check a result before anybody sees it: against the tool's output schema, and against the bounds of any result.
 
-What a hook leaves is held to the same as what came out of a cell, whether it put in another result or changed one in
-place: plain JSON data, the elements, depth and size of a result, the output schema.
+A result from a hook, new or changed in place, is checked like one from a cell: plain JSON data, the number of elements,
+depth and size, the output schema.
 """
 
 from dataclasses import replace
@@ -19,11 +19,11 @@ from .output import OutputSchema
 from .result import limit_exceeded
 
 NOTHING: dict[str, Any] = {"output": None, "display": "", "artifacts": [], "content": [], "values": {}}
-"""What a result has no more of when an error takes its place. What was made is there all the same: see `fitting`."""
+"""The fields that are cleared when an error replaces a result. `fitting` keeps the artifacts: the files exist."""
 
 
 def fitting(result: ToolResult, schema: OutputSchema | None) -> ToolResult:
-    """A tool's success, if its output is what its schema says; else the error that says where it is not."""
+    """A tool's success if its output fits its schema, else an error that names the place."""
     misfit = None if schema is None else schema.misfit(result.output)
     if misfit is None:
         return result
@@ -31,9 +31,9 @@ def fitting(result: ToolResult, schema: OutputSchema | None) -> ToolResult:
 
 
 def left_by_hooks(result: ToolResult, tool: Tool[..., Any], limits: Limits, schema: OutputSchema | None) -> ToolResult:
-    """The result as hooks left it, if it is one that a tool could have returned; else an error that says why not.
+    """The result as the hooks left it, if a tool could have returned it; else an error with the reason.
 
-    `schema` is None where the output need not fit one: a tool's failure that is a result is none of its outputs.
+    `schema` is None if the output need not fit one: the schema does not cover a failure that is returned as a result.
     """
     artifacts = [one if one.uri is None else replace(one, uri=None) for one in result.artifacts]
     bare = result.model_copy(update={"error": None, "artifacts": artifacts})

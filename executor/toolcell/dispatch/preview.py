@@ -1,7 +1,7 @@
-"""Previews: what a call would do, worked out in a cell that may read the workspace and nothing else.
+"""Previews: what a call would do, computed in a cell that may only read the workspace.
 
-The tool's own code says it, and may lie. What is shown is bounded and has no control characters; what it is about is in
-the request's arguments.
+The tool's own code makes the preview, and may lie. The preview is bounded and has no control characters. The request's
+arguments are authoritative.
 """
 
 from typing import Any
@@ -18,12 +18,12 @@ WALL_S = 5.0
 
 
 async def preview_of(context: CallContext, tool: Tool[..., Any], call: ToolCall) -> Preview:
-    """The tool's preview of this call, or its arguments where it has none. One that fails says so in its summary."""
+    """The tool's preview of this call; without one, the arguments. A failed preview says so in its summary."""
     return (await _said(context, tool, call)).for_people()
 
 
 def is_previewed(tool: Tool[..., Any]) -> bool:
-    """Whether the tool says itself what its calls would do."""
+    """Whether the tool has a preview function."""
     return tool.has_preview and tool.placement == "cell"
 
 
@@ -34,7 +34,7 @@ async def _said(context: CallContext, tool: Tool[..., Any], call: ToolCall) -> P
         run = SessionRun(context, context.routes.of_preview(context.routes.offer(tool)), call, WALL_S)
         run.preview = True
         outcome = await in_pool(context, run)
-        if outcome.ending != "moved":  # else another directory is the workspace by now
+        if outcome.ending != "moved":  # otherwise the workspace is another directory now
             break
     if outcome.ending != "result":
         return Preview(f"(no preview: {error_of(outcome, tool.declaration, run.limits, run.elapsed_s).message})")

@@ -1,4 +1,4 @@
-"""Protected names after a call: what it did to them, what it is told, and the longer look where one was cut short."""
+"""The audit of protected names after a call: its findings, its notices, and the longer check if it was cut short."""
 
 import errno
 import logging
@@ -28,13 +28,13 @@ from .services import Services
 _log = logging.getLogger("toolcell")
 MAX_TOLD = 5
 _REFUSED = re.compile(f"{os.strerror(errno.EBUSY)}|{os.strerror(errno.EROFS)}")
-SHOWN_CHARS = 1_000  # of a path; a call can make one of any length
-MAX_RECORDED = 1_000  # a call can make a million files; the journal is to hold more than that one call
+SHOWN_CHARS = 1_000  # shown of a path; a call can make a path of any length
+MAX_RECORDED = 1_000  # findings per call; a call can make a million files, which must not fill the journal
 
 
 async def audit(services: Services, run: Run, guarded: Guarded, watch: Watch) -> None:
-    """When no process of the call is left: see what it did to protected names, and put it on record."""
-    assert run.gone is not None  # as for every call that is watched
+    """Find out what the call did to protected names, after all its processes are gone, and record it."""
+    assert run.gone is not None  # every watched call has it
     await run.gone.wait()
     with anyio.CancelScope(shield=True):
         try:
@@ -49,7 +49,7 @@ async def audit(services: Services, run: Run, guarded: Guarded, watch: Watch) ->
 
 
 async def _leave_kept_that_never_was(services: Services, guarded: Guarded) -> None:
-    """Where a kept process was expected and none lives, nothing holds the state from before it any longer."""
+    """Drop the state from before a kept process that was expected and does not exist."""
     protection = services.protection
     if protection.awaits_kept and not guarded.watches:
         living = services.pool.kept_writable()
@@ -58,7 +58,7 @@ async def _leave_kept_that_never_was(services: Services, guarded: Guarded) -> No
 
 
 async def _sweep(journal: Journal, guards: Sequence[Guarded], about: tuple[str, str, str]) -> None:
-    """Look longer, behind the calls, and put on record what is found. `about` is a call: tool, session and id."""
+    """Run the longer check in the background, and record its findings. `about` is a call: tool, session and id."""
     with anyio.CancelScope(shield=True):
         settled = together([await guarded.look_on() for guarded in guards])
         if settled.unknown:
@@ -69,7 +69,7 @@ async def _sweep(journal: Journal, guards: Sequence[Guarded], about: tuple[str, 
 
 
 def record_findings(journal: Journal, watch: Watch) -> None:
-    """One record for all that the audit of a call has found."""
+    """Write one record with all findings of a call's audit."""
     run = watch.run
     assert run is not None
     _record(journal, watch, run.tool, run.spec.key.session_id, run.call_id)
@@ -82,7 +82,7 @@ async def audit_kept(
     living: Sequence[tuple[str, ...]],
     in_background: Callable[..., None],
 ) -> None:
-    """When a process that was kept over calls is gone: see what it did to protected names after its last call."""
+    """After a kept process is gone, find out what it did to protected names after its last call, and record it."""
     about = cell.spec.key.kept_tool, cell.spec.key.session_id, cell.last_call_id
     with anyio.CancelScope(shield=True):
         watch, guards = await protection.leave_kept(cell.spec.profile.writable, living)
@@ -108,9 +108,9 @@ def unchecked(watch: Watch) -> Notice:
 
 
 def trespass(workspace: Path, declaration: ToolDeclaration, profile: Profile, watch: Watch) -> PermissionDenied | None:
-    """The error in place of the result of a call whose profile denies what its audit found; None for any other.
+    """The error that replaces a call's result if its profile denies what the audit found; otherwise None.
 
-    A call answers for what it can have made, but not where a call of another session can have made it too.
+    A call is responsible for what it can have made, unless a call of another session can have made it too.
     """
     if watch.findings and watch.sole and profile.quarantined == "deny":
         message = f"The call is not accepted. {quarantined(workspace, profile, watch).message}"
@@ -123,7 +123,7 @@ def trespass(workspace: Path, declaration: ToolDeclaration, profile: Profile, wa
 
 
 def quarantined(workspace: Path, profile: Profile, watch: Watch) -> Notice:
-    """What the result of a call says of the protected names that were made or changed while it ran."""
+    """The notice about the protected names that were made or changed while the call ran."""
     roots = sorted(map(os.path.realpath, (str(workspace), *profile.writable)), key=len, reverse=True)
     shown = [_told(finding, roots) for finding in watch.findings[:MAX_TOLD]]
     if len(watch.findings) > MAX_TOLD:
@@ -137,7 +137,7 @@ def quarantined(workspace: Path, profile: Profile, watch: Watch) -> Notice:
 
 
 def _in_work_tree(finding: Finding) -> bool:
-    """Whether git may track it: it is no part of a repository, and one is above it."""
+    """Whether git may track the file: it is in a work tree, and not inside a repository's own directory."""
     if finding.name.startswith(".git/"):
         return False
     above = finding.path
@@ -148,9 +148,10 @@ def _in_work_tree(finding: Finding) -> bool:
 
 
 def held(workspace: Path, watch: Watch, result: ToolResult) -> Notice | None:
-    """Why a program met a busy or read-only file, where it was a mount over a protected name; None where it was none.
+    """A notice that explains an EBUSY or EROFS error if its cause was a mount over a protected name; otherwise None.
 
-    The kernel's words say neither. Programs that replace a file, as `sed -i` does, write another and rename it.
+    The kernel's message does not name the cause. A program that replaces a file, such as `sed -i`, writes a new file
+    and renames it, which fails.
     """
     texts = [result.stderr.text, result.error.message if result.error is not None else ""]
     lines = [line for text in texts for line in text.splitlines() if _REFUSED.search(line)]
@@ -174,7 +175,7 @@ def held(workspace: Path, watch: Watch, result: ToolResult) -> Notice | None:
 
 
 def _told(finding: Finding, roots: Sequence[str]) -> str:
-    """One finding, for a model: the name below the workspace or another writable path, what became of it, and why."""
+    """One finding for a model: the name below the workspace or another writable path, what was done, and why."""
     root = next((root for root in roots if is_below(finding.path, [root])), os.path.dirname(finding.path))
     path = quoted(os.path.relpath(finding.path, root))
     match finding.what:
@@ -192,7 +193,7 @@ def _told(finding: Finding, roots: Sequence[str]) -> str:
 
 
 def quoted(name: str) -> str:
-    """A name that a program chose, for a model: in quotes, escaped, at most `NAME_CHARS`."""
+    """A name that a program chose, for a model: in quotes, escaped, at most `NAME_CHARS` characters."""
     text = os.fsencode(name).decode("utf-8", "backslashreplace")
     text = escaped(text.replace("\\", "\\\\").replace("'", "\\'"))
     return f"'{text if len(text) <= NAME_CHARS else f'{text[: NAME_CHARS - 33]}…{text[-32:]}'}'"
@@ -211,7 +212,7 @@ def said(finding: Finding) -> str:
 
 
 def audit_data(audited: Watch | Audited) -> dict[str, Any]:
-    """What an audit found for the journal, the first `MAX_RECORDED`."""
+    """The first `MAX_RECORDED` findings of an audit, for the journal."""
     findings = [
         {
             "path": printable(each.path),
@@ -228,7 +229,7 @@ def audit_data(audited: Watch | Audited) -> dict[str, Any]:
 
 
 def printable(path: str) -> str:
-    """A path as text: what does not print is escaped, bytes that are no text too, and the middle of a long one is left
+    """A path as text. Unprintable characters and undecodable bytes are escaped. The middle of a long path is left
     out."""
     text = escaped(os.fsencode(path).decode("utf-8", "backslashreplace"))
     return text if len(text) <= SHOWN_CHARS else f"{text[: SHOWN_CHARS // 2]}…{text[-SHOWN_CHARS // 2 :]}"

@@ -1,4 +1,4 @@
-"""The last step: one record of each call, for the journal and the metrics. Nothing on the way of a call reads it."""
+"""The last step: one record of each call, for the journal and the metrics. No step of a call reads it."""
 
 import logging
 from typing import Any
@@ -15,9 +15,9 @@ _log = logging.getLogger("toolcell.tool")
 
 
 def facts_of(call: ToolCall, version: str, used: Used) -> dict[str, Any]:
-    """What the record of a call says that has used so much and had no error."""
+    """The facts in the record of a call without an error, which used `used`."""
     facts: dict[str, Any] = {"tool": call.tool, "version": version, "attempt": call.attempt, "error": None, **used}
-    del facts["attempts"]  # that is for `Usage`
+    del facts["attempts"]  # only `Usage` has it
     return facts
 
 
@@ -30,7 +30,7 @@ def record(
     used: Used = NOTHING_USED,
     outcome: Outcome | None = None,
 ) -> None:
-    """Put the call on record: the facts, what was wrong, and the stack trace of a tool that raised."""
+    """Record the call: the facts, the error, and the stack trace of a tool that raised."""
     kind, facts = "call", facts_of(call, version, used)
     if error is not None:
         facts["error"], facts["message"] = error.kind, error.message

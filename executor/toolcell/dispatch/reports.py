@@ -1,4 +1,4 @@
-"""Reports: what a tool says while its call runs, to its caller, the log and the journal."""
+"""Pass a tool's progress and log entries, while its call runs, to the caller, the log and the journal."""
 
 import inspect
 import logging
@@ -22,7 +22,8 @@ def tell_progress(
     fraction: float | None,
     charged: Callable[[], Charge] | None = None,
 ) -> None:
-    """Let the caller hear how far its call is; what it raises is its own affair. What waits for it is `charged`."""
+    """Report a call's progress to its caller. An exception of the callback is only logged. Queued reports are
+    `charged`."""
     if on_progress is None:
         return
     try:
@@ -53,8 +54,8 @@ def tell_log(
     message: str,
     fields: Mapping[str, Any],
 ) -> None:
-    """A tool's own word, for the log and the journal."""
-    line = printable(message)  # a tool must not write lines that look like another's
+    """Write a tool's log entry to the log and the journal."""
+    line = printable(message)  # a tool must not forge other log lines
     _log.log(_LEVELS.get(level, logging.INFO), "%s: %s", tool, line, extra={"toolcell": fields})
     data = {"tool": tool, "level": level, "message": message, "fields": fields}
     journal.write(Record("log", session_id, call_id, data))

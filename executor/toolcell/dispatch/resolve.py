@@ -1,4 +1,4 @@
-"""The first step: which tool the name stands for."""
+"""The first step: find the tool of a name."""
 
 from difflib import get_close_matches
 from typing import Any
@@ -16,7 +16,7 @@ from .services import Caller, Services
 async def resolved(
     services: Services, caller: Caller, name: str
 ) -> Tool[..., Any] | UnknownTool | PermissionDenied | Overloaded:
-    """The tool of a name that is not known yet: toolsets are asked anew."""
+    """The tool of a name that is not known yet. The toolsets are asked again."""
     try:
         tool = await caller.toolbox.find(name)
     except ToolsetError as error:

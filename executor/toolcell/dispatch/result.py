@@ -1,4 +1,4 @@
-"""From how a call ended to the `ToolResult` that the caller gets. Pure: facts in, value out."""
+"""Make the caller's `ToolResult` from the outcome of a call. Pure: facts in, value out."""
 
 import reprlib
 import signal
@@ -51,7 +51,7 @@ _LIMIT_OF: Mapping[str, str] = {
     "output": "output_bytes",
     "result": "result_bytes",
 }
-_REPR = reprlib.Repr()  # of arguments, which may be large
+_REPR = reprlib.Repr()  # for arguments, which may be large
 _REPR.maxstring = _REPR.maxother = 160
 _usage: Callable[[Any], Usage] = constructor(Usage)
 _result: Callable[[dict[str, Any]], ToolResult] = constructor(ToolResult)
@@ -59,14 +59,14 @@ _BLANK: Mapping[str, Any] = vars(ToolResult())
 
 
 def in_userns(summary: SandboxSummary) -> SandboxSummary:
-    """That of a cell which is in a user namespace, since its workspace's file system has no id-mapped mounts."""
+    """The summary for a cell in a user namespace, because its workspace's file system has no id-mapped mounts."""
     return summary.model_copy(update={"on": tuple(name for name in summary.on if name != "idmapped_mounts")})
 
 
 def drafted(route: Route, call: ToolCall) -> dict[str, Any]:
-    """The fields of the result of a call that runs, as far as they are known before its end; `result_of` takes them.
+    """The fields of a call's result that are known before its end. `result_of` takes them.
 
-    It is made while the process is at work, so that the caller need not wait for it.
+    The draft is made while the process works, so the caller does not wait for it.
     """
     return {
         **_BLANK,
@@ -85,9 +85,9 @@ def drafted(route: Route, call: ToolCall) -> dict[str, Any]:
 def result_of(
     draft: dict[str, Any], route: Route, call: ToolCall, outcome: Outcome, used: Used
 ) -> tuple[ToolResult, str]:
-    """The result of a call that ended so, and what is wrong with an answer that is none: its cell cannot be trusted.
+    """The result of a call with this outcome, and the reason why a malformed answer is none: its cell is not trusted.
 
-    The draft becomes the result's own.
+    The result takes over the draft.
     """
     error: ToolError | None = None
     lie = ""
@@ -122,15 +122,15 @@ def result_of(
 def _display_of_error(
     tool: str, arguments: Mapping[str, Any], stdout: CapturedOutput, stderr: CapturedOutput, error: ToolError
 ) -> str:
-    """For people: what ran, what it had printed, and what is wrong."""
+    """The display of an error for people: the call, its output and the error."""
     given = ", ".join(f"{name}={_REPR.repr(value)}" for name, value in arguments.items())
     heading = printable(shortened(f"{tool}({given})"))
     return transcript(heading, stdout.text, stderr.text, printable(error.message, keep="\n\t"))
 
 
 def _say(draft: dict[str, Any], payload: Mapping[str, Any]) -> None:
-    """Enter what a cell has said; pydantic's ValidationError, TypeError or KeyError, and nothing is entered, for what
-    is no result. What is empty is left out of a payload, and so is the display of a text.
+    """Add a cell's payload to the draft. For a malformed payload, raises pydantic's ValidationError, TypeError or
+    KeyError, and adds nothing. A payload lacks fields that are empty, and the display of a text.
     """
     output = payload["output"]
     display = payload["display"] if "display" in payload else display_of(output)
@@ -155,7 +155,7 @@ def _said_beside(payload: Mapping[str, Any]) -> dict[str, Any]:
     if values and encoded_bytes(cast("dict[str, Any]", values)) > VALUES_BYTES:
         raise TypeError(f"values has more than {VALUES_BYTES:,} bytes")
     made = ToolResult.build(artifacts=artifacts, content=content)
-    if any(artifact.uri is not None for artifact in made.artifacts):  # whoever reads one would read a file of ours
+    if any(artifact.uri is not None for artifact in made.artifacts):  # its reader would read a file of ours
         raise TypeError("an artifact has a uri, which is not a cell's to set")
     return {"artifacts": made.artifacts, "content": made.content, "values": values}
 
@@ -165,7 +165,7 @@ def _captured(captured: Captured) -> CapturedOutput:
 
 
 def error_of(outcome: Outcome, declaration: ToolDeclaration, limits: Limits, elapsed_s: float) -> ToolError:
-    """The typed error that an outcome is. The kinds are ours to choose; a cell only ever names a reason."""
+    """The typed error for an outcome. The supervisor chooses the kind; a cell only names a reason."""
     error = _error_of(outcome, declaration, limits, elapsed_s)
     if outcome.progress is not None and isinstance(error, CutShort):
         _seq, message, fraction = outcome.progress
@@ -224,7 +224,8 @@ def limit_exceeded(resource: str, tool: str, limits: Limits) -> LimitExceeded:
 
 
 def _reported(outcome: Outcome, declaration: ToolDeclaration, limits: Limits) -> ToolError:
-    """What the runner reported. Facts that it claims about limits only choose which of our limits is named."""
+    """The error for a runner's report. Its claims about limits only select which of the supervisor's limits is
+    named."""
     message = outcome.message[:MESSAGE_CHARS]
     match outcome.reason:
         case "arguments":
@@ -245,7 +246,7 @@ def _reported(outcome: Outcome, declaration: ToolDeclaration, limits: Limits) ->
 
 
 def state_lost(tool: str, how: str) -> Notice:
-    """What the first call in a new process of a kept tool is told. `how` says how the process before it ended."""
+    """The notice for the first call in a new process of a kept tool. `how` says how the previous process ended."""
     message = (
         f"The tool {tool!r} runs in a new process: the process of earlier calls {how}. "
         "Variables and connections of earlier calls are lost; create them again."
@@ -254,7 +255,7 @@ def state_lost(tool: str, how: str) -> Notice:
 
 
 def _exited(outcome: Outcome, tool: str) -> ToolError:
-    if outcome.code == -signal.SIGPIPE:  # how the runner ends when the tool has closed its pipe
+    if outcome.code == -signal.SIGPIPE:  # the runner ends so if the tool has closed its pipe
         return ProtocolViolation(message=f"The process of {tool!r} lost its protocol pipe; it must have closed it.")
     if outcome.code < 0:
         number = -outcome.code

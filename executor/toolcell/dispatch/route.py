@@ -24,7 +24,7 @@ from .grant import granted
 from .offer import CallableTool, lacking
 from .services import Caller, Services
 
-_UNCHANGING, _PREVIEW = "unchanging", "preview"  # other routes of an offer
+_UNCHANGING, _PREVIEW = "unchanging", "preview"  # the other kinds of routes of an offer
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,18 +38,18 @@ class Route:
     spec: CellSpec
     table: broker.Table
     exclusive: str
-    """Calls with the same word do not overlap; "" for those that may."""
+    """Calls with the same word do not overlap. "" means that they may."""
     guarded: Guarded | None
-    """What looks after protected names, where its cells may write."""
+    """The guard of protected names, if its cells may write."""
     sandbox: SandboxSummary
-    """What its results say of the sandbox."""
+    """The sandbox summary in its results."""
     is_misplaced: bool
-    """Whether its cells would work in a workspace that is no directory any more."""
+    """Whether the workspace of its cells is no directory any more."""
 
 
 class Routes:
-    """The offers and routes of one session: each is worked out once, and a route again where another directory is the
-    workspace now."""
+    """The offers and routes of one session. Each is computed once. Routes are computed again if the workspace has
+    become another directory."""
 
     __slots__ = ("_caller", "_offers", "_path", "_place", "_routes", "_services")
 
@@ -59,10 +59,10 @@ class Routes:
         self._path = str(caller.workspace)
         self._offers: dict[str, CallableTool] = {}
         self._routes: dict[CallableTool | tuple[str, CallableTool], Route] = {}
-        self._place = NOWHERE  # the workspace that the routes are to
+        self._place = NOWHERE  # the workspace of the present routes
 
     def offer(self, tool: Tool[..., Any]) -> CallableTool:
-        """The tool as this session has it. UsageError where no cell can load it, or a schema does not compile."""
+        """The tool as this session has it. Raises UsageError if no cell can load it or a schema does not compile."""
         offer = self._offers.get(tool.name)
         if offer is None or offer.tool is not tool or (offer.use.bound and not offer.use.is_current()):
             if offer is not None:
@@ -80,8 +80,8 @@ class Routes:
             self._routes.pop(key, None)
 
     def to(self, offer: CallableTool, *, changes: bool = True) -> Route:
-        """Where calls of the tool go; those that must not change anything go to a cell that cannot, and wait for no
-        other call. UsageError where no cell can load the tool."""
+        """The route of calls of the tool. Without `changes`, it leads to a cell that cannot change anything, and its
+        calls wait for no other call. Raises UsageError if no cell can load the tool."""
         place = self._place.now(self._path)
         if place is not self._place:
             self._move(place)
@@ -92,7 +92,7 @@ class Routes:
         return route
 
     def of_preview(self, offer: CallableTool) -> Route:
-        """Where the tool's preview runs: in a cell that may read the workspace, and nothing else."""
+        """The route of the tool's preview: to a cell that may only read the workspace."""
         self._move(self._place.now(self._path))
         route = self._routes.get((_PREVIEW, offer))
         if route is None:
@@ -102,13 +102,13 @@ class Routes:
         return route
 
     def of_description(self, source: ModuleSource) -> Route:
-        """Where a module says what tools it has: in a cell that has it in sight, and nothing else."""
+        """The route on which a module lists its tools: to a cell that may only read the module."""
         self._move(self._place.now(self._path))
         shipment = {**DESCRIBER_SHIPMENT, "directory": source.directory}
         return self._route(describer(), frozenset(), self._caller.profile.limits, (shipment,), source)
 
     def has_moved(self, route: Route) -> bool:
-        """Whether another directory is the workspace now than when this route was worked out."""
+        """Whether the workspace is now another directory than when this route was computed."""
         spec = route.spec
         return spec.cwd == self._path and self._place.now(self._path).identity != spec.key.workspace
 
@@ -124,14 +124,14 @@ class Routes:
             return self._route(tool, given, limits, (), source_of(tool))
         if tool.lifetime == "session":
             return self._to_cell(tool, given, limits, [tool], kept=tool.name)
-        self._services.catalog.shipment(tool)  # its own may be a UsageError; another's does not concern it
+        self._services.catalog.shipment(tool)  # may raise UsageError; errors of other tools do not matter
         mates = [mate for mate in self._caller.toolbox.mates(tool) if self._shares(mate, given, limits)]
         if changes:
             return self._to_cell(tool, given, limits, mates)
         return self._to_cell(tool, given, limits, [tool, *mates], shared=True)
 
     def _shares(self, tool: Tool[..., Any], given: frozenset[Capability], limits: Limits) -> bool:
-        """Whether calls of the tool go to cells of these grants and limits."""
+        """Whether calls of the tool go to cells with these grants and limits."""
         return (
             tool.lifetime == "call"
             and tool.placement == "cell"
@@ -165,13 +165,13 @@ class Routes:
         kept: str = "",
         shared: bool = False,
     ) -> Route:
-        """The one place where a route is made. `shared` says that its calls may overlap with any other."""
+        """Make a route. No other function does. `shared`: its calls may overlap with any other."""
         caller, services, place = self._caller, self._services, self._place
         key = CellKey(caller.id, frozenset(given), limits, kept, content_of(shipments), place.identity)
         profile = confine(caller.profile, given, caller.workspace, limits)
         if source is not None:
             profile = profile.replace(readable=(*profile.readable, source.directory))
-        # Sequential as a writer, by default, counts only where it may write.
+        # A tool that is sequential only because it writes, by default, is so only if this route may write.
         writes = Capability.WRITE in tool.needs | tool.uses
         alone = tool.declaration.annotations.sequential and (not writes or Capability.WRITE in given)
         return Route(
@@ -188,7 +188,7 @@ class Routes:
         )
 
     def _told(self, given: frozenset[Capability], limits: Limits) -> Mapping[str, Field]:
-        """What a cell hears of this session before its first call."""
+        """The part of the context that a cell gets before its first call."""
         return {
             "session_id": self._caller.id,
             "agent_id": self._caller.agent_id,
@@ -200,5 +200,5 @@ class Routes:
 
 
 def limits_for(tool: Tool[..., Any], limits: Limits) -> Limits:
-    """The session's limits, narrowed by what the tool asked for itself."""
+    """The session's limits, narrowed by the tool's own."""
     return limits.narrow(limits.replace(**tool.limits)) if tool.limits else limits

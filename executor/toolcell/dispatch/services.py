@@ -1,5 +1,5 @@
-"""What the steps of a call are given: frozen values. `Services` is the same for all calls of a supervisor, `Caller` for
-all calls of a session; `context.CallContext` is of one call.
+"""The frozen values that the steps of a call get. `Services` is the same for all calls of a supervisor, and `Caller`
+for all calls of a session. `context.CallContext` is for one call.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ from .policy import Policy
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Services:
-    """What a supervisor lends to the steps of every call. Made once, when its pool has started."""
+    """What a supervisor provides to the steps of every call. Made once, when its pool has started."""
 
     pool: Pool
     reactor: Reactor
@@ -52,7 +52,7 @@ class Services:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Caller:
-    """The session that calls: who it is, what it holds, and whom its calls reach. Made once, when it is opened."""
+    """The calling session: its identity, its capabilities, and its channels and clients. Made once, at its opening."""
 
     id: str
     kind: SessionKind
@@ -63,13 +63,13 @@ class Caller:
     channel: Channel
     memory: MemoryStore
     web: Callable[[], WebClient]
-    """Gives its client, which is made at the first use where none was given."""
+    """Returns the session's web client. It is made at the first use if none was given."""
     http: HttpClient
     approver: Approver | None
-    """Who approves its calls: the supervisor's approver, or the nearest channel that can, of a session at or above this
-    one that owns it."""
+    """The approver of its calls: the supervisor's approver, or the nearest channel that can approve, owned by this
+    session or by one above it."""
     onlookers: tuple[Channel, ...]
-    """The channels that are nearer than the approver and can only send: they show what is asked."""
+    """The channels that are nearer than the approver and can only send. They show the question."""
     life: SessionLife
     data: SessionData
     toolbox: Toolbox

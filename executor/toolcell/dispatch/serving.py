@@ -1,4 +1,4 @@
-"""A call of a session in the pool: what it says is heard, and what it asks for is served, while it runs."""
+"""A session's call in the pool: handle its reports and serve its requests while it runs."""
 
 import logging
 from dataclasses import replace
@@ -37,7 +37,7 @@ _log = logging.getLogger("toolcell.tool")
 
 
 async def in_pool(context: CallContext, run: "SessionRun") -> Outcome:
-    """The outcome of a call that nothing is to be done beside. If the waiting task is cancelled, so is the call."""
+    """Run a call that needs no services, and return its outcome. If the waiting task is cancelled, so is the call."""
     try:
         return await context.services.pool.submit(run)
     except BaseException:
@@ -46,13 +46,13 @@ async def in_pool(context: CallContext, run: "SessionRun") -> Outcome:
 
 
 class SessionRun(Run):
-    """A call of a session, in the pool. It hears what the call says while it runs, and serves what it asks for."""
+    """A session's call in the pool. It handles the call's reports and serves its requests."""
 
     _principal: broker.Principal | None = None
-    """Made when the call asks for something for the first time, and `_trail` with it."""
+    """Made at the call's first request, together with `_trail`."""
     _trail: Trail | None = None
     streams: Streams | None = None
-    """Made when somebody hears what the call prints, or that is long."""
+    """Made if there is a listener for the output, or the output is long."""
     _given_up = False
 
     def __init__(
@@ -66,8 +66,8 @@ class SessionRun(Run):
         *,
         has_result: bool = False,
     ) -> None:
-        """`packed` are the call's arguments, encoded, if they are. `has_result` says that what it prints is part of a
-        result, which has files of long streams.
+        """`packed` are the call's encoded arguments, if there are any. `has_result`: the output is part of a result,
+        which has files of long streams.
         """
         super().__init__(call, route.spec, wall_s, route.exclusive, packed)
         if watch is not None:
@@ -78,27 +78,27 @@ class SessionRun(Run):
         self._services = context.services
         self._route = route
         self._has_result = has_result
-        self._operations: dict[int, tuple[anyio.CancelScope, Task]] | None = None  # of the handles, under way
-        self._replies: Account | None = None  # made when it is asked for something, or connects
-        self._egress: Egress | None = None  # made when the call connects to its proxy for the first time
+        self._operations: dict[int, tuple[anyio.CancelScope, Task]] | None = None  # handle operations under way
+        self._replies: Account | None = None  # made at its first request or connection
+        self._egress: Egress | None = None  # made at the call's first connection to its proxy
 
     def has_moved(self) -> bool:
         return self._context.routes.has_moved(self._route)
 
     async def audited(self, watch: Watch) -> None:
-        """Wait until it is known what the call did to protected names, and that is on record."""
-        assert self._route.guarded is not None  # as of every call that is watched
+        """Wait until the audit of protected names after the call is complete and recorded."""
+        assert self._route.guarded is not None  # every watched call has one
         await audit(self._services, self, self._route.guarded, watch)
 
     def abandon(self, watch: Watch | None = None) -> None:
-        """The caller has gone: the call is ended and audited behind it, and nothing is left running."""
+        """End and audit the call of a caller that has gone, so that nothing keeps running."""
         self._services.pool.cancel(self)
         self.leave()
         if watch is not None:
             self._services.in_background(self.audited, watch)
 
     def leave(self) -> None:
-        """The caller has gone, before the call's end or after it: its files are closed once it has ended."""
+        """The caller has gone, before the call's end or after it. The call's files are closed at its end."""
         self._given_up = self._has_result
         if self.outcome is not None:
             self._leave()
@@ -136,7 +136,7 @@ class SessionRun(Run):
         self._operations[request.request] = scope, task
 
     def _charged(self, bytes: int) -> Charge:
-        """Count what waits of what the call has sent; where that is too much, no more is read of it."""
+        """Charge bytes of the call that are buffered. If they exceed the budget, reading from the call pauses."""
         if self.pending is None:
             self.pending = self._services.pool.budgets.requests.account()
         return self.pending.charge(bytes)
@@ -149,10 +149,10 @@ class SessionRun(Run):
                 with scope:
                     held = await self._room_for(broker.answer_bytes(request.operation, request.arguments))
                     self._reply(request, *await self._answer(request, held), held)
-                    held = None  # it is the cell's now
+                    held = None  # the cell owns it now
         except anyio.get_cancelled_exc_class():
             raise
-        except BaseException as error:  # SystemExit of a backend, say: it ends the supervisor, as of any task of it
+        except BaseException as error:  # SystemExit, for example: it ends the supervisor, as in any task
             self._services.in_background(_raised, error)
         finally:
             if held is not None:
@@ -165,7 +165,7 @@ class SessionRun(Run):
         return self._replies
 
     async def _room_for(self, bytes: int) -> Charge:
-        """Wait until so much may be answered. Whoever gets it releases it."""
+        """Wait for room for a reply of so many bytes. The caller releases the charge."""
         granted = anyio.Event()
         ask = self._answers().ask(bytes, granted.set)
         if ask.charge is None:
@@ -178,10 +178,10 @@ class SessionRun(Run):
         return ask.charge
 
     async def _grow(self, held: Charge, bytes: int) -> None:
-        """Wait until an answer may have so many bytes more. It may be asked for again, and is had once."""
+        """Wait for room for so many more bytes of a reply. Repeated requests for the same size are charged once."""
         if held.bytes < bytes:
             more = await self._room_for(bytes)
-            if not held.is_released:  # else nobody waits for the answer any more
+            if not held.is_released:  # otherwise nobody waits for the answer any more
                 held.change(held.bytes + bytes)
             more.release()
 
@@ -226,7 +226,7 @@ class SessionRun(Run):
     def on_connection(self, connection: socket) -> bool:
         if self._egress is None:
             policy = self._route.spec.profile.reach
-            assert isinstance(policy, ProxyNetwork)  # no other cell has a socket to connect to
+            assert isinstance(policy, ProxyNetwork)  # no other cell has a socket for its proxy
             self._egress = self._services.gateway.egress(policy, partial(self._record, "egress"), self._answers())
         return self._egress.take(connection)
 
@@ -235,11 +235,11 @@ class SessionRun(Run):
 
     def on_ended(self) -> bool:
         if self._given_up:
-            self._services.reactor.soon(self._leave)  # when there is an outcome
+            self._services.reactor.soon(self._leave)  # not now: the outcome is set after this
         if self._operations is None and self._egress is None:
             return False
         under_way = list(self._operations.values()) if self._operations else []
-        for scope, task in under_way:  # nobody waits for them any more, but the supervisor's end
+        for scope, task in under_way:  # only the supervisor's end waits for them now
             scope.cancel()
             self._services.in_background(task.ended)
         if self._egress is not None:
@@ -249,7 +249,7 @@ class SessionRun(Run):
         return bool(under_way) or self._egress is not None or self._trail is not None
 
     def _leave(self) -> None:
-        """Nobody waits for the result: what the call had printed and reported is in the journal."""
+        """Nobody waits for the result: write the call's output and reports to the journal."""
         outcome = self.outcome
         if not self._given_up or outcome is None or self.cell is None:
             return
@@ -274,6 +274,6 @@ async def _raised(error: BaseException) -> None:
 
 
 def _bound_to(watch: Watch, spec: CellSpec) -> CellSpec:
-    """The spec of a cell in which the kernel holds what is protected now. A kept process stays in the cell it is in."""
+    """The spec of a cell in which mounts hold the protected names that exist now. A kept process stays in its cell."""
     digest = "" if spec.key.kept_tool else watch.digest
     return replace(spec, key=replace(spec.key, protected=digest), protected=watch.bound)

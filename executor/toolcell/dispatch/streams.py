@@ -1,4 +1,4 @@
-"""What a call prints, beside the ends that the pool captures: heard live, and whole in a file where it is long."""
+"""Handle what a call prints, besides the pool's capture: pass it on live, and save a long stream to a file."""
 
 import codecs
 import inspect
@@ -28,20 +28,20 @@ from .services import Caller, Services
 _log = logging.getLogger("toolcell.tool")
 StreamName = Literal["stdout", "stderr"]
 OnOutput = Callable[[StreamName, str], Awaitable[None] | None]
-"""Hears what a call prints: `on_output("stdout", "line\\n")`. A plain function runs on the event loop, as any callback
-there, and returns at once; one that takes its time is async."""
+"""Receives what a call prints: `on_output("stdout", "line\\n")`. A plain function runs on the event loop and must
+return at once. A slow one must be async."""
 NAMES: Final[dict[int, StreamName]] = {1: "stdout", 2: "stderr"}
 READ_ON: Final = frozenset({Capability.READ, Capability.WRITE})
-"""What a session needs whose outputs its workspace may have."""
-WAITING_BYTES = 256 * 1024  # of memory, for a listener that is slower than the call
-SLOW_S = 0.1  # of the event loop's time that a plain function takes; asyncio's debug mode warns of as much
-HEARD_WITHIN_S = 1.0  # after the end of a call, its result waits so long for its listener
-PIECE_BYTES = 256  # what a piece takes beside its text
+"""The capabilities of a session whose long outputs may be saved in its workspace."""
+WAITING_BYTES = 256 * 1024  # buffered in memory for a listener that is slower than the call
+SLOW_S = 0.1  # of the event loop's time in a plain function; asyncio's debug mode warns after the same time
+HEARD_WITHIN_S = 1.0  # how long a result waits for the listener after the call's end
+PIECE_BYTES = 256  # memory of a piece besides its text
 _Charged = Callable[[int], Charge]
 
 
 class Streams:
-    """Of one call that runs in a cell. `take` is called on the loop, must not block and does not raise."""
+    """The output of one call in a cell. `take` is called on the loop, does not block and does not raise."""
 
     def __init__(
         self,
@@ -52,17 +52,17 @@ class Streams:
         charged: _Charged,
         on_output: OnOutput | None,
     ) -> None:
-        """`charged` counts what waits to be written. A file has at most `file_bytes` of its stream."""
+        """`charged` counts the bytes that wait to be written. A file has at most `file_bytes` bytes of its stream."""
         self._services = services
         self._workspace = caller.workspace if caller.grants >= READ_ON else None
         self._file_bytes = file_bytes
         self._charged = charged
         self._files: dict[int, StreamFile] = {}
-        self._of_commands: set[int] = set()  # the streams that commands have printed to: a model may have seen them
+        self._of_commands: set[int] = set()  # the streams to which commands have printed: a model may read them
         self._listener = None if on_output is None else OutputListener(services, call_id, on_output)
 
     def take(self, output: Output, before: Capture) -> None:
-        """The call has printed this, after what was captured before it."""
+        """Take what the call has printed, after the bytes that were captured before."""
         _seq, stream, skipped, data = output
         if output.seq:
             self._of_commands.add(stream)
@@ -70,7 +70,7 @@ class Streams:
             self._listener.hear(stream, data, skipped)
         file = self._files.get(stream)
         if file is None and before.total + skipped + len(data) > before.keep_bytes:
-            # A model reads on in what a command has printed. What a tool prints is for people.
+            # A model may read the rest of a command's output. What the tool itself prints is for people.
             workspace = self._workspace if stream in self._of_commands else None
             file = self._files[stream] = StreamFile(self._services, workspace, self._file_bytes, self._charged)
             file.feed(before.kept(), 0)
@@ -78,7 +78,7 @@ class Streams:
             file.feed(data, skipped)
 
     async def told(self, result: ToolResult) -> ToolResult:
-        """The result with the files of its streams, once they are written and its listener has heard what there was."""
+        """The result with the files of its streams, after they are written and the listener has received all output."""
         if self._listener is not None:
             await self._listener.heard()
         artifacts, notices = list(result.artifacts), list(result.notices)
@@ -92,13 +92,13 @@ class Streams:
         return result.model_copy(update={"artifacts": artifacts, "notices": tuple(notices)})
 
     async def given_up(self) -> None:
-        """Nobody waits for the result."""
+        """Close the files: nobody waits for the result."""
         for number, file in self._files.items():
             await file.closed(NAMES[number])
 
 
 def _cut(name: StreamName, captured: CapturedOutput, artifact: Artifact | None, in_workspace: bool) -> Notice:
-    """What is said of a stream of which the result has the ends."""
+    """The notice about a stream of which the result has only both ends."""
     total, size = captured.total_bytes, 0 if artifact is None else artifact.size or 0
     said = f"{name} has {total:,} bytes; the result shows the beginning and the end."
     if artifact is None:
@@ -111,7 +111,7 @@ def _cut(name: StreamName, captured: CapturedOutput, artifact: Artifact | None, 
 
 
 class StreamFile:
-    """One stream in a file, from its first byte on, without a gap. It is written in threads, batch by batch."""
+    """One stream in a file, from its first byte, without gaps. Threads write it, batch by batch."""
 
     def __init__(self, services: Services, workspace: Path | None, most_bytes: int, charged: _Charged) -> None:
         self._services = services
@@ -119,7 +119,7 @@ class StreamFile:
         self._room = most_bytes
         self._charged = charged
         self._waiting: list[tuple[bytes, Charge]] = []
-        self._file: NewFile | None = None  # once there is something in it
+        self._file: NewFile | None = None  # made with the first bytes
         self.in_workspace = False
         self._at_rest = anyio.Event()
         self._at_rest.set()
@@ -166,7 +166,7 @@ class StreamFile:
                 file.discard()
 
     async def closed(self, kind: str) -> Artifact | None:
-        """The artifact that it is, None where nothing could be written, or it was closed before."""
+        """Close the file. Returns its artifact, or None if nothing could be written or it was closed before."""
         self._room = 0
         await self._at_rest.wait()
         file, self._file = self._file, None
@@ -175,20 +175,20 @@ class StreamFile:
 
 class _Piece(NamedTuple):
     stream: int
-    skipped: int  # bytes before it that nobody hears
+    skipped: int  # bytes before this piece that are not passed on
     size: int  # in bytes, as it was printed
     text: str
 
     @property
     def memory(self) -> int:
-        """The bytes that it takes: up to four for a character, where one of them needs so many (PEP 393)."""
+        """The piece's memory in bytes: up to four for each character, if one character needs so many (PEP 393)."""
         return sys.getsizeof(self.text) + PIECE_BYTES
 
 
 class OutputListener:
-    """Whoever hears a call's output: one piece at a time, in order, one in a turn of the loop. What it raises is its
-    own affair, and logged once; so is the time that a plain function takes of the loop. Where it is too slow, the
-    oldest of what waits for it is left out and counted."""
+    """Passes a call's output to `on_output`: in order, one piece in each turn of the loop. An exception of `on_output`
+    is logged once and otherwise ignored. A plain function that blocks the loop is logged once too. If the function is
+    too slow, the oldest buffered pieces are left out and counted."""
 
     def __init__(self, services: Services, call_id: str, on_output: OnOutput) -> None:
         self._services = services
@@ -197,13 +197,13 @@ class OutputListener:
         self._decoders = {number: codecs.getincrementaldecoder("utf-8")("replace") for number in NAMES}
         self._waiting: deque[_Piece] = deque()
         self._memory = 0
-        self._has_raised = self._is_slow = False  # which has been logged
-        self._left_out = dict.fromkeys(NAMES, 0)  # bytes of a stream that came before all of it that waits
+        self._has_raised = self._is_slow = False  # already logged
+        self._left_out = dict.fromkeys(NAMES, 0)  # bytes of a stream before its first buffered piece
         self._at_rest = anyio.Event()
         self._at_rest.set()
 
     def hear(self, stream: int, data: bytes, skipped: int) -> None:
-        """`data` was printed to `stream` after `skipped` bytes that are not here."""
+        """Pass on `data`, which was printed to `stream` after `skipped` missing bytes."""
         self._add(_Piece(stream, skipped, len(data), self._decoders[stream].decode(data)))
 
     def _add(self, piece: _Piece) -> None:
@@ -235,7 +235,7 @@ class OutputListener:
             self._services.reactor.soon(self._next)
 
     def _taken(self) -> tuple[int, str]:
-        """All that waits of the stream whose turn it is, up to the next piece of the other one."""
+        """The buffered pieces of the stream that is next, up to the next piece of the other stream."""
         stream, texts = self._waiting[0].stream, list[str]()
         left_out, self._left_out[stream] = self._left_out[stream], 0
         while self._waiting and self._waiting[0].stream == stream:
@@ -271,7 +271,7 @@ class OutputListener:
             )
 
     async def heard(self) -> None:
-        """Wait until it has heard all that there was, but no longer than a moment: it may be slow."""
+        """Wait until all output was passed on, at most `HEARD_WITHIN_S` seconds."""
         for number, decoder in self._decoders.items():
             rest = decoder.decode(b"", True)
             if rest or self._left_out[number]:

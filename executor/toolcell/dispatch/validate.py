@@ -1,9 +1,9 @@
-"""Validating arguments and results against a tool's schemas, in the supervisor: arguments before anything is sent to a
+"""Validate arguments and results against a tool's schemas, in the supervisor: arguments before anything is sent to a
 cell, a result before anybody sees it.
 
-jsonschema-rs does the work, with a validator compiled once for each tool. Its regex engine is the linear one; depth is
-bounded first, for it overflows its stack on instances nested 30,000 deep; and so is the number of steps, for schemas of
-a few lines can ask for more than any time. `format` is not asserted.
+jsonschema-rs validates, with a validator compiled once for each tool, and with its linear-time regex engine. Depth is
+bounded first, because jsonschema-rs overflows its stack on instances nested 30,000 deep. The number of steps is bounded
+too, because a schema of a few lines can take any time. `format` is not asserted.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,12 +23,12 @@ from toolcell_tools.targets import UnresolvedReference
 from .explain import Problem, explained, problems
 
 MAX_MESSAGE_CHARS = 2_000
-MAX_VALUES = 25_000  # in the arguments of one call; more belongs into a file
+MAX_VALUES = 25_000  # in the arguments of one call; larger data belongs in a file
 MAX_EXPLAINED = 2_000_000
-"""Steps times size of what is explained in full. Each reason takes 12 µs and a copy of the value that it is about, also
-the reasons of alternatives that nobody will read: 40 ms at worst."""
-_type_of: Callable[[object], type[object]] = type  # what type() says of an Any is unknown to type checkers
-_REASON = 400  # the fixed price of a reason, in the size of a value copied
+"""The most steps times size of a value that is explained in full. Each reason takes 12 µs and copies its value, even a
+reason of an alternative that is not shown: 40 ms at worst."""
+_type_of: Callable[[object], type[object]] = type  # type checkers do not know the type() of an Any
+_REASON = 400  # the fixed cost of a reason, in units of copied values
 
 
 class _CompiledSchema(Protocol):
@@ -38,7 +38,7 @@ class _CompiledSchema(Protocol):
 
 
 class Valid(NamedTuple):
-    """Arguments that may be sent: a copy, plain JSON data. `packed` is that, encoded, where the check encoded it."""
+    """Valid arguments: a copy, as plain JSON data. `packed` is the copy encoded, if the check has encoded it."""
 
     arguments: dict[str, Any]
     packed: bytes | None = None
@@ -47,7 +47,8 @@ class Valid(NamedTuple):
 class Validator:
     """Checks values against one schema of a tool: its arguments, or with `check_output` its results.
 
-    With `validate=False`, a tool's explicit choice, arguments are only made plain JSON data and must be an object.
+    With `validate=False`, a tool's explicit choice, arguments are only converted to plain JSON data and must be an
+    object.
     """
 
     def __init__(self, tool: str, schema: Mapping[str, Any], *, validate: bool = True) -> None:
@@ -64,7 +65,7 @@ class Validator:
         self._is_flat = validate and is_flat(self.schema)
 
     def check(self, arguments: object) -> Valid | ValidationError:
-        """The arguments as plain JSON data, or what is wrong with them, by field. None and "" are no arguments."""
+        """The arguments as plain JSON data, or a ValidationError by field. None and "" mean no arguments."""
         valid = self._at_once(arguments) if self._is_flat else None
         if valid is not None:
             return valid
@@ -81,9 +82,10 @@ class Validator:
         return self._error(found) if found else Valid(instance)
 
     def _at_once(self, arguments: Any) -> Valid | None:
-        """The same for a flat schema, without a look at each value; None for what is to be gone through.
+        """As `check`, for a flat schema, without a Python step for each value; None if the full check is needed.
 
-        What fits such a schema is of JSON types, or derived from them, and what can then be packed is of no others.
+        Values that fit a flat schema have JSON types or types derived from them. If they can also be packed, they have
+        no other types.
         """
         if _type_of(arguments) is not dict:
             return None
@@ -97,8 +99,8 @@ class Validator:
                     return None
                 copy[key] = value.copy()
             elif kind is str and len(value) > LONG:
-                return None  # it is sent from where it is
-        if room < 0 or self._cost.per_value * (1 + MAX_VALUES - room) > self._budget:  # what judging takes is bounded
+                return None  # a long text is sent without a copy
+        if room < 0 or self._cost.per_value * (1 + MAX_VALUES - room) > self._budget:  # bounds the steps of validation
             return None
         try:
             data = packed(copy) if self._compiled.is_valid(copy) else None
@@ -109,14 +111,14 @@ class Validator:
         return made(Valid, (copy, data))
 
     def check_output(self, value: object) -> str | None:
-        """What is wrong with a result, plain JSON data; None if it is what the schema says."""
+        """The problems of a result, which is plain JSON data; None if it fits the schema."""
         found = self.problems(value) if self._asserts else None
         return explained(found)[:MAX_MESSAGE_CHARS] if found else None
 
     def problems(self, value: object, at_most: int | None = None) -> list[Problem] | None:
-        """Everything that is wrong with plain JSON data, or what of it can be told in a moment; None if nothing is.
+        """The problems of plain JSON data, or those of them that can be found quickly; None if there are none.
 
-        `at_most` is a bound on its size that is known already, and may be far from it.
+        `at_most` is a known upper bound on its size, which may be far too high.
         """
         if at_most is not None and self._cost.per_value * at_most <= self._budget and self._compiled.is_valid(value):
             return None
@@ -134,7 +136,7 @@ class Validator:
         return self._first_problem(value)
 
     def _first_problem(self, value: object) -> list[Problem]:
-        """Of a large value. Where a schema has alternatives, even the first reason comes with those of all of them."""
+        """The first problem of a large value. With alternatives in a schema, even one reason would need all reasons."""
         if self._linear:
             try:
                 self._compiled.validate(value)
