@@ -1,11 +1,11 @@
-"""What exists only for speed, on both sides of the pipes. `runner/cow/` has what spares copies of pages.
+"""Code that exists only for speed, on both sides of the pipes. `runner/cow/` has the code that avoids page copies.
 
 | module | what it does |
 |---|---|
 | `switches` | the list of tricks, and which of them are on |
-| `frames` | frames that are packed and read by hand |
+| `frames` | frames that are encoded and decoded by hand |
 | `pipes` | pipes that hold more than the kernel's 64 KiB |
-| `tuples` | named tuples, made without a function of Python's |
+| `tuples` | named tuples, made without a Python function |
 
 Each trick has a switch, a test and a measured gain: docs/performance.md, "Tricks".
 """

@@ -1,10 +1,10 @@
-"""Messages that are packed and read by hand, for speed. The plain codec reads what is packed here, and the other way
-round; a text in its place is byte for byte what the plain encoder makes of it.
+"""Messages that are encoded and decoded by hand, for speed. The plain codec reads these frames, and this one reads the
+plain codec's. A long text is byte for byte what the plain encoder makes.
 
-- `recycle`, `recycled`, `ready`, `exited` are said once or more for each call. This takes a tenth of the time, and an
-  init that was forked writes to forty pages fewer, which it would copy again after each fork.
-- `CALL` tells a call process that what it has read is the one frame of a call, so that it asks no decoder.
-- `around`, `characters`: a long text goes out of the memory that it is in. msgpack would copy it into a buffer first.
+- `recycle`, `recycled`, `ready`, `exited` are used at least once for each call. They take a tenth of the time, and a
+  forked init writes to 40 pages fewer, which it would copy again after each fork.
+- `CALL` tells a call process that the bytes it read are the one frame of a call, so that it needs no decoder.
+- `around`, `characters` send a long text from its own memory. msgpack would copy it into a buffer first.
 """
 
 import ctypes
@@ -17,17 +17,17 @@ import msgpack
 
 from .switches import is_on
 
-# A frame's length, an array (0x90 + fields), the kind (`messages.SHAPES`), then each field behind the byte of its type:
-# uint 32 (0xce), int 32 (0xd2), uint 64 (0xcf), float 64 (0xcb), and the one byte that is false or true (0xc2, 0xc3).
+# A frame's length, an array (0x90 + fields), the kind (`messages.SHAPES`), then each field after the byte of its type:
+# uint 32 (0xce), int 32 (0xd2), uint 64 (0xcf), float 64 (0xcb). false and true are one byte (0xc2, 0xc3).
 _NUMBER_AND_BOOL: Final = Struct(">I3sIB")
 _EXITED: Final = Struct(">I3sIcicdcQ")
 
 CALL: Final = b"\x96\x01"
-"""How the frame of a call goes on after its header: an array of six fields, the first its kind."""
+"""The first bytes of a call's frame after its header: an array of six fields, and the kind."""
 
 
 def recycle(process: int, account: bool) -> bytes:
-    """The frame of the `Recycle` that ends the call of a process, or asks for the next one."""
+    """The frame of a `Recycle`, which ends the call of a process or asks for the next process."""
     return _NUMBER_AND_BOOL.pack(8, b"\x93\x31\xce", process, 0xC2 + account)
 
 
@@ -53,20 +53,20 @@ def recycled(frames: bytes) -> list[tuple[int, bool]]:
 
 
 LONG: Final = 1024 * 1024 if is_on("long_texts") else sys.maxsize
-FEW: Final = 64  # arguments, or the parts of a result: among more than that, none is looked for
-STR32: Final = b"\xdb"  # and 4 bytes of length come before a text of over 64 KiB
+FEW: Final = 64  # arguments or parts of a result: a long text is not searched among more
+STR32: Final = b"\xdb"  # and 4 bytes of length precede a text of over 64 KiB
 STR32_BYTES: Final = 5
-_type_of: Callable[[object], type[object]] = type  # what type() says of an Any is unknown to type checkers
-_utf8_of = ctypes.pythonapi.PyUnicode_AsUTF8AndSize  # of an ASCII text, its own characters (docs: c-api/unicode)
+_type_of: Callable[[object], type[object]] = type  # type checkers do not know the type() of an Any
+_utf8_of = ctypes.pythonapi.PyUnicode_AsUTF8AndSize  # for ASCII text, the str's own memory (c-api/unicode)
 _utf8_of.argtypes = (ctypes.py_object, ctypes.c_void_p)
 _utf8_of.restype = ctypes.c_void_p
 
 
-_Characters = ctypes.c_char * (1 << 32)  # one type for texts of any length: ctypes keeps each for ever
+_Characters = ctypes.c_char * (1 << 32)  # one type for all lengths, because ctypes never frees an array type
 
 
 def around(fields: Sequence[Any], text: str) -> tuple[bytes, bytes]:
-    """What msgpack makes of the fields, before that text and after it."""
+    """The msgpack encoding of the fields, as the part before that text and the part after it."""
     packer = msgpack.Packer(autoreset=False)
     packer.pack_array_header(len(fields))
     before = b""
@@ -86,7 +86,7 @@ def around(fields: Sequence[Any], text: str) -> tuple[bytes, bytes]:
 
 
 def characters(text: str) -> memoryview:
-    """The characters of an ASCII text, where they are. It lives as long as somebody looks at them."""
+    """A view of an ASCII text's characters, without a copy. The view keeps the text alive."""
     memory: Any = _Characters.from_address(_utf8_of(text, None))
     memory.text = text
     return memoryview(memory).cast("B")[: len(text)].toreadonly()

@@ -1,7 +1,7 @@
-"""The tricks for speed, and which of them are on: all but those that the environment variable TOOLCELL_PLAIN names.
+"""The tricks for speed, and which are on: all except those that the environment variable TOOLCELL_PLAIN names.
 
 `TOOLCELL_PLAIN=1` turns all of them off, `TOOLCELL_PLAIN=warm_up,prewarm` these two. The variable is read once, when
-this module is imported. A supervisor passes it on to its zygotes. No trick changes what a call does, but what it costs.
+this module is imported. A supervisor passes it on to its zygotes. A trick changes the cost of a call, not its effect.
 """
 
 import os
@@ -23,11 +23,11 @@ TRICKS: Final[Mapping[str, str]] = {
     "wide_pipes": "let a pipe hold more once a frame did not fit",
     "tuples": "make named tuples without a function of Python's",
 }
-"""By name: what each does."""
+"""Each trick's name and what it does."""
 
 
 def off_by(value: str) -> frozenset[str]:
-    """The tricks that a value of TOOLCELL_PLAIN turns off. ValueError for a name that is none."""
+    """The tricks that a value of TOOLCELL_PLAIN turns off. Raises ValueError for an unknown name."""
     names = frozenset(filter(None, value.replace(" ", "").split(",")))
     if names <= {"0"}:
         return frozenset()
@@ -43,6 +43,6 @@ OFF: Final = off_by(os.environ.get(VARIABLE, ""))
 
 
 def is_on(trick: str) -> bool:
-    """Whether this one is on."""
+    """Whether this trick is on."""
     assert trick in TRICKS
     return trick not in OFF

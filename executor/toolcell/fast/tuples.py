@@ -1,4 +1,4 @@
-"""Named tuples on the way of each call."""
+"""Make named tuples faster, for those that each call makes."""
 
 from collections.abc import Iterable
 from typing import Any, Final, Protocol, TypeVar, cast
@@ -17,4 +17,4 @@ def _plain(cls: type[T], values: Iterable[Any], /) -> T:
 
 
 made: Final = cast("Make", tuple.__new__) if is_on("tuples") else _plain
-"""`made(Cls, (a, b))` is `Cls(a, b)`, without the function of Python's that a named tuple's class is made with."""
+"""`made(Cls, (a, b))` is `Cls(a, b)`, without the Python function `__new__` of a named tuple's class."""

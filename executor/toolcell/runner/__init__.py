@@ -1,5 +1,5 @@
-"""What runs inside: the zygote that forks cells, the cell's init, and the call process. Nothing here is trusted.
+"""The code that runs inside: the zygote that forks cells, the cell's init, and the call process. None of it is trusted.
 
-`zygote` is exec'd by the supervisor and forks cells; `cell` is pid 1 of a cell, locked down, with the tools imported;
-`serve` is the call process, forked by the init for exactly one call.
+`zygote` is exec'd by the supervisor and forks cells. `cell` is pid 1 of a cell, locked down, with the tools imported.
+`serve` is the call process, which the init forks for exactly one call.
 """

@@ -1,9 +1,9 @@
-"""`python -I -m toolcell.runner FD`: the zygote, talking to its supervisor over the inherited socket FD."""
+"""`python -I -m toolcell.runner FD`: start the zygote, which talks to its supervisor over the inherited socket FD."""
 
 import gc
 import sys
 
-gc.disable()  # what is imported stays; to look for garbage meanwhile takes a tenth of the time
+gc.disable()  # imported modules stay; garbage collection would take a tenth of the import time
 
 from toolcell.fast.switches import is_on  # noqa: E402
 

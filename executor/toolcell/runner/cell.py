@@ -1,7 +1,8 @@
 """The cell's init: pid 1, locked down. Imports the tools, forks a call process per call, and sweeps after each.
 
-It is never the tool process: signals from inside cannot reach pid 1, and when it dies the kernel ends the whole pid
-namespace. It learns of its work only over the control socket, which no call process holds.
+The init is never the tool process: signals from inside cannot reach pid 1, and when pid 1 dies, the kernel kills the
+whole pid namespace (pid_namespaces(7)). The init gets its work only over the control socket, which no call process
+holds.
 """
 
 import gc
@@ -33,15 +34,15 @@ from .link import Link
 from .options import Options
 from .scratch import Scratch
 
-# What `signal.pthread_sigmask` calls: itself, it makes members of an enum of what was blocked.
+# The C function behind `signal.pthread_sigmask`, whose Python wrapper makes enum members of the blocked signals.
 _set_mask: Callable[[int, tuple[int, ...]], object] = import_module("_signal").pthread_sigmask
 _CELL_SCORE, _CALL_SCORE = b"%d" % rlimits.CELL_OOM_SCORE, b"%d" % rlimits.CALL_OOM_SCORE
 _FOR_NODE = '--require="{}"'.format(f"{os.path.dirname(__file__)}/processors.cjs".translate({34: '\\"', 92: "\\\\"}))
-_ROUNDS = 16  # generations of a call's processes that the successor is spared for
+_ROUNDS = 16  # generations of a call's processes to kill before the successor is killed too
 
 
 def main(entered: Entered) -> NoReturn:
-    """What a locked-down process does to become a cell: say Hello, load the tools, serve."""
+    """Make a locked-down process a cell: send Hello, load the tools, serve."""
     control = InitControl()
     control.send(Hello(VERSION))
     first = control.receive()
@@ -49,7 +50,7 @@ def main(entered: Entered) -> NoReturn:
         os._exit(76)  # EX_PROTOCOL, sysexits.h
     options = Options.of(first)
     if not {"mount_namespace", "pivot_root", "mount_setattr"} <= entered.report.on:
-        options = replace(options, scratch="")  # the host's own /tmp is not ours to empty
+        options = replace(options, scratch="")  # never empty the host's own /tmp
     os.environ.clear()
     os.environ.update(options.environ)
     if "exec" in entered.profile.grants:
@@ -59,7 +60,7 @@ def main(entered: Entered) -> NoReturn:
     except SandboxError as error:
         control.send(Failed(error.step, str(error), error.mechanism, error.cure))
         os._exit(1)
-    for step in fds.OWN_INPUT:  # before anybody's code is here
+    for step in fds.OWN_INPUT:  # before any tool code is loaded
         step()
     modules = len(sys.modules)
     forks.stop()
@@ -72,30 +73,30 @@ def main(entered: Entered) -> NoReturn:
         )
         os._exit(1)
     if options.unbound and any(isinstance(tool, loading.LoadError) for tool in loaded.values()):
-        _refuse_to_be_ahead(control, "a tool could not be loaded")  # it may need paths that are not there yet
+        _refuse_to_be_ahead(control, "a tool could not be loaded")  # it may need paths that are not in place yet
     link = Link(WireLimits.for_results(options.result_bytes))
     contexts = Contexts(options.session, options.protects, link, options.file_bytes)
     lock = Lock(entered.profile, entered.view) if options.unbound else None
     prepared = serve.prepare(loaded, options, contexts, lock)
     sys.stdout.flush()
     sys.stderr.flush()
-    if len(sys.modules) > modules:  # importing leaves cycles behind; what the zygote had leaves nothing to collect
+    if len(sys.modules) > modules:  # imports leave cycles behind; without new modules there is nothing to collect
         gc.collect()
     gc.freeze()
     Init(control, options, prepared, entered).run()
 
 
 def _refuse_to_be_ahead(control: InitControl, why: str) -> NoReturn:
-    """End a cell whose kind has to have a session first."""
+    """End a prewarmed cell whose kind needs a session first."""
     control.send(Failed("import", f"{why} before there was a session.", "", ""))
     os._exit(1)
 
 
 class Init:
-    """One call process at a time: fork it, wait for its end or for word that its call is over, sweep, again.
+    """Runs one call process at a time: fork it, wait for its end or for `Recycle`, sweep, repeat.
 
-    After each fork, its pages are copied as it writes to them, so a call costs by how many functions and objects it
-    takes here: few, and those of C.
+    After each fork, the init copies each page to which it writes. So a call must use few Python functions and objects
+    here, and rather C functions.
     """
 
     def __init__(self, control: InitControl, options: Options, prepared: serve.CallTemplate, entered: Entered) -> None:
@@ -105,13 +106,13 @@ class Init:
         self.view = entered.view
         self.seq = 0
         self.settings = fds.SharedSettings()
-        self.child = 0  # pid of the call process, 0 where there is none
-        self.successor = 0  # pid of the process for the call after that, which was forked ahead; 0 where there is none
-        self.spared = b""  # how the list of children shows it
-        self.gate = -1  # what it waits for
-        self.in_namespace = entered.children_fd < 0  # of its own, so that kill(-1) takes all there is
+        self.child = 0  # pid of the call process, 0 if there is none
+        self.successor = 0  # pid of the next call's process, which was forked ahead, 0 if there is none
+        self.spared = b""  # the successor's entry in the list of children
+        self.gate = -1  # the pipe on which the successor waits
+        self.in_namespace = entered.children_fd < 0  # a pid namespace of its own, so kill(-1) reaches only the cell
         self.children_fd = descendants.open_children() if self.in_namespace else entered.children_fd
-        # Whether a call that runs cannot reach the successor, and all of it can be ended but that.
+        # Whether the running call cannot reach the successor, and all its processes can be killed except the successor.
         self.apart = self.children_fd >= 0 and entered.report.on >= AHEAD_NEEDS
         self.deaths_fd = lifetime.watch_children()
         self.score_fd = entered.score_fd
@@ -120,13 +121,13 @@ class Init:
         self.prepared = prepared._replace(steps=(*self.parting(), *prepared.steps))
 
     def parting(self) -> Iterator[Callable[[], object]]:
-        """What a call process does first: give up what is the init's alone."""
+        """The first steps of a call process: give up the resources that only the init may have."""
         for fd in (fds.CONTROL, self.deaths_fd, self.children_fd, self.score_fd):
             if fd >= 0:
                 yield partial(os.close, fd)
         yield from fds.OWN_INPUT
         yield partial(_set_mask, int(signal.SIG_UNBLOCK), (int(signal.SIGCHLD),))
-        yield os.setsid  # a group for `_kill`, and a scheduling group of its own (sched(7), autogroup): not the init's
+        yield os.setsid  # a process group for `_kill`, and a scheduling group of its own (sched(7), autogroup)
         if not self.in_namespace:
             yield partial(lifetime.die_with_parent, -1)
 
@@ -142,13 +143,13 @@ class Init:
             for fd, _event in watched.poll():
                 if fd == fds.CONTROL:
                     self.on_word()
-                    break  # what has died may be known by now; poll again (it is level-triggered)
+                    break  # the deaths may be handled by now; poll again (it is level-triggered)
                 os.read(fd, 4096)
                 self.on_deaths()
 
     def wait_for_session(self, unbound: serve.Unbound, watched: select.poll) -> None:
-        """Have a call process wait, behind a gate, for the session that this cell is to serve; then be that one's."""
-        if self.children_fd >= 0 and descendants.children(self.children_fd):  # without rules about files
+        """Fork a call process that waits at a gate, wait for the session that claims this cell, then serve it."""
+        if self.children_fd >= 0 and descendants.children(self.children_fd):  # they would run without Landlock rules
             _refuse_to_be_ahead(self.control, "a tool started a process while it was loaded")
         gate, self.gate = os.pipe2(os.O_CLOEXEC)
         self.seq, self.child = 1, self.fork(gate)
@@ -158,22 +159,22 @@ class Init:
             os.read(self.deaths_fd, 4096)
             self.on_deaths()
             if not self.child:
-                os._exit(1)  # what waited has died, and there is no call to blame
+                os._exit(1)  # the waiting process has died without a call
         told = self.control.receive_body()
         fds.write_all(self.gate, [told])
-        self.open_gate()  # the call process does the same, meanwhile
+        self.open_gate()  # the call process does the same at the same time
         try:
             self.options, contexts, binds = serve.bind(unbound, self.prepared.contexts.link, told)
         except SandboxError as error:
             self.control.send(Failed(error.step, str(error), error.mechanism, error.cure))
             os._exit(1)
         self.prepared = self.prepared._replace(contexts=contexts, unbound=None)
-        if self.scratch is not None:  # which is as it was when nobody could change it: a call may be at work by now
+        if self.scratch is not None:  # read before a call could change it: a call may run by now
             self.scratch.show(replace(self.view, binds=(*self.view.binds, *binds)))
 
     def on_word(self) -> None:
-        """Obey `Recycle`: with the current number it ends the call; with the next it asks for another call process, now
-        or ahead of time."""
+        """Carry out a `Recycle`. With the current number it ends the call. With the next number it asks for another
+        call process, now or ahead of time."""
         said = os.read(fds.CONTROL, 4096)
         if not said:
             os._exit(0)  # the supervisor is gone
@@ -190,17 +191,17 @@ class Init:
                 self.rehearse()
 
     def next(self) -> None:
-        """Say that the next call may come, with a process waiting for it or without."""
+        """Report that the next call may come, with or without a waiting process."""
         if self.options.standby:
             self.offer()
         os.write(fds.CONTROL, ready(self.seq, self.options.standby))
 
     def offer(self) -> None:
-        """Have a call process for the next call."""
+        """Provide a call process for the next call."""
         self.seq += 1
         if self.successor:
             self.child = self.successor
-            os.kill(self.child, signal.SIGCONT)  # the call that is over could not stop it; if it could, it goes on
+            os.kill(self.child, signal.SIGCONT)  # in case the finished call has stopped it, which should be impossible
             self.open_gate()
             return
         try:
@@ -212,9 +213,9 @@ class Init:
             os._exit(1)
 
     def fork_ahead(self) -> None:
-        """Fork the next call process while a call runs or is concluded; none where there is no room for it.
+        """Fork the next call process while a call runs or is concluded. If there is no room, fork none.
 
-        It waits at a gate before it looks at the pipe, where there may be something for the other one.
+        The new process waits at a gate before it reads the pipe, which may hold frames for the running call.
         """
         try:
             gate, self.gate = os.pipe2(os.O_CLOEXEC)
@@ -228,8 +229,8 @@ class Init:
         os.close(gate)
 
     def rehearse(self) -> None:
-        """Do what the end of a call takes, as far as it changes nothing: the pages that this writes to are our own by
-        then, and the next call does not wait for copies of them."""
+        """Run the steps of a call's end that change nothing. They write to the pages that the real end needs, so that
+        the next call does not wait for copies of them."""
         self.on_deaths()
         os.pread(self.children_fd, 64, 0)
         exited(self.seq, 0, 0.0, 0)
@@ -237,19 +238,19 @@ class Init:
         self.calls.poll(0)
         self.settings.now()
         if self.scratch is not None:
-            with suppress(OSError):  # more attributes than can be listed: the sweep says what that means
+            with suppress(OSError):  # more attributes than can be listed: the sweep handles that
                 self.scratch.now()
 
     def open_gate(self) -> None:
-        """Let the successor through, or forget the one that has died."""
+        """Let the successor through its gate, or forget a successor that has died."""
         os.close(self.gate)
         self.gate, self.successor, self.spared = -1, 0, b""
 
     def fork(self, gate: int = -1) -> int:
-        """Fork a call process. Of another, nothing may be left but what cannot reach this one."""
+        """Fork a call process. No process of another call may be left that could reach it."""
         pid, score_fd = -1, self.score_fd
         if score_fd >= 0:
-            os.write(score_fd, _CALL_SCORE)  # which the fork hands on
+            os.write(score_fd, _CALL_SCORE)  # the fork inherits it
         try:
             pid = os.fork()
         finally:
@@ -263,7 +264,7 @@ class Init:
         return pid
 
     def on_deaths(self) -> None:
-        """Reap what has died: orphans of the call, the call process itself, or its successor."""
+        """Reap dead processes: orphans of the call, the call process itself, or its successor."""
         while True:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
@@ -273,26 +274,26 @@ class Init:
                 return
             if pid == self.child:
                 self.on_death(status, usage)
-            elif pid == self.successor:  # nobody has heard of it; the next is forked when it is due
+            elif pid == self.successor:  # it was not reported yet; the next one is forked when it is needed
                 self.open_gate()
 
     def on_death(self, status: int, usage: resource.struct_rusage) -> None:
-        """The child has ended by itself: say how, once what it left is killed, and have another ready for when the
-        supervisor has concluded."""
+        """Handle a call process that has ended by itself: kill what it left, report how it ended, and prepare another
+        one for when the supervisor has concluded the call."""
         self.account(status, usage)
         if self.options.standby and not self.successor:
             self.fork_ahead()
 
     def account(self, status: int, usage: resource.struct_rusage) -> None:
-        """The child has ended and is reaped: kill what it left, and say how it ended."""
+        """Kill what the reaped call process left, and report how it ended."""
         self.child = 0
         self._kill_rest()
         cpu_s = usage.ru_utime + usage.ru_stime
         os.write(fds.CONTROL, exited(self.seq, os.waitstatus_to_exitcode(status), cpu_s, usage.ru_maxrss * 1024))
 
     def sweep(self, account: bool) -> None:
-        """End the call: no process of it is left after this, no file in the scratch, no byte in the pipe."""
-        if self.child:  # else it has ended by itself, and what it left was killed then
+        """End the call. After this, no process of it is left, no file in the scratch, and no byte in the pipe."""
+        if self.child:  # otherwise it has ended by itself, and the rest was killed then
             self._kill()
             if account:
                 self.account(*os.wait4(self.child, 0)[1:])
@@ -300,9 +301,9 @@ class Init:
                 os.waitpid(self.child, 0)
                 self.child = 0
                 self._kill_rest()
-            os.read(self.deaths_fd, 4096)  # its own death is in there, and is known
+            os.read(self.deaths_fd, 4096)  # this has the child's death, which is known
         if self.successor:
-            self.on_deaths()  # its own, if it has died
+            self.on_deaths()  # the successor's too, if it has died
         while self.calls.poll(0):
             if not os.read(fds.FRAMES_IN, fds.READ_BYTES):
                 os._exit(0)  # the supervisor is gone
@@ -311,24 +312,24 @@ class Init:
             if self.scratch is not None:
                 self.scratch.sweep()
         except (OSError, RecursionError):
-            # Pipes that cannot be made what they were, a tree built to resist: another cell has its own.
+            # Pipes that cannot be restored, or files that resist deletion: a new cell has new ones.
             os._exit(77)
 
     def _kill(self) -> None:
-        """Kill the call process, and what can be killed with it at once: they die side by side."""
+        """Kill the call process and its process group with one signal, so that they die concurrently."""
         try:
-            os.killpg(self.child, signal.SIGKILL)  # it leads one, and cannot leave it
+            os.killpg(self.child, signal.SIGKILL)  # a session leader cannot leave its group
         except ProcessLookupError:
-            os.kill(self.child, signal.SIGKILL)  # it has not come to making one
+            os.kill(self.child, signal.SIGKILL)  # it has not called setsid yet
 
     def _kill_rest(self) -> None:
-        """Kill and reap whatever is left but the successor; after a few rounds, the successor as well."""
+        """Kill and reap all other processes except the successor; after some rounds, the successor too."""
         if not self.in_namespace:
             descendants.kill_children(self.children_fd)
         elif self.children_fd < 0:
             descendants.kill_namespace()
         elif os.pread(self.children_fd, 64, 0) == self.spared:
-            pass  # nobody is left: who has no parent any more is a child of pid 1
+            pass  # none is left: every orphan is a child of pid 1
         elif not self.successor or not descendants.kill_children(self.children_fd, (self.successor,), _ROUNDS):
             descendants.kill_namespace()
             if self.successor:

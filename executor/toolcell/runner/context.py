@@ -1,4 +1,4 @@
-"""Building the ToolContext of a call: a handle for each capability that was granted, None for the rest."""
+"""Build the ToolContext of a call: a handle for each granted capability, None for the others."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ LOG_CHARS = 16_000
 
 
 class LinkReporter:
-    """The context's reporting, over the pipe."""
+    """The context's reporter, which sends over the pipe."""
 
     deadline = 0.0
     tidy_at = 0.0
@@ -50,13 +50,13 @@ def _text(value: object) -> str:
 
 
 class Contexts:
-    """Makes the contexts of a cell's calls. `session` is what the supervisor said once of the session that all of them
-    are of; what the kernel lets through was settled at lockdown.
+    """Makes the contexts of a cell's calls. `session` is the part of the context that they share, which the supervisor
+    has sent once. The kernel's rules were set at lockdown.
 
-    `protects` is the policy of protected names, for the write handle to refuse with a sentence. Only that handle is one
-    call's own, for it notes what was written. What a command prints is the supervisor's while it runs, up to
-    `stream_bytes` of each stream whole. The first context is made at once, in the init: of a call process that is
-    forked from it, it is the only one.
+    `protects` is the policy of protected names, with which the write handle makes its error messages. Each call has its
+    own write handle, which records what was written; the other handles are shared. The output of a command is sent to
+    the supervisor while the command runs, completely up to `stream_bytes` bytes of each stream. The first context is
+    made at once, in the init. A call process forked from it needs no other.
     """
 
     def __init__(self, session: Mapping[str, Field], protects: Protects, link: Link, stream_bytes: int = 0) -> None:
@@ -79,7 +79,7 @@ class Contexts:
         self.ready: tuple[ToolContext, LinkReporter] | None = self._made()
 
     def of(self, call_id: str, given: dict[str, Any]) -> ToolContext:
-        """The context of one call, of what a `Call` says of it."""
+        """The context of one call, from the `context` of its `Call`."""
         ctx, reporter = self.ready or self._made()
         self.ready = None
         ctx.call_id = call_id

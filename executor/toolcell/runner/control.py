@@ -1,5 +1,5 @@
-"""The init's end of the control socket, blocking. What comes is the supervisor's word, so it is not judged. What is
-said for each call is of `wire.control`.
+"""The init's blocking end of the control socket. Messages are from the supervisor, so they are trusted. `wire.control`
+encodes the messages of each call.
 """
 
 import os
@@ -15,7 +15,7 @@ from . import fds
 
 
 class InitControl:
-    """What is said before the first call, and to a cell that is bound to a session."""
+    """Sends and receives the messages before the first call, and the one that binds the cell to a session."""
 
     def send(self, message: Message) -> None:
         fds.write_all(fds.CONTROL, [self.packed(message)])
@@ -32,16 +32,16 @@ class InitControl:
         return SHAPES[kind][0]._make(fields)
 
     def receive(self) -> Message:
-        """The supervisor's next message. Its end being closed is the end of this cell."""
+        """The supervisor's next message. If the supervisor has closed its end, this cell exits."""
         return self.unpacked(self.receive_body())
 
     def receive_body(self) -> bytes:
-        """The frame's body, as it came."""
+        """The next frame's body, undecoded."""
         (size,) = HEADER.unpack(self._take(HEADER.size))
         return self._take(size)
 
     def _take(self, size: int) -> bytes:
-        """So many bytes, and none of what comes after them, which another may read."""
+        """Read exactly so many bytes, because another process may read the following ones."""
         taken = bytearray()
         while len(taken) < size:
             data = os.read(fds.CONTROL, min(size - len(taken), fds.READ_BYTES))

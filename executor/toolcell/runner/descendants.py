@@ -1,8 +1,9 @@
-"""What a call leaves behind: orphans come to the init, which reaps them while the call runs and kills them after it.
+"""Kill and reap the processes that a call leaves behind. Orphans become children of the init.
 
-In a pid namespace of its own, where the init is pid 1, the kernel hands over every orphan, and kill(-1) takes all there
-is. Elsewhere (`allow_missing`) the init is a child subreaper (prctl(2)), and kill(-1) would take the user's own
-processes: it kills its children, one generation after the other, as each death hands it the next.
+If the init is pid 1 of its own pid namespace, the kernel gives it every orphan, and kill(-1) reaches all processes of
+the cell. Without a pid namespace (`allow_missing`), the init is a child subreaper (PR_SET_CHILD_SUBREAPER, prctl(2)),
+and kill(-1) would reach the user's own processes. Then the init kills its children, generation by generation: each
+death makes the next generation its children.
 """
 
 import os
@@ -14,7 +15,8 @@ _LOOK_AGAIN_S = 0.001
 
 
 def children(fd: int) -> list[int]:
-    """The pids listed now. The kernel may leave some out while others die, so a caller looks until none is left."""
+    """The pids that are listed now. The kernel may omit some while others die, so callers repeat this until none is
+    left."""
     size = 4096
     while len(listed := os.pread(fd, size, 0)) == size:
         size *= 2
@@ -22,7 +24,7 @@ def children(fd: int) -> list[int]:
 
 
 def open_children() -> int:
-    """A descriptor that lists the children of this process, -1 where there is no /proc."""
+    """A descriptor of the list of this process's children, or -1 without /proc."""
     try:
         return os.open("/proc/thread-self/children", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -30,13 +32,13 @@ def open_children() -> int:
 
 
 def kill_namespace() -> None:
-    """Kill and reap every process of the pid namespace but this one, its pid 1. Forks that are under way die with it
+    """Kill and reap every process of the pid namespace except this one, pid 1. Forks under way are killed too
     (kernel/signal.c)."""
     while True:
         try:
             os.kill(-1, signal.SIGKILL)
         except ProcessLookupError:
-            pass  # nobody is left to kill, though there may be zombies to reap
+            pass  # no process is left to kill, but there may be zombies to reap
         try:
             os.waitpid(-1, 0)
         except ChildProcessError:
@@ -44,11 +46,11 @@ def kill_namespace() -> None:
 
 
 def kill_children(fd: int, spared: Container[int] = (), rounds: int | None = None) -> bool:
-    """Kill the children that `fd` lists, and those that their deaths hand over, until only `spared` are left. False
-    where that takes more than so many rounds.
+    """Kill the children that `fd` lists, and the orphans that become children by their deaths, until only `spared` are
+    left. Returns False if that takes more than `rounds` rounds.
 
-    None is reaped before all are dead: a zombie keeps its place under the process limit, so that a fork bomb comes to
-    its end, and its number, so that no other process can get it; and the list, to which is only added, leaves none out.
+    None is reaped before all are dead. A zombie counts in the process limit, so a fork bomb comes to an end. Its pid
+    cannot be reused. And the list only grows, so it omits none.
     """
     killed: set[int] = set()
     while True:
@@ -56,7 +58,7 @@ def kill_children(fd: int, spared: Container[int] = (), rounds: int | None = Non
         for pid in found:
             os.kill(pid, signal.SIGKILL)
         for pid in found:
-            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # by then, its children are ours
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # when this returns, its children are ours
         killed.update(found)
         if not found:
             break
@@ -67,7 +69,7 @@ def kill_children(fd: int, spared: Container[int] = (), rounds: int | None = Non
     for pid in killed:
         os.waitpid(pid, 0)
     if not spared and _any_child():
-        time.sleep(_LOOK_AGAIN_S)  # there is one that the list left out
+        time.sleep(_LOOK_AGAIN_S)  # the list has omitted a child
         kill_children(fd)
     return True
 

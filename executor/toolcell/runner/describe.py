@@ -1,4 +1,4 @@
-"""Saying what tools a module has, inside a cell. The answer is data; the supervisor checks it as a stranger's."""
+"""Describe the tools of a module, inside a cell. The description is data, which the supervisor does not trust."""
 
 import importlib
 import sys
@@ -14,7 +14,7 @@ def describe_module(module: str, directory: str) -> list[dict[str, Any]]:
     add_to_path(directory)
     try:
         imported = importlib.import_module(module)
-    except BaseException as error:  # whatever its top level does, SystemExit too
+    except BaseException as error:  # its top level may raise anything, SystemExit too
         raise ToolFailure(f"importing it failed: {type(error).__name__}: {error}") from error
     described: list[dict[str, Any]] = []
     for attribute, found in vars(imported).items():
@@ -32,6 +32,6 @@ def describe_module(module: str, directory: str) -> list[dict[str, Any]]:
 
 
 def add_to_path(directory: str) -> None:
-    """Let modules be imported from `directory`, after all that is installed."""
+    """Allow imports from `directory`, after all installed packages."""
     if directory not in sys.path:
         sys.path.append(directory)

@@ -1,4 +1,4 @@
-"""The file descriptors of a cell, by number, and how whole messages go over them."""
+"""The file descriptors of a cell, by number, and reads and writes of whole messages."""
 
 import errno
 import fcntl
@@ -17,15 +17,15 @@ CONTROL: Final = 3
 FRAMES_IN: Final = 4
 FRAMES_OUT: Final = 5
 SHARED: Final = (1, 2, FRAMES_IN, FRAMES_OUT)
-"""What every call process inherits, one after the other, as the same open files: pipes. Standard input is its own."""
+"""The pipes that all call processes inherit as the same open files. Each call process has its own standard input."""
 OWN_INPUT: Final[tuple[Callable[[], object], ...]] = (
     partial(os.close, 0),
-    partial(os.open, os.devnull, os.O_RDWR),  # the lowest number that is free
+    partial(os.open, os.devnull, os.O_RDWR),  # this gets the lowest free number
     partial(os.set_inheritable, 0, True),
 )
-"""What gives a process a standard input of its own in place of the zygote's, which all cells would share: locks and
-flags are an open file's."""
-_UNLOCKED = struct.pack("hhqqi", fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0)  # struct flock, of the whole file
+"""The steps that replace the zygote's standard input by the process's own. A shared one would share locks and flags,
+which belong to the open file description (open(2))."""
+_UNLOCKED = struct.pack("hhqqi", fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0)  # struct flock, for the whole file
 _F_SETSIG, _F_GETSIG = 10, 11  # fcntl(2); the module has no names for them
 READ_BYTES: Final = PIPE_BYTES
 
@@ -36,12 +36,12 @@ _SETTINGS: Final = (
     (_F_GETSIG, _F_SETSIG),
     (fcntl.F_GETPIPE_SZ, fcntl.F_SETPIPE_SZ),
 )
-"""What asks fcntl(2) for a setting, and what sets it."""
+"""The fcntl(2) commands that get each setting, and those that set it."""
 
 
 def use_leaves_times() -> bool:
-    """Whether this kernel leaves the times of an unnamed pipe alone when it is written to and read from; older ones
-    change them with each use."""
+    """Whether this kernel keeps the times of an unnamed pipe when it is read and written. Older kernels change them at
+    each use."""
     reader, writer = os.pipe()
     try:
         os.utime(reader, ns=(0, 0))
@@ -55,8 +55,8 @@ def use_leaves_times() -> bool:
 
 
 class SharedSettings:
-    """What a process can change of `SHARED` for others, as it is now: it belongs to the open file or to the pipe, not
-    to the descriptor."""
+    """The settings of `SHARED` that a process can change for others, because they belong to the open file description
+    or to the pipe, not to the descriptor."""
 
     def __init__(self) -> None:
         self._times_tell = use_leaves_times()
@@ -76,8 +76,7 @@ class SharedSettings:
         return list(map(fcntl.fcntl, self._fds, self._gets))
 
     def _pipes(self) -> list[tuple[int, int, int, int]]:
-        """Modes and owners of the pipes, and when they or the times were changed: a call can do that where its user is
-        the supervisor's."""
+        """The pipes' modes, owners and change times. A call can change them if its user is the supervisor's."""
         found: list[tuple[int, int, int, int]] = []
         for info in map(os.fstat, SHARED):
             changed = info.st_ctime_ns if self._times_tell else 0
@@ -85,8 +84,8 @@ class SharedSettings:
         return found
 
     def restore(self) -> None:
-        """Undo what a call changed: non-blocking, asynchronous, a smaller pipe, locks. OSError where it cannot be: of a
-        pipe's mode and times, the kernel keeps when they were changed."""
+        """Undo a call's changes: non-blocking, asynchronous, a smaller pipe, locks. Raises OSError for changes that
+        cannot be undone: a pipe's change time shows that its mode or times were changed."""
         for fd in SHARED:
             fcntl.flock(fd, fcntl.LOCK_UN)
             fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _UNLOCKED)
@@ -99,7 +98,7 @@ class SharedSettings:
 
 
 def read_all(fd: int) -> bytes:
-    """Read a pipe until all its writers have closed it."""
+    """Read from a pipe until all its writers have closed it."""
     parts: list[bytes] = []
     while part := os.read(fd, READ_BYTES):
         parts.append(part)

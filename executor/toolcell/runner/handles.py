@@ -1,7 +1,7 @@
-"""The handles of the broker, as a tool in a cell sees them: each operation is one request and one reply over the pipe.
+"""The broker's handles in a cell: each operation is one request and one reply over the pipe.
 
-There is no secret here and no check that matters: what a forged request may do is decided by the broker's table, in the
-supervisor.
+There is no secret here and no security check. The broker's table, in the supervisor, decides what any request may do,
+even a forged one.
 """
 
 from collections.abc import Mapping, Sequence

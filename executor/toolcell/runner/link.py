@@ -1,4 +1,4 @@
-"""The call process's side of the pipes: blocking for sync tools, through the running loop for async ones."""
+"""The call process's side of the pipes: blocking for sync tools, through the running event loop for async tools."""
 
 import ctypes
 import os
@@ -38,27 +38,27 @@ class Link:
         self.protocol = CellLink(limits)
         self._lock = threading.Lock()
         self._last_request = 0
-        self._answered = 0  # of the requests
+        self._answered = 0  # the number of answered requests
         self._replies: dict[int, Reply] = {}
         self._futures: dict[int, asyncio.Future[Reply]] = {}
         self._room: asyncio.Semaphore | None = None
-        self._call: Call | None = None  # that has come and was not waited for yet
-        self._rest: memoryview | None = None  # where the rest of a large frame belongs, when a part of it has come
+        self._call: Call | None = None  # a call that has arrived and was not waited for yet
+        self._rest: memoryview | None = None  # the buffer for the rest of a large frame
         self._readable = select.poll()
         self._readable.register(incoming, select.POLLIN)
         self.cancelled = False
-        self._heeded = 0  # the number of the last call whose tool has looked whether it is to end
+        self._heeded = 0  # the number of the last call whose tool has read `cancelled`
 
     def start_over(self) -> None:
-        """Forget the calls so far, which have been answered: the next one is the first."""
+        """Forget the calls so far, which are answered: the next call counts as the first."""
         self.protocol.state = IDLE
 
     def is_called(self) -> bool:
-        """Whether something has come from the supervisor already: a call, or the end of the pipe."""
+        """Whether the supervisor has already sent something: a call, or the end of the pipe."""
         return bool(self._readable.poll(0))
 
     def wait_for_call(self) -> Call:
-        """Block until the supervisor sends a call; raises EOFError once it has closed the pipe, for none will come."""
+        """Block until the supervisor sends a call. Raises EOFError if the supervisor has closed the pipe."""
         self.cancelled = False
         self._last_request = self._answered = 0
         if self._replies:
@@ -67,7 +67,7 @@ class Link:
             self._give_up()
         if self.protocol.state is DONE and self._lock.locked():
             with self._lock:
-                pass  # a thread of a kept process's last call waited for a reply, and has read what came
+                pass  # a thread of a kept process's last call waited for a reply, and has read the call
         while self._call is None:
             data = os.read(self._incoming, PIPE_BYTES) if self._rest is None else self._read()
             if not data:
@@ -77,16 +77,16 @@ class Link:
         return call
 
     def wait_for_end(self) -> NoReturn:
-        """Wait, after the answer, to be killed by the init: the supervisor reads this process's accounts first."""
+        """Wait, after the answer, until the init kills this process: the supervisor first reads its accounts."""
         while os.read(self._incoming, PIPE_BYTES):
-            pass  # a reply or a cancellation that crossed with the answer
+            pass  # a reply or a cancellation that crossed the answer
         os._exit(0)
 
     def send(
         self, message: Result | Error | Progress | Log | Request | Output | Heeds, *, locked: bool = False
     ) -> None:
-        """Send a message. Raises Unpackable for what cannot cross, with nothing sent. `locked` says that replies are
-        the caller's to read."""
+        """Send a message. Raises Unpackable, with nothing sent, if it cannot be encoded. `locked`: the caller holds the
+        lock for reading replies."""
         buffers = self.protocol.send(message)
         first = buffers[0]
         try:
@@ -101,8 +101,8 @@ class Link:
             _lost()
 
     def _send_and_read(self, buffers: list[Buffer], locked: bool) -> None:
-        """Write page by page, and read replies where there is no room: while many replies wait, nothing is read of a
-        call, and one that does not read them either would wait for ever."""
+        """Write page by page, and read replies while the pipe is full. The supervisor reads nothing from a call while
+        many replies wait, so a call that does not read them either would wait for ever."""
         if len(buffers) > 1 or len(buffers[0]) > PIPE_BYTES:
             widen(self._outgoing, sum(map(len, buffers)))
         either = select.poll()
@@ -113,7 +113,7 @@ class Link:
             while rest:
                 if self._outgoing in dict(
                     either.poll()
-                ):  # a page has room (pipe(7)), so that writing one does not block
+                ):  # a writable pipe has room for a page (pipe(7)), so that write does not block
                     rest = rest[os.write(self._outgoing, rest[: select.PIPE_BUF]) :]
                 elif locked or self._lock.acquire(blocking=False):
                     try:
@@ -125,7 +125,7 @@ class Link:
                     time.sleep(SOON_S)  # another thread reads them
 
     def tell(self, message: Progress | Log) -> None:
-        """Send a message that nothing depends on, from whichever thread; after the call's end it is dropped."""
+        """Send a message that needs no answer, from any thread. After the call's end it is dropped."""
         with self._lock:
             if self.protocol.state is CALLED:
                 try:
@@ -134,7 +134,7 @@ class Link:
                     raise ToolFailure(f"The report is too large: {error}. Report less at a time.") from error
 
     def told(self, message: Output, wait_s: float) -> bool:
-        """The same, unless another thread waits for a reply for longer than that. Says whether it is done."""
+        """As `tell`, unless another thread waits for a reply for longer than `wait_s`. Returns whether it was sent."""
         if not self._lock.acquire(timeout=wait_s):
             return False
         try:
@@ -149,14 +149,14 @@ class Link:
         return self.protocol.seq
 
     def request(self, operation: str, arguments: dict[str, Field]) -> Any:
-        """Ask the broker and wait for its answer; raises what a tool is to see of a refusal."""
+        """Send a request to the broker and wait for its answer. Raises the exception of `refusal_of` for a refusal."""
         with self._lock:
             number = self._send_request(operation, arguments)
             while number not in self._replies:
                 data = self._read()
                 if data or self.protocol.state is CALLED:
                     self.take(data)
-                if self._call is not None or not data:  # which is for `wait_for_call`
+                if self._call is not None or not data:  # `wait_for_call` handles that
                     raise ToolFailure(_OVER)
             reply = self._replies.pop(number)
         if reply.ok:
@@ -164,15 +164,15 @@ class Link:
         raise _refusal(reply, operation)
 
     async def arequest(self, operation: str, arguments: dict[str, Field]) -> Any:
-        """The same for an async tool: the loop goes on while the broker works."""
-        import asyncio  # 30 ms and 4 MB that a cell without async tools never needs
+        """As `request`, for an async tool: the event loop keeps running while the broker works."""
+        import asyncio  # takes 30 ms and 4 MB, only in cells with async tools
 
         loop = asyncio.get_running_loop()
         if self._room is None:
             self._room = asyncio.Semaphore(IN_FLIGHT)
-        async with self._room:  # the supervisor takes no more at once
+        async with self._room:  # the supervisor accepts no more at once
             future: asyncio.Future[Reply] = loop.create_future()
-            with self._lock:  # until the future is known: a thread of the tool may read its reply
+            with self._lock:  # held until the future is stored: another thread may read its reply
                 number = self._send_request(operation, arguments)
                 is_first, self._futures[number] = not self._futures, future
             if is_first:
@@ -180,7 +180,7 @@ class Link:
             try:
                 reply = await future
             finally:
-                if self._futures.get(number) is future:  # else its call is over, and the number may be another's
+                if self._futures.get(number) is future:  # else the call is over; the number may be reused
                     del self._futures[number]
                     if not self._futures:
                         loop.remove_reader(self._incoming)
@@ -189,7 +189,7 @@ class Link:
         raise _refusal(reply, operation)
 
     def _give_up(self) -> None:
-        """In a kept process: no reply comes to what a task of the last call waits for still, and its number is used
+        """Drop a kept process's unanswered requests when its call ends. No reply comes, and their numbers are used
         again."""
         for future in self._futures.values():
             future.get_loop().remove_reader(self._incoming)
@@ -198,8 +198,8 @@ class Link:
         self._futures.clear()
 
     def poll(self) -> None:
-        """Read what has come, without waiting: a cancellation, perhaps. The first time in a call, tell the supervisor
-        that the tool looks for one."""
+        """Read pending messages, such as a cancellation, without waiting. The first time in a call, tell the supervisor
+        that the tool checks for cancellation."""
         if self._lock.acquire(blocking=False):
             try:
                 if self._heeded != self.protocol.seq and self.protocol.state is CALLED:
@@ -223,7 +223,7 @@ class Link:
 
     def _on_readable(self) -> None:
         with self._lock:
-            if self._readable.poll(0):  # else another thread has read it
+            if self._readable.poll(0):  # otherwise another thread has read it
                 self.take(self._read())
 
     def _read(self) -> Buffer:
@@ -231,7 +231,7 @@ class Link:
         return os.read(self._incoming, fds.READ_BYTES) if rest is None else rest[: os.readv(self._incoming, [rest])]
 
     def take(self, data: Buffer) -> None:
-        """Act on bytes from the supervisor; none at all means that it is gone."""
+        """Handle bytes from the supervisor. b"" means that the supervisor is gone."""
         if not data:
             os._exit(0)  # the supervisor is gone
         call = self.protocol.called(data) if _READS_WHOLE else None
@@ -248,7 +248,7 @@ class Link:
                 future = self._futures.get(event.request)
                 if future is None:
                     self._replies[event.request] = event
-                else:  # this may be another thread than that of its loop
+                else:  # this thread may not be the one of the future's loop
                     future.get_loop().call_soon_threadsafe(_settle, future, event)
             elif isinstance(event, Cancel):
                 self.cancelled = True
@@ -267,7 +267,7 @@ def _refusal(reply: Reply, operation: str) -> Exception:
 
 
 def refusal_of(operation: str, kind: str, message: str, data: object) -> Exception:
-    """What a tool sees where the broker said no; `kind` is that of the error, such as "permission_denied"."""
+    """The exception that a tool gets for a refused request. `kind` is the error's, such as "permission_denied"."""
     if kind == "permission_denied":
         return MissingCapability(_CAPABILITY[operation])
     if kind == "request_denied":
@@ -286,7 +286,7 @@ _CAPABILITY = {
 
 
 def _lost() -> NoReturn:
-    """End like a program whose pipe is broken, by SIGPIPE, from whichever thread; no exit code could tell it apart."""
+    """End by SIGPIPE, like a program whose pipe is broken, from any thread. An exit code would be ambiguous."""
     _libc.signal(signal.SIGPIPE, None)  # SIG_DFL
     os.kill(os.getpid(), signal.SIGPIPE)
     os._exit(1)

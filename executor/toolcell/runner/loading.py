@@ -1,4 +1,4 @@
-"""Getting the tools into a cell: by import path, or out of a pickle. Runs after lockdown, since both run their code."""
+"""Load the tools in a cell: by import path, or from a pickle. This runs after lockdown, because both run their code."""
 
 import importlib
 import os
@@ -19,7 +19,7 @@ from .describe import add_to_path
 @final
 @dataclass(frozen=True, slots=True)
 class LoadError:
-    """Why a tool could not be loaded: each call of it is answered with this."""
+    """The reason why a tool could not be loaded. It is the answer to each call of the tool."""
 
     message: str
     traceback: str
@@ -30,14 +30,14 @@ Loaded = dict[str, AnyTool | LoadError]
 
 
 def load(entries: list[dict[str, object]]) -> Loaded:
-    """Load every tool; one that fails does not take the others with it."""
+    """Load every tool. If one fails, the others are loaded all the same."""
     loaded: Loaded = {}
     for entry in entries:
         name = str(entry["name"])
         try:
             tool = _fetch(entry)
             tool.prepare()
-        except BaseException as error:  # SystemExit at import is the module's doing too
+        except BaseException as error:  # a module may raise SystemExit when it is imported
             if isinstance(error, SystemExit):
                 message = f"the module of tool {name!r} called sys.exit({error.code!r}) while it was imported"
             else:
@@ -70,12 +70,12 @@ def _fetch(entry: Mapping[str, object]) -> AnyTool:
 
 
 def _check_source(module: str, directory: str, digest: str) -> None:
-    """Refuse a module whose source is not the one that its tools were declared, and maybe approved, with."""
+    """Refuse a module whose source has changed since its tools were declared, and possibly approved."""
     if source_digest(source_files(os.path.join(directory, *module.split(".")))) != digest:
         raise ImportError(f"the source of {module!r} has changed since its tools were declared; ask for the tools anew")
 
 
 def started_threads() -> int:
-    """How many threads importing the tools left behind. A cell forks, so it must be single-threaded."""
+    """The number of threads that imports of the tools have started. A cell forks, so it must be single-threaded."""
     threading = sys.modules.get("threading")
     return threading.active_count() - 1 if threading is not None else 0

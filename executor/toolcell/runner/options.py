@@ -1,4 +1,4 @@
-"""How a cell works and whose it is, as the supervisor tells its init."""
+"""A cell's options and session, as the supervisor sends them to the init."""
 
 import os
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from toolcell_sandbox.view import Bind
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What comes with the tools: the fields of `Load`, which says what they mean."""
+    """The options that come with the tools. `Load` documents the fields."""
 
     environ: dict[str, str]
     scratch: str
@@ -32,11 +32,11 @@ class Options:
         return cls(**_fields_of(load, "tools"))
 
     def bound(self, to: BindSession) -> Self:
-        """Those of a session."""
+        """These options with the session of a `BindSession`."""
         return replace(self, **_fields_of(to, "binds"))
 
     def protects(self, path: str, directory: bool) -> str:
-        """The protected name that holds for an absolute path."""
+        """The protected name that covers an absolute path, or ""."""
         return protects_below(path, self.writable, self.protected, directory=directory, listed=os.listdir)
 
 
@@ -47,5 +47,5 @@ def _fields_of(message: Load | BindSession, beside: str) -> dict[str, Any]:
 
 
 def binds_of(rows: list[Field]) -> tuple[Bind, ...]:
-    """Paths as messages have them."""
+    """The binds in a message."""
     return tuple(Bind.from_wire(cast("list[Any]", row)) for row in rows)

@@ -1,4 +1,4 @@
-"""Running the tool of one call: whatever comes of it is an answer. Only the end of the process is not."""
+"""Run the tool of one call. Every result and every exception becomes an answer, except the end of the process."""
 
 import ctypes
 import errno
@@ -35,7 +35,7 @@ _IONBF = 2  # stdio.h
 
 
 def run(tools: Loaded, call: Call, contexts: Contexts) -> Result | Error:
-    """Call the tool; whatever comes of it is an answer. Only the end of the process is not."""
+    """Call the tool. Every result and every exception becomes an answer, except the end of the process."""
     seq, call_id, name, given, arguments = call
     tool = tools.get(name)
     if tool is None:
@@ -49,32 +49,32 @@ def run(tools: Loaded, call: Call, contexts: Contexts) -> Result | Error:
         try:
             bound = tool.bind(arguments, ctx)
         except ValueError as error:
-            pydantic = sys.modules.get("pydantic_core")  # not imported: then no argument is made by it
+            pydantic = sys.modules.get("pydantic_core")  # if it is not imported, it has made no argument
             if pydantic is None or not isinstance(error, pydantic.ValidationError):
                 raise
             return _arguments(seq, cast("ValidationError", error))
         value = tool.run(bound, ctx)
         if ctx is None:
-            values = given.get("values")  # with a context or without: bytes are no JSON data
+            values = given.get("values")  # for tools without a context too: bytes are no JSON data
             return made(Result, (seq, _sent(encode_return(value), encode_json(values) if values else None)))
         recorded = ctx.writer.artifacts if ctx.writer is not None else ()
         return Result(seq, _sent(encode_return(value, recorded), _values(ctx.values) if ctx.values else None))
     except SystemExit as leaving:
         _leave(leaving)
     except MemoryError as error:
-        error.__traceback__ = None  # it holds what filled the memory
+        error.__traceback__ = None  # it refers to the objects that filled the memory
         return Error(seq, "memory", "MemoryError", {})
     except BaseException as error:
         return _failure(seq, error)
 
 
 def _previewed(tool: AnyTool, call: Call, ctx: ToolContext | None) -> Result:
-    """What the tool says a call would do. Nothing it leaves in the context goes back."""
+    """The tool's preview of a call. Values that it leaves in the context are not sent back."""
     return Result(call.seq, _sent(encode_return(tool.preview(ctx, call.arguments).to_dict()), None))
 
 
 def _sent(payload: dict[str, Any], values: Field) -> dict[str, Field]:
-    """What is sent of a result: nothing twice, and nothing that is empty."""
+    """The payload of a result, without empty fields and without a display that repeats the output."""
     output, display = payload["output"], payload["display"]
     sent: dict[str, Field] = {"output": output}
     if display is not output and (type(output) is not str or display != display_of(output)):
@@ -89,7 +89,7 @@ def _sent(payload: dict[str, Any], values: Field) -> dict[str, Field]:
 
 
 def _values(values: dict[str, Any]) -> dict[str, Field]:
-    """What the tool leaves in `ctx.values`, which goes back to the session and so must stay small."""
+    """The values that the tool leaves in `ctx.values`. They go back to the session, so their size is bounded."""
     plain = cast("dict[str, Field]", encode_json(values))
     if encoded_bytes(plain) > VALUES_BYTES:
         raise Unencodable(f"ctx.values is larger than {VALUES_BYTES:,} bytes; keep large data in a file")
@@ -97,24 +97,24 @@ def _values(values: dict[str, Any]) -> dict[str, Field]:
 
 
 def flush() -> None:
-    """Push out what Python still holds of the two streams, so that it belongs to this call. C holds nothing."""
+    """Flush Python's buffers of stdout and stderr, so that the output counts for this call. C's are unbuffered."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except BaseException:  # the tool may have closed or replaced it; then there is nothing of ours in it
+        except BaseException:  # the tool may have closed or replaced the stream
             continue
 
 
 def unbuffer_c() -> None:
-    """Have C's stdout hold nothing back, as its stderr does: what a library of the tool's prints is there to be read,
-    even if it crashes, and no call has to flush it.
+    """Make C's stdout unbuffered, like its stderr. So output of the tool's libraries survives a crash, and no call has
+    to flush it.
     """
     if _libc.setvbuf(ctypes.c_void_p.in_dll(_libc, "stdout"), None, _IONBF, 0):
         raise OSError("the C library's stdout could not be made unbuffered (setvbuf(3))")
 
 
 def _leave(leaving: SystemExit) -> NoReturn:
-    """sys.exit() in a tool ends the process, as it says, with the code that it says."""
+    """End the process with the code that a tool has passed to sys.exit()."""
     code = leaving.code
     if code is None:
         code = 0
@@ -132,8 +132,8 @@ def _arguments(seq: int, error: "ValidationError") -> Error:
 
 
 def _failure(seq: int, error: BaseException) -> Error:
-    """Which answer an exception is. Its traceback is for the log; the model never sees it."""
-    spent = spent_resource(error)  # first: what is used up may be free again a moment later
+    """The answer for an exception. Its traceback is for the log; the model never sees it."""
+    spent = spent_resource(error)  # first, because the resource may be free again a moment later
     data: dict[str, Field] = {"traceback": _traceback(error)}
     if isinstance(error, ToolFailure):
         try:
@@ -171,7 +171,7 @@ def spent_resource(error: BaseException) -> str:
 
 
 def _used_up_of_scratch() -> str:
-    """ENOSPC is about the private scratch only if that is full; the workspace's own disk may be instead."""
+    """Whether ENOSPC is about the private scratch, because that is full. Otherwise the workspace's disk may be."""
     state = os.statvfs("/tmp")
     if state.f_favail < 4:
         return "scratch_inodes"
@@ -179,9 +179,10 @@ def _used_up_of_scratch() -> str:
 
 
 def _cannot_fork() -> bool:
-    """EAGAIN is about processes if a fork fails with it too: sockets and pipes say EAGAIN for reasons of their own.
+    """Whether EAGAIN is about processes: a fork must fail with it too. Sockets and pipes have other reasons for EAGAIN.
 
-    A fork that works proves nothing, for another process may have ended meanwhile: then the kernel's count decides.
+    A successful fork proves nothing, because another process may have ended meanwhile. Then the kernel's counter
+    decides.
     """
     try:
         child = os.fork()
@@ -194,7 +195,7 @@ def _cannot_fork() -> bool:
 
 
 def _traceback(error: BaseException) -> str:
-    """The last frames of the traceback. A runaway recursion has a million, and formatting them takes minutes."""
+    """The last frames of the traceback. A runaway recursion has a million frames, which take minutes to format."""
     last: deque[TracebackType] = deque(maxlen=TRACEBACK_FRAMES)
     following = error.__traceback__
     while following is not None:
@@ -205,13 +206,13 @@ def _traceback(error: BaseException) -> str:
         return _text(
             "".join(traceback.format_exception(shown, limit=TRACEBACK_FRAMES))[-TRACEBACK_CHARS:], TRACEBACK_CHARS
         )
-    except BaseException as broken:  # a __str__ or __repr__ of the tool's own may raise anything
+    except BaseException as broken:  # the tool's own __str__ or __repr__ may raise anything
         return f"(the traceback of a {type(error).__name__} could not be formatted: {type(broken).__name__})"
 
 
 def _text(value: object, limit: int = MESSAGE_CHARS) -> str:
     try:
         text = str(value)
-    except BaseException as broken:  # its __str__ is the tool's own, and may do anything
+    except BaseException as broken:  # the tool's own __str__ may raise anything
         text = f"(a message that could not be formatted: {type(broken).__name__})"
     return text.encode("utf-8", "replace").decode()[:limit]

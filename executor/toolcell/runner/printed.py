@@ -1,8 +1,8 @@
-"""What Python prints in a call process: in the pipe at once, also a part of a line, where a kill cannot take it back.
+"""Write Python's output in a call process to the pipe at once, even a part of a line, so that a kill cannot lose it.
 
-A `print` takes two system calls for that. In a flood of them it takes one: then the parts of a line wait for its end,
-until lines come more slowly, and such a part is lost where the process is killed before that. What a command, or a
-library of the tool's, holds in a buffer of its own is lost with it: nobody else can reach that.
+This takes two system calls for each `print`. In a flood of output it takes one: then the parts of a line are buffered
+until the line ends, and such a part is lost if the process is killed first. Output in a buffer of a command, or of a
+library that the tool uses, is lost in any case.
 """
 
 import io
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 WRITES_A_SECOND: Final = 10_000
-"""More than these are a flood: a write takes a microsecond, so they take a hundredth of the time."""
+"""More writes per second are a flood. A write takes 1 µs, so this many take a hundredth of the time."""
 BURST: Final = 2_000  # writes that may come at once
-CALM: Final = 100  # that may come at once where a flood is over: after a pause of 10 ms
+CALM: Final = 100  # writes that may come at once after a flood: that is, after a pause of 10 ms
 _now = time.monotonic
 _write = os.write
 
 
 class _Pipe(io.FileIO):
-    """A standard stream without a buffer. Each write is whole: a signal handler of the tool's may cut one short."""
+    """A standard stream without a buffer. It repeats a write that a signal handler of the tool has interrupted."""
 
     text: io.TextIOWrapper
 
@@ -32,7 +32,7 @@ class _Pipe(io.FileIO):
         super().__init__(fd, "wb", closefd=False)
         self.name = name
         self._fd = fd
-        self._room = float(BURST)  # writes that may come now without being a flood
+        self._room = float(BURST)  # writes that may come now before they are a flood
         self._last = 0.0
         self._holds = False
 
@@ -62,7 +62,7 @@ class _Pipe(io.FileIO):
 
 
 def unbuffer() -> None:
-    """Have Python's two streams write to their pipes at once."""
+    """Make sys.stdout and sys.stderr write to their pipes at once."""
     for name in ("stdout", "stderr"):
         stream: object = getattr(sys, name)
         if not isinstance(stream, io.TextIOWrapper):
@@ -71,6 +71,6 @@ def unbuffer() -> None:
         stream.detach()
         pipe = _Pipe(fd, f"<{name}>")
         pipe.text = io.TextIOWrapper(pipe, encoding=encoding, errors=errors, newline="\n", write_through=True)
-        vars(pipe.text)["mode"] = "w"  # as the interpreter's own has it
+        vars(pipe.text)["mode"] = "w"  # as the interpreter's own stream has it
         setattr(sys, name, pipe.text)
         setattr(sys, f"__{name}__", pipe.text)

@@ -1,7 +1,7 @@
-"""What commands print, on its way to the supervisor while they run: it has it also where this process is killed.
+"""Send the output of commands to the supervisor while they run, so that it is not lost if this process is killed.
 
-A stream goes over whole up to a bound, as it comes. Beyond that, and where more comes than is worth a frame at once, it
-waits a moment; of what waits the last `OUTPUT_BYTES` are sent, and the number of those before them.
+Up to a bound, the whole stream is sent as it comes. Beyond that, or if frames become too frequent, output is buffered
+for a moment. Of the buffered output, the last `OUTPUT_BYTES` bytes are sent, with the number of bytes before them.
 """
 
 import threading
@@ -12,15 +12,15 @@ from toolcell.wire.messages import OUTPUT_BYTES, Output
 from .link import Link
 
 BURST = 200
-"""Frames that a call sends as they come; after these it waits between two."""
+"""The number of frames that a call sends at once. After them it waits between two frames."""
 PAUSE_S = 0.05
-SLOWER_EACH = 20_000  # frames add a second to that, so that days of output stay below `wire.protocol.CallLimits`
-SNAPSHOT_BYTES = 16 * 1024  # of what is not sent whole; more than the supervisor keeps of an end
-LAST_S = 1.0  # that the end of a command waits for another thread's request
+SLOWER_EACH = 20_000  # frames add 1 s to the wait, so that days of output stay below `wire.protocol.CallLimits`
+SNAPSHOT_BYTES = 16 * 1024  # sent of a stream beyond its bound; more than the supervisor keeps of a stream's end
+LAST_S = 1.0  # seconds that the end of a command waits for another thread's request
 
 
 class _RelayedStream:
-    """What one stream has for the supervisor: the end of what waits, and how much there was before it."""
+    """One stream's buffered output: its last bytes, and the number of bytes before them."""
 
     __slots__ = ("number", "sent", "skipped", "waiting")
 
@@ -40,10 +40,10 @@ class _RelayedStream:
 
 
 class Relay:
-    """Of one call process: each call of a kept one begins anew. May be used from any thread."""
+    """The relay of one call process. Each call of a kept process starts with a new state. Thread-safe."""
 
     def __init__(self, link: Link, whole_bytes: int) -> None:
-        """A stream goes over whole up to `whole_bytes`."""
+        """The first `whole_bytes` bytes of each stream are sent completely."""
         self._link = link
         self._whole_bytes = whole_bytes
         self._lock = threading.Lock()
@@ -56,7 +56,7 @@ class Relay:
         self._next_at = 0.0
 
     def feed(self, stream: int, data: bytes) -> None:
-        """A command has printed this to `stream`, 1 or 2."""
+        """Take what a command has printed to `stream`: 1 is stdout, 2 is stderr."""
         with self._lock:
             if self._seq != self._link.seq:
                 self._seq = self._link.seq
@@ -71,13 +71,13 @@ class Relay:
                 self._send(found)
 
     def due_s(self) -> float | None:
-        """In how many seconds `flush` has something to send, None for nothing."""
+        """The seconds until `flush` has something to send, or None if nothing is buffered."""
         if any(stream.waiting or stream.skipped for stream in self._streams):
             return max(0.0, self._next_at - time.monotonic())
         return None
 
     def flush(self, *, last: bool = False) -> None:
-        """Send what waits, if it has waited for long enough or the command has ended."""
+        """Send the buffered output, if it has waited for long enough or the command has ended."""
         with self._lock:
             if last or time.monotonic() >= self._next_at:
                 for stream in self._streams:

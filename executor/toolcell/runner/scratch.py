@@ -1,4 +1,4 @@
-"""The private scratch of a cell: emptied after each call, and put back as the cell found it."""
+"""The private scratch directory of a cell: emptied after each call, and restored to its first state."""
 
 import errno
 import os
@@ -9,40 +9,41 @@ from toolcell_sandbox.view import View
 
 
 class Scratch:
-    """A directory, and what the view has in it: mount points, and symbolic links such as one to a virtual environment.
+    """A directory, with the mount points and symbolic links of the cell's view in it.
 
-    A call may delete the links, put something else in their places, and rename what leads to them or to a mount point.
+    A call may delete the links, put something else in their places, and rename directories that lead to them or to a
+    mount point.
     """
 
     def __init__(self, path: str, view: View) -> None:
         self._path = path
         self._own = self.now()
         modified = os.stat(path).st_mtime_ns
-        # atime 1 s after mtime, so that listing the directory does not update atime (relatime).
+        # atime is 1 s after mtime, so that listing the directory does not update atime (relatime, mount(8)).
         self._times = modified + 1_000_000_000, modified
         os.utime(path, ns=self._times)
         self.show(view)
 
     def now(self) -> list[int | str]:
-        """The directory's own mode and attributes."""
+        """The directory's present mode and extended attributes."""
         return [os.stat(self._path)[stat.ST_MODE], *os.listxattr(self._path)]
 
     def show(self, view: View) -> None:
-        """The view has more in it now."""
+        """Note the mount points and links of a view that has changed."""
         path = self._path
         self._mounts = frozenset(bind.path for bind in view.binds if is_below(bind.path, (path,)))
         self._links = {place: text for place, text in view.links if is_below(place, (path,))}
-        # The names in it that cannot be moved or replaced; None where there may be others, or what leads to others.
+        # The names in the directory that cannot be moved or replaced; None if there are links or deeper mount points.
         direct = [os.path.basename(place) for place in self._mounts if os.path.dirname(place) == path]
         self._fixed = direct if len(direct) == len(self._mounts) and not self._links else None
 
     def sweep(self) -> None:
-        """Delete all but the mount points, the links, and what leads to them, if a quick look shows that there is
-        anything. Follows no link.
+        """Delete everything except the mount points, the links, and the directories that lead to them. Do nothing if a
+        quick look finds the directory clean. Follow no link. Restore the directory's times.
 
-        Raises OSError or RecursionError where a call has left what cannot be deleted, has moved a mount point, or has
-        changed the mode of the directory itself, or given it attributes or an access control list, in which the next
-        call might find something, or find no room. Its times are put back.
+        Raises OSError or RecursionError if a call has left something that cannot be deleted, has moved a mount point,
+        or has changed the mode, the attributes or the access control list of the directory itself: there the next call
+        could find data, or no room.
         """
         if os.listdir(self._path) != self._fixed:
             self._empty(self._path, os.stat(self._path).st_dev)

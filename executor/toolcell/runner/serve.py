@@ -1,4 +1,4 @@
-"""The call process: waits for its call, runs the tool, answers, is gone. Whatever the tool does, it does it here."""
+"""The call process: it waits for its call, runs the tool, answers, and ends. All tool code runs here."""
 
 import gc
 import os
@@ -29,33 +29,33 @@ from .loading import Loaded, LoadError
 from .options import Options, binds_of
 
 LIBRARIES = ("asyncio", "cloudpickle", "hashlib", "pydantic", "subprocess", "toolcell_tools.result")
-"""What a zygote loads ahead where tools need it, each some milliseconds and megabytes; never a user's module."""
+"""The libraries that a zygote preloads if tools need them. Each takes some ms and MB. A user's module is never here."""
 
 _BASE = "toolcell_tools.base."
 _loaded: set[str] = set()
 
 
 def preload() -> None:
-    """In the zygote: set up what every call needs, and have tools imported later not derive schemas."""
+    """In the zygote, set up what every call needs, and switch off schemas for tools that are imported later."""
     function.deriving = False
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's handler would raise KeyboardInterrupt in an init that polls
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's handler would raise KeyboardInterrupt in the init's poll
     printed.unbuffer()
     perform.unbuffer_c()
     warm.rehearse(answer)
 
 
 def preload_for(names: Iterable[str] | None) -> bool:
-    """In the zygote: load what each cell would load for itself, and hold alone; whether there was anything to load.
+    """In the zygote, load libraries that cells would otherwise load unshared. Returns whether any were loaded.
 
-    Of `names`, only what is in `LIBRARIES` or a base tool is loaded; None stands for all of `LIBRARIES`.
+    Only names in `LIBRARIES`, and base tools, are loaded. None means all of `LIBRARIES`.
     """
     wanted = set(LIBRARIES if names is None else names) - _loaded
     for name in sorted(name for name in wanted if name in LIBRARIES or name.startswith(_BASE)):
         module = import_module(name)
         if name == "pydantic":
-            module.TypeAdapter(module.create_model("Anything"))  # the package is lazy: this loads the rest of it
+            module.TypeAdapter(module.create_model("Anything"))  # loads the lazy rest of the package
         elif name == "hashlib":
-            module.sha256()  # the first one sets OpenSSL up
+            module.sha256()  # the first use initialises OpenSSL
         for found in vars(module).values():
             if isinstance(found, Tool):
                 found.prepare()
@@ -64,26 +64,26 @@ def preload_for(names: Iterable[str] | None) -> bool:
 
 
 class Unbound(NamedTuple):
-    """Of a cell whose session is not known yet."""
+    """The options and the file rules of a cell that has no session yet."""
 
     options: Options
     lock: Lock
 
 
 class CallTemplate(NamedTuple):
-    """What the init has made ready for all its call processes: what each would do again, it would pay for again."""
+    """What the init prepares once for all its call processes, so that none has to repeat the work."""
 
-    steps: tuple[Callable[[], object], ...]  # what a call process does to itself first
+    steps: tuple[Callable[[], object], ...]  # the first steps of a call process
     loaded: Loaded
-    contexts: Contexts  # each call process has its own, and its own link, by the fork
-    warming: warm.Warming | None  # of a process that waits for its call
+    contexts: Contexts  # by the fork, each call process has its own copy, with its own link
+    warming: warm.Warming | None  # for a process that waits for its call
     kept: bool
     cpu_s: float
     unbound: Unbound | None
 
 
 def prepare(loaded: Loaded, options: Options, contexts: Contexts, lock: Lock | None) -> CallTemplate:
-    """In the init, before the first fork."""
+    """Make the template, in the init, before the first fork."""
     steps: list[Callable[[], object]] = [*call_layer()]
     if not options.kept:
         steps.append(call_cpu_limit(options.cpu_s))
@@ -96,7 +96,7 @@ def prepare(loaded: Loaded, options: Options, contexts: Contexts, lock: Lock | N
 
 
 def enter_workspace(cwd: str) -> None:
-    """Make it the working directory. SandboxError where that is impossible: something else may lie there by now."""
+    """Change to the workspace. Raises SandboxError if that fails, for example because the directory was replaced."""
     try:
         os.chdir(cwd)
     except OSError as error:
@@ -107,13 +107,13 @@ def enter_workspace(cwd: str) -> None:
 
 
 def bind(unbound: Unbound, link: Link, told: bytes) -> tuple[Options, Contexts, Sequence[Bind]]:
-    """In the init of an unbound cell, and in the call process that waits there: be the session's, by the body of a
-    `BindSession`. Returns what holds now, the contexts of its calls, and its last paths. Raises SandboxError."""
+    """Bind the process to a session, by the body of a `BindSession`: in the init of an unbound cell, and in its waiting
+    call process. Returns the options, the contexts of the calls, and the session's paths. Raises SandboxError."""
     said = InitControl.unpacked(told)
     if not isinstance(said, BindSession):
         os._exit(76)
     binds = binds_of(said.binds)
-    unbound.lock.allow(binds)  # both do: each knows then that it is done
+    unbound.lock.allow(binds)  # both processes do this, so each knows that it is done
     options = unbound.options.bound(said)
     enter_workspace(options.cwd)
     unbound.lock.close()
@@ -122,10 +122,10 @@ def bind(unbound: Unbound, link: Link, told: bytes) -> tuple[Options, Contexts, 
 
 
 def serve(prepared: CallTemplate, gate: int = -1, opener: int = -1) -> NoReturn:
-    """Become the call process: one more Landlock layer, limits of its own, fresh randomness; then wait for the call.
+    """Become the call process: add a Landlock layer, limits and fresh randomness, then wait for the call.
 
-    Where there is a `gate`, another call may run until its other end is closed: whatever is in the pipe is for that.
-    That end, `opener`, is the init's.
+    With a `gate`, another call may run until the other end of the gate closes, and the pipe's content is for that call.
+    The other end is `opener`, which belongs to the init.
     """
     if gate >= 0:
         os.close(opener)
@@ -138,9 +138,9 @@ def serve(prepared: CallTemplate, gate: int = -1, opener: int = -1) -> NoReturn:
         told = os.read(gate, fds.READ_BYTES)
         if unbound is not None:
             if not told:
-                os._exit(0)  # nobody needs this cell any more
+                os._exit(0)  # this cell is no longer needed
             _options, contexts, _binds = bind(unbound, contexts.link, told + fds.read_all(gate))
-            for step in fds.OWN_INPUT:  # under the rules about files by now, as that of all later processes is
+            for step in fds.OWN_INPUT:  # opened under the rules about files, like that of all later processes
                 step()
         os.close(gate)
     link, me, limit = contexts.link, os.getpid(), 0
@@ -150,21 +150,21 @@ def serve(prepared: CallTemplate, gate: int = -1, opener: int = -1) -> NoReturn:
         except EOFError:
             close(loaded)
         if kept:
-            limit = limit_cpu_again(cpu_s, limit)  # each call has its own
+            limit = limit_cpu_again(cpu_s, limit)  # each call has its own limit
         answer(call, loaded, contexts, me)
         if not kept:
             link.wait_for_end()
 
 
 def answer(call: Call, loaded: Loaded, contexts: Contexts, me: int) -> None:
-    """Run the call's tool, and send what comes of it; what cannot cross, or is too large, is an error that says so.
+    """Run the call's tool and send the answer. An answer that cannot be encoded, or is too large, becomes an error.
 
-    `me` is the process that was called.
+    `me` is the pid of the call process.
     """
     link = contexts.link
     found = perform.run(loaded, call, contexts)
     if os.getpid() != me:
-        os._exit(0)  # the tool forked, and this is a child that returned from the tool too
+        os._exit(0)  # the tool has forked, and this is a child that also returned from the tool
     perform.flush()
     try:
         link.send(found)
@@ -176,13 +176,13 @@ def answer(call: Call, loaded: Loaded, contexts: Contexts, me: int) -> None:
 
 
 def close(loaded: Loaded) -> NoReturn:
-    """The session has ended: tear down the tools that were set up in this process, and end with it."""
+    """Tear down the tools that were set up in this process, and exit, because the session has ended."""
     failed = False
     for tool in loaded.values():
         if not isinstance(tool, LoadError):
             try:
                 tool.close()
-            except BaseException:  # the tool's own doing; its traceback is for the supervisor's log
+            except BaseException:  # an error of the tool; its traceback is for the supervisor's log
                 traceback.print_exc()
                 failed = True
     perform.flush()
@@ -190,9 +190,9 @@ def close(loaded: Loaded) -> NoReturn:
 
 
 def fresh_randomness() -> list[Callable[[], object]]:
-    """What gives a call process randomness of its own: forks of one init would all draw the same.
+    """The steps that reseed the random generators of a call process: forks of one init would all draw the same numbers.
 
-    What is not loaded has drawn nothing yet, and seeds itself when a tool loads it.
+    A generator that is not loaded yet seeds itself when a tool loads it.
     """
     steps: list[Callable[[], object]] = []
     random = sys.modules.get("random")
@@ -201,11 +201,11 @@ def fresh_randomness() -> list[Callable[[], object]]:
     for name, drawn in (("uuid", ("_last_timestamp", "_node")), ("tempfile", ("_name_sequence",))):
         module = sys.modules.get(name)
         if module is not None:
-            module.__dict__.update(dict.fromkeys(drawn))  # they are drawn anew where they are None
+            module.__dict__.update(dict.fromkeys(drawn))  # the module draws them again if they are None
     ssl = sys.modules.get("ssl")
     if ssl is not None:
-        ssl.RAND_bytes(1)  # OpenSSL makes its generators at their first use, a millisecond in each process
-        steps.append(lambda: ssl.RAND_add(os.urandom(32), 32.0))  # OpenSSL 3 notices a fork; this does not rest on it
+        ssl.RAND_bytes(1)  # OpenSSL makes its generators at the first use, which takes 1 ms
+        steps.append(lambda: ssl.RAND_add(os.urandom(32), 32.0))  # OpenSSL 3 notices a fork; do not rely on it
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         steps.append(numpy_random.seed)

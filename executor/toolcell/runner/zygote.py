@@ -1,11 +1,11 @@
-"""The zygote: a clean, single-threaded, exec'd interpreter with what its tools need loaded, which forks cells.
+"""The zygote: a clean, single-threaded, exec'd interpreter with the libraries of its tools loaded, which forks cells.
 
-It holds nothing worth stealing and trusts its supervisor. One request at a time: a cell's first milliseconds
-(the plan, the fork) run here, the rest runs in the cell. When nothing is asked for, it begins the next cell ahead. When
-the supervisor's end of the socket closes, the zygote exits, and every cell dies with it (PR_SET_PDEATHSIG).
+It holds no secret and trusts its supervisor. It handles one request at a time: a cell's first milliseconds (the plan,
+the fork) run here, the rest runs in the cell. While there is no request, it prespawns the next cell. When the
+supervisor's end of the socket closes, the zygote exits, and every cell dies with it (PR_SET_PDEATHSIG, prctl(2)).
 """
 
-# The heavy imports of a call, done once here so that every cell and call process shares their pages.
+# The large imports of a call, made once here so that all cells and call processes share their pages.
 import gc
 import os
 import select
@@ -47,14 +47,14 @@ from . import cell, descendants, fds, serve
 from .cow import pages
 from .options import binds_of
 
-PRESPAWN_AFTER_MS = 10  # without a request: the cell that was made last is nearly through its own start
+PRESPAWN_AFTER_MS = 10  # without a request; the last cell has nearly finished its start by then
 REQUEST_BYTES = HEADER.size + ZYGOTE_LIMITS.frame_bytes
 
 
 def main(socket_fd: int) -> NoReturn:
     """Serve spawn requests until the supervisor goes away."""
     connection = socket.socket(fileno=socket_fd)
-    os.umask(0o022)  # of mount points that are made here; the supervisor's may be any
+    os.umask(0o022)  # for mount points that are made here; the supervisor's umask is unknown
     serve.preload()
     Zygote(connection).run()
 
@@ -64,20 +64,20 @@ def fields_of_failure(error: SandboxError) -> Failed:
 
 
 def _tell_failure(error: SandboxError) -> None:
-    """In the child: report on the cell's own control socket why it cannot become a cell."""
+    """In the child, report on the cell's control socket why it cannot become a cell."""
     fds.write_all(fds.CONTROL, encode(to_fields(fields_of_failure(error)), WireLimits()))
 
 
 def freeze() -> None:
-    """Take what is there out of the collector's sight: it would write to pages that cells share. Never between two
-    forks, where nothing new is there: a cycle around every fork would leak (apache/airflow#60505).
+    """Exclude all present objects from garbage collection, which would write to pages that cells share. Do not call
+    this at every fork: each collected cycle around a fork would leak (apache/airflow#60505).
     """
     gc.collect()
     gc.freeze()
 
 
 class Zygote:
-    """The request loop. `cells` maps the pidfd of each living cell to its pid, to reap it when it ends."""
+    """The request loop. `cells` maps the pidfd of each live cell to its pid, to reap it at its end."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
@@ -86,12 +86,12 @@ class Zygote:
         self.report = SandboxReport((), "rootless")
         self.allow_missing: frozenset[str] = frozenset()
         self.prespawned: Prespawned | None = None
-        self.doors: dict[int, tuple[int, Door]] = {}  # of cells that are unbound, by id: their pidfds
-        self.like: tuple[Identity, tuple[str, ...], bool] | None = None  # what the next prespawned is to be fit for
+        self.doors: dict[int, tuple[int, Door]] = {}  # unbound cells by id: the pidfd and the way to add mounts
+        self.like: tuple[Identity, tuple[str, ...], bool] | None = None  # the kind of the next prespawned cell
         self.poll = select.poll()
-        # Cells inherit 0 to 5 at fixed numbers; park our own 1 and 2 above them.
+        # Cells inherit descriptors 0 to 5. Our own 1 and 2 move above them.
         self.saved = [os.dup(1), os.dup(2)]
-        self.children_fd = -1  # lists our children, where cells have no pid namespace to take their orphans along
+        self.children_fd = -1  # the list of our children, which get orphans if cells have no pid namespace
         for fd in (fds.CONTROL, fds.FRAMES_IN, fds.FRAMES_OUT):
             os.dup2(0, fd)
 
@@ -106,12 +106,12 @@ class Zygote:
             if not events:
                 self.prespawn()
             for fd, _event in sorted(events, key=lambda event: event[0] == self.connection.fileno()):
-                if fd == self.connection.fileno():  # last: what dead cells left is gone before a new one is made
+                if fd == self.connection.fileno():  # last: remains of dead cells are removed before a new cell is made
                     child = self.on_request()
                     if child is not None:
                         self.poll.register(child, select.POLLIN)
                 elif self.prespawned is not None and fd in (self.prespawned.child.pidfd, self.prespawned.mounts):
-                    self.end_prespawned()  # it has died, or must not hold what was unmounted
+                    self.end_prespawned()  # it has died, or must not hold a mount that was removed
                 elif (id := self.behind(fd)) is not None:
                     signal.pidfd_send_signal(self.shut(id), signal.SIGKILL)  # for the same reason
                 elif fd in self.cells:
@@ -123,7 +123,7 @@ class Zygote:
                     self.kill_orphans()
 
     def prespawn(self) -> None:
-        """Begin the next cell, like the last one, while nobody waits for it. Nothing of a session is here any more."""
+        """Prespawn the next cell, of the last cell's kind, while there is no request. It has no data of a session."""
         assert self.like is not None
         (identity, system, proc), self.like = self.like, None
         self.end_prespawned()  # it did not fit
@@ -138,7 +138,7 @@ class Zygote:
                 allow_missing=self.allow_missing,
             )
         except SandboxError:
-            return  # what is wrong is told by the next cell, which takes the same steps
+            return  # the next requested cell takes the same steps and reports the error
         self.poll.register(self.prespawned.child.pidfd, select.POLLIN)
         self.poll.register(self.prespawned.mounts, select.POLLPRI)
 
@@ -150,30 +150,30 @@ class Zygote:
             self.prespawned = None
 
     def behind(self, mounts: int) -> int | None:
-        """The unbound cell whose door has this descriptor."""
+        """The unbound cell whose door (its way to add mounts) has this descriptor."""
         return next((id for id, (_pidfd, door) in self.doors.items() if door.mounts == mounts), None)
 
     def shut(self, id: int) -> int:
-        """Forget the way into a cell that is finished, or is to be ended; its pidfd."""
+        """Forget the door of a cell that is complete, or will be killed. Returns the cell's pidfd."""
         pidfd, door = self.doors.pop(id)
         self.poll.unregister(door.mounts)
         door.close()
         return pidfd
 
     def kill_orphans(self) -> None:
-        """End what a dead cell left to us, the subreaper above its init."""
+        """Kill the orphans of a dead cell, which are our children because we are the subreaper above its init."""
         if self.children_fd >= 0:
             descendants.kill_children(self.children_fd, self.cells.values())
 
     def exit(self) -> NoReturn:
-        """The supervisor is gone: our death takes every cell with it."""
+        """Exit, because the supervisor is gone. Our death kills every cell."""
         self.end_prespawned()
         if self.children_fd >= 0:
             descendants.kill_children(self.children_fd)
         os._exit(0)
 
     def on_request(self) -> int | None:
-        """Carry out one request; return the pidfd of a new cell, if one was made."""
+        """Carry out one request. Returns the pidfd of a new cell, if one was made."""
         data, received, _flags = receive_fds(self.connection, REQUEST_BYTES, 8)
         if not data:
             self.exit()
@@ -194,11 +194,11 @@ class Zygote:
                 os.close(fd)
 
     def on_prepare(self, request: Prepare) -> None:
-        """Take over the probe's report, or make it, and load what the supervisor's tools need."""
+        """Take the sandbox report of another zygote, or probe, and load the libraries of the supervisor's tools."""
         self.allow_missing = frozenset(map(str, request.allow_missing))
         try:
             report = start_probe() if request.report is None else None
-            self.preload(request.preload)  # while the probe's child is at work
+            self.preload(request.preload)  # while the probe's child works
             self.report = report() if report else SandboxReport.from_wire(cast("dict[str, object]", request.report))
             if "pid_namespace" in {mechanism.name for mechanism in self.report.missing}:
                 self.children_fd = lifetime.adopt_descendants()
@@ -208,7 +208,7 @@ class Zygote:
         self.answer(Started(cast("dict[str, Field]", self.report.to_wire()), {**running_code()}))
 
     def preload(self, names: list[Field] | None) -> bool:
-        """Load what these tools need and no other has needed yet; whether there was anything to load."""
+        """Load the libraries that these tools need and that are not loaded. Returns whether there were any."""
         loaded = serve.preload_for(None if names is None else map(str, names))
         if loaded:
             freeze()
@@ -216,13 +216,13 @@ class Zygote:
 
     def on_cell(self, request: MakeCell, received: list[int]) -> int | None:
         """Fork a cell onto the descriptors that came with the request."""
-        prespawned = None if self.preload(request.preload) else self.prespawned  # which has not loaded it
+        prespawned = None if self.preload(request.preload) else self.prespawned  # which lacks the new libraries
         profile = Profile.from_wire(request.profile)
         identity = Identity.from_wire(request.identity)
         if is_on("prespawn") and Prespawned.is_possible(profile, identity, self.report):
             self.like = identity, profile.system, profile.proc
         for source, target in zip(received, (fds.CONTROL, fds.FRAMES_IN, fds.FRAMES_OUT, 1, 2), strict=True):
-            os.dup2(source, target, inheritable=target in (1, 2))  # a program that a tool starts has the two streams
+            os.dup2(source, target, inheritable=target in (1, 2))  # programs inherit stdout and stderr
         try:
             child = spawn(
                 profile,
@@ -254,30 +254,30 @@ class Zygote:
         given = [child.pidfd] if child.listener < 0 else [child.pidfd, child.listener]
         self.answer(CellMade(request.id, child.pid), given)
         if child.listener >= 0:
-            os.close(child.listener)  # only the supervisor may accept what the cell connects to
+            os.close(child.listener)  # only the supervisor may accept the cell's connections
         return child.pidfd
 
     def leave_open(self, id: int, child: Child, identity: Identity, owners: Sequence[tuple[int, int]]) -> None:
-        """Keep a way into a cell that is to get the rest of its paths, which are likely to be of these owners."""
+        """Keep the door of a cell that will get its session's paths, whose likely owners are these."""
         try:
             door = Door(child.pid, identity)
         except OSError:
-            signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)  # if it has not died: nobody can finish it
+            signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)  # unless it has died: it cannot be completed
             return
         self.doors[id] = child.pidfd, door
         self.poll.register(door.mounts, select.POLLPRI)
         try:
             door.prepare((uid, gid) for uid, gid in owners)
         except SandboxError:
-            pass  # it is told where it is needed
+            pass  # the error is reported when the paths are needed
 
     def on_bind(self, id: int, binds: list[Field]) -> None:
-        """Bring its session's paths to an unbound cell."""
+        """Mount a session's paths in an unbound cell."""
         if id not in self.doors:
-            return  # it has died: its pidfd says so
+            return  # it has died, as its pidfd reports
         try:
             self.doors[id][1].bring(binds_of(binds))
-        except (SandboxError, OSError) as error:  # the latter of a mount point: what lies there, or descriptors
+        except (SandboxError, OSError) as error:  # OSError: what lies at a mount point, or no descriptors
             if isinstance(error, OSError):
                 error = SandboxError(f"The session's paths cannot be put in place: {error}", step="finish the cell")
             self.answer(CellFailed(id, *fields_of_failure(error)))

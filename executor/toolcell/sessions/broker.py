@@ -1,8 +1,7 @@
 """The broker: serves the handle operations of calls, from a table that only the supervisor has.
 
-A call's table has a row for each operation that its grants allow, and no other. A request for anything else finds no
-row: that is the whole check, whatever the frame says and whoever wrote it. It is answered with a refusal and put on
-record.
+A call's table has a row for each operation that its grants allow, and no other row. The look-up is the whole check: a
+request without a row is refused and recorded, whatever the frame says and whoever wrote it.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -24,8 +23,8 @@ MAX_FETCH_BYTES = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """On whose behalf the operations of one call run: the session's id and its agent's, its backends, and what makes
-    HTTP requests by its rules.
+    """For whom the operations of one call run: the ids of the session and its agent, its backends, and the HTTP
+    requester with its rules.
     """
 
     id: str
@@ -35,7 +34,7 @@ class Principal:
     web: WebClient
     http: Requester
     grow: Callable[[int], Coroutine[Any, Any, None]] | None = None
-    """Waits until there is room for so many bytes of an answer, where it turns out to be a large one."""
+    """Waits for room for an answer of so many bytes, if the answer turns out to be large."""
 
 
 Arguments = Mapping[str, Field]
@@ -43,7 +42,7 @@ Operation = Callable[[Principal, Arguments], Awaitable[Field]]
 
 
 class Refusal(Exception):
-    """What the tool is told instead of a result: `kind` and message, and data where there is some."""
+    """The refusal that the tool gets instead of a result: its kind, its message, and data if there is any."""
 
     def __init__(self, kind: str, message: str, data: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -101,7 +100,7 @@ async def _http_request(principal: Principal, arguments: Arguments) -> Field:
     try:
         method, url = _text(arguments, "method"), _text(arguments, "url")
         answer = await principal.http.request(method, url, said, body, grow=principal.grow)
-    except Refused as error:  # by the rules of the profile: no failure of the tool, and no missing capability
+    except Refused as error:  # by the profile's rules; neither a failure of the tool nor a missing capability
         raise Refusal("request_denied", str(error)) from error
     return _plain(answer.to_dict())
 
@@ -114,15 +113,15 @@ OPERATIONS: Mapping[str, tuple[Capability, Operation]] = {
     "web.fetch": (Capability.WEB, _web_fetch),
     "http.request": (Capability.HTTP, _http_request),
 }
-"""Every operation there is, and the capability that puts it into a call's table."""
+"""All operations, each with the capability that puts it into a call's table."""
 
 _SMALL = 4 * 1024  # an answer without content
 _RECORD = 64 * 1024  # a record of memory, as `SQLiteMemory` bounds them
-_SEARCH = 2 * 1024 * 1024  # what a search engine may answer
+_SEARCH = 2 * 1024 * 1024  # the most that a search engine may answer
 
 
 def answer_bytes(operation: str, arguments: Arguments) -> int:
-    """What the answer to this request may take, roughly, before there is one. One of `ctx.http` may grow."""
+    """The bytes to reserve for the answer to this request, an estimate. An answer of `ctx.http` may grow beyond it."""
     if operation == "memory.search":
         return min(_SMALL + _asked(arguments, "limit", MAX_HITS) * _RECORD, REPLY_BYTES)
     if operation == "web.fetch":
@@ -141,15 +140,15 @@ Table = Mapping[str, Operation]
 
 
 def table_for(given: frozenset[Capability]) -> Table:
-    """The operations that a call with these grants has."""
+    """The operations of a call with these grants."""
     return {name: operation for name, (capability, operation) in OPERATIONS.items() if capability in given}
 
 
 async def serve(table: Table, principal: Principal, operation: str, arguments: Arguments) -> Field:
-    """Carry out one request. Raises Refusal; what else a backend raises is its own fault and propagates."""
+    """Carry out one request. Raises Refusal. Any other exception of a backend propagates."""
     row = table.get(operation)
     if row is None:
-        # The same words for what is forbidden and for what does not exist: a refusal tells nothing.
+        # The message is the same for forbidden and unknown operations, so a refusal reveals nothing.
         raise Refusal("permission_denied", f"The operation {operation[:64]!r} was not granted to this call.")
     try:
         return await row(principal, arguments)
@@ -174,5 +173,5 @@ def _count(arguments: Arguments, name: str, most: int) -> int:
 
 
 def _plain(record: dict[str, Any]) -> dict[str, Field]:
-    """Tuples as lists, as they cross the wire."""
+    """The record with tuples as lists, as the wire has them."""
     return {key: list(value) if isinstance(value, tuple) else value for key, value in record.items()}  # pyright: ignore[reportUnknownArgumentType]

@@ -1,13 +1,13 @@
-"""How many cells and connections a supervisor may have, as far as the machine allows, where nobody says."""
+"""The default numbers of cells and connections of a supervisor, from the machine's resources."""
 
 import os
 import resource
 from pathlib import Path
 
 _OF_A_CELL = 15  # descriptors
-_BYTES_OF_A_CELL = 8 * 1024**2  # of an idle one: what it shares with others of its zygote is not in it
+_BYTES_OF_A_CELL = 8 * 1024**2  # private memory of an idle cell
 _MOST_CELLS = 1024
-# A limit and what is used of it, as a container sees its own, in both versions of cgroups.
+# Files with a limit and its present use, as a container sees them, in both versions of cgroups.
 _MEMORY_FILES = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
     ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
@@ -19,10 +19,10 @@ _PROCESS_FILES = (
 
 
 def default_max_cells() -> int:
-    """As many cells as descriptors, processes, processors and memory allow: a cell takes fifteen descriptors here, five
-    of them of its cgroup, and three processes while a call lasts. For each core there may be 32, of half of the free
-    memory. An idle one takes no time of a core, and is far sooner there than a new one; so where that is more, there
-    may be as many as half of the descriptors and a quarter of the free memory hold.
+    """The number of cells that descriptors, processes, cores and memory allow. A cell takes 15 descriptors here, 5 of
+    them for its cgroup, and 3 processes during a call. There may be 32 cells for each core, in half of the free memory.
+    An idle cell takes no CPU time and is far faster than a new one. So if half of the descriptors and a quarter of the
+    free memory hold more cells, that number is allowed.
     """
     soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     by_descriptors = (soft - 128) // _OF_A_CELL if soft != resource.RLIM_INFINITY else 2 * _MOST_CELLS
@@ -33,18 +33,18 @@ def default_max_cells() -> int:
 
 
 def _free_bytes() -> int:
-    """The memory that is available, of the machine and as a container's limit has it."""
+    """The available memory in bytes, by the machine and by a container's limit."""
     found = [limit - used for limit, used in map(_read_numbers, _MEMORY_FILES) if limit >= 0]
     try:
         with open("/proc/meminfo") as file:
             found.append(1024 * next(int(line.split()[1]) for line in file if line.startswith("MemAvailable:")))
     except FileNotFoundError:
-        return 0  # `start` says what is the matter
+        return 0  # `start` reports the reason
     return max(0, min(found))
 
 
 def _free_processes() -> int:
-    """How many there may be besides, by a container's limit and by that of the user, which does not bind root."""
+    """How many more processes are allowed, by a container's limit and by the user's, which does not apply to root."""
     found = [limit - used for limit, used in map(_read_numbers, _PROCESS_FILES) if limit >= 0]
     soft, _hard = resource.getrlimit(resource.RLIMIT_NPROC)
     if os.geteuid() and soft != resource.RLIM_INFINITY:
@@ -53,7 +53,7 @@ def _free_processes() -> int:
 
 
 def _read_numbers(paths: tuple[str, str]) -> tuple[int, int]:
-    """A limit and what is used of it; -1 and 0 where there is none."""
+    """A limit and its present use; -1 and 0 if there is no limit."""
     try:
         limit, used = (int(Path(path).read_text()) for path in paths)
     except (OSError, ValueError):
@@ -62,7 +62,7 @@ def _read_numbers(paths: tuple[str, str]) -> tuple[int, int]:
 
 
 def default_max_connections() -> int:
-    """As many proxied connections as descriptors allow beside the cells: each takes two."""
+    """The number of proxied connections that the descriptors allow besides the cells. Each connection takes two."""
     soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return 1024

@@ -1,4 +1,4 @@
-"""What of a session may change while it lives: its config and its values."""
+"""The parts of a session that may change: its config and its values."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,7 +10,7 @@ from toolcell_tools.session_info import SessionInfo
 
 
 class SessionData:
-    """A session's config and values. `info` is what toolsets, hooks and policies are told of the session now."""
+    """A session's config and values. `info` is the present SessionInfo for toolsets, hooks and policies."""
 
     __slots__ = ("info",)
 
@@ -18,15 +18,15 @@ class SessionData:
         self.info = info
 
     def set_config(self, config: Mapping[str, Any]) -> None:
-        """Have another config from the next call on."""
+        """Replace the config, from the next call on."""
         self.info = replace(self.info, config=config)
 
     def set_values(self, values: dict[str, Any]) -> None:
-        """Have other values from the next call on."""
+        """Replace the values, from the next call on."""
         self.info = replace(self.info, values=values)
 
     def remember(self, values: Mapping[str, Any]) -> bool:
-        """Enter what a call has left in `ctx.values`; False, and nothing is entered, where that is too much."""
+        """Merge what a call has left in `ctx.values`. Returns False, and changes nothing, if that is too large."""
         own = self.info.values
         if encoded_bytes({**own, **values}) > VALUES_BYTES:
             return False

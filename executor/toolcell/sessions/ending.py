@@ -1,7 +1,7 @@
-"""The end of sessions: what runs is told and has its grace, what waits is ended at once, and nothing goes on.
+"""Close sessions: running calls are told and get their grace, queued calls end at once, and nothing keeps running.
 
-Only a tool that looks at `ctx.cancelled` is given the grace; any other cannot notice the close. A session whose calls
-do not look closes in a moment. A call that ends by itself ends the wait for it.
+Only a tool that reads `ctx.cancelled` gets the grace, because no other tool can notice the close. A session without
+such calls closes at once. The close does not wait for a call that has ended by itself.
 """
 
 import logging
@@ -17,16 +17,16 @@ from toolcell.pool.cell import CANCEL_GRACE_S
 from toolcell.pool.run import Run
 
 ORPHAN_GRACE_S: Final = 30.0
-"""The least grace for calls of a session whose parent closes (ADR-0002: cancel signal, 30 s, forced end)."""
+"""The least grace, in seconds, for calls of a session whose parent closes (ADR-0002: cancel, 30 s, forced end)."""
 STUBBORN_S: Final = 1.0
-"""How long a task that was cancelled may take to leave; one that catches its cancellation is left behind."""
+"""Seconds that a cancelled task may take to end. A task that catches its cancellation is left running."""
 REASON: Final = "the session closes"
 _log = logging.getLogger("toolcell")
 
 
 class Work:
-    """What a session does for a call in this process: a host tool, or a question to an approver. Cancelling `scope`
-    ends it."""
+    """Work for a call in this process: a host tool, or a question to an approver. The cancellation of `scope` ends
+    it."""
 
     def __init__(self, what: str) -> None:
         self.scope = anyio.CancelScope()
@@ -38,16 +38,16 @@ class Work:
 
     @property
     def is_of_this_task(self) -> bool:
-        """Whether the current task does this work: it cannot wait for itself."""
+        """Whether the current task does this work. A task cannot wait for itself."""
         return self._task == anyio.get_current_task().id
 
     def looked_at(self) -> bool:
-        """Whether it is to end. Who asks is given the grace. From any thread."""
+        """Whether the work must end. Work that asks gets the grace. May be called from any thread."""
         self._heeds = True
         return self.is_told
 
     async def end(self, grace_s: float) -> None:
-        """Wait until it has left; cancel it where it does not heed, or after the grace."""
+        """Wait for the end of the work. Cancel it after the grace, or soon if it never called `looked_at`."""
         try:
             for seconds in (min(CANCEL_GRACE_S, grace_s), grace_s - CANCEL_GRACE_S):
                 with anyio.move_on_after(seconds):
@@ -63,12 +63,12 @@ class Work:
 
 
 class SessionLife:
-    """Whether a session is open, and the works that end with it."""
+    """Whether a session is open, and the work that ends with it."""
 
     __slots__ = ("_host_turn", "closed", "ended", "grace_s", "works")
 
     def __init__(self, grace_s: float) -> None:
-        """`grace_s` is what a tool that looks at `ctx.cancelled` is given at the close."""
+        """`grace_s` is the time, in seconds, that a tool gets at the close if it reads `ctx.cancelled`."""
         self.closed = False
         self.ended: anyio.Event | None = None  # made by the close, set when it is over
         self.grace_s = grace_s
@@ -77,7 +77,7 @@ class SessionLife:
 
     @contextmanager
     def doing(self, what: str) -> Generator[Work, None, None]:
-        """Do something for a call that ends with the session."""
+        """Register work for a call. It ends with the session."""
         work = Work(what)
         self.works.add(work)
         try:
@@ -95,7 +95,7 @@ class SessionLife:
 
 
 class Closing(Protocol):
-    """What the close needs to know of a session."""
+    """A session as the close sees it."""
 
     @property
     def life(self) -> SessionLife: ...
@@ -103,16 +103,16 @@ class Closing(Protocol):
     def children(self) -> "Sequence[Closing]": ...
 
     def tell_end(self, reason: str, least_s: float, most_s: float) -> Sequence[Run]:
-        """Tell its calls in cells to end; those that run are returned."""
+        """Tell the session's calls in cells to end. Returns the running ones."""
         ...
 
     def end_now(self) -> None:
-        """Kill what is left of its calls."""
+        """Kill what is left of the session's calls."""
         ...
 
 
 async def close(roots: Iterable[Closing], most_s: float = math.inf) -> None:
-    """Close sessions and all below them, side by side. No call is given more than `most_s` seconds."""
+    """Close sessions and all below them, concurrently. No call gets more than `most_s` seconds."""
     closing: list[Closing] = []
     waits: list[Callable[[], Coroutine[Any, Any, object]]] = []
     for root in roots:
@@ -125,7 +125,7 @@ async def close(roots: Iterable[Closing], most_s: float = math.inf) -> None:
                 closing.append(session)
                 waits += _told(session, 0.0 if session is root else ORPHAN_GRACE_S, most_s)
     with ExitStack() as last:
-        for session in closing:  # the deepest are the first to go
+        for session in closing:  # the deepest sessions first
             last.callback(_end, session)
         await _all(waits)
 
@@ -143,7 +143,7 @@ def _below(root: Closing) -> Iterator[Closing]:
 
 
 def _told(session: Closing, least_s: float, most_s: float) -> Iterator[Callable[[], Coroutine[Any, Any, object]]]:
-    """Tell what runs for a session that it is to end; yields how to wait for each."""
+    """Tell everything that runs for a session to end. Yields a function that waits for each."""
     for run in session.tell_end(REASON, least_s, most_s):
         run.over = anyio.Event()
         yield run.over.wait

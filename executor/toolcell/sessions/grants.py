@@ -1,4 +1,4 @@
-"""What a call may do: the one function that computes it, before anything is sent."""
+"""The grants of a call, computed by one function before anything is sent."""
 
 from collections.abc import Set
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from toolcell_tools.capability import CHANGING, Capability
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """`given` goes to the cell, to the kernel's rules and to the broker's table; with anything `missing` nothing
-    runs.
+    """`given` determines the cell, the kernel's rules and the broker's table. If anything is `missing`, the call does
+    not run.
     """
 
     given: frozenset[Capability]
@@ -20,15 +20,15 @@ class Grants:
 def grants_for(
     session: Set[Capability], needs: Set[Capability], uses: Set[Capability], *, mutates: bool = True
 ) -> Grants:
-    """The session's grants ∩ what the tool needs and uses. A need that the session lacks is missing; a use is not.
+    """The session's grants ∩ the tool's needs and uses. A need that the session lacks is missing; a use is not.
 
-    A call that is not to change anything has none of the uses that could.
+    A call that must not change anything has no use that could.
     """
     if not mutates:
         uses -= CHANGING
     return _grants(frozenset(session), frozenset(needs), frozenset(uses))
 
 
-@lru_cache(maxsize=1024)  # ten thousand sessions are of a few kinds, and share what is the same for them
+@lru_cache(maxsize=1024)  # many sessions have few combinations, and share the results
 def _grants(session: frozenset[Capability], needs: frozenset[Capability], uses: frozenset[Capability]) -> Grants:
     return Grants(given=session & (needs | uses), missing=needs - session)

@@ -1,4 +1,4 @@
-"""Calls under an idempotency key: one of them runs, and the others have its result."""
+"""Calls with an idempotency key: one of them runs, and the others get its result."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from toolcell.errors import UsageError
 from toolcell_tools.result import ToolResult
 
 MAX_KEPT = 1_000
-"""Results that are kept for those who ask again; the oldest make room."""
+"""The most results that are kept; the oldest is evicted first."""
 
 
 @dataclass(slots=True)
 class _Known:
-    """What a key stands for: a tool and its arguments. `result` is None while the call runs."""
+    """The tool and the arguments of a key. `result` is None while the call runs."""
 
     asked: tuple[str, str]
     ended: anyio.Event
@@ -22,14 +22,14 @@ class _Known:
 
 
 class IdempotentCalls:
-    """The calls of one session that have a key. A call that failed is forgotten: the next one with its key runs."""
+    """The calls of one session that have a key. A failed call is forgotten, so the next call with its key runs."""
 
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
 
     async def once(self, key: str, asked: tuple[str, str], run: Callable[[], Awaitable[ToolResult]]) -> ToolResult:
-        """The result of the call under this key, which is run if there is none. `asked` is its tool and its arguments;
-        UsageError where the key is another call's.
+        """The result of the call with this key. The call is run if there is no result. `asked` is its tool and
+        arguments. Raises UsageError if the key belongs to another call.
         """
         while key in self._known:
             known = self._known[key]

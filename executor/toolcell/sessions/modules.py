@@ -1,8 +1,8 @@
 """`module_toolset`: the tools of a module that is imported inside cells only.
 
-The supervisor looks for the module's file and never imports it. A cell without any grant imports it and says which
-tools it has; what comes out is data, and is checked like a schema from a stranger. Each of its tools then runs in cells
-that load nothing but this module, with the grants that it asks for and the user allows.
+The supervisor finds the module's file and never imports it. A cell without any grant imports the module and describes
+its tools. The description is data, and is checked like any schema from outside. Each tool then runs in cells that load
+only this module, with the grants that it asks for and the user allows.
 """
 
 import os
@@ -33,12 +33,12 @@ from toolcell_tools.toolsets import AnyTool, Toolset, ToolsetError
 
 MAX_TOOLS = 500
 Describe = Callable[[SessionInfo, "ModuleSource"], Awaitable[object]]
-"""Has a cell of the session import the module and say what is in it. Raises ToolsetError."""
+"""Lets a cell of the session import the module and describe its tools. Raises ToolsetError."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModuleSource:
-    """A module by its dotted name, and the real directory that it is found in."""
+    """A module by its dotted name, and the real path of the directory in which it is found."""
 
     module: str
     directory: str
@@ -49,7 +49,7 @@ class ModuleSource:
 
 
 class ModuleTool(DynamicTool):
-    """A tool that a module in a cell has under the name `attribute`. There is no function of it here."""
+    """A tool that a module has under the name `attribute`. Its function exists only in cells."""
 
     def __init__(self, source: ModuleSource, digest: str, claimed: "_Claimed", allowed: frozenset[Capability]) -> None:
         self.source = source
@@ -95,7 +95,7 @@ class ModuleTool(DynamicTool):
 
     @property
     def shipment(self) -> Mapping[str, object]:
-        """How a cell finds it; `digest` makes that another cell where the source has changed."""
+        """How a cell loads the tool. With another `digest` of the source, it is another cell."""
         where = {"how": "import", "where": self.origin, "directory": self.source.directory, "digest": self._digest}
         return {"name": self.name, **where}
 
@@ -104,7 +104,7 @@ class ModuleTool(DynamicTool):
         return self._remote_preview
 
     def _preview_function(self) -> Previewer:
-        return Previewer(self.name, _elsewhere, "arguments")  # stands for the one in the cell
+        return Previewer(self.name, _elsewhere, "arguments")  # a placeholder for the preview in the cell
 
     def _declared(self, derived: Any) -> ToolDeclaration:
         declaration = super()._declared(derived)
@@ -117,7 +117,7 @@ def _elsewhere(arguments: dict[str, Any]) -> NoReturn:
 
 
 def _distrusted(claimed: Annotations) -> Annotations:
-    """Of what a stranger says about itself, only what makes it look worse, and its title."""
+    """From a module's claims about itself, keep the title and those that make the tool look more dangerous."""
     return Annotations(
         title=None if claimed.title is None else claimed.title[:100],
         read_only=False,
@@ -130,7 +130,7 @@ def _distrusted(claimed: Annotations) -> Annotations:
 
 
 def _bounded(limits: Mapping[str, float] | None, timeout: float | None) -> dict[str, float]:
-    """What a stranger asks for, all of it as limits: they only narrow the profile's, and a timeout could be longer."""
+    """The limits and the timeout that a module asks for, as limits, which can only narrow the profile's."""
     bounds = dict(limits or {})
     if timeout is not None:
         bounds["wall_s"] = min(timeout, bounds.get("wall_s", timeout))
@@ -138,7 +138,7 @@ def _bounded(limits: Mapping[str, float] | None, timeout: float | None) -> dict[
 
 
 class _Claimed(pydantic.BaseModel):
-    """What a cell says about one tool of a module."""
+    """A cell's description of one tool of a module."""
 
     model_config = pydantic.ConfigDict(extra="forbid", strict=False)
 
@@ -169,7 +169,7 @@ class ModuleToolset(Toolset):
         return self.source.module
 
     def attach(self, runtime: object) -> None:
-        inside = getattr(runtime, "_runtime", None)  # of a supervisor
+        inside = getattr(runtime, "_runtime", None)  # a supervisor has it
         self._describe = cast("Describe | None", getattr(inside, "describe_module", None))
 
     async def tools(self, session: SessionInfo) -> Sequence[AnyTool]:
@@ -209,9 +209,9 @@ def module_toolset(
 ) -> ModuleToolset:
     """The tools of `module`, a dotted name, which is imported inside cells only and never here.
 
-    `path` is the directory that it is found in, by default the first of this program's search path; cells see that
-    directory. Every Tool and TypedTool at the module's top level is taken. `allow` are the capabilities that its tools
-    may need or use at most. Raises UsageError where there is no such module.
+    `path` is the directory in which the module is found, by default the first on this program's search path that has
+    it. Cells can read that directory. Every Tool and TypedTool at the module's top level is taken. `allow` are the only
+    capabilities that its tools may need or use. Raises UsageError if there is no such module.
     """
     parts = module.split(".") if isinstance(module, str) else [""]  # pyright: ignore[reportUnnecessaryIsInstance]
     if not all(part.isidentifier() for part in parts):
@@ -236,10 +236,10 @@ DESCRIBER_SHIPMENT: Mapping[str, object] = {
 
 @cache
 def describer() -> DynamicTool:
-    """The tool that says what a module has. Made when there is a module: deriving it takes 30 ms of every start."""
+    """The tool that describes a module. It is made only if there is a module, because its derivation takes 30 ms."""
     return dynamic_tool("describe_module", handler=_elsewhere, description="Say which tools a module has.")
 
 
 def source_of(tool: Tool[..., Any]) -> ModuleSource | None:
-    """The module that the tool comes from, where that is a stranger's."""
+    """The module from which the tool comes, if that is imported only in cells; else None."""
     return tool.source if isinstance(tool, ModuleTool) else None

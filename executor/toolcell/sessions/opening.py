@@ -1,4 +1,4 @@
-"""What a new session is held to: where its workspace may be, and what its profile may name."""
+"""Check the arguments of a new session: the place of its workspace, and the names in its profile."""
 
 import os
 import sys
@@ -17,7 +17,7 @@ from toolcell_tools.capability import SessionKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """The arguments that a session is opened with, checked. None is the parent's own, or the supervisor's default."""
+    """The checked arguments of a new session. None means the parent's value, or the supervisor's default."""
 
     kind: SessionKind
     workspace: str | Path
@@ -44,7 +44,7 @@ def opening_of(
     config: Mapping[str, Any] | None,
     profile: Profile | None,
 ) -> Opening:
-    """These arguments of `open_session` or `open_child`; UsageError for a wrong one."""
+    """The checked arguments of `open_session` or `open_child`. Raises UsageError for a wrong one."""
     kind = misuse.session_kind(kind)
     misuse.check_parts(channel=channel, memory=memory, web=web, http=http)
     misuse.check_texts(session_id=session_id)
@@ -65,7 +65,7 @@ def opening_of(
 
 
 def workspace_of(path: str | Path) -> Path:
-    """The real path of a workspace, which is made if only its parent exists; UsageError where it cannot be one."""
+    """The real path of a workspace. It is made if its parent exists. Raises UsageError if it cannot be a workspace."""
     path = misuse.path("workspace", path)
     try:
         root = os.path.realpath(path)
@@ -77,7 +77,7 @@ def workspace_of(path: str | Path) -> Path:
         if not os.path.lexists(root) and os.path.isdir(os.path.dirname(root)):
             try:
                 os.mkdir(root)
-            except OSError as error:  # also where it is there, and closed to us
+            except OSError as error:  # also if it exists and is not accessible
                 raise UsageError(
                     f"The workspace cannot be made: {str(path)!r}: {error.strerror}. Pass one that this user can reach."
                 ) from None
@@ -90,11 +90,11 @@ def workspace_of(path: str | Path) -> Path:
     return _path(root)
 
 
-_path = lru_cache(maxsize=1024)(Path)  # a Path takes as long as all that is asked of the kernel about it
+_path = lru_cache(maxsize=1024)(Path)  # making a Path takes as long as all system calls about it
 
 
 def require_apart(record: str, writable: Iterable[str]) -> None:
-    """Raise UsageError for a directory in which a cell could write this supervisor's record."""
+    """Raise UsageError for a directory through which a cell could change this supervisor's record."""
     for path in writable if record else ():
         if is_below(record, [path]):
             raise UsageError(
@@ -104,7 +104,7 @@ def require_apart(record: str, writable: Iterable[str]) -> None:
 
 
 def require_texts(workspace: str, profile: Profile) -> None:
-    """Raise UsageError for what is not UTF-8, which Python shows as surrogates: it cannot be sent to a cell."""
+    """Raise UsageError for a name that is not UTF-8 (in Python, a str with surrogates): it cannot be sent to a cell."""
     paths = (*profile.readable, *profile.writable, *profile.system)
     if not "".join((workspace, *paths)).isascii():
         _require_text("The workspace", workspace)

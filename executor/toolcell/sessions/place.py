@@ -1,4 +1,4 @@
-"""Which directory a session's workspace is: looked at before every call, since another can have taken its place."""
+"""The identity of a session's workspace directory, checked before every call: the directory can be replaced."""
 
 import os
 import stat
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from toolcell_sandbox.kernel.birth import born_ns
 
-TICK_NS = 20_000_000  # twice the coarsest clock that a kernel gives its files
+TICK_NS = 20_000_000  # twice the coarsest tick of the kernel's file clock
 
 
 @dataclass(frozen=True, slots=True)
 class DirectoryIdentity:
-    """Device, inode and birth of a directory, for the number of one that is gone is given to another.
+    """Device, inode and birth time of a directory. The birth time is needed because inode numbers are reused.
 
-    The birth takes a statx(2), far dearer than the lstat(2) of every call. It is taken to stand as long as the time of
-    the last change does, which no program sets: a directory made later has a later one, but for the clock's tick.
+    The birth time takes a statx(2), which is far slower than the lstat(2) of every call. It is read again only if the
+    change time differs. No program can set the change time, and a later directory has a later one, to a clock tick.
     """
 
     device: int = 0
@@ -23,14 +23,14 @@ class DirectoryIdentity:
     changed_ns: int = 0
     birth_ns: int = 0
     is_taken: bool = False
-    """Whether something lies there that is neither a directory nor a link, which the cell that is made looks into."""
+    """Whether the path is neither a directory nor a link. A link is checked when the cell is made."""
 
     @property
     def identity(self) -> tuple[int, int, int]:
         return self.device, self.inode, self.birth_ns
 
     def now(self, path: str) -> "DirectoryIdentity":
-        """What is there now; zeros where nothing is, which the cell that is made then says."""
+        """The present identity. Zeros mean that nothing is there; the cell that is made then reports the error."""
         try:
             info = os.lstat(path)
         except OSError:

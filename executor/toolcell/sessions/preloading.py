@@ -1,7 +1,7 @@
-"""What a zygote is worth loading before it forks cells for a tool: each cell would load it anew, and hold it alone.
+"""Choose the libraries that a zygote loads before it forks cells for a tool, so that cells share their pages.
 
-Only libraries of toolcell's own and the base tools (`runner.serve` has the list and keeps to it); a user's modules are
-for locked-down cells. What is missed here costs time, and nothing else: the cell loads it itself.
+Only libraries of toolcell and the base tools are loaded; `runner.serve` has the list and enforces it. A user's modules
+are imported only in locked-down cells. A library that is missed here only costs time: the cell loads it.
 """
 
 import sys
@@ -24,9 +24,9 @@ def libraries_of(tool: Tool[..., Any], *, pickled: bool) -> list[str]:
     module = str(getattr(function, "__module__", ""))
     found: set[str] = set()
     if Capability.WRITE in tool.needs | tool.uses:
-        found.add("hashlib")  # the digest of what is written
+        found.add("hashlib")  # for the digest of written files
     if Capability.EXEC in tool.needs | tool.uses:
-        found.add("subprocess")  # the shell handle's
+        found.add("subprocess")  # for the shell handle
     if module.startswith("toolcell_tools.base.") and not pickled:
         return sorted({module, *found})
     if pickled:
@@ -45,13 +45,13 @@ def libraries_of(tool: Tool[..., Any], *, pickled: bool) -> list[str]:
 
 
 def _all_of(module: str) -> list[object]:
-    """What the names of a module stand for: a cell that imports it imports them all."""
+    """The values of a module's names: a cell that imports the module imports all of them."""
     return list(vars(sys.modules[module]).values()) if module in sys.modules else []
 
 
 def _used_by(function: object) -> Iterator[object]:
-    """The values of the global names that a function uses, and of those that the functions of its module use in turn:
-    they travel with it by value.
+    """The values of the global names that a function uses, and those that functions of its module use in turn. They are
+    sent with it by value.
     """
     pending, seen = [function], set[int]()
     while pending:
@@ -69,22 +69,22 @@ def _used_by(function: object) -> Iterator[object]:
 
 
 def _converts(tool: Tool[..., Any]) -> bool:
-    """Whether pydantic makes any of its arguments."""
+    """Whether pydantic converts any of the tool's arguments."""
     if isinstance(tool, WholeTool):
         return tool.parameters_type not in (None, str)
     return any(plainness(parameter.annotation) is None for parameter in tool.parameters)
 
 
 def _named_in(code: object) -> set[str]:
-    """The names in a function's code, those of the modules among them that it imports when it is called."""
+    """The names in a function's code, including modules that it imports when it is called."""
     if not isinstance(code, CodeType):
         return set()
     return set(code.co_names).union(*map(_named_in, code.co_consts))
 
 
 def _home(value: object) -> str:
-    """The module that an object of a namespace is, or comes from. Of an instance only the type is asked: a proxy may do
-    anything when it is looked at."""
+    """The module that an object is or comes from. For an instance, only its type is read: a proxy object may run any
+    code when its attributes are read."""
     kind = type(value)
     if kind is ModuleType:
         return str(cast("ModuleType", value).__name__)

@@ -1,10 +1,11 @@
-"""Guard protected names around calls: look before a call, audit after its last process has ended.
+"""Guard protected names around calls: look at the tree before a call, audit it after the call's last process has ended.
 
-Each writable directory has one guard, whatever profiles write there. Calls that overlap are compared with the state
-before the first of them. A change belongs to every call that ran then and protects the name, for nobody can tell
-which of them made it. A kept process counts as running all the time.
+Each writable directory has one guard, whatever profiles write there. Overlapping calls are compared with the state
+before the first of them. A change is attributed to every call that ran then and protects the name, because their
+changes cannot be told apart. A kept process counts as always running.
 
-An audit ends in time. What it could not see by then is told as unknown, and a longer look goes on behind the calls.
+An audit has a time limit. What it could not check by then is reported as unknown, and a longer check, called a sweep
+here, continues in the background.
 """
 
 import hashlib
@@ -32,14 +33,14 @@ from toolcell_sandbox.walker import Budget
 
 _log = logging.getLogger("toolcell")
 SWEEP_S, SWEEP_DIRECTORIES, SWEEP_ENTRIES = 600.0, 500_000, 20_000_000
-SWEEP_BUSY = 0.5  # the share of its time in which a look behind the calls works
+SWEEP_BUSY = 0.5  # the share of its time in which a sweep works
 MAX_WINDOWS = 64
-CLOSE_S = 2.0  # how long the end of a supervisor waits for looks behind the calls
+CLOSE_S = 2.0  # how long the end of a supervisor waits for sweeps
 
 
 @dataclass(eq=False, slots=True)
 class Watch:
-    """One call, from before it is sent until it has been audited."""
+    """One call, from before it is sent until it is audited."""
 
     bound: tuple[Bound, ...] = ()
     digest: str = ""
@@ -47,27 +48,27 @@ class Watch:
     findings: list[Finding] = field(default_factory=list[Finding])
     session_id: str = ""
     since_ns: int = 0
-    sole: bool = True  # no call of another session can have made what was found
-    unknown: str = ""  # what the audit could not see
-    looked_for: bool = False  # whether a look behind the calls follows for that
+    sole: bool = True  # no call of another session can have made the findings
+    unknown: str = ""  # what the audit could not check, in words
+    looked_for: bool = False  # whether a sweep follows
     stuck: str = ""  # what it could not move away
 
     @property
     def tells(self) -> bool:
-        """Whether there is anything to say of the call."""
+        """Whether there is anything to report about the call."""
         return bool(self.findings or self.unknown or self.stuck)
 
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """A time in which something may have been made that no look has seen: from one look to a moment, in nanoseconds."""
+    """A period, in ns, in which a file may have been made without being seen: from one look to a later moment."""
 
     before: Look
     until_ns: int
     active: frozenset[int]
 
     def holds(self, path: str, seen: Seen) -> bool:
-        """Whether this may have been made in it. No program can set a change time."""
+        """Whether this file may have been made in the period, by its change time, which no program can set."""
         was = self.before.found.get(path)
         if was is not None and as_before(seen, was):
             return False
@@ -75,12 +76,12 @@ class _Window:
 
 
 def _came_since(watch: Watch, finding: Finding) -> bool:
-    """Whether it came about since the call began, as far as change times tell."""
+    """Whether the finding is newer than the start of the call, by its change time."""
     return finding.changed_ns + tick_of(finding.changed_ns) >= watch.since_ns
 
 
 def _may_have_made(watch: Watch, finding: Finding, running: Sequence[Watch]) -> bool:
-    """Whether it came about since the call began, or before all that run."""
+    """Whether the finding is newer than the start of the call, or older than all running calls."""
     return _came_since(watch, finding) or not any(_came_since(each, finding) for each in running)
 
 
@@ -97,12 +98,12 @@ class _GuardedRoot:
         self._tree = ProtectedTree(root, drafts=Drafts(record.drafts))
         self._quarantine = quarantine
         self._lock = anyio.Lock(fast_acquire=True)
-        self._watches: dict[Watch, int] = {}  # with the vocabulary that each protects
+        self._watches: dict[Watch, int] = {}  # each with the names that it protects, as a vocabulary's number
         self._kept: set[int] = set()  # vocabularies of the calls since a kept process could write here
         self._before: Look | None = None
         self._kept_by: set[str] = set()  # sessions of such processes; "" for one that is not known
-        self._stuck: frozenset[int] = frozenset()  # for whom the last audit was, if it left what it was to move
-        self._stuck_by: frozenset[str] = frozenset()  # sessions that can have made it
+        self._stuck: frozenset[int] = frozenset()  # vocabularies of the last audit, if it could not move a finding
+        self._stuck_by: frozenset[str] = frozenset()  # sessions that can have made that finding
         self._windows: list[_Window] = []
         self._sweep_lock = anyio.Lock()
         self._sweep: Budget | None = None
@@ -110,7 +111,7 @@ class _GuardedRoot:
     async def enter(
         self, watch: Watch, names: tuple[str, ...], apart: Sequence[str], *, kept: bool, keeps: bool
     ) -> tuple[Bound, ...]:
-        """Look, before a call; returns what its cell shall hold."""
+        """Look before a call. Returns the paths that mounts in its cell must hold."""
         async with self._lock:
             vocabulary = self._tree.learn(names, apart)  # no look is under way
             if self._stuck:
@@ -131,12 +132,12 @@ class _GuardedRoot:
             return bound
 
     def _look(self, vocabulary: int, before: Look | None) -> tuple[Look, tuple[Bound, ...]]:
-        """Look, and say what a cell shall hold: not what calls that run have made, which is soon moved away."""
+        """Look, and return the paths to hold in a cell. What running calls have made is left out: it is moved soon."""
         look = self._tree.look()
         return look, self._tree.bound(look if before is None else look.as_in(before), vocabulary)
 
     async def leave(self, watch: Watch) -> bool:
-        """Audit, after a call of which no process is left. Says whether it was audited now; once is enough."""
+        """Audit after a call without a process left. Returns whether the audit was made now: once is enough."""
         async with self._lock:
             if watch not in self._watches:
                 return False
@@ -147,7 +148,7 @@ class _GuardedRoot:
             return True
 
     async def leave_kept(self, watch: Watch, *, still: bool) -> None:
-        """Audit, after a kept process of which nothing is left. `still` says that another such process lives."""
+        """Audit after the end of a kept process. `still`: another kept process that may write here is alive."""
         async with self._lock:
             if self._kept:
                 await self._settle(watch)
@@ -159,11 +160,11 @@ class _GuardedRoot:
         self._kept_by.clear()
 
     def forget(self, watch: Watch) -> None:
-        """The call is not sent after all."""
+        """Forget a call that is not sent after all."""
         self._watches.pop(watch, None)
 
     async def sweep(self) -> Settled | None:
-        """Look longer, behind the calls, for what audits could not see. None where nothing is left to look for."""
+        """Look longer, in the background, for what audits could not check. None if nothing is left to check."""
         async with self._sweep_lock:
             windows, self._windows = self._windows, []
             if not windows:
@@ -173,7 +174,7 @@ class _GuardedRoot:
                 directories=SWEEP_DIRECTORIES,
                 entries=SWEEP_ENTRIES,
                 names=SWEEP_ENTRIES,
-                path_bytes=SWEEP_ENTRIES * 1024,  # they are not kept
+                path_bytes=SWEEP_ENTRIES * 1024,  # the paths are not kept
                 content_bytes=0,
                 seconds=SWEEP_S,
                 busy=SWEEP_BUSY,
@@ -189,7 +190,7 @@ class _GuardedRoot:
                 self._sweep = None
 
     def _add_window(self, new: _Window) -> None:
-        """Note it. One that begins before the last one ends, or is one too many, prolongs the last one."""
+        """Add a period. If it overlaps the last one, or there are too many, the last one is extended."""
         last = self._windows[-1] if self._windows else None
         if last is not None and (new.before.taken_ns <= last.until_ns or len(self._windows) >= MAX_WINDOWS):
             new = _Window(last.before, new.until_ns, last.active | new.active)
@@ -197,7 +198,7 @@ class _GuardedRoot:
         self._windows.append(new)
 
     def close_drafts(self) -> None:
-        """Remove the copies of git's settings. No cell is left."""
+        """Remove the copies of git's settings, when no cell is left."""
         if self._tree.drafts is not None:
             self._tree.drafts.close()
 
@@ -232,21 +233,21 @@ class _GuardedRoot:
         self._record.quarantine(self._quarantine.temporary)
 
     def _running(self) -> tuple[list[Watch], set[str]]:
-        """The calls that are at work here, and the sessions that can have made what is found now."""
+        """The calls that run here, and the sessions that can have made the present findings."""
         running = [each for each in self._watches if each.run is not None and each.run.cell is not None]
         return running, {*(each.session_id for each in running), *self._kept_by}
 
     def _tell(self, watch: Watch, findings: Sequence[Finding], sessions: set[str]) -> bool:
-        """Lay at the door of a call what its profile protects of these; says whether there was any."""
+        """Attribute to a call the findings that its profile protects. Returns whether there were any."""
         mine = [finding for finding in findings if finding.names[self._watches[watch]]]
-        again = {finding.path for finding in mine}  # what could not be moved away before
+        again = {finding.path for finding in mine}  # findings that could not be moved before
         watch.findings = [*(finding for finding in watch.findings if finding.path not in again), *mine]
         watch.sole = watch.sole and (not mine or sessions <= {watch.session_id})
         return bool(mine)
 
     async def _move_what_is_stuck(self, session_id: str) -> None:
-        """Try again, beside the calls that run. SandboxError where it stays and this session can have made it; others
-        are told after a call."""
+        """Try again to move what could not be moved, while calls run. Raises SandboxError if it stays and this session
+        can have made it. Other sessions get a notice after a call."""
         assert self._before is not None
         others = bool(self._watches or self._kept)
         settle = partial(self._tree.settle, self._before, self._quarantine, self._stuck, others)
@@ -275,12 +276,12 @@ class _GuardedRoot:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether what an audit was to move away is still there."""
+        """Whether a finding that an audit could not move is still there."""
         return bool(self._stuck)
 
     @property
     def is_unchecked(self) -> bool:
-        """Whether a look behind the calls goes on, or is still to come."""
+        """Whether a sweep runs or is planned."""
         return bool(self._windows or self._sweep)
 
 
@@ -297,10 +298,9 @@ class Guarded:
         self._running: set[Watch] = set()
 
     async def enter(self, session_id: str, *, kept: bool, keeps: bool = False) -> Watch:
-        """Look, before a call. `kept` says that a kept process may write there, or, as `keeps`, that the call's own
-        will be kept.
+        """Look before a call. `kept`: a kept process may write there. `keeps`: the call's own process will be kept.
 
-        SandboxError where that cannot be, and where what an earlier call left cannot be moved away.
+        Raises SandboxError if the look fails, or if what an earlier call left cannot be moved.
         """
         since_ns = moment_ns()
         watch = Watch(session_id=session_id, since_ns=since_ns)
@@ -330,8 +330,8 @@ class Guarded:
         return watch
 
     async def leave(self, watch: Watch) -> bool:
-        """Audit, after a call of which no process is left: what came of it is in the watch. Says whether it was audited
-        now; once is enough.
+        """Audit after a call without a process left. The findings are in the watch. Returns whether the audit was made
+        now: once is enough.
         """
         audited = any([await place.leave(watch) for place in self._places])
         self._running.discard(watch)
@@ -339,8 +339,8 @@ class Guarded:
         return audited
 
     async def leave_kept(self, watch: Watch, *, still: bool) -> None:
-        """Audit, after a process that was kept over calls, of which nothing is left: it may have written since the last
-        call. `still` says that another such process lives.
+        """Audit after the end of a kept process, which may have written since its last call. `still`: another kept
+        process that may write here is alive.
         """
         for place in self._places:
             await place.leave_kept(watch, still=still)
@@ -349,13 +349,13 @@ class Guarded:
         self._leave_record()
 
     def _leave_record(self) -> None:
-        """Say in the supervisor's record when nothing can write there any more and nothing is left to be moved."""
+        """Note in the supervisor's record that nothing can write here any more and nothing is left to be moved."""
         busy = self._running or self in self._protection.held or any(place.is_stuck for place in self._places)
         if not busy:
             self._protection.record.leave(self._recorded)
 
     async def look_on(self) -> Settled:
-        """Look longer, behind the calls, for what an audit could not see in its time."""
+        """Look longer, in the background, for what an audit could not check in its time."""
         found: list[Finding] = []
         unknown = stuck = ""
         for place in self._places:
@@ -379,10 +379,10 @@ class Protection:
         self._places: WeakValueDictionary[str, _GuardedRoot] = WeakValueDictionary()
         self._guarded: WeakValueDictionary[tuple[tuple[str, ...], tuple[str, ...]], Guarded] = WeakValueDictionary()
         self.held: set[Guarded] = set()
-        """Those with a kept process; they outlive the sessions that made them."""
+        """The guards with a kept process. They outlive the sessions that made them."""
 
     def of(self, profile: Profile) -> Guarded | None:
-        """What guards the cells of this profile; None where there is nothing to guard."""
+        """The guard for cells of this profile, or None if there is nothing to guard."""
         if not profile.writable or not profile.protected:
             return None
         key = (profile.writable, profile.protected)
@@ -400,14 +400,14 @@ class Protection:
 
     @property
     def awaits_kept(self) -> bool:
-        """Whether a process that is kept over calls lives, or what it left has not been audited."""
+        """Whether a kept process is alive, or has ended and is not audited yet."""
         return bool(self.held)
 
     async def leave_kept(
         self, writable: tuple[str, ...], living: Sequence[tuple[str, ...]]
     ) -> tuple[Watch, list[Guarded]]:
-        """A kept process that could write there is gone, and those that live may write to `living`: what it left, and
-        the guards of those paths.
+        """Audit after the end of a kept process that could write to `writable`. The live kept processes may write to
+        `living`. Returns what it left, and the guards of those paths.
         """
         watch, guards = Watch(), [each for each in self.held if overlap(each.writable, writable)]
         for guarded in guards:
@@ -415,7 +415,7 @@ class Protection:
         return watch, guards
 
     async def close(self) -> list[Watch]:
-        """Audit the calls that nobody has waited for. All their processes are gone. Returns those with findings."""
+        """Audit the calls that were not audited. All their processes are gone. Returns those with findings."""
         left: list[Watch] = []
         for guarded in list(self._guarded.values()):
             for watch in guarded.watches:
@@ -424,7 +424,7 @@ class Protection:
         return left
 
     async def end_looks(self) -> list[str]:
-        """End the looks behind the calls, after a short time; returns the directories that stay unchecked."""
+        """End the sweeps after a short time. Returns the directories that stay unchecked."""
         places = list(self._places.values())
         with anyio.move_on_after(CLOSE_S):
             while any(place.is_unchecked for place in places):
@@ -437,5 +437,5 @@ class Protection:
 
 
 def overlap(some: tuple[str, ...], others: tuple[str, ...]) -> bool:
-    """Whether a path of the one is, holds or is below one of the other."""
+    """Whether a path of the one set equals, contains or is below a path of the other."""
     return any(is_below(path, others) for path in some) or any(is_below(path, some) for path in others)

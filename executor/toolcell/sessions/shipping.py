@@ -1,6 +1,6 @@
-"""How a tool's function reaches a cell: by import path where the cell can import it, by value where it cannot.
+"""Send a tool's function to a cell: by import path if the cell can import it, otherwise by value.
 
-By value means cloudpickle, made here of what is the user's own already, and unpickled only inside a locked-down cell.
+By value means cloudpickle. The supervisor pickles the user's own objects, and only a locked-down cell unpickles them.
 Nothing that comes out of a cell is ever unpickled.
 """
 
@@ -30,19 +30,19 @@ from .preloading import libraries_of
 from .used import FILE, NOTHING, Use, plain, resource, use_of
 
 MAX_PICKLE_BYTES = 8 * 1024 * 1024
-_registry = threading.RLock()  # a reducer of the user's may start a supervisor
-_OF_A_CLASS = 6  # parts of what a class that is made anew is reduced to, its state and what sets that among them
+_registry = threading.RLock()  # re-entrant: a user's reducer may start a supervisor
+_OF_A_CLASS = 6  # the length of the tuple to which cloudpickle reduces a class, its state and state setter included
 
 
 def ship(tool: Tool[..., Any]) -> Mapping[str, object]:
-    """What the cell needs to load the tool: `{"name", "how": "import" | "pickle", "where": path | bytes}`; and, as
-    "preload", what its zygote may have loaded before (without it, all that a zygote ever loads)."""
+    """What the cell needs to load the tool: `{"name", "how": "import" | "pickle", "where": path | bytes}`. "preload"
+    are the libraries that its zygote should have loaded; without it, all that a zygote can load."""
     return shipped(tool)[0]
 
 
 def shipped(tool: Tool[..., Any], before: Use = NOTHING) -> tuple[Mapping[str, object], Use]:
-    """The same, with what the tool uses by value: where that is not current any more, the tool is shipped anew, and
-    `before` is its use the last time. One that was defined again is sent as it is now.
+    """As `ship`, with the objects that the tool uses by value. If they have changed, the tool is shipped again, and
+    `before` is its previous use. A tool that was defined again is sent in its present form.
     """
     if isinstance(tool, ModuleTool):
         return tool.shipment, NOTHING
@@ -61,7 +61,7 @@ def shipped(tool: Tool[..., Any], before: Use = NOTHING) -> tuple[Mapping[str, o
     with _by_value(_unreachable_modules()):
         try:
             pickled = _dump(tool, use)
-        except Exception as error:  # pickling runs the reducers of whatever the function refers to
+        except Exception as error:  # pickling runs the reducers of all objects to which the function refers
             raise UsageError(
                 f"The tool {tool.name!r} cannot be sent to a cell by value: {_culprit(use)}{error}. It refers to "
                 "something that cannot be pickled (a lock, a socket, a client): create that inside the function, or "
@@ -76,7 +76,7 @@ def shipped(tool: Tool[..., Any], before: Use = NOTHING) -> tuple[Mapping[str, o
 
 
 def latest(tool: Tool[..., Any], home: tuple[dict[str, Any], str] | None) -> Tool[..., Any]:
-    """The tool as the program defines it now. UsageError where models were told otherwise of it."""
+    """The tool as the program defines it now. Raises UsageError if its declaration to models was different."""
     found = None if home is None else home[0].get(home[1])
     if getattr(found, "fn", found) is tool.fn or not isinstance(found, (Tool, FunctionType)):
         return tool
@@ -84,7 +84,7 @@ def latest(tool: Tool[..., Any], home: tuple[dict[str, Any], str] | None) -> Too
     if again.name != tool.name:
         return tool
     told = tool.declaration
-    if again.declaration.model_copy(update={"fingerprint": told.fingerprint}) != told:  # that is of the code, too
+    if again.declaration.model_copy(update={"fingerprint": told.fingerprint}) != told:  # it covers the code too
         raise UsageError(
             f"The tool {tool.name!r} was defined again, and not as it was declared to models when this supervisor got "
             "it. Make another Supervisor with the new one."
@@ -102,7 +102,7 @@ def _home_of(tool: Tool[..., Any]) -> tuple[dict[str, Any], str] | None:
 
 
 def content_of(shipments: Iterable[Mapping[str, object]]) -> str:
-    """A digest of what a cell loads: another set of tools, or other code, is another cell."""
+    """A digest of the tools that a cell loads. Other tools, or other code, need another cell."""
     digest = hashlib.sha256()
     for shipment in shipments:
         for key, value in sorted(shipment.items()):
@@ -112,13 +112,13 @@ def content_of(shipments: Iterable[Mapping[str, object]]) -> str:
 
 
 def goes_along(module: str) -> bool:
-    """Whether functions of this module are sent with those that use them: a cell cannot import it."""
+    """Whether functions of this module are sent by value, because a cell cannot import the module."""
     found = sys.modules.get(module.partition(".")[0])
     return module == "__main__" or (found is not None and not _reachable(found))
 
 
 def _check_held(tool: Tool[..., Any], use: Use) -> None:
-    """Refuse what is of this process alone, by the name under which the tool uses it."""
+    """Refuse a resource of this process, such as a lock. The error has the name by which the tool uses it."""
     for name, value in use.held:
         what = resource(value)
         if what:
@@ -129,7 +129,7 @@ def _check_held(tool: Tool[..., Any], use: Use) -> None:
 
 
 def _check_imports(tool: Tool[..., Any], use: Use) -> None:
-    """Refuse an import inside a function that would fail in a cell alone."""
+    """Refuse an import inside a function that works here and would fail in a cell."""
     for module, function in use.imported.items():
         top = module.partition(".")[0]
         spec = getattr(sys.modules.get(top), "__spec__", None) if top in sys.modules else _spec_of(top)
@@ -151,7 +151,7 @@ def _spec_of(module: str) -> Any:
 
 
 def _culprit(use: Use) -> str:
-    """The name of what cannot be pickled, as the beginning of a sentence."""
+    """The name of the object that cannot be pickled, as the beginning of a sentence."""
     for name, value in use.held:
         try:
             _dump(value, use)
@@ -161,11 +161,12 @@ def _culprit(use: Use) -> str:
 
 
 class _Pickler(cloudpickle.Pickler):
-    """Sends what the tool uses, and no more.
+    """Pickles only what the tool uses.
 
-    Dataclasses compare with `MISSING` by identity, so it must arrive as what it is, not as a copy. A file's content is
-    not sent in its place. Of modules and classes that go along, what no name in the tool's code stands for is left
-    behind if it is of this process; so are the locals around a pydantic model, which it keeps for forward references.
+    Dataclasses compare with `MISSING` by identity, so it is sent by reference, not as a copy. A file is refused; its
+    content is not sent instead. In modules and classes that are sent by value, a resource of this process is left out
+    if no name in the tool's code refers to it. The locals around a pydantic model, which pydantic keeps for forward
+    references, are left out too.
     """
 
     def __init__(self, file: io.BytesIO, names: set[str]) -> None:
@@ -194,7 +195,7 @@ class _Pickler(cloudpickle.Pickler):
 
 
 def _needs_this_process(value: object) -> bool:
-    """Whether this is, or is code that uses, what no cell can have."""
+    """Whether this is a resource of this process, or code that uses one."""
     if isinstance(value, (FunctionType, staticmethod, classmethod, property, type)):
         return any(resource(held) for _name, held in use_of(plain(cast("object", value)), goes_along).held)
     return bool(resource(value))
@@ -207,7 +208,7 @@ def _dump(value: object, use: Use) -> bytes:
 
 
 def _import_path(tool: Tool[..., Any]) -> str | None:
-    """`module:qualname`, if importing that in a cell gives a tool, or a function, that runs calls as this tool does."""
+    """`module:qualname`, if its import in a cell gives a tool or a function that runs calls as this tool does."""
     function = cast("Callable[..., object]", tool.fn)
     module = sys.modules.get(getattr(function, "__module__", None) or "")
     qualname: str = getattr(function, "__qualname__", "")
@@ -217,18 +218,18 @@ def _import_path(tool: Tool[..., Any]) -> str | None:
     for part in qualname.split("."):
         found = getattr(found, part, None)
     if found is function:
-        found = Tool(function, name=tool.name, derive=False)  # what the cell will make of it
+        found = Tool(function, name=tool.name, derive=False)  # as the cell will make it
     if isinstance(found, Tool) and tool.runs_like(cast("Tool[..., object]", found)):
         return f"{module.__name__}:{qualname}"
     return None
 
 
 def _reachable(module: ModuleType) -> bool:
-    """Whether a cell can import the module: it lies where the interpreter or toolcell itself does."""
+    """Whether a cell can import the module, because it is installed beside the interpreter or toolcell."""
     if module.__name__ == "__main__":
         return False
     where = [path] if (path := getattr(module, "__file__", None)) else list(getattr(module, "__path__", ()))
-    if not where:  # built in or frozen, or made up at run time
+    if not where:  # built in, frozen, or made at run time
         return module.__name__ in sys.builtin_module_names or getattr(module, "__spec__", None) is not None
     return _lie_reachable(where)
 
@@ -239,7 +240,7 @@ def _lie_reachable(where: Iterable[str]) -> bool:
 
 
 def _unreachable_modules() -> list[ModuleType]:
-    """The top-level modules and packages that a cell could not import: the user's own."""
+    """The user's own top-level modules and packages, which a cell cannot import."""
     return [
         module
         for name, module in list(sys.modules.items())
@@ -252,8 +253,8 @@ def _unreachable_modules() -> list[ModuleType]:
 
 @contextmanager
 def _by_value(modules: list[ModuleType]) -> Generator[None, None, None]:
-    """Have cloudpickle take these modules by value. Its registry is the process's: one thread at a time changes it, and
-    what the program has registered stays.
+    """Make cloudpickle send these modules by value. Its registry is global: one thread at a time changes it, and
+    entries of the program stay.
     """
     with _registry:
         theirs = list_registry_pickle_by_value()

@@ -1,4 +1,4 @@
-"""Which tools a session has: those of the supervisor, and what its toolsets offer to this session."""
+"""The tools of a session: those of the supervisor, and those that toolsets offer to this session."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -14,9 +14,9 @@ AnyTool = Tool[..., Any]
 
 
 class Toolbox:
-    """The static tools are always there. Toolsets are asked by `refresh`, before each request to a model; a call finds
-    what the last answer was, and asks once more before a name counts as unknown. A stranger's module that claims a name
-    of others is left out, and `on_refused(stranger, why)` hears of it; `on_offered(names)` hears what there is."""
+    """The tools of one session. The static tools are always there. `refresh` asks the toolsets before each request to a
+    model. A call uses the last answer, and asks again before a name counts as unknown. An untrusted module that claims
+    another's name is left out, and `on_refused(stranger, why)` is called. `on_offered(names)` gets the tools' names."""
 
     def __init__(
         self,
@@ -38,16 +38,16 @@ class Toolbox:
 
     @property
     def known(self) -> Mapping[str, AnyTool]:
-        """What was offered when it was last asked."""
+        """The tools that were offered at the last refresh."""
         return {**self._static, **self._offered}
 
     async def refresh(self) -> Mapping[str, AnyTool]:
-        """Ask every toolset. Raises ToolsetError, and then the last answer stands."""
+        """Ask every toolset. If this raises ToolsetError, the last answer stays in use."""
         if self._toolsets:
             refused: dict[str, str] = {}
             named: list[AnyTool | ProviderTool] = [*self._static.values(), *self._of_providers.values()]
             found = await resolve(named, self._toolsets, self._data.info, refused.__setitem__)
-            for stranger, why in refused.items() - self._refused.items():  # once, and not at every request
+            for stranger, why in refused.items() - self._refused.items():  # reported once, not at every request
                 self._on_refused(stranger, why)
             self._refused = refused
             self._offered = {name: tool for name, tool in found.items() if name not in self._static}
@@ -55,11 +55,11 @@ class Toolbox:
         return self.known
 
     def found(self, name: str) -> AnyTool | None:
-        """The tool of this name, as far as is known."""
+        """The tool of this name among the known ones, or None."""
         return self._static.get(name) or self._offered.get(name)
 
     async def find(self, name: str) -> AnyTool | None:
-        """The tool of this name; None where there is none. Raises ToolsetError."""
+        """The tool of this name, or None. Asks the toolsets if it is not known. Raises ToolsetError."""
         found = self.found(name)
         if found is None and self._toolsets:
             found = (await self.refresh()).get(name)
@@ -70,8 +70,8 @@ class Toolbox:
         return self._of_providers.get(name)
 
     def mates(self, tool: AnyTool) -> Sequence[AnyTool]:
-        """The tools that may share a cell with this one: those that come from where it comes from. A stranger's module
-        is imported next to nothing but itself."""
+        """The tools that may share a cell with this one: those from the same source. An untrusted module shares a cell
+        only with itself."""
         found = self._static.values() if self._static.get(tool.name) is tool else self._offered.values()
         source = source_of(tool)
         return [mate for mate in found if source_of(mate) == source]

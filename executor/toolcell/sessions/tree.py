@@ -6,12 +6,12 @@ from toolcell.errors import UsageError
 from toolcell_tools.capability import SessionKind
 
 MAX_DEPTH: Final = 4
-"""The root has depth 0."""
+"""The most levels below the root, which has depth 0."""
 MAX_CHILDREN: Final = 8
 
 
 class SessionNode(Protocol):
-    """What the rules need to know of a session."""
+    """A session as the rules see it."""
 
     @property
     def kind(self) -> SessionKind: ...

@@ -1,4 +1,4 @@
-"""What the code of a tool uses, as far as its names say: what goes with it when it is sent to a cell by value."""
+"""Find the objects that a tool's code uses, by its names: they are sent with it when it goes to a cell by value."""
 
 import dis
 import importlib.util
@@ -16,7 +16,7 @@ from toolcell_tools.definition import Tool
 
 T = TypeVar("T")
 ByValue = Callable[[str], bool]
-"""Whether the module of this name goes with a tool, since a cell cannot import it."""
+"""Whether the module of this name is sent with a tool, because a cell cannot import it."""
 FILE = "an open file"
 _ABSENT = object()
 _GLOBAL_OPS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL"})
@@ -31,7 +31,7 @@ _LOCKS: tuple[type, ...] = (
 
 
 def resource(value: object) -> str:
-    """What `value` is, if that is a file, a lock, a socket or a thread of this process, which no other can have."""
+    """The kind of `value` if it is a file, lock, socket or thread, which cannot leave this process; else ""."""
     if _is(value, io.IOBase) and not issubclass(type(value), (io.StringIO, io.BytesIO)):
         return "" if value is sys.stdout or value is sys.stderr else FILE
     if _is(value, socket.socket):
@@ -42,15 +42,15 @@ def resource(value: object) -> str:
 
 
 def _is(value: object, kind: type[T]) -> TypeGuard[T]:
-    """`isinstance` by the type alone: a proxy may do anything when it is asked."""
+    """As `isinstance`, but by the type only: a proxy object may run any code when it is asked for its class."""
     return issubclass(type(value), kind)
 
 
 @dataclass(slots=True, eq=False)
 class Use:
-    """One tool's. `bound` are its global names: namespace, name, and what that stood for; `held` what its names and
-    closures hold; `names` all names in its code, attributes too; `imported` the modules that it imports when it is
-    called, each with the name of the function."""
+    """What one tool uses. `bound` are its global names: namespace, name and value. `held` are the values of its names
+    and closures. `names` are all names in its code, attributes included. `imported` are the modules that it imports
+    when it is called, each with the name of the function."""
 
     bound: list[tuple[dict[str, Any], str, object]] = field(default_factory=list[tuple[dict[str, Any], str, object]])
     held: list[tuple[str, object]] = field(default_factory=list[tuple[str, object]])
@@ -60,8 +60,8 @@ class Use:
     """The namespace and the name by which the program itself knew the tool, or its function, when it was first sent."""
 
     def is_current(self) -> bool:
-        """Whether every global name still stands for what it stood for."""
-        for namespace, name, value in self.bound:  # noqa: SIM110 - each call asks, and a generator takes twice as long
+        """Whether every global name still has the same value."""
+        for namespace, name, value in self.bound:  # noqa: SIM110 - runs in each call, and a generator takes twice as long
             if namespace.get(name, _ABSENT) is not value:
                 return False
         return True
@@ -71,7 +71,7 @@ NOTHING = Use()
 
 
 def use_of(one: object, by_value: ByValue) -> Use:
-    """What a tool, a function or a class uses, and what of the program's own code that leads to."""
+    """What a tool, a function or a class uses, directly and through the program's own code."""
     use = Use()
     seen: set[int] = set()
     pending = [one]
@@ -102,7 +102,7 @@ def _reached(one: object, use: Use, by_value: ByValue) -> Iterator[object]:
 
 
 def plain(attribute: object) -> object:
-    """The function of a method as it stands in its class."""
+    """The plain function of an attribute of a class."""
     if isinstance(attribute, (staticmethod, classmethod)):
         return cast("staticmethod[..., object]", attribute).__func__
     if isinstance(attribute, cached_property):
@@ -150,7 +150,7 @@ class _Read:
 def _read(code: CodeType) -> _Read:
     """The names in a function's code and in the functions inside it."""
     found = _Read(set(), set(code.co_names), [])
-    constants: list[object] = [0, None]  # the last two: of an import, its level and its names
+    constants: list[object] = [0, None]  # the last two are an import's level and names
     for step in dis.get_instructions(code):
         if step.opname in _GLOBAL_OPS:
             found.globals.add(step.argval)
@@ -168,10 +168,10 @@ def _read(code: CodeType) -> _Read:
 
 
 def _absolute(level: int, name: str, namespace: Mapping[str, Any]) -> str:
-    """The dotted name of a module that is imported in code with these globals."""
+    """The absolute dotted name of a module that code with these globals imports."""
     if not level:
         return name
     try:
         return importlib.util.resolve_name("." * level + name, str(namespace.get("__package__") or ""))
     except ImportError:
-        return name  # it fails here as it does in a cell
+        return name  # it fails here as in a cell

@@ -1,4 +1,4 @@
-"""What exists only so that forked processes copy fewer pages. Nothing here changes what a call does.
+"""Code that exists only so that forked processes copy fewer pages. Nothing here changes what a call does.
 
 A forked process shares each page with its parent until one of the two writes to it. Then the kernel copies the page,
 which takes some thousand instructions. CPython writes wherever it counts a reference, so a first call would copy

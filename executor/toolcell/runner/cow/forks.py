@@ -1,7 +1,7 @@
-"""Handlers of os.register_at_fork are kept back until a process needs them: run in each fork, they write to 140 pages.
+"""Hold back handlers of os.register_at_fork until a process needs them: in each fork, they would write to 140 pages.
 
-`threading` and `logging` release locks that other threads held; there are no other threads before a call runs. `random`
-draws a new seed; `serve.fresh_randomness` does that.
+The handlers of `threading` and `logging` release locks that other threads held, but before a call runs there are no
+other threads. The handler of `random` draws a new seed, which `serve.fresh_randomness` does instead.
 """
 
 import os
@@ -18,19 +18,19 @@ def _keep(**handlers: Callable[[], object]) -> None:
 
 
 def keep_back() -> None:
-    """From now on, handlers are kept. Call it before anything is imported that registers some."""
+    """Hold back handlers from now on. Call this before the import of any module that registers some."""
     os.register_at_fork = _keep  # type: ignore[assignment]
     with suppress(TypeError):
-        _register(before=None)  # refused; but the first use sets up what looks at its arguments, here, not in each call
+        _register(before=None)  # refused, but the first use sets up its argument parser here, not in each call
 
 
 def stop() -> None:
-    """From now on, handlers are registered again: those of a tool's module are for every fork, as it expects."""
+    """Register handlers again from now on: those of a tool's module run at every fork, as the module expects."""
     os.register_at_fork = _register
 
 
 def _before() -> None:
-    _run("before", reversed(_kept))  # the last comes first (os.register_at_fork)
+    _run("before", reversed(_kept))  # the last registered runs first (os.register_at_fork)
 
 
 def _after_in_parent() -> None:
@@ -50,4 +50,4 @@ def _run(moment: str, registered: Iterable[dict[str, Callable[[], object]]]) -> 
 resume: Callable[[], None] = partial(
     _register, before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child
 )
-"""In a call process, where the tool may start threads and fork: have those that were kept run at each fork."""
+"""The step of a call process, whose tool may start threads and fork, that runs the held-back handlers at each fork."""

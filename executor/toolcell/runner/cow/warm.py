@@ -1,7 +1,7 @@
-"""A standby runs a made-up call, so that the pages which a call writes to are its own before the real one comes.
+"""A standby runs a made-up call, so that it has copied the pages to which a call writes before the real call comes.
 
-The made-up call goes the whole way: decode, context, bind, run, encode. Nothing is sent, and nobody waits. If the real
-call is there already, no other is made up.
+The made-up call takes all steps: decode, context, bind, run, encode. Nothing is sent. If the real call has already
+come, no further call is made up.
 """
 
 import os
@@ -19,7 +19,7 @@ from toolcell.wire.messages import Call, Error, Result, to_fields
 from toolcell_tools.context import ToolContext
 from toolcell_tools.definition import Tool
 
-_REHEARSALS = 5  # of each result: by then, the interpreter has specialised what it is going to (PEP 659)
+_REHEARSALS = 5  # for each kind of result; by then, the interpreter has specialised its bytecode (PEP 659)
 _RESULTS: tuple[object, ...] = ("text", 1, 1.5, True, None, ["text"], {"text": "text", "count": 1})
 
 
@@ -50,21 +50,21 @@ _WARMING = (_CALLS[0], _CALLS[-1])
 
 
 async def _nothing_async() -> None:
-    """What asyncio.run is warmed up with."""
+    """An empty coroutine, to warm up asyncio.run."""
 
 
 _methods_of_link, _methods_of_tool = attrgetter("wait_for_call", "wait_for_end"), attrgetter("bind", "run")
 
 
 class Warming(NamedTuple):
-    """What a call process touches beside the path of every call."""
+    """The objects that a call process uses besides those of every call."""
 
-    counted: tuple[object, ...]  # what calling the tools counts references to
-    loop: bool  # whether one of them is async
+    counted: tuple[object, ...]  # objects whose reference counts change in calls of the tools
+    loop: bool  # whether one of the tools is async
 
     @classmethod
     def of(cls, loaded: Loaded) -> Self:
-        """In the init, what takes some looking."""
+        """Collect the objects, in the init, because the search takes time."""
         counted: list[object] = []
         tools = [tool for tool in loaded.values() if not isinstance(tool, LoadError)]
         for tool in tools:
@@ -75,8 +75,8 @@ class Warming(NamedTuple):
 
 
 def look_up(loaded: Loaded, link: Link) -> None:
-    """In the init: look up the methods that a call process uses, so that they are in the interpreter's type cache. What
-    was loaded since the zygote's own look-up may have replaced them there."""
+    """In the init, look up the methods that a call process uses, so that they are in the interpreter's type cache.
+    Modules that were loaded after the zygote's own look-up may have evicted them."""
     _methods_of_link(link)
     for tool in loaded.values():
         if not isinstance(tool, LoadError):
@@ -84,12 +84,12 @@ def look_up(loaded: Loaded, link: Link) -> None:
 
 
 def warm_up(warming: Warming, contexts: Contexts) -> None:
-    """Run made-up calls, and leave the link as it was. Stop when a real call has come."""
+    """Run made-up calls, and restore the link's state. Stop when a real call has come."""
     counted, loop = warming
     link, ready = contexts.link, contexts.ready
     if link.is_called():
         return
-    list(counted)  # each is in a copy of the tuple for a moment
+    list(counted)  # a copy of the tuple changes each reference count
     if loop:
         import asyncio
 
@@ -106,7 +106,7 @@ def warm_up(warming: Warming, contexts: Contexts) -> None:
 
 
 def rehearse(answer: Callable[[Call, Loaded, Contexts, int], None]) -> None:
-    """In the zygote: run made-up calls until the interpreter has specialised its bytecode and filled its inline caches.
+    """In the zygote, run made-up calls until the interpreter has specialised its bytecode and filled its inline caches.
 
     Otherwise each call process would do so, and copy the pages that hold them.
     """
