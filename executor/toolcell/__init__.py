@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from toolcell_sandbox.limits import Limits
     from toolcell_sandbox.network import HostNetwork, NoNetwork, ProxyNetwork
-    from toolcell_sandbox.profile import Profile
     from toolcell_sandbox.report import Mechanism, SandboxReport
     from toolcell_tools.annotations import Annotations
     from toolcell_tools.artifact import Artifact
@@ -122,6 +121,7 @@ if TYPE_CHECKING:
     from .errors import ConfigError, ConfigProblem, SandboxUnavailableError, ToolcellError, UsageError
     from .journal.journal import Journal, RecentJournal, Record
     from .pool.recovery import SupervisorStatus
+    from .profile import Profile
     from .session import Session
     from .sessions.modules import ModuleToolset, module_toolset
     from .supervisor import Supervisor
@@ -132,7 +132,6 @@ if TYPE_CHECKING:
 _HOMES = {
     "toolcell_sandbox.limits": "Limits",
     "toolcell_sandbox.network": "HostNetwork NoNetwork ProxyNetwork",
-    "toolcell_sandbox.profile": "Profile",
     "toolcell_sandbox.report": "Mechanism SandboxReport",
     "toolcell_tools.annotations": "Annotations",
     "toolcell_tools.artifact": "Artifact",
@@ -188,6 +187,7 @@ _HOMES = {
     "toolcell.errors": "ConfigError ConfigProblem SandboxUnavailableError ToolcellError UsageError",
     "toolcell.journal.journal": "Journal RecentJournal Record",
     "toolcell.pool.recovery": "SupervisorStatus",
+    "toolcell.profile": "Profile",
     "toolcell.session": "Session",
     "toolcell.sessions.modules": "ModuleToolset module_toolset",
     "toolcell.supervisor": "Supervisor",

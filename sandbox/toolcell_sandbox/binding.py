@@ -19,7 +19,7 @@ from .kernel.syscalls import AT_FDCWD, attempt, syscall
 from .mechanisms import landlock, mounts
 from .mechanisms.namespaces import FLAGS
 from .network import NoNetwork
-from .profile import Profile
+from .profile import CellProfile
 from .report import SandboxReport
 from .view import Bind, View
 
@@ -29,7 +29,7 @@ ENTER = "enter the cell's mount namespace"
 _NEEDED = frozenset({"mount_namespace", "pid_namespace", "mount_setattr", "pivot_root", "idmapped_mounts", "pidfd"})
 
 
-def is_possible(profile: Profile, identity: Identity, report: SandboxReport) -> bool:
+def is_possible(profile: CellProfile, identity: Identity, report: SandboxReport) -> bool:
     """Whether a cell like this can be made before its last paths are known."""
     return identity.mode == "root" and isinstance(profile.reach, NoNetwork) and report.on >= _NEEDED
 
@@ -99,7 +99,7 @@ def _in_mounts_of(namespace: int) -> Generator[None, None, None]:
 class Lock:
     """In the cell, made before anything is forked: the rules about files, for when its last paths have come."""
 
-    def __init__(self, profile: Profile, view: View) -> None:
+    def __init__(self, profile: CellProfile, view: View) -> None:
         """Allows what every such cell may do, with the paths of `view` among it. Raises SandboxError."""
         self._profile = profile
         self._abi = landlock.abi()

@@ -10,7 +10,7 @@ from .identity import Identity, enter_user_namespace, may_be_in_group_0
 from .mechanisms import accounts, capabilities, cgroups, fds, landlock, lifetime, mounts, namespaces, rlimits, seccomp
 from .network import PROXY_HOST, PROXY_PORT, HostNetwork, Network, ProxyNetwork
 from .order import Base, Order
-from .profile import Profile
+from .profile import CellProfile
 from .report import Mechanism, SandboxReport
 from .view import Bind, View
 
@@ -25,7 +25,7 @@ class Entered:
     oom_score_adj, which it may raise before a fork and lower again after it; -1 where the cell has no /proc of its own.
     """
 
-    profile: Profile
+    profile: CellProfile
     identity: Identity
     report: SandboxReport
     children_fd: int
@@ -180,7 +180,7 @@ def _landlock_rules(order: Order) -> list[landlock.Rule]:
     return [*rules_of(order.view.binds, order.profile), *common_rules(order.profile, own_root=order.base.own_root)]
 
 
-def rules_of(binds: Iterable[Bind], profile: Profile) -> list[landlock.Rule]:
+def rules_of(binds: Iterable[Bind], profile: CellProfile) -> list[landlock.Rule]:
     """What may be done with the paths that are bound."""
     rules: list[landlock.Rule] = []
     for bind in binds:
@@ -189,7 +189,7 @@ def rules_of(binds: Iterable[Bind], profile: Profile) -> list[landlock.Rule]:
     return rules
 
 
-def common_rules(profile: Profile, *, own_root: bool) -> list[landlock.Rule]:
+def common_rules(profile: CellProfile, *, own_root: bool) -> list[landlock.Rule]:
     """What may be done with the others. Where the root is the host's, its /tmp, /proc and listing of / stay closed."""
     rules = [landlock.Rule(f"/dev/{name}", landlock.READ_FILE | landlock.WRITE_FILE) for name in mounts.devices()]
     if own_root:
@@ -200,7 +200,7 @@ def common_rules(profile: Profile, *, own_root: bool) -> list[landlock.Rule]:
     return rules
 
 
-def _rights(profile: Profile, *, write: bool) -> int:
+def _rights(profile: CellProfile, *, write: bool) -> int:
     return landlock.READ | (landlock.WRITE if write else 0) | (landlock.EXECUTE if "exec" in profile.grants else 0)
 
 

@@ -67,8 +67,8 @@ class Confined:
 class Become:
     """Carry out this order (`order.Order`).
 
-    `profile` is a `Profile.changes_to_wire`, `identity` an `Identity.to_wire`, and `view` a `View.to_wire` without the
-    binds that are in place. `streams` are the numbers of the first descriptors that come along, each with whether
+    `profile` is a `CellProfile.changes_to_wire`, `identity` an `Identity.to_wire`, and `view` a `View.to_wire` without
+    the binds that are in place. `streams` are the numbers of the first descriptors that come along, each with whether
     programs inherit it. The other descriptors are the user namespaces of `owners`.
     """
 

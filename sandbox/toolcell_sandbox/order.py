@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .identity import Identity
-from .profile import Profile
+from .profile import CellProfile
 from .report import SandboxReport
 from .view import Bind, View
 
@@ -46,7 +46,7 @@ class Order:
     """
 
     base: Base
-    profile: Profile
+    profile: CellProfile
     identity: Identity
     report: SandboxReport
     view: View

@@ -18,7 +18,7 @@ from .mechanisms.fds import LOWEST_OWN, raised
 from .messages import Become, pack, unpack
 from .network import NoNetwork
 from .order import Order
-from .profile import Profile, is_below
+from .profile import CellProfile, is_below
 from .report import SandboxReport
 from .spawn import Failed, Main, begin, prepare, terminate
 from .view import Found, View
@@ -56,7 +56,7 @@ class Prespawned:
 
         `main` and `failed` are as in `spawn`. Raises SandboxError where it cannot be begun.
         """
-        self._like = Profile(system=tuple(system), proc=proc)
+        self._like = CellProfile(system=tuple(system), proc=proc)
         self._mode = identity.mode
         self._found = view.find_system(self._like, identity)
 
@@ -103,7 +103,7 @@ class Prespawned:
         return f"<Prespawned with {len(self._base.binds)} paths in place>"
 
     @staticmethod
-    def is_possible(profile: Profile, identity: Identity, report: SandboxReport) -> bool:
+    def is_possible(profile: CellProfile, identity: Identity, report: SandboxReport) -> bool:
         """Whether a cell of this kind can be begun ahead: not where its uid is a part of its user namespace, where its
         network is not an empty one, or where a mechanism is missing that sets it apart from its maker.
         """
@@ -124,7 +124,7 @@ class Prespawned:
         self._close()
         return True
 
-    def system_of(self, profile: Profile, identity: Identity) -> Found | None:
+    def system_of(self, profile: CellProfile, identity: Identity) -> Found | None:
         """What the system paths of such a cell are, where that is known from the beginning of this one and holds."""
         same = profile.system == self._like.system and identity.mode == self._mode
         return self._found if same and isinstance(profile.reach, NoNetwork) and self._found.holds() else None

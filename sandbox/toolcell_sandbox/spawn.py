@@ -16,7 +16,7 @@ from .mechanisms.cgroups import limited_by
 from .messages import MAX_BYTES, Forked, IsInit, NotEntered, pack, unpack
 from .network import HostNetwork, ProxyNetwork
 from .order import Base, Order
-from .profile import Profile
+from .profile import CellProfile
 from .report import SandboxReport
 from .view import Bound, Found
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
         child: "Child"
 
-        def system_of(self, profile: Profile, identity: Identity) -> Found | None: ...
+        def system_of(self, profile: CellProfile, identity: Identity) -> Found | None: ...
         def take(self, order: Order) -> bool: ...
 
 
@@ -53,7 +53,7 @@ class Child:
 
 
 def spawn(
-    profile: Profile,
+    profile: CellProfile,
     main: Main,
     failed: Failed,
     *,
@@ -136,7 +136,7 @@ def begin(
 
 
 def prepare(
-    profile: Profile,
+    profile: CellProfile,
     *,
     identity: Identity,
     report: SandboxReport,
@@ -187,7 +187,7 @@ def prepare(
     )
 
 
-def _base(profile: Profile, identity: Identity, off: frozenset[str]) -> Base:
+def _base(profile: CellProfile, identity: Identity, off: frozenset[str]) -> Base:
     shared = {"net_namespace"} if isinstance(profile.reach, HostNetwork) else set[str]()
     return Base(
         off=off,
@@ -202,14 +202,14 @@ def _base(profile: Profile, identity: Identity, off: frozenset[str]) -> Base:
     )
 
 
-def _forks_first(profile: Profile, identity: Identity) -> bool:
+def _forks_first(profile: CellProfile, identity: Identity) -> bool:
     """Whether the caller itself makes the pid namespace. Only the root path can; and the listening socket of a proxy is
     made by a process that is never in the cell.
     """
     return identity.mode == "root" and not isinstance(profile.reach, ProxyNetwork) and namespaces.can_come_back()
 
 
-def _filter(profile: Profile) -> bytes:
+def _filter(profile: CellProfile) -> bytes:
     reach: seccomp.Reach = "none"
     if isinstance(profile.reach, ProxyNetwork):
         reach = "proxy"

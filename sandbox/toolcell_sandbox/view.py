@@ -9,7 +9,7 @@ from operator import attrgetter
 from .errors import SandboxError
 from .identity import Identity
 from .network import HostNetwork
-from .profile import Profile
+from .profile import CellProfile
 
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class Found:
             return False
 
 
-def find_system(profile: Profile, identity: Identity) -> Found:
+def find_system(profile: CellProfile, identity: Identity) -> Found:
     """Look at the system paths of a profile."""
     binds: dict[str, Bind] = {}
     links: dict[str, str] = {}
@@ -144,7 +144,9 @@ def find_system(profile: Profile, identity: Identity) -> Found:
     return Found(tuple(binds.values()), links, tuple(missing))
 
 
-def plan(profile: Profile, identity: Identity, protected: Iterable[Bound] = (), system: Found | None = None) -> View:
+def plan(
+    profile: CellProfile, identity: Identity, protected: Iterable[Bound] = (), system: Found | None = None
+) -> View:
     """The view of this profile. SandboxError when a readable or writable path is not there or cannot be bound.
 
     `protected` are paths below writable ones; a pin is bound as it is, so that nobody can rename or remove it. `system`

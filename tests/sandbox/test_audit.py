@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from toolcell_sandbox import Profile, audit, look, seen
+from toolcell_sandbox import CellProfile, audit, look, seen
 from toolcell_sandbox.audit import Finding, ProtectedTree, ProtectedTrees
 from toolcell_sandbox.kernel.birth import born_ns
 from toolcell_sandbox.protected import DEFAULT_PROTECTED, PROJECT_CODE
@@ -578,7 +578,7 @@ def test_what_the_kernel_can_hold_is_bound_nearest_first_with_pins(root: Path, m
 
 def test_a_root_that_is_gone_or_a_file_has_no_names(root: Path) -> None:
     assert names(tree_at(root / "not there").look()) == {} == names(tree_at(put(root, ".mcp.json")).look())
-    assert ProtectedTrees([str(root)], Profile(protected=()).protected).look() == ()
+    assert ProtectedTrees([str(root)], CellProfile(protected=()).protected).look() == ()
 
 
 def test_what_took_the_place_of_what_was_seen_stays_there(root: Path, quarantine: Quarantine) -> None:

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from toolcell.credentials import Credential
 from toolcell.errors import ConfigError, ConfigProblem
-from toolcell_sandbox.profile import Profile
+from toolcell.profile import Profile
 from toolcell_sandbox.protected import expanded, lifted
 from toolcell_tools.capability import SessionKind
 

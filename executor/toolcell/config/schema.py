@@ -11,11 +11,12 @@ from difflib import get_close_matches
 from typing import Any, TypeGuard, cast
 
 from toolcell.credentials import Credential, parse_origin
-from toolcell_sandbox.http_rules import HttpRule
+from toolcell.http_rules import HttpRule
+from toolcell.profile import Profile
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.network import Network, NoNetwork, ProxyNetwork
 from toolcell_sandbox.network import from_wire as network_from_wire
-from toolcell_sandbox.profile import CAPABILITIES, WORKER_CAPABILITIES, Profile
+from toolcell_sandbox.profile import CAPABILITIES, WORKER_CAPABILITIES
 from toolcell_sandbox.protected import check as check_names
 from toolcell_sandbox.report import NAMES
 from toolcell_tools.capability import SessionKind

@@ -12,7 +12,7 @@ from typing import Final
 from toolcell_sandbox import binding
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.identity import Identity
-from toolcell_sandbox.profile import Profile
+from toolcell_sandbox.profile import CellProfile
 from toolcell_sandbox.report import SandboxReport
 from toolcell_sandbox.view import Bind, Found, View, find_system, plan, rest
 
@@ -23,7 +23,7 @@ UNFIT: Final = 64  # kinds of which it is known that they cannot be made ahead
 KINDS: Final = 4  # one cell of each is kept: an agent's tools are of a few kinds, by what they are granted
 _NOWHERE: Final = "/"  # where nothing can be written: a tool that notes its directory as it is loaded finds out
 _PATHS: Final = ("readable", "writable")
-_SAME: Final = [each.name for each in fields(Profile) if each.name not in (*_PATHS, "cwd")]
+_SAME: Final = [each.name for each in fields(CellProfile) if each.name not in (*_PATHS, "cwd")]
 
 
 def kind_of(spec: CellSpec) -> CellKey:
@@ -66,7 +66,7 @@ class Surroundings:
     environ: Mapping[str, str]
 
     @classmethod
-    def of(cls, profile: Profile, identity: Identity) -> "Surroundings":
+    def of(cls, profile: CellProfile, identity: Identity) -> "Surroundings":
         """Raises SandboxError where the system's paths cannot be looked at."""
         system = find_system(profile, identity)
         return cls(identity, system, plan(profile, identity, (), system), profile.environment(os.environ))
@@ -141,7 +141,7 @@ class Reserve:
         return self.cells.pop(cell.id, None) is not None
 
 
-def _lacking(profile: Profile, surroundings: Surroundings, spec: CellSpec) -> list[Bind] | None:
+def _lacking(profile: CellProfile, surroundings: Surroundings, spec: CellSpec) -> list[Bind] | None:
     """What a cell of this profile lacks, None where it cannot be made one."""
     if any(getattr(profile, name) != getattr(spec.profile, name) for name in _SAME):
         return None
