@@ -79,19 +79,27 @@ class Quarantine:
     def _shelf(self, root: str) -> str:
         """A new directory in here for one thing, so that no two names meet; "" where there is no room for one."""
         try:
-            if not self._made:
-                if self._directory is None:
-                    self._made = os.path.realpath(tempfile.mkdtemp(prefix="toolcell-quarantine-"))
-                else:
-                    os.makedirs(self._directory, 0o700, exist_ok=True)
-                    self._made = os.path.realpath(self._directory)
-            if self._made == root or self._made.startswith(root.rstrip("/") + "/"):
-                raise OSError(errno.EINVAL, "the quarantine lies in the workspace")
-            return tempfile.mkdtemp(prefix="", dir=self._made)
+            try:
+                return tempfile.mkdtemp(prefix="", dir=self._place(root))
+            except FileNotFoundError:  # somebody has tidied up
+                self._made = ""
+                return tempfile.mkdtemp(prefix="", dir=self._place(root))
         except OSError as error:
             if error.errno not in _NO_ROOM:
                 raise
             return ""
+
+    def _place(self, root: str) -> str:
+        """The quarantine's own directory, made at first use. Raises OSError where it lies in `root`."""
+        if not self._made:
+            if self._directory is None:
+                self._made = os.path.realpath(tempfile.mkdtemp(prefix="toolcell-quarantine-"))
+            else:
+                os.makedirs(self._directory, 0o700, exist_ok=True)
+                self._made = os.path.realpath(self._directory)
+        if self._made == root or self._made.startswith(root.rstrip("/") + "/"):
+            raise OSError(errno.EINVAL, "the quarantine lies in the workspace")
+        return self._made
 
 
 def _is(inode: tuple[int, int], name: str, parent: int) -> bool:

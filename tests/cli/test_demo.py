@@ -59,7 +59,7 @@ def test_the_table_shows_the_facts_of_each_error(cli: Run, allowed: list[str]) -
         "ExecutionError: ValueError: the price is not a number",
         "Crashed: signal 11, SIGSEGV",
         "Crashed: exit code 7",
-        "Timeout: after 1.0",
+        "Timeout: after 0.3",
         "LimitExceeded: memory, over 64 MiB",
         "LimitExceeded: processes, over 8",
         "LimitExceeded: output, over 64 KiB",
