@@ -30,9 +30,14 @@ _LISTS = ("readable", "writable", "system", "pass_env", "protected")
 
 def python_paths() -> tuple[str, ...]:
     """Where this interpreter lives: its prefixes (a virtual environment's and the base's) and its executable."""
-    found = [sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix]
-    if sys.executable:
-        found += [sys.executable, os.path.dirname(os.path.realpath(sys.executable))]
+    return _interpreter(sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix, sys.executable)
+
+
+@lru_cache(maxsize=16)  # asked for each module that a tool may refer to
+def _interpreter(*prefixes_and_executable: str) -> tuple[str, ...]:
+    *found, executable = prefixes_and_executable
+    if executable:
+        found += [executable, os.path.dirname(os.path.realpath(executable))]
     return tuple(dict.fromkeys(path for path in found if path not in _RESERVED))
 
 
