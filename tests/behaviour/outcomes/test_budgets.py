@@ -1,8 +1,8 @@
 """What hostile calls may have waiting in the supervisor: its memory is measured, in a process of its own.
 
 One call may take 64 MiB beyond its result, forty at once 300 MiB, a hundred 512 MiB. An innocent session beside them
-gets its results, and its deadlines in time. Without budgets, the same calls took 130 to 2,200 MiB alone, 330 to 5,500
-by forty, and 730 by a hundred.
+gets its results, and its deadlines in time. Without budgets, the same calls took 130 to 2,200 MiB alone, 600 and
+5,500 by forty, and 730 by a hundred.
 """
 
 import json
@@ -29,7 +29,7 @@ SLACK_S = 3.0
 """How late the end of a call may be; three times that where forty or more others begin and end on few processors."""
 
 
-FORTY = ["memory", "requests", "progress", "half"]
+FORTY = ["memory", "half"]
 
 
 def measured(calls: int, *names: str) -> dict[str, dict[str, Any]]:
