@@ -169,7 +169,7 @@ TOOLS: list[Any] = [
     return_much,
     tool(m.sleep_for_ever),
 ]
-pytestmark = [pytest.mark.anyio]
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 
 
 def supervisor(slow: Slow, **options: Any) -> Supervisor:
