@@ -10,7 +10,6 @@ import time
 from tests.escape.kit import Ends, Scene
 
 EXPECT = Ends("limit_exceeded", "memory")
-TIMEOUT = 1.5
 
 
 def attack(scene: Scene) -> object:
