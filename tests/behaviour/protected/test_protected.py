@@ -141,14 +141,13 @@ async def test_no_name_can_be_written_by_write_or_edit(session: Session, workspa
             (workspace / path).parent.mkdir(parents=True, exist_ok=True)
             (workspace / path).write_text("mine")
     before = listing(workspace)
-    for name, path in NAMES.items():
-        for tool_name, arguments in (
-            ("write", {"path": path, "content": "evil"}),
-            *([("edit", {"path": path, "old_text": "mine", "new_text": "evil"})] if there else []),
-        ):
-            result = await session.call(tool_name, arguments)
-            assert isinstance(result.error, PermissionDenied), (path, tool_name, result)
-            assert f"protected by the name {name!r}" in result.error.message
+    for number, (name, path) in enumerate(NAMES.items()):
+        tool_name, arguments = "write", {"path": path, "content": "evil"}
+        if there and number % 2:
+            tool_name, arguments = "edit", {"path": path, "old_text": "mine", "new_text": "evil"}
+        result = await session.call(tool_name, arguments)
+        assert isinstance(result.error, PermissionDenied), (path, tool_name, result)
+        assert f"protected by the name {name!r}" in result.error.message
     assert listing(workspace) == before
 
 
@@ -923,7 +922,7 @@ async def test_what_is_stuck_is_tried_again_beside_the_calls_of_other_sessions(
         first = await supervisor.open_session("main", workspace=workspace)
         second = await supervisor.open_session("main", workspace=workspace)
         assert "could not be moved away" in told(await first.call("plant", {"path": ".envrc"}))
-        await anyio.sleep(seen.RACY_NS / 1e9)
+        await anyio.sleep(2 * seen.RACY_NS / 1e9)  # a call begins, as far as is known, a tick of the clock earlier
         settings, results = workspace / ".git/config", list[ToolResult]()
         inode = settings.stat().st_ino
 
