@@ -1,7 +1,7 @@
 """`load_config`: the layers of settings, from the presets up, as one `Config`.
 
 Each file is checked by itself and laid on what is below it, so that a mistake is told with its file and line, and a
-project's file can be held against the layers below. (pydantic-settings merges first and checks the sum.)
+project's file can be held against the layers below. pydantic-settings would merge first and check the sum.
 """
 
 import os
@@ -14,11 +14,12 @@ from typing import Any, cast
 from toolcell.credentials import Credential
 from toolcell.errors import ConfigError, ConfigProblem
 from toolcell.profile import Profile
+from toolcell_sandbox.network import from_wire as network_of
 from toolcell_sandbox.protected import expanded, lifted
 from toolcell_tools.capability import SessionKind
 
+from .complaints import complaints, wider_than_a_worker
 from .narrowing import widenings
-from .schema import FILE, complaints, network_of, wider_than_a_worker
 from .source import NAME, ConfigSource, read, user_file
 
 ARGUMENTS = "the arguments of load_config"
@@ -67,7 +68,8 @@ def load_config(
     current = Config({kind: Profile.for_kind(kind.value) for kind in SessionKind}, files=tuple(map(_path, files)))
     problems: list[ConfigProblem] = []
     for source in (*files, given):
-        wrong = [source.problem(key, message) for key, message in complaints(source.table, FILE)]
+        wrong = [source.problem(key, message) for key, message in complaints(source.table)]
+        wrong.sort(key=lambda problem: problem.line or 0)
         if not wrong:
             current, wrong = _overlaid(current, source)
         problems += wrong

@@ -14,7 +14,7 @@ from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.network import is_narrower
 from toolcell_sandbox.profile import QUARANTINED, UNCHECKED, is_below
 
-from .schema import Complaint
+from .complaints import Complaint
 
 Rule = Callable[[Profile, Profile], Iterator[Complaint]]
 """What is wider in the second profile than in the first: the key below the field, and in which way."""
