@@ -114,7 +114,8 @@ if TYPE_CHECKING:
     from .backends.protocols import Channel, HttpClient, HttpReply, HttpRequest, MemoryStore, WebClient
     from .backends.web import PublicWeb
     from .call import ToolCall
-    from .config.load import Config, load_config
+    from .config.config import Config
+    from .config.load import load_config
     from .credentials import Credential
     from .dispatch.hooks import Deny, Hook
     from .dispatch.policy import Policy, TierPolicy
@@ -180,7 +181,8 @@ _HOMES = {
     "toolcell.backends.protocols": "Channel HttpClient HttpReply HttpRequest MemoryStore WebClient",
     "toolcell.backends.web": "PublicWeb",
     "toolcell.call": "ToolCall",
-    "toolcell.config.load": "Config load_config",
+    "toolcell.config.config": "Config",
+    "toolcell.config.load": "load_config",
     "toolcell.credentials": "Credential",
     "toolcell.dispatch.hooks": "Deny Hook",
     "toolcell.dispatch.policy": "Policy TierPolicy",

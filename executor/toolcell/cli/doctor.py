@@ -10,7 +10,8 @@ from typing import Any, cast
 
 import click
 
-from toolcell.config import Config, load_config
+from toolcell.config import Config
+from toolcell.config.load import load_config
 from toolcell.credentials import Credential
 from toolcell.errors import ConfigError
 from toolcell.profile import Profile

@@ -6,7 +6,7 @@ project's file can be held against the layers below. pydantic-settings would mer
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
@@ -19,32 +19,13 @@ from toolcell_sandbox.protected import expanded, lifted
 from toolcell_tools.capability import SessionKind
 
 from .complaints import complaints, wider_than_a_worker
+from .config import Config
 from .narrowing import widenings
 from .source import NAME, ConfigSource, read, user_file
 
 ARGUMENTS = "the arguments of load_config"
 Table = Mapping[str, Any]
 """A table that `complaints` had none about."""
-
-
-@dataclass(frozen=True, slots=True)
-class Config:
-    """Settings for a Supervisor: `Supervisor(config=…)`. `files` are those that were read, the lowest first. None is
-    the supervisor's own default. `credentials` are by host, for `BrokeredHttp`; they say where a secret is, and never
-    what.
-    """
-
-    profiles: Mapping[SessionKind, Profile]
-    max_cells: int | None = None
-    standby: int = 1
-    allow_missing: frozenset[str] = frozenset()
-    approval_timeout_s: float | None = None
-    model_bytes: int | None = None
-    quarantine: str | None = None
-    files: tuple[Path, ...] = ()
-    credentials: Mapping[str, tuple[Credential, ...]] = field(
-        default_factory=lambda: MappingProxyType[str, tuple[Credential, ...]]({})
-    )
 
 
 def load_config(
