@@ -192,12 +192,18 @@ def supervise() -> Supervise:
 
 
 @pytest.fixture(scope="module")
+def options() -> dict[str, Any]:
+    """What else the shared supervisor is made with; a module may have its own."""
+    return {}
+
+
+@pytest.fixture(scope="module")
 async def shared(
-    anyio_backend: str, nothing_is_left_of_the_module: None, request: pytest.FixtureRequest
+    anyio_backend: str, nothing_is_left_of_the_module: None, options: dict[str, Any], request: pytest.FixtureRequest
 ) -> AsyncIterator[Supervisor]:
     """A supervisor for all tests of a module, with the tools of its list TOOLS. It makes no cells ahead of their
     sessions: they would come and go in tests of other supervisors, which look for what those leave behind."""
-    async with Supervisor(request.module.TOOLS, profiles=small_profiles()) as supervisor:
+    async with Supervisor(request.module.TOOLS, **({"profiles": small_profiles()} | options)) as supervisor:
         runtime_of(supervisor).pool.prewarmer.enabled = False
         yield supervisor
 

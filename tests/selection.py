@@ -40,7 +40,7 @@ is missing here, or has become fast, ends later or earlier."""
 SMOKE = (
     "backends/egress/test_head.py",
     "backends/egress/test_rules.py",
-    "backends/http/test_rules.py",
+    "backends/http/test_checks.py",
     "backends/test_guard.py",
     "backends/test_memory.py",
     "behaviour/calls/test_calls.py",
@@ -78,6 +78,8 @@ SMOKE = (
     "sessions/test_preloading.py",
     "telemetry/test_histogram.py",
     "test_credentials.py",
+    "test_http_rules.py",
+    "test_profile.py",
     "testing/test_contexts.py",
     "tools/test_base.py",
     "tools/test_binder.py",

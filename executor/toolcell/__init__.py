@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from toolcell_sandbox.limits import Limits
     from toolcell_sandbox.network import HostNetwork, NoNetwork, ProxyNetwork
-    from toolcell_sandbox.profile import Profile
     from toolcell_sandbox.report import Mechanism, SandboxReport
     from toolcell_tools.annotations import Annotations
     from toolcell_tools.artifact import Artifact
@@ -115,13 +114,15 @@ if TYPE_CHECKING:
     from .backends.protocols import Channel, HttpClient, HttpReply, HttpRequest, MemoryStore, WebClient
     from .backends.web import PublicWeb
     from .call import ToolCall
-    from .config.load import Config, load_config
+    from .config.config import Config
+    from .config.load import load_config
     from .credentials import Credential
     from .dispatch.hooks import Deny, Hook
     from .dispatch.policy import Policy, TierPolicy
     from .errors import ConfigError, ConfigProblem, SandboxUnavailableError, ToolcellError, UsageError
     from .journal.journal import Journal, RecentJournal, Record
     from .pool.recovery import SupervisorStatus
+    from .profile import Profile
     from .session import Session
     from .sessions.modules import ModuleToolset, module_toolset
     from .supervisor import Supervisor
@@ -132,7 +133,6 @@ if TYPE_CHECKING:
 _HOMES = {
     "toolcell_sandbox.limits": "Limits",
     "toolcell_sandbox.network": "HostNetwork NoNetwork ProxyNetwork",
-    "toolcell_sandbox.profile": "Profile",
     "toolcell_sandbox.report": "Mechanism SandboxReport",
     "toolcell_tools.annotations": "Annotations",
     "toolcell_tools.artifact": "Artifact",
@@ -181,13 +181,15 @@ _HOMES = {
     "toolcell.backends.protocols": "Channel HttpClient HttpReply HttpRequest MemoryStore WebClient",
     "toolcell.backends.web": "PublicWeb",
     "toolcell.call": "ToolCall",
-    "toolcell.config.load": "Config load_config",
+    "toolcell.config.config": "Config",
+    "toolcell.config.load": "load_config",
     "toolcell.credentials": "Credential",
     "toolcell.dispatch.hooks": "Deny Hook",
     "toolcell.dispatch.policy": "Policy TierPolicy",
     "toolcell.errors": "ConfigError ConfigProblem SandboxUnavailableError ToolcellError UsageError",
     "toolcell.journal.journal": "Journal RecentJournal Record",
     "toolcell.pool.recovery": "SupervisorStatus",
+    "toolcell.profile": "Profile",
     "toolcell.session": "Session",
     "toolcell.sessions.modules": "ModuleToolset module_toolset",
     "toolcell.supervisor": "Supervisor",

@@ -21,7 +21,7 @@ from typing import Any, Never, Self, TypedDict, TypeVar, Unpack, overload
 import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from toolcell_sandbox.profile import Profile
+from toolcell.profile import Profile
 from toolcell_sandbox.refusal import named
 from toolcell_tools.capability import Capability, SessionKind
 from toolcell_tools.declaration import Declared, ToolDeclaration

@@ -10,9 +10,8 @@ from base64 import b64encode
 from dataclasses import dataclass, field
 from typing import Literal, NoReturn, SupportsIndex
 
-from toolcell_sandbox.http_rules import HttpRule
-
 from .errors import ArgumentError
+from .http_rules import HttpRule
 
 __all__ = ["SHORTEST", "Credential", "Origin", "base64", "parse_origin"]
 

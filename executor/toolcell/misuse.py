@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, TypeVar, cast
 
-from toolcell_sandbox.profile import Profile
+from toolcell.profile import Profile
 from toolcell_sandbox.refusal import unknown
 from toolcell_sandbox.report import NAMES
 from toolcell_tools.capability import Capability, SessionKind

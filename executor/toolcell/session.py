@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Never, TypedDict, TypeVar, Unpack, overload
 
 from toolcell.fast.tuples import made
-from toolcell_sandbox.profile import Profile
+from toolcell.profile import Profile
 from toolcell_sandbox.refusal import named
 from toolcell_tools.capability import Capability, SessionKind
 from toolcell_tools.declaration import Declared, ToolDeclaration

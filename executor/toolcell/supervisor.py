@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Self
 
-    from toolcell_sandbox.profile import Profile
+    from toolcell.profile import Profile
     from toolcell_tools.capability import SessionKind
     from toolcell_tools.definition import Tool
     from toolcell_tools.provider import ProviderTool

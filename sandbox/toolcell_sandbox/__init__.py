@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .mechanisms.cgroups import Cgroup
     from .network import HostNetwork, NoNetwork, ProxyNetwork
     from .prespawn import Prespawned
-    from .profile import Profile
+    from .profile import CellProfile
     from .protected import DEFAULT_PROTECTED, protects
     from .quarantine import Quarantine
     from .report import Mechanism, SandboxReport
@@ -38,7 +38,7 @@ _HOMES = {
     "Limits": "limits",
     "Mechanism": "report",
     "NoNetwork": "network",
-    "Profile": "profile",
+    "CellProfile": "profile",
     "ProtectedTree": "audit",
     "ProtectedTrees": "audit",
     "ProxyNetwork": "network",
@@ -56,6 +56,7 @@ _HOMES = {
 __all__ = [
     "DEFAULT_PROTECTED",
     "Bound",
+    "CellProfile",
     "Cgroup",
     "CgroupTree",
     "Child",
@@ -67,7 +68,6 @@ __all__ = [
     "Mechanism",
     "NoNetwork",
     "Prespawned",
-    "Profile",
     "ProtectedTree",
     "ProtectedTrees",
     "ProxyNetwork",

@@ -1,10 +1,10 @@
 """Audit a writable tree: find protected names, and undo what a call did to them.
 
-No mount can protect a name that is not there without leaving a file of its own behind. So whoever makes cells looks
-before a call and after it, from outside of the sandbox, and what is new or changed goes into quarantine: nothing is
-deleted, because it might be somebody else's edit at that very moment.
+A mount can protect a path only if the path exists: otherwise it leaves a file of its own behind. So the caller looks at
+the tree before and after each call, from outside of the sandbox, and moves new and changed protected paths into
+quarantine. Nothing is deleted: the change may be an edit that a person makes at that very moment.
 
-What a look could not see is unknown, not absent. `Look.unknown` says why; callers must handle it.
+A path that a look could not see is unknown, not absent. `Look.unknown` gives the reason, and callers must handle it.
 """
 
 import os
@@ -28,27 +28,28 @@ from .view import Bound
 from .walker import Budget, Copies, Cut, Root
 
 MAX_BOUND, MAX_BOUND_BYTES = 512, 64 * 1024
-"""Mounts that a cell gets for the protected names of a root, and the length of their paths in sum: those nearest to the
-root first. The audit holds the others alone."""
-ROUNDS = 5  # looks after a call, until nothing is left to move
+"""The most mounts that a cell gets for the protected names of one root, and the most bytes of their paths in sum. The
+paths nearest to the root come first. The other paths are protected by the audit alone."""
+ROUNDS = 5  # the most looks after a call; an audit ends earlier if nothing is left to move
 BEFORE_S, AFTER_S = 10.0, 3.0
 MAX_JUDGED = 10_000
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 MAX_SWEPT, SWEPT_BYTES = 10_000, 4 * 1024 * 1024
-"""Findings of a sweep that are kept, and the length of their paths in sum."""
+"""The most findings that a sweep keeps, and the most bytes of their paths in sum."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A protected path that a call made, changed or moved away, or wanted to change, and where it is now.
+    """A protected path that a call made, changed, moved or tried to change, and where it is now.
 
-    `path` is absolute; `place` is its place in the quarantine, again `path` where it was put back, and "" where it
-    could not be moved. `names` are as in `Seen`. `why` says what is wrong with it, `changed_ns` when it came about.
+    `path` is absolute. `place` is the path in the quarantine; it equals `path` if the file was put back, and is "" if
+    the file could not be moved. `names` are as in `Seen`. `why` is the reason of the refusal. `changed_ns` is the
+    change time in nanoseconds.
     """
 
     path: str
     name: str
-    what: str  # "made", "changed", "moved", "refused", "removed", or "cut" where the harmless rest has stayed
+    what: str  # "made", "changed", "moved", "refused", "removed", or "cut" if only the harmless settings were kept
     place: str
     names: Names = ()
     why: str = ""
@@ -57,30 +58,31 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What an audit has done. `unknown` says what it could not see, `stuck` what it could not move, and why."""
+    """The outcome of an audit. `unknown` gives the reason if it could not see everything, `stuck` if it could not move
+    something."""
 
     findings: tuple[Finding, ...]
     unknown: str = ""
     stuck: str = ""
-    replaced: bool = False  # the root is another directory now, in which nothing was done
+    replaced: bool = False  # the root is another directory now; the audit changed nothing in it
 
 
 class ProtectedTree:
-    """One writable root, and the vocabularies of names that are protected in it. Not for two threads at a time."""
+    """One writable root and the vocabularies of names that are protected in it. Not thread-safe."""
 
     def __init__(
         self, root: str, names: Iterable[str] = (), apart: Iterable[str] = (), drafts: Drafts | None = None
     ) -> None:
         self.root = root
-        self.drafts = drafts  # without, cells cannot change the settings of a repository that is there
+        self.drafts = drafts  # None: cells cannot change the git settings of an existing repository
         self._prefix = root.rstrip("/") + "/"
         self.vocabularies = Vocabularies()
         self._known: dict[tuple[tuple[str, ...], frozenset[str]], int] = {}
         self.top = Directory()
-        self._leading: dict[tuple[int, str], tuple[str, ...]] = {}  # of the paths that were bound last
+        self._leading: dict[tuple[int, str], tuple[str, ...]] = {}  # for the paths of the last `bound`
         self.directories = 0
-        """How many there were at the last look."""
-        self._made: dict[tuple[int, int], int] = {}  # repositories, and pointers to such, of calls: inode to birth
+        """The number of directories at the last look."""
+        self._made: dict[tuple[int, int], int] = {}  # repositories and .git files made by calls: inode to birth time
         self._judged: dict[tuple[str, Seen, tuple[int, ...]], str] = {}
         if names := tuple(names):
             self.learn(names, apart)
@@ -89,9 +91,9 @@ class ProtectedTree:
         return f"<ProtectedTree {self.root} · {self.directories} directories>"
 
     def learn(self, names: tuple[str, ...], apart: Iterable[str] = ()) -> int:
-        """Protect these names as well; returns the index of this vocabulary.
+        """Protect these names too. Returns the index of this vocabulary.
 
-        `apart` are roots below, which are trees of their own: naming one lifts the names above it.
+        `apart` are writable roots below this one. Each is a tree of its own, so the names of this tree end there.
         """
         below = frozenset(
             path[len(self._prefix) :] for path in apart if path != self.root and is_below(path, [self.root])
@@ -99,7 +101,7 @@ class ProtectedTree:
         index = self._known.setdefault((names, below), len(self._known))
         if index == len(self.vocabularies.all_of):
             self.vocabularies = Vocabularies((*self.vocabularies.all_of, Vocabulary(matcher(names), below)))
-            self.top = Directory()  # every directory is listed again, for these names
+            self.top = Directory()  # list every directory again, because the names are new
         return index
 
     def copy(self) -> "ProtectedTree":
@@ -117,7 +119,7 @@ class ProtectedTree:
         return look
 
     def bound(self, look: Look, vocabulary: int = 0) -> tuple[Bound, ...]:
-        """What of that the kernel can hold: files, directories, and pins for the directories that names begin with."""
+        """The paths of a look that mounts can protect: files, directories, and pins of the directories above them."""
         found = {path: seen for path, seen in look.found.items() if protect(seen.names, (vocabulary,))}
         tops = [path for path in found if os.path.dirname(path) not in found]
         tops = [path for path in tops if stat.S_IFMT(found[path].mode) in (stat.S_IFREG, stat.S_IFDIR)]
@@ -131,12 +133,12 @@ class ProtectedTree:
             name = seen.names[vocabulary] or ""
             leading[path] = self._leading.get((vocabulary, path)) or leading_of(matching, name, path, seen)
             if self._is_free(path, seen, look, below.get(path, ()), vocabulary):
-                continue  # a call may go on to work with it
+                continue  # calls may change it
             size += (len(self._prefix) + len(path)) * (1 + len(leading[path]))
             if len(wanted) + len(leading[path]) >= MAX_BOUND or size > MAX_BOUND_BYTES:
                 break
             if len(os.fsencode(self._prefix + path)) > walker.PIECE_BYTES:
-                continue  # no mount has so long a path
+                continue  # mount(2) takes no path of this length
             for above in leading[path]:
                 node = self._node(above)
                 if node is not None:
@@ -153,10 +155,10 @@ class ProtectedTree:
     def settle(
         self, before: Look, quarantine: Quarantine, active: Collection[int] = (0,), others: bool = False
     ) -> Settled:
-        """Look again, and move to quarantine what is new or changed since `before`; put back what was moved away.
+        """Look again. Move paths that are new or changed since `before` into quarantine, and put back moved paths.
 
-        Only names of the `active` vocabularies count. The new change time of what was put back is entered into
-        `before`. It ends in time, and never raises for what is in the tree. `others` says that there are cells which
+        Only names of the `active` vocabularies count. `before` gets the new change times of paths that were put back.
+        The audit ends after `AFTER_S` seconds and never raises for anything in the tree. `others` says that other cells
         may still write here.
         """
         return _Audit(self, before, quarantine, active, others).settled()
@@ -168,10 +170,7 @@ class ProtectedTree:
         budget: Budget,
         active: Collection[int] = (0,),
     ) -> Settled:
-        """Move to quarantine what is protected and of which `is_wrong` holds.
-
-        Nothing is kept of what is found but the first `MAX_SWEPT` findings.
-        """
+        """Move protected paths for which `is_wrong` holds into quarantine. Keeps the first `MAX_SWEPT` findings."""
         moved = _Moved(self, quarantine)
         with moved.root():
 
@@ -185,7 +184,7 @@ class ProtectedTree:
         return Settled(tuple(moved.findings.values()), look.unknown or moved.unknown, moved.stuck)
 
     def _draft(self, path: str, seen: Seen) -> tuple[str, Bound | None]:
-        """The link to a copy that a cell may write to, and where that is."""
+        """The link to a copy that a cell may write to, and the bind mount of the copy; ("", None) without one."""
         if self.drafts is None:
             return "", None
         try:
@@ -199,7 +198,7 @@ class ProtectedTree:
         return draft.link, Bound(draft.place, True, (info.st_dev, info.st_ino), source=draft.place)
 
     def objection(self, path: str, seen: Seen, active: Collection[int]) -> str:
-        """Why what was seen here may not stay, by the names of the active vocabularies; "" where it may."""
+        """The reason why the path may not stay, for the names of the active vocabularies; "" if it may stay."""
         names = dict.fromkeys(name for index in active if index < len(seen.names) if (name := seen.names[index]))
         other = next((name for name in names if name not in JUDGED), "")
         if other:
@@ -212,22 +211,22 @@ class ProtectedTree:
                     why = next((no for name in names if (no := objection_to(root, path, seen, name))), "")
             except OSError as error:
                 return said(error)
-            if GIT_PARTS["hooks"] in names:  # the others depend on what links lead to as well
+            if GIT_PARTS["hooks"] in names:  # other answers also depend on the targets of links
                 if len(self._judged) >= MAX_JUDGED:
                     self._judged.clear()
                 self._judged[key] = why
         return why
 
     def is_made(self, path: str, seen: Seen, look: Look) -> bool:
-        """Whether a call has made the repository that this is a part of, or this pointer to one."""
+        """Whether a call made this `.git` file, or the repository that this path is a part of."""
         above = os.path.dirname(path)
         inode, whole = look.repositories.get(above), self._prefix + above
         if GIT_POINTER in seen.names:
             inode, whole = (seen.device, seen.inode), self._prefix + path
-        return inode in self._made and born_ns(whole) in (0, self._made[inode])  # 0: it has been moved since
+        return inode in self._made and born_ns(whole) in (0, self._made[inode])  # 0: it was moved since
 
     def learn_made(self, before: Look, now: Look) -> None:
-        """Take the repositories, and pointers to such, that were not there before for those of calls."""
+        """Record the repositories and `.git` files that are new since `before` as made by calls."""
         there = _repositories_and_pointers(now)
         were = {*before.repositories.values(), *((seen.device, seen.inode) for seen in before.found.values())}
         self._made = {inode: born for inode, born in self._made.items() if inode in there.values()}
@@ -236,7 +235,7 @@ class ProtectedTree:
                 self._made[inode] = born_ns(self._prefix + path)
 
     def _forget_reused(self, look: Look) -> None:
-        """Forget repositories of calls that are gone, and whose inode number another one has now: its birth differs."""
+        """Forget repositories whose inode number another repository has now. The birth times differ."""
         made = dict(self._made)
         for path, inode in _repositories_and_pointers(look).items():
             if inode in made and born_ns(self._prefix + path) not in (0, made[inode]):
@@ -244,7 +243,7 @@ class ProtectedTree:
         self._made = made
 
     def _is_free(self, path: str, seen: Seen, look: Look, below: Collection[str], vocabulary: int) -> bool:
-        """Whether it is a call's to change: it has made it, or git makes and removes it, and nothing in it runs."""
+        """Whether calls may change it: a call made it, or git makes and removes it. Nothing in it runs by itself."""
         if seen.names[vocabulary] not in STATES and not (self._made and self.is_made(path, seen, look)):
             return False
         return not any(self.objection(each, look.found[each], (vocabulary,)) for each in (path, *below))
@@ -262,7 +261,7 @@ def _repositories_and_pointers(look: Look) -> dict[str, tuple[int, int]]:
 
 
 def leading_of(matching: Matcher, name: str, path: str, seen: Seen) -> tuple[str, ...]:
-    """The directories above what is protected by this name that must not be another, outermost first."""
+    """The directories above a protected path that must not be replaced, outermost first."""
     if name.startswith("/"):
         parts, count = path.split("/"), name.count("/") - 1
         return tuple("/".join(parts[:end]) for end in range(len(parts) - count, len(parts)))
@@ -272,7 +271,7 @@ def leading_of(matching: Matcher, name: str, path: str, seen: Seen) -> tuple[str
 
 
 def _tops(paths: Iterable[str]) -> list[str]:
-    """Those of the paths that are not below another, sorted, each with a slash at its end."""
+    """The paths that are not below another one, sorted, each with a trailing slash."""
     tops: list[str] = []
     for path in sorted(f"{path}/" for path in paths):
         if not tops or not path.startswith(tops[-1]):
@@ -281,13 +280,13 @@ def _tops(paths: Iterable[str]) -> list[str]:
 
 
 def _is_below(path: str, tops: Sequence[str]) -> bool:
-    """Whether it is one of these, or below one."""
+    """Whether the path is one of the tops or below one."""
     index = bisect_right(tops, f"{path}/")
     return index > 0 and f"{path}/".startswith(tops[index - 1])
 
 
 def _by_top(found: Found) -> dict[str, list[str]]:
-    """What is below each path that is protected by itself."""
+    """For each path that is protected by its own name, the found paths below it."""
     tops: dict[str, str] = {}
     below: dict[str, list[str]] = {}
     for path in sorted(found):  # a directory before what is in it
@@ -298,7 +297,7 @@ def _by_top(found: Found) -> dict[str, list[str]]:
 
 
 class _Moved:
-    """What an audit moves out of a tree, and what it could not move."""
+    """The paths that an audit moved out of a tree, and those that it could not move."""
 
     def __init__(self, tree: ProtectedTree, quarantine: Quarantine) -> None:
         self.findings: dict[str, Finding] = {}
@@ -311,7 +310,7 @@ class _Moved:
 
     @contextmanager
     def root(self) -> Generator[Root]:
-        """Hold the root open. Where that cannot be, nothing is moved, and `unknown` says why."""
+        """Hold the root open. If it cannot be opened, nothing is moved, and `unknown` gives the reason."""
         try:
             self._root.__enter__()
         except OSError as error:
@@ -325,7 +324,7 @@ class _Moved:
             self._root.fd = -1
 
     def take(self, path: str, seen: Seen, what: str, why: str, *, most: int | None = None) -> None:
-        """Move it to quarantine; it is among the findings, if there are not `most` of them."""
+        """Move the path into quarantine and add it to the findings, unless there are `most` of them."""
         whole = os.path.join(self._tree.root, path)
         if self.unknown:
             return
@@ -340,13 +339,13 @@ class _Moved:
         if rest is not None and place and self._write_rest(path, rest[0], seen, place):
             what, why = "cut", rest[1]
             if not why:
-                return  # nothing is missing
+                return  # the harmless settings are all that there were
         self._told_bytes += len(path)
         if most is None or (len(self.findings) < most and self._told_bytes < SWEPT_BYTES):
             self.findings[path] = Finding(whole, seen.name, what, place, seen.names, why, seen.changed_ns)
 
     def _copied(self, path: str, seen: Seen) -> tuple[bytes, str] | None:
-        """What is harmless of settings that a call has copied, where it got but the link to its own copy of them."""
+        """The harmless settings of the original, if a call copied the link to its own copy of git's settings."""
         drafts = self._tree.drafts
         if drafts is None or not stat.S_ISLNK(seen.mode) or not is_settings(seen):
             return None
@@ -356,14 +355,14 @@ class _Moved:
             return None
         try:
             raw = drafts.original_of(os.fsdecode(walker.target(held)))
-        except OSError:  # it is no link any more
+        except OSError:  # it is not a link any more
             return None
         finally:
             os.close(held)
         return None if raw is None else harmless_of(self._root, path, raw)
 
     def _write_rest(self, path: str, rest: bytes, was: Seen, place: str) -> bool:
-        """Write what is harmless of settings that are at `place` now to where they were. Whether it was written."""
+        """Write the harmless settings of the file at `place` back to `path`. Returns whether they were written."""
         name, fd = os.path.basename(path), -1
         try:
             owner = os.lstat(place)
@@ -377,7 +376,7 @@ class _Moved:
                 if os.geteuid() == 0:
                     os.fchown(fd, owner.st_uid, owner.st_gid)
                 os.fchmod(fd, 0o644 if stat.S_ISLNK(was.mode) else stat.S_IMODE(was.mode) & 0o666)
-        except OSError:  # another is there by now, which the next look judges; or there is no room
+        except OSError:  # another file took the place, which the next look judges; or the disk is full
             if fd >= 0:
                 walker.remove(name, parent)
             return False
@@ -386,10 +385,10 @@ class _Moved:
         return True
 
     def put_back(self, at: str, home: str, was: Seen) -> Seen | None:
-        """Move it to where it was, unless something is there. What it is then, if it is what it was; else None."""
+        """Move it back to `home` if nothing is there. Returns its new facts, or None if it is another file now."""
         try:
             return self._put_back(at, home, was)
-        except OSError:  # its home is below it now, there is a file in the way, or somebody swaps it meanwhile
+        except OSError:  # `home` is below it now, a file is in the way, or somebody swapped it meanwhile
             return None
 
     def _put_back(self, at: str, home: str, was: Seen) -> Seen | None:
@@ -420,7 +419,7 @@ class _Moved:
 
 
 class _Audit:
-    """The looks after a call, until nothing is left to move."""
+    """One audit after a call: it looks and moves until nothing is left to move."""
 
     def __init__(
         self, tree: ProtectedTree, before: Look, quarantine: Quarantine, active: Collection[int], others: bool
@@ -431,7 +430,8 @@ class _Audit:
         self._active = tuple(active)
         self._moved = _Moved(tree, quarantine)
         self._end = time.monotonic() + AFTER_S
-        self._left: set[str] = set()  # what could not be put back, or moved
+        self._left: set[str] = set()  # paths that could not be put back or moved
+        self._elsewhere: dict[int, str] = {}  # by inode of a path of `before`: where a look of this audit met it
 
     def settled(self) -> Settled:
         before = self._before.unknown or self._before.doubt
@@ -439,9 +439,7 @@ class _Audit:
         self._follow_drafts()
         self._settle_drafts()
         for _ in range(ROUNDS):
-            tree = self._tree
-            walk = self._walk()
-            look = walk.taken()
+            tree, look = self._tree, self._look()
             if look.root != self._before.root:
                 why = look.unknown or "the directory was moved or replaced while the call ran"
                 return Settled(tuple(self._moved.findings.values()), why, self._moved.stuck, replaced=True)
@@ -455,7 +453,7 @@ class _Audit:
                 break
             if self._move_repositories_back(look, wrong, whys):
                 continue
-            back = self._moved_away(look, walk.elsewhere, wrong)
+            back = self._moved_away(look, wrong)
             if not wrong and not back:
                 if not unknown:
                     tree.learn_made(self._before, look)
@@ -470,18 +468,21 @@ class _Audit:
         findings = tuple(self._moved.findings.values())
         return Settled(findings, unknown or self._moved.unknown, self._moved.stuck)
 
-    def _walk(self) -> Walk:
+    def _look(self) -> Look:
         tree = self._tree
-        return Walk(tree.root, tree.vocabularies, tree.top, Budget(until=self._end), self._before)
+        walk = Walk(tree.root, tree.vocabularies, tree.top, Budget(until=self._end), self._before)
+        look = walk.taken()
+        self._elsewhere |= walk.elsewhere  # a later look does not list a directory again that has not changed since
+        return look
 
     def _follow_drafts(self) -> None:
-        """Find originals of copies that were moved with their repositories, before the copies are judged."""
+        """Find the originals of copies whose repositories were moved. The copies are judged afterwards."""
         drafts, before = self._tree.drafts, self._before
         gone = [path for path in (drafts.paths if drafts is not None else ()) if path in before.found]
         gone = [path for path in gone if not os.path.lexists(os.path.join(self._tree.root, path))]
         if not gone or drafts is None:
             return
-        look = self._walk().taken()
+        look = self._look()
         with self._moved.root() as root:
             repositories.follow(root, before, look)
         for old, new in repositories.moved(before, look).items():
@@ -491,7 +492,7 @@ class _Audit:
                     drafts.follow(path, place)
 
     def _finish_removing(self, look: Look) -> None:
-        """Move away what a call could not remove of a repository, which it has removed otherwise: it is busy there."""
+        """Remove the rest of a repository that a call removed. The call could not remove mount points (EBUSY)."""
         with self._moved.root() as root:
             for path, part in repositories.removed(root, self._before, look).items():
                 if not protect(part.names, self._active):
@@ -502,7 +503,7 @@ class _Audit:
                 repositories.remove_if_empty(root, os.path.dirname(path))
 
     def _settle_drafts(self) -> None:
-        """Write back what cells have made of their copies of git's settings, where it is harmless."""
+        """Write the changes of cells to their copies of git's settings back, if they are harmless."""
         drafts = self._tree.drafts
         for path in drafts.paths if drafts is not None else ():
             assert drafts is not None
@@ -522,7 +523,7 @@ class _Audit:
                 self._moved.findings[path] = Finding(whole, was.name, what, whole, was.names, why, changed[1])
 
     def _wrong(self, look: Look) -> tuple[Found, dict[str, str]]:
-        """What may not stay, and why."""
+        """The paths that may not stay, and the reason for each."""
         wrong: Found = {}
         whys: dict[str, str] = {}
         for path, seen in look.found.items():
@@ -538,8 +539,8 @@ class _Audit:
         return wrong, whys
 
     def _move_repositories_back(self, look: Look, wrong: Found, whys: dict[str, str]) -> bool:
-        """Put a repository that was moved back as a whole, where its settings may not be where they are now. Without
-        them, it would be in two parts. Whether one was put back."""
+        """Move a repository back as a whole if its settings may not stay at the new place. Without its settings, it
+        would be in two parts. Returns whether one was moved back."""
         done = False
         for old, new in repositories.moved(self._before, look).items():
             settings = next((path for path in wrong if os.path.dirname(path) == new), "")
@@ -557,7 +558,7 @@ class _Audit:
         return done
 
     def _move(self, wrong: Found, whys: dict[str, str], back: dict[str, str]) -> bool:
-        """Whether it was done in time."""
+        """Returns False if the time ran out."""
         goes_back = _tops(back.values())
         for path, seen in wrong.items():
             if time.monotonic() > self._end:
@@ -571,7 +572,7 @@ class _Audit:
             was = self._before.found[home]
             now = self._moved.put_back(at, home, was)
             if now is None:
-                self._left.add(f"{home}\0")  # not tried again; what is at its place is looked at as anything else
+                self._left.add(f"{home}\0")  # not tried again; the file that took its place is judged like any other
                 continue
             self._before.found[home] = now
             whole = os.path.join(self._tree.root, home)
@@ -593,31 +594,31 @@ class _Audit:
         # The earlier look did not cover this path: decide by its change time.
         return before.is_before(seen.changed_ns)
 
-    def _moved_away(self, look: Look, elsewhere: dict[int, str], wrong: Found) -> dict[str, str]:
-        """What is no longer at its place but elsewhere in this tree, unchanged: its place, and where it is.
+    def _moved_away(self, look: Look, wrong: Found) -> dict[str, str]:
+        """Protected paths that were moved within this tree, unchanged: the old path, and the new one.
 
-        Not what may be there, such as the settings of a repository that was moved as a whole.
+        Paths that may be at their new place, such as settings of a repository that was moved as a whole, are left out.
         """
         before = self._before.found
         lost = {
             path: seen
             for path, seen in before.items()
             if os.path.dirname(path) not in before
-            and STATES.isdisjoint(seen.names)  # another directory may have the number of one that git has removed
+            and STATES.isdisjoint(seen.names)  # git removes these, and another directory may get the inode number
             and f"{path}\0" not in self._left
             and not is_same_inode(seen, look.found.get(path))
             and not self._tree.is_made(path, seen, self._before)
         }
         if not lost:
             return {}
-        at = elsewhere | {seen.inode: path for path, seen in look.found.items() if path not in before}
+        at = self._elsewhere | {seen.inode: path for path, seen in look.found.items() if path not in before}
         back: dict[str, str] = {}
         tops = sorted(f"{each}/" for each in wrong)
         with self._moved.root() as root:
             for path, seen in lost.items():
                 place = at.get(seen.inode)
                 if place is None or self._moved.unknown or is_same_inode(seen, before.get(place)):
-                    continue  # it is nowhere, or another link to it was there before, or it was moved as a whole
+                    continue  # it is gone, a hard link to it was there before, or its repository was moved as a whole
                 index = bisect_left(tops, f"{place}/")
                 if place in look.found and not any(each.startswith(f"{place}/") for each in tops[index : index + 1]):
                     continue
@@ -627,7 +628,7 @@ class _Audit:
 
 
 class ProtectedTrees:
-    """The writable roots of one profile, each a tree of its own."""
+    """The writable roots of one profile. Each is a `ProtectedTree`."""
 
     def __init__(self, writable: Iterable[str], names: Iterable[str]) -> None:
         roots = list(dict.fromkeys(os.path.realpath(path) for path in writable))
@@ -648,7 +649,7 @@ class ProtectedTrees:
 
 
 def together(settled: Iterable[Settled]) -> Settled:
-    """What several audits have done."""
+    """The outcomes of several audits as one."""
     all_of = list(settled)
     return Settled(
         tuple(finding for each in all_of for finding in each.findings),

@@ -1,11 +1,11 @@
-"""Paths that come into a cell that is locked down already, when it turns out whose it is.
+"""Bind the paths of a session into a cell that was made before the session was known.
 
-A cell can be made whole before anybody needs it, all but the paths of the session that it will serve. Its maker keeps a
-`Door` to its mount namespace, and puts them in place when they are known. The cell's processes have their rules about
-files (Landlock) from a `Lock`: rules cannot be widened, so there are none until the paths are there, and nothing is run
-in the cell by then that its owner has not run outside of it.
+A cell can be made ahead, complete but for the paths of its session. Its maker keeps a `Door` to the cell's mount
+namespace, and mounts the paths when they are known. A `Lock` has the Landlock rules of the cell. Rules cannot be
+widened later, so they are enforced only when the paths are there. Before that, no foreign code runs in the cell.
 
-Only for cells of the root path with a root of their own, whose maker may enter what it has made (setns(2)).
+This works only for cells of the root path with a root directory of their own, if the maker may enter their mount
+namespace (setns(2)).
 """
 
 import os
@@ -19,30 +19,30 @@ from .kernel.syscalls import AT_FDCWD, attempt, syscall
 from .mechanisms import landlock, mounts
 from .mechanisms.namespaces import FLAGS
 from .network import NoNetwork
-from .profile import Profile
+from .profile import CellProfile
 from .report import SandboxReport
 from .view import Bind, View
 
 ENTER = "enter the cell's mount namespace"
-"""The step that fails where a container lets nobody enter a mount namespace."""
+"""The step that fails in a container that lets nobody enter a mount namespace."""
 
 _NEEDED = frozenset({"mount_namespace", "pid_namespace", "mount_setattr", "pivot_root", "idmapped_mounts", "pidfd"})
 
 
-def is_possible(profile: Profile, identity: Identity, report: SandboxReport) -> bool:
-    """Whether a cell like this can be made before its last paths are known."""
+def is_possible(profile: CellProfile, identity: Identity, report: SandboxReport) -> bool:
+    """Whether a cell of this kind can be made before its last paths are known."""
     return identity.mode == "root" and isinstance(profile.reach, NoNetwork) and report.on >= _NEEDED
 
 
 class Door:
-    """The maker's way into the mounts of a cell that is unbound (`spawn`), and only there before a call has run.
+    """The maker's access to the mount namespace of an unbound cell (`spawn`). It is closed before a call runs.
 
-    `mounts` is a descriptor that has POLLPRI once what is mounted here has changed (proc_pid_mounts(5)): the cell holds
-    copies of what was, so it is to be ended.
+    `mounts` is a descriptor that gets POLLPRI when the mounts of the host change (proc_pid_mounts(5)). The cell holds
+    copies of the old mounts, so the maker must end it.
     """
 
     def __init__(self, pid: int, identity: Identity) -> None:
-        """`pid` is the cell's init. OSError where it has died."""
+        """`pid` is the cell's init. Raises OSError if it has died."""
         self._identity = identity
         self.mounts = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -52,13 +52,13 @@ class Door:
             raise
 
     def prepare(self, owners: Iterable[tuple[int, int]]) -> None:
-        """Have ready what mounting files of these owners takes."""
+        """Make the user namespaces for id-mapped mounts of files with these owners."""
         for owner in owners:
             self._id_map(owner)
 
     def bring(self, binds: Sequence[Bind]) -> None:
-        """Put these in place, outermost first. Raises SandboxError, or OSError where a mount point cannot be made: the
-        cell is to be ended then."""
+        """Mount these, outermost first. Raises SandboxError, or OSError if a mount point cannot be made. Then the
+        caller must end the cell."""
         id_maps = {owner: self._id_map(owner) for bind in binds if (owner := bind.owner)}
         trees = mounts.open_trees(binds, id_maps, AT_FDCWD)
         try:
@@ -77,7 +77,7 @@ class Door:
 
 @contextmanager
 def _in_mounts_of(namespace: int) -> Generator[None, None, None]:
-    """This process in another mount namespace. Entering it changes root and working directory: both are put back."""
+    """Enter another mount namespace for a while. Entering changes the root and working directory; both are restored."""
     own = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
     root, here = (os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for path in ("/", "."))
     flag = FLAGS["mount_namespace"]
@@ -87,7 +87,7 @@ def _in_mounts_of(namespace: int) -> Generator[None, None, None]:
             yield
         finally:
             if attempt("setns", own, flag) < 0:
-                os._exit(71)  # EX_OSERR, sysexits.h: there is no going on in there
+                os._exit(71)  # EX_OSERR, sysexits.h: the process cannot leave that namespace
             os.fchdir(root)
             os.chroot(".")
             os.fchdir(here)
@@ -97,25 +97,25 @@ def _in_mounts_of(namespace: int) -> Generator[None, None, None]:
 
 
 class Lock:
-    """In the cell, made before anything is forked: the rules about files, for when its last paths have come."""
+    """The Landlock rules of a cell, made before its first fork, and enforced when its last paths are there."""
 
-    def __init__(self, profile: Profile, view: View) -> None:
-        """Allows what every such cell may do, with the paths of `view` among it. Raises SandboxError."""
+    def __init__(self, profile: CellProfile, view: View) -> None:
+        """Allow what every such cell may do, and the paths of `view`. Raises SandboxError."""
         self._profile = profile
         self._abi = landlock.abi()
         rules = [*rules_of(view.binds, profile), *common_rules(profile, own_root=True)]
         self._layer = landlock.FileLayer(rules, self._abi) if self._abi > 0 else None
 
     def allow(self, binds: Iterable[Bind]) -> None:
-        """Allow paths that have come, for all who share this."""
+        """Allow new paths, for all processes that share this lock."""
         if self._layer is not None:
             self._layer.allow(rules_of(binds, self._profile))
 
     def close(self) -> None:
-        """Enforce the rules, in this process and its children."""
+        """Enforce the rules in this process and its children."""
         if self._layer is not None:
             self._layer.enforce()
 
     def verify(self, binds: Iterable[Bind]) -> None:
-        """Raise SandboxError (step "selftest") unless they are in force, and the paths as they are to be."""
+        """Raise SandboxError (step "selftest") unless the rules are in force and the paths are mounted as ordered."""
         selftest.verify_files(binds, self._abi if self._layer is not None else 0)

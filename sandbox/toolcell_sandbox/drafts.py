@@ -1,8 +1,8 @@
-"""Private copies of git's settings, for cells to edit: what they write is judged before the host's git reads it.
+"""Private copies of git settings for cells to edit. A copy is judged before the host's git reads its content.
 
-Git replaces its settings by renaming `config.lock` over `config`, and follows a symbolic link there first. So a cell
-has a link mounted over the settings of a repository, which leads to a directory of ours with a copy of them. After the
-call, the copy takes the place of the settings, without what it sets besides that is not harmless.
+Git replaces its settings by renaming `config.lock` over `config`, and resolves a symbolic link at `config` first. So a
+cell gets a symbolic link mounted over the settings of a repository. The link leads to a directory of ours with a copy
+of the settings. After the call, the harmless settings of the copy replace the original.
 """
 
 import errno
@@ -18,26 +18,26 @@ from .harmless import content
 from .seen import Seen, digest_of, facts_of
 from .walker import Budget, Root
 
-_TEMPORARY = "/var/tmp"  # on a disk, where /tmp may be memory
+_TEMPORARY = "/var/tmp"  # on a disk; /tmp may be in memory
 _LOCKED = "git was at work on it, or has left its lock"
-TIDIED, TIDY_S = 10_000, 1.0  # entries beside a copy, and seconds, before the copy is given up
+TIDIED, TIDY_S = 10_000, 1.0  # bounds of the removal beside a copy; beyond them, the copy is abandoned
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(slots=True)
 class Draft:
-    """One copy: `place` is its directory, which cells write to, `link` what leads there."""
+    """One copy: `place` is its directory, which cells may write to; `link` is the symbolic link to the copy."""
 
     place: str
     link: str
     original: bytes
-    inode: tuple[int, int]  # of what it is a copy of
+    inode: tuple[int, int]  # of the original
     mode: int
     owner: tuple[int, int]
 
 
 class Drafts:
-    """The copies of one tree, by the paths of the originals. `made` hears of the directory that they are in."""
+    """The copies of one tree, by the paths of the originals. `made` is called with the directory of the copies."""
 
     def __init__(self, made: Callable[[str], None]) -> None:
         self._made = made
@@ -46,11 +46,11 @@ class Drafts:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The originals that have a copy."""
+        """The paths of the originals that have a copy."""
         return tuple(self._of)
 
     def offer(self, root: Root, path: str, seen: Seen) -> Draft | None:
-        """A copy of what was seen, made or brought up to date unless a cell has changed it; None where none can be."""
+        """An up-to-date copy, or the one that a cell has changed; None if no copy can be made."""
         try:
             raw = _settings(root, path, seen)
             draft = self._of.get(path)
@@ -72,22 +72,22 @@ class Drafts:
         return draft
 
     def original_of(self, link: str) -> bytes | None:
-        """What a copy is a copy of, by what the link to it says: a call may have copied a repository with that link."""
+        """The original's content, by the target of a link to a copy: a call may copy a repository with its link."""
         return next((draft.original for draft in self._of.values() if link == f"{draft.place}/config"), None)
 
     def follow(self, path: str, place: str) -> None:
-        """The original is elsewhere now: it was moved with its repository."""
+        """Note that the original was moved with its repository, from `path` to `place`."""
         self._of[place] = self._of.pop(path)
 
     def changed(self, path: str) -> tuple[bytes, int] | None:
-        """What a cell has made of a copy, and when; None where it is as it was, or is no file any more."""
+        """The changed content of a copy and its change time; None if it is unchanged, or not a file any more."""
         draft = self._of[path]
         found = _content(draft.place)
         return None if found is None or found[0] == draft.original else found
 
     def tidy(self, path: str, *, in_use: bool) -> None:
-        """Remove what else a cell has put beside a copy that it has not changed: it is a directory of the host's. The
-        lock of a git that may be at work is left where the copy is `in_use`. A copy that cannot be tidied is given up.
+        """Remove other files from the directory of an unchanged copy, because the directory is on the host. If the copy
+        is `in_use`, the lock of a running git stays. A copy that cannot be tidied is abandoned.
         """
         try:
             parent = os.open(self._of[path].place, walker.PATH)
@@ -99,11 +99,11 @@ class Drafts:
             del self._of[path]  # the next cell has another one
 
     def settle(self, root: Root, path: str, raw: bytes, was: Seen, *, in_place: bool) -> tuple[Seen | None, str]:
-        """Let what a cell has written take the place of the original: what that is then, and what was left out of it;
-        None where it may not, and why.
+        """Replace the original by the harmless settings of the copy. Returns the original's new facts and a text about
+        the settings that were left out; or None and the reason if nothing was written.
 
-        A rename would take the mount off in cells that have one over it: where there may be such, it is `in_place`.
-        The copy is as the original again, whatever comes of it.
+        A rename would remove the mounts over the original in running cells. If there may be such cells, the file is
+        rewritten `in_place`. In each case the copy equals the original afterwards.
         """
         draft = self._of[path]
         try:
@@ -121,7 +121,7 @@ class Drafts:
         return (None, now) if isinstance(now, str) else (now, without)
 
     def close(self) -> None:
-        """Remove all copies. No cell is left."""
+        """Remove all copies. To be called when no cell is left."""
         self._of.clear()
         if self._directory:
             above, name = os.path.split(self._directory)
@@ -129,7 +129,7 @@ class Drafts:
                 with Root(above) as root:
                     walker.remove(name, root.fd)
             except OSError:
-                pass  # the next start removes what stays
+                pass  # the next start removes the rest
             self._directory = ""
 
     def _new(self, root: Root, raw: bytes) -> Draft | None:
@@ -142,16 +142,16 @@ class Drafts:
         own = tempfile.mkdtemp(prefix="", dir=self._directory)
         place, link = f"{own}/settings", f"{own}/link"
         os.mkdir(place)
-        os.chmod(place, 0o777)  # cells have users of their own; nobody else comes through the directory above
+        os.chmod(place, 0o777)  # cells have other users; the directory above is closed to everybody else
         os.symlink(f"{place}/config", link)
         _write(place, raw)
         return Draft(place, link, raw, (0, 0), 0o644, (os.geteuid(), os.getegid()))
 
 
 def _accepted(original: bytes, raw: bytes) -> tuple[bytes, str, str]:
-    """What of a copy may take the original's place, what it is without, and why nothing may."""
+    """The accepted content, a text about the settings that were left out, and the reason if nothing is accepted."""
 
-    def nowhere(path: str) -> bool:  # its work tree is what it was
+    def nowhere(path: str) -> bool:  # a call may not set core.worktree
         return False
 
     why = change_objection(original, raw, inside=nowhere)
@@ -168,7 +168,7 @@ def _accepted(original: bytes, raw: bytes) -> tuple[bytes, str, str]:
 
 
 def _settings(root: Root, path: str, seen: Seen) -> bytes | None:
-    """The settings that were seen; None if they are gone or another, or the grammar does not cover them."""
+    """The content of the settings; None if they are not those that were seen, or the grammar does not cover them."""
     raw = content(root, path, seen)
     try:
         parse(raw or b"")
@@ -178,7 +178,7 @@ def _settings(root: Root, path: str, seen: Seen) -> bytes | None:
 
 
 def _content(place: str) -> tuple[bytes, int] | None:
-    """What is in the copy now, and when it was changed. Cells may do anything there."""
+    """The content of the copy and its change time. The directory is hostile: cells may write to it."""
     parent = os.open(place, walker.PATH)
     try:
         held = walker.entry("config", parent)
@@ -195,7 +195,7 @@ def _content(place: str) -> tuple[bytes, int] | None:
 
 
 def _write(place: str, raw: bytes) -> None:
-    """Put this into the copy, and remove whatever else is there."""
+    """Write the copy anew, and remove all other files beside it."""
     parent = os.open(place, walker.PATH)
     try:
         new = f"{os.urandom(8).hex()}.new"
@@ -213,7 +213,7 @@ def _tidying() -> Budget:
 
 
 def _replace(root: Root, path: str, draft: Draft, raw: bytes, was: Seen, *, in_place: bool) -> Seen | str:
-    """Rename a new file over the original, as git does it and under git's lock; or write into it, under that lock."""
+    """Rename a new file over the original, or rewrite the original; both under git's lock, as git does it."""
     parent, name = root.parent(path), os.path.basename(path)
     lock = f"{name}.lock"
     try:
@@ -246,8 +246,8 @@ def _replace(root: Root, path: str, draft: Draft, raw: bytes, was: Seen, *, in_p
 
 
 def _write_into(name: str, parent: int, draft: Draft, raw: bytes) -> None:
-    """Emptied first: a reader meanwhile never has a part of the old text behind the new one. The old text is put back
-    where there is no room for the new one."""
+    """Empty the file, then write it: so a reader never sees a rest of the old text behind the new one. If the disk is
+    full, the old text is written back."""
     fd = os.open(name, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
     try:
         info = os.fstat(fd)

@@ -1,4 +1,4 @@
-"""Entering the sandbox: the whole order, top to bottom, in one function."""
+"""Enter the sandbox: all steps in their order, in one function."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -10,22 +10,22 @@ from .identity import Identity, enter_user_namespace, may_be_in_group_0
 from .mechanisms import accounts, capabilities, cgroups, fds, landlock, lifetime, mounts, namespaces, rlimits, seccomp
 from .network import PROXY_HOST, PROXY_PORT, HostNetwork, Network, ProxyNetwork
 from .order import Base, Order
-from .profile import Profile
+from .profile import CellProfile
 from .report import Mechanism, SandboxReport
 from .view import Bind, View
 
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """What the cell is told once it is inside: who it is and what is in force.
+    """The result of entering, for the cell: its identity and the mechanisms in force.
 
-    `children_fd` lists the init's children (proc_pid_children(5)) where it is not pid 1 of a namespace of its own, and
-    so cannot kill all that is left of it with kill(-1); its orphaned descendants become its children. Else it is -1.
-    `view` is what was bound and linked, where the cell has a root of its own. `score_fd` is for the init's
-    oom_score_adj, which it may raise before a fork and lower again after it; -1 where the cell has no /proc of its own.
+    `children_fd` lists the init's children (proc_pid_children(5)) if the init is not pid 1 of a pid namespace: it
+    cannot kill all its descendants with kill(-1), but orphaned descendants become its children. Else it is -1. `view`
+    has the binds and links of a cell with a root directory of its own. `score_fd` is the init's oom_score_adj, which it
+    raises before a fork and lowers after it; -1 if the cell has no /proc of its own.
     """
 
-    profile: Profile
+    profile: CellProfile
     identity: Identity
     report: SandboxReport
     children_fd: int
@@ -40,22 +40,24 @@ def enter(
     await_adoption: Callable[[], None],
     note: Callable[[str], None] = lambda step: None,
 ) -> Entered:
-    """Confine this process for good. Single-threaded; starts in a child of the caller, returns in the cell's init.
+    """Confine this process for good. It is single-threaded, starts in a child of the caller, and returns in the cell's
+    init.
 
-    `receive` returns the order, at once or when there is one: a process may have been begun before its session was
-    there (`prespawn`). Until then it holds what every cell begins with and nothing of anybody's. `fork_init(listener)`
-    forks and returns only in the init; the process that called `enter` hands on the listening socket of the cell's
-    proxy (-1 where it has none), which the init does not get, and exits. Where `base.first`, the init has called
-    `enter`, and nothing is forked. `await_adoption` returns once the init is the caller's child and the caller knows
-    it. `note` hears the name of each finished step.
-    Raises SandboxError at the first step that fails; nothing may run after that.
+    `receive` returns the order. It may wait for one, because a process can be started before its session is known
+    (`prespawn`); until then, the process has nothing of any session. `fork_init(listener)` forks and returns only in
+    the init. The process that called `enter` passes on the listening socket of the cell's proxy (-1 without one), which
+    the init does not get, and exits. With `base.first`, the init itself calls `enter`, and nothing is forked.
+    `await_adoption` returns when the init is the caller's child and the caller knows it. `note` is called with the name
+    of each finished step.
+
+    Raises SandboxError at the first step that fails. No other code may run in the process after that.
     """
     # In a child of the caller: a plain one, or the init already.
     lifetime.start_session()
     rlimits.set_oom_score(rlimits.CELL_OOM_SCORE)
     in_use = rlimits.address_space_in_use()
     note("start")
-    # Of a cell without a user namespace, group and groups are its own.
+    # A cell without a user namespace sets its own group and groups.
     exempt = base.ids is not None and may_be_in_group_0()
     if base.ids is not None:
         enter_user_namespace(*base.ids)
@@ -86,7 +88,7 @@ def enter(
         mounts.make_links(base.links)
         note("root")
     await_adoption()
-    lifetime.die_with_parent(base.parent_fd)  # not before: the exit of the process between would count
+    lifetime.die_with_parent(base.parent_fd)  # not earlier: the process in between exits
     note("adoption")
     order = receive()
 
@@ -95,7 +97,7 @@ def enter(
     allow_exec = "exec" in profile.grants
     note("order")
     cgroups.join(order.cgroups, host)
-    namespaces.unshare(base.namespaces & {"cgroup_namespace"})  # after joining, or it shows the path
+    namespaces.unshare(base.namespaces & {"cgroup_namespace"})  # after joining, or it shows the cgroup's path
     if "uts_namespace" not in base.off:
         namespaces.name_host(profile.hostname)
     note("cgroups")
@@ -139,26 +141,27 @@ def enter(
 
 
 def _not_in_place(order: Order) -> list[Bind]:
-    in_place = {bind.path for bind in order.base.binds}  # the same ones: a prespawned cell takes no other order
+    in_place = {bind.path for bind in order.base.binds}  # as in its own base: a prespawned cell takes no other
     return [bind for bind in order.view.binds if bind.path not in in_place]
 
 
 def _memory_limit(allow_exec: bool, limited: frozenset[str]) -> str:
-    """Which limit of each process is behind `memory_bytes`. Programs such as node, go and java reserve far more address
-    space than they use: with them, private writable memory is counted (RLIMIT_DATA), unless a cgroup counts it."""
+    """The rlimit of each process that enforces `memory_bytes`. Programs such as node, go and java reserve far more
+    address space than they use: with EXEC, it limits private writable memory (RLIMIT_DATA), or nothing if a cgroup
+    does."""
     if not allow_exec:
         return "RLIMIT_AS"
     return "" if "memory" in limited else "RLIMIT_DATA"
 
 
 def _listen_for_proxy() -> int:
-    from .mechanisms import loopback  # imports socket, which no other cell needs
+    from .mechanisms import loopback  # it imports socket, which other cells do not need
 
     return loopback.listen(PROXY_HOST, PROXY_PORT)
 
 
 def _ports(network: Network) -> tuple[int, ...] | None:
-    """The TCP ports that may be connected to; None for all."""
+    """The TCP ports that the cell may connect to; None for all."""
     if isinstance(network, HostNetwork):
         return None
     return (PROXY_PORT,) if isinstance(network, ProxyNetwork) else ()
@@ -180,8 +183,8 @@ def _landlock_rules(order: Order) -> list[landlock.Rule]:
     return [*rules_of(order.view.binds, order.profile), *common_rules(order.profile, own_root=order.base.own_root)]
 
 
-def rules_of(binds: Iterable[Bind], profile: Profile) -> list[landlock.Rule]:
-    """What may be done with the paths that are bound."""
+def rules_of(binds: Iterable[Bind], profile: CellProfile) -> list[landlock.Rule]:
+    """The Landlock rules for the bound paths."""
     rules: list[landlock.Rule] = []
     for bind in binds:
         rights = _rights(profile, write=bind.writable)
@@ -189,29 +192,29 @@ def rules_of(binds: Iterable[Bind], profile: Profile) -> list[landlock.Rule]:
     return rules
 
 
-def common_rules(profile: Profile, *, own_root: bool) -> list[landlock.Rule]:
-    """What may be done with the others. Where the root is the host's, its /tmp, /proc and listing of / stay closed."""
+def common_rules(profile: CellProfile, *, own_root: bool) -> list[landlock.Rule]:
+    """The Landlock rules for all other paths. In the host's root directory, /tmp, /proc and listing / stay denied."""
     rules = [landlock.Rule(f"/dev/{name}", landlock.READ_FILE | landlock.WRITE_FILE) for name in mounts.devices()]
     if own_root:
         rules.append(landlock.Rule("/tmp", _rights(profile, write=True)))
         rules.append(landlock.Rule("/proc", landlock.READ | landlock.WRITE_FILE))  # /proc/self/oom_score_adj, comm
-        rules.append(landlock.Rule("/", landlock.READ_DIR))  # names only, and only those of the view
+        rules.append(landlock.Rule("/", landlock.READ_DIR))  # names only, of the view only
         rules += (landlock.Rule(path, landlock.READ_FILE) for path in accounts.FILES if os.path.exists(path))
     return rules
 
 
-def _rights(profile: Profile, *, write: bool) -> int:
+def _rights(profile: CellProfile, *, write: bool) -> int:
     return landlock.READ | (landlock.WRITE if write else 0) | (landlock.EXECUTE if "exec" in profile.grants else 0)
 
 
 def _in_force(order: Order, proc_error: int) -> SandboxReport:
-    """The report as it is true for this cell."""
+    """The report for this cell."""
     changes: list[Mechanism] = []
     if order.profile.writable and order.profile.protected:
         if order.base.own_root:
             changes.append(Mechanism("protected_names", "on", "read-only mounts, and an audit after each call"))
         else:
-            detail = "without mounts of its own, the audit after each call has to do"
+            detail = "without mounts of its own, only the audit after each call"
             cure = "Make mount namespaces available here."
             changes.append(Mechanism("protected_names", "substituted", detail, 0, cure))
     if proc_error:

@@ -4,7 +4,6 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
 
-from . import http_rules
 from .limits import Limits
 from .network import HostNetwork, ProxyNetwork
 from .protected import GIT_PARTS, GIT_POINTER, GIT_STATES
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from .network import Network
 
     class Explainable(Protocol):
-        """What an explanation reads of a `Profile`."""
+        """What an explanation reads of a `CellProfile`."""
 
         @property
         def grants(self) -> frozenset[str]: ...
@@ -37,10 +36,6 @@ if TYPE_CHECKING:
         def network(self) -> Network: ...
         @property
         def reach(self) -> Network: ...
-        @property
-        def http(self) -> tuple[str, ...]: ...
-        @property
-        def requests(self) -> tuple[str, ...]: ...
         @property
         def proc(self) -> bool: ...
         @property
@@ -91,12 +86,15 @@ _WIDTH = 100
 _LABEL = 13
 
 
-def explain(profile: "Explainable") -> str:
-    """Some lines, for people. What a call may do is this or less: no more than its tool needs."""
-    return "\n".join(_lines(profile))
+def explain(profile: "Explainable", more: "Mapping[str, Iterable[str]] | None" = None) -> str:
+    """Some lines, for people. What a call may do is this or less: no more than its tool needs.
+
+    `more` are entries, by label, about what the supervisor carries out for the cell.
+    """
+    return "\n".join(_lines(profile, more or {}))
 
 
-def _lines(profile: "Explainable") -> Iterator[str]:
+def _lines(profile: "Explainable", more: "Mapping[str, Iterable[str]]") -> Iterator[str]:
     grants = profile.grants
     workspace = ["the workspace"] if {"read", "write"} & grants else []
     may_write = "write" in grants
@@ -108,7 +106,8 @@ def _lines(profile: "Explainable") -> Iterator[str]:
     yield from _entry("runs", ["any program that it can read"] if "exec" in grants else ["no program: no execve"])
     yield from _entry("network", [network(profile)])
     yield from _entry("asks for", [text for name, text in BROKERED.items() if name in grants] or ["nothing"])
-    yield from _entry("requests", requests(profile))
+    for label, items in more.items():
+        yield from _entry(label, items)
     yield from _entry("environment", environment(profile))
     yield from _entry("processes", ["only its own in /proc" if profile.proc else "no /proc"])
     for index, field in enumerate(fields(Limits)):
@@ -158,21 +157,6 @@ def network(profile: "Explainable") -> str:
         )
     unused = "" if profile.network == reach else "; its network policy counts for nothing without the grant 'net'"
     return f"none: no interface, and no socket can be made{unused}"
-
-
-def requests(profile: "Explainable") -> list[str]:
-    """Which HTTP requests the supervisor makes for the cell."""
-    if not profile.requests:
-        unused = "; its rules count for nothing without the grant 'http'" if profile.http else ""
-        return [f"none: no host is listed{unused}"]
-    return [_request(rule) for rule in http_rules.rules_of(profile.requests)]
-
-
-def _request(rule: http_rules.HttpRule) -> str:
-    place = str(rule).removesuffix(" private").rpartition(" ")[2]
-    below = " and below" if rule.path else ""
-    methods = " ".join(method for method in http_rules.METHODS if method in rule.methods)
-    return f"{methods} {place}{below}{' (may be a private address)' if rule.private else ''}"
 
 
 def environment(profile: "Explainable") -> list[str]:

@@ -1,9 +1,9 @@
-"""Git's configuration files: read by a strict grammar, and judged by a list of harmless keys.
+"""Git's configuration files: a strict parser and a list of harmless keys.
 
-The grammar is a part of git-config(1)'s, chosen so that every version of git reads what it accepts as we do. It has no
-continuation lines, no comments after values, no control characters, no variables on the line of a section's header and
-no dots in a section's name. What it does not cover is refused, and so is each key that is not on the list: git runs
-programs by the value of too many, and each version adds some.
+The grammar is a subset of git-config(1)'s that every version of git reads in the same way. It has no continuation
+lines, no comments after values, no control characters, no variables on the line of a section header, and no dots in a
+section name. Text outside of the grammar is refused. Keys that are not on the list are refused too: too many keys name
+programs that git runs, and each version adds some.
 """
 
 import os
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from . import walker
 
 MAX_BYTES = 256 * 1024
-KEY_CHARS = 64  # of a key that a program chose, for a model
+KEY_CHARS = 64  # the most characters of a key in a text for a model
 MAX_KEYS = 5
 _BLANK = re.compile(r"[ \t]*(?:[#;].*)?")
 _SECTION = re.compile(r'[ \t]*\[([A-Za-z0-9-]+)(?: +"((?:[^"\\]|\\["\\])*)")?\][ \t]*')
@@ -34,7 +34,7 @@ _KEY_ID = re.compile(r"(?:0x)?[0-9A-Fa-f]{8,64}!?")
 _ADDRESS = re.compile(r"\[[0-9A-Fa-f:.]+\]")  # of IPv6
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 STRATEGIES = frozenset(["ort", "recursive", "resolve", "octopus", "ours", "subtree"])
-"""Git's own. Of another, it runs `git-merge-…` on PATH or, where the name has a `/`, below the work tree."""
+"""Git's own strategies. For another one, git runs `git-merge-…` from PATH, or from the work tree if it has a `/`."""
 _BOOLEANS = frozenset(["true", "false", "yes", "no", "on", "off", "1", "0", ""])
 
 
@@ -42,12 +42,12 @@ UNREADABLE = "it is not of the form that is known to be harmless"
 
 
 class NotRead(Exception):
-    """The grammar does not cover it. The message says where."""
+    """The text is outside of the grammar. The message names the line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One variable: its key as `git config --list` has it, and its value; None where there is no `=`."""
+    """One variable: its key as `git config --list` prints it, and its value; None without a `=`."""
 
     key: str
     value: str | None
@@ -97,9 +97,9 @@ def _shown(key: str) -> str:
 
 
 def objection(entries: Iterable[Variable], *, inside: Callable[[str], bool]) -> str:
-    """Why these variables are not all harmless: the first that is not. "" where all are.
+    """The reason why the first harmful variable is refused; "" if all are harmless.
 
-    `inside` says whether a path, as git takes it from the file, lies in the workspace.
+    `inside` says whether a path in the file lies in the workspace, as git resolves it.
     """
     for entry in entries:
         rule = _rule_of(entry.key)
@@ -112,9 +112,9 @@ def objection(entries: Iterable[Variable], *, inside: Callable[[str], bool]) -> 
 
 
 def change_objection(old: bytes, new: bytes, *, inside: Callable[[str], bool]) -> str:
-    """Why a changed file may not take the place of the old one; "" where it may.
+    """The reason why a changed file may not replace the old one; "" if it may.
 
-    What the old one sets besides harmless variables must be in the new one as it is, and nothing else of that kind.
+    Variables that are not known to be harmless must be the same in both files.
     """
     try:
         before, after = parse(old), parse(new)
@@ -131,9 +131,10 @@ def change_objection(old: bytes, new: bytes, *, inside: Callable[[str], bool]) -
 def harmless_part(
     raw: bytes, *, inside: Callable[[str], bool], kept: Iterable[Variable] = ()
 ) -> tuple[bytes, tuple[str, ...]]:
-    """The file without the lines that set what is not harmless, and the keys in these lines. NotRead as `parse`.
+    """The file without the lines of variables that are not harmless, and the keys in these lines. Raises NotRead as
+    `parse` does.
 
-    `kept` are such variables that may stay, each once: a person has set them.
+    `kept` are such variables that may stay, each once, because a person set them.
     """
     may_stay, dropped = list(kept), list[Variable]()
     for entry in parse(raw):
@@ -149,7 +150,7 @@ def harmless_part(
 
 
 def in_words(keys: tuple[str, ...]) -> str:
-    """What a file was left without, for a model: the first five of these keys."""
+    """A text for a model about the removed settings: the first five of these keys."""
     more = f" and {len(keys) - MAX_KEYS:,} more" if len(keys) > MAX_KEYS else ""
     return f"settings that are not known to be harmless: {', '.join(map(_shown, keys[:MAX_KEYS]))}{more}"
 
@@ -171,7 +172,7 @@ def _sort(value: str) -> bool:
 
 
 def _prose(value: str) -> bool:
-    """Text of any script, with tabs and ends of lines, and no other control character."""
+    """Text with no control characters but tabs and line ends."""
     return not _CONTROL.search(value)
 
 
@@ -180,7 +181,7 @@ def _text(value: str) -> bool:
 
 
 def _shared(value: str) -> bool:
-    """Never a mode by which anybody but the owner and the group writes."""
+    """A mode that lets nobody write but the owner and the group."""
     return value.lower() in (*_BOOLEANS, "2", "umask", "group", "all", "world", "everybody") or bool(
         _MODE.fullmatch(value)
     )
@@ -195,7 +196,7 @@ def _update(value: str) -> bool:
 
 
 def _file(value: str) -> bool:
-    """A name in the work tree."""
+    """A path in the work tree."""
     return _FILE.fullmatch(value) is not None
 
 
@@ -212,7 +213,7 @@ def _refspec(value: str) -> bool:
 
 
 def _url(value: str) -> bool:
-    """No remote helper (`ext::…`, `any-scheme://`), nothing that ssh could take for an option."""
+    """A URL without a remote helper (`ext::…`, `any-scheme://`) that ssh cannot read as an option."""
     known = _ADDRESS.sub("", value)
     if not value.isprintable() or "::" in known or value.startswith("-") or "@-" in value or "://-" in value:
         return False
@@ -339,8 +340,8 @@ def _rule_of(key: str) -> _Rule | None:
 
 
 def is_inside(base: str, root: str) -> Callable[[str], bool]:
-    """Whether a path that git takes relative to the directory `base` lies in the directory `root`, both absolute, and
-    passes no symbolic link: one that is there now may lead elsewhere later."""
+    """A check whether a path, relative to the directory `base`, lies in the directory `root`. Both are absolute. A path
+    through a symbolic link does not count as inside, because the link may change later."""
 
     def inside(path: str) -> bool:
         if not path or "\0" in path or path.startswith("~"):

@@ -1,8 +1,8 @@
-"""What git goes on with after it has stopped: the state of a rebase, a cherry-pick, a revert or an am.
+"""The state of a stopped git operation: a rebase, a cherry-pick, a revert or an am.
 
-`git rebase --continue` runs the `exec` lines of a list of steps, `git-merge-` and the name of a strategy, and
-`git apply` with the options of an am. What git itself writes there without being told to run something is accepted, in
-the grammar of git's sequencer.c and builtin/am.c: a step that is not known here is refused.
+`git rebase --continue` runs the `exec` lines of the list of steps, the program `git-merge-<strategy>`, and `git apply`
+with the options of an am. States that git writes by itself run no other program and are accepted. The grammar is that
+of git's sequencer.c and builtin/am.c. A step that is not known here is refused.
 """
 
 import re
@@ -16,7 +16,7 @@ _STEP = re.compile(
     rb"[ \t]*(?:(?:pick|p|revert|edit|e|reword|r|fixup|f|squash|s|break|b|label|l|reset|t|merge|m|update-ref|u|noop"
     rb"|drop|d)(?:[ \t\r\0]|\Z)|[^A-Za-z0-9 \t]|\Z)"
 )
-"""A step that runs nothing, an empty line, or a comment: whatever core.commentChar is, no step begins so."""
+"""A step that runs no program, an empty line, or a comment: no step begins with such a core.commentChar."""
 
 _APPLY = re.compile(
     rb"(?: *'(?:--(?:whitespace|directory|exclude|include)=[^'\\]*|--ignore-space-change|--ignore-whitespace|--reject"
@@ -60,4 +60,4 @@ STATE: dict[str, Callable[[bytes], bool]] = {
     "apply-opt": _apply_options,
     "opts": _options,
 }
-"""Which files of such a state git takes commands or programs from, and whether their content runs nothing."""
+"""The files of a state from which git takes commands or programs, with a check that their content runs nothing."""

@@ -1,8 +1,8 @@
-"""Which protected paths may stay although a call made or changed them: git's, whose content runs nothing.
+"""Protected paths of git that may stay although a call made or changed them, because their content runs nothing.
 
-Whatever git makes by itself is of this kind: settings of which each is known to be harmless, the samples of hooks that
-it ships, pointers to repositories in the same tree, in which the same is looked for, and the state of a rebase that has
-stopped and runs nothing when it goes on.
+Git makes such files by itself: settings that are all known to be harmless, the sample hooks that it ships, `.git` files
+that point to a repository in the same tree (which is judged as well), and the state of a stopped rebase that runs no
+program when it continues.
 """
 
 import os
@@ -26,15 +26,15 @@ _TEMPLATES = ("/usr/share/git-core/templates", "/usr/local/share/git-core/templa
 
 
 def objection_to(root: Root, path: str, seen: Seen, name: str) -> str:
-    """Why what was seen under a protected name may not stay, in a few words; "" where it may.
+    """The reason, in a few words, why a path may not stay; "" if it may stay.
 
-    It is read once, and must still be what was seen. `name` is the protected name that holds for it, one of `JUDGED`.
+    The file is read once, and must still be the one that was seen. `name` (one of `JUDGED`) protects it.
     """
     if stat.S_ISDIR(seen.mode) and (name in STATES or (name == GIT_PARTS["hooks"] and _is_hooks(path))):
-        return ""  # each file in it is judged by itself
+        return ""  # the files in it are judged one by one
     part = folded(os.path.basename(path))
     if name in STATES and part not in STATE and part not in GIT_STATES:
-        return ""  # git takes neither a command nor a program from it
+        return ""  # git takes no command and no program from it
     raw = content(root, path, seen, MAX_STATE_BYTES if name in STATES else MAX_BYTES)
     if raw is None:
         return f"{reason_of(name)}, and it is no plain file"
@@ -42,7 +42,7 @@ def objection_to(root: Root, path: str, seen: Seen, name: str) -> str:
 
 
 def settings_objection(root: Root, path: str, raw: bytes) -> str:
-    """Why these settings of git are not harmless."""
+    """The reason why these git settings are not harmless; "" if they are."""
     try:
         return objection(parse(raw), inside=_work_tree_rule(root, path))
     except NotRead as problem:
@@ -50,19 +50,18 @@ def settings_objection(root: Root, path: str, raw: bytes) -> str:
 
 
 def harmless_settings(root: Root, path: str, seen: Seen) -> tuple[bytes, str] | None:
-    """What of git's settings, as they were seen, is harmless, and in words what is not; None where all that can be said
-    is that they are not."""
+    """The harmless part of git settings, and a text about the other part. None if the file cannot be split."""
     raw = content(root, path, seen) if is_settings(seen) else None
     return None if raw is None else harmless_of(root, path, raw)
 
 
 def is_settings(seen: Seen) -> bool:
-    """Whether it is protected as git's settings, and as nothing else."""
+    """Whether the path is protected as git settings only."""
     return {name for name in seen.names if name is not None} <= set(SETTINGS)
 
 
 def harmless_of(root: Root, path: str, raw: bytes) -> tuple[bytes, str] | None:
-    """As `harmless_settings`, of settings that are to be at this path."""
+    """`harmless_settings` for content that is to be at this path."""
     try:
         rest, keys = harmless_part(raw, inside=_work_tree_rule(root, path))
     except NotRead:
@@ -78,7 +77,7 @@ def _state_objection(root: Root, path: str, raw: bytes) -> str:
 
 
 def _pointer_objection(root: Root, path: str, raw: bytes) -> str:
-    """Git writes "gitdir: " and a path, which must lead to a place in the same tree."""
+    """Judge a `.git` file: git writes "gitdir: " and a path, which must lie in the same tree."""
     to = _plain_path(raw.removeprefix(POINTER)) if raw.startswith(POINTER) else ""
     if not to:
         return reason_of(GIT_POINTER)
@@ -86,7 +85,7 @@ def _pointer_objection(root: Root, path: str, raw: bytes) -> str:
 
 
 def _common_objection(root: Root, path: str, raw: bytes) -> str:
-    """Only a work tree's part of a repository has one, which names that repository."""
+    """Judge a `commondir` file: it belongs to a linked work tree and must name the repository of that work tree."""
     worktrees, _, _name = os.path.dirname(path).rpartition("/")
     common, _, kind = worktrees.rpartition("/")
     to = _plain_path(raw)
@@ -97,19 +96,19 @@ def _common_objection(root: Root, path: str, raw: bytes) -> str:
 
 
 def path_in(raw: bytes) -> str:
-    """The path in a pointer of git's, as git reads it: up to a NUL, as C strings go, without the ends of lines."""
+    """The path in a `.git` or `commondir` file as git reads it: up to a NUL, without the line end."""
     return os.fsdecode(raw.partition(b"\0")[0].rstrip(b"\r\n"))
 
 
 def _plain_path(raw: bytes) -> str:
-    """`path_in`, where whoever reads it reads the same; else "". Git writes no path with a blank at an end."""
+    """`path_in`, or "" if programs may read another path than git. Git writes no leading or trailing blank."""
     text = path_in(raw)
     return "" if b"\0" in raw or text != text.strip() or not text.isprintable() else text
 
 
 def _work_tree_rule(root: Root, path: str) -> Callable[[str], bool]:
-    """Which `core.worktree` these settings may have: a submodule's, as git writes it, in the same tree. Of any other
-    repository, it would redirect the hooks and files that a person has chosen."""
+    """The rule for `core.worktree`: only a submodule may have it, as git writes it, in the same tree. In any other
+    repository, it would redirect the hooks and files that a person chose."""
     return _inside(root, path) if f"/{path}".rpartition("/")[0].count("/modules/") else lambda value: False
 
 
@@ -118,7 +117,7 @@ def _inside(root: Root, path: str) -> Callable[[str], bool]:
 
 
 def _sample_objection(root: Root, path: str, raw: bytes) -> str:
-    """A sample is as git ships it, for a person makes a hook of it by renaming it."""
+    """Judge a sample hook: it must be as git ships it, because a person makes it a hook by renaming it."""
     above, _, name = path.rpartition("/")
     if _is_hooks(above) and name.endswith(".sample") and raw in _shipped(name, root.path):
         return ""
@@ -140,11 +139,11 @@ _JUDGES = {
 
 
 JUDGED = frozenset(_JUDGES)
-"""The names of which some content may stay."""
+"""The protected names whose files may stay, depending on their content."""
 
 
 def content(root: Root, path: str, seen: Seen, most: int = MAX_BYTES) -> bytes | None:
-    """The content of a file of at most so many bytes that is still what was seen; None for anything else."""
+    """The content of the file, if it is still the one that was seen and has at most `most` bytes; else None."""
     if not stat.S_ISREG(seen.mode) or seen.size > most:
         return None
     try:
@@ -164,8 +163,7 @@ def content(root: Root, path: str, seen: Seen, most: int = MAX_BYTES) -> bytes |
 
 @lru_cache(maxsize=64)
 def _shipped(name: str, outside: str) -> tuple[bytes, ...]:
-    """The samples of this name that git ships on this machine, but not what lies in the tree `outside` of which they
-    must be."""
+    """The samples of this name that git ships on this machine. Files in the tree `outside` do not count."""
     program = shutil.which("git")
     own = (
         (f"{os.path.dirname(os.path.dirname(os.path.realpath(program)))}/share/git-core/templates",) if program else ()
@@ -179,5 +177,5 @@ def _shipped(name: str, outside: str) -> tuple[bytes, ...]:
             with open(path, "rb") as file:
                 samples.append(file.read(SAMPLE_BYTES))
         except OSError:
-            continue  # this machine has none of that name there
+            continue  # no sample of that name is there
     return tuple(samples)

@@ -1,4 +1,4 @@
-"""Who a cell runs as, and the user namespaces that make it so."""
+"""The user and group ids of a cell, and the user namespaces for them."""
 
 import ctypes
 import errno
@@ -20,12 +20,12 @@ CLONE_NEWUSER = 0x10000000
 FIRST_UID = 0x70000000
 """Far above real accounts and the ranges of /etc/subuid, below the signed limit."""
 SLOTS = 0x10000
-"""How many uids are for the cells of one maker."""
-_RANGES = 0x0FFF  # of so many, before uids reach the signed limit
+"""The number of uids for the cells of one maker."""
+_RANGES = 0x0FFF  # ranges of `SLOTS` uids below the signed limit
 CAP_SYS_ADMIN = 21
 _FULL_MAP = ["0", "0", "4294967295"]
 _MAX_IDMAPS = 256
-_STACK_BYTES = 64 * 1024  # for a function of the C library that only waits, and a signal that interrupts it
+_STACK_BYTES = 64 * 1024  # enough for pause(3) and a signal handler
 _idmaps: dict[tuple[int, int, int, int], int] = {}
 
 
@@ -50,7 +50,7 @@ class Identity:
 
     @classmethod
     def for_slot(cls, slot: int, mode: "Mode | None" = None) -> "Identity":
-        """The identity of the cell numbered `slot`, in the mode that this process can use."""
+        """The identity of the cell with the number `slot`, in the mode that this process can use."""
         mode = mode or detect_mode()
         if mode == "rootless":
             return cls(mode, os.getuid(), os.getgid(), slot)
@@ -68,8 +68,8 @@ class Identity:
 
 
 def unused_slots(draw: "Callable[[], int]" = lambda: int.from_bytes(os.urandom(4), "big")) -> int:
-    """The first of `SLOTS` slots whose uids nobody has, as far as can be seen here: RLIMIT_NPROC counts the processes
-    of a user on the whole machine. Drawn at random, so that supervisors in other containers get other ranges.
+    """The first of `SLOTS` slots whose uids no visible process has, because RLIMIT_NPROC counts the processes of a user
+    on the whole machine. The range is random, so that supervisors in other containers get other ranges.
     """
     taken = {(uid - FIRST_UID) // SLOTS for uid in _uids_in_use()} if os.geteuid() == 0 else set[int]()
     while (drawn := draw() % _RANGES) in taken:
@@ -78,7 +78,7 @@ def unused_slots(draw: "Callable[[], int]" = lambda: int.from_bytes(os.urandom(4
 
 
 def _uids_in_use() -> set[int]:
-    """The uids of all processes: who owns a directory of /proc, dumpable or not (task_dump_owner in fs/proc/base.c)."""
+    """The uids of all processes, from the owners of /proc/PID (task_dump_owner in fs/proc/base.c)."""
     found: set[int] = set()
     for pid in filter(str.isdecimal, os.listdir("/proc")):
         try:
@@ -123,7 +123,7 @@ def enter_user_namespace(uid: int, gid: int) -> None:
 
 
 def user_namespace_cure(refused: int = 0) -> str:
-    """What to do on this machine when user namespaces are refused, with this errno if it is known."""
+    """The remedy on this machine if user namespaces are refused, with this errno if it is known."""
     if known := restriction():
         return known
     if refused == errno.ENOSPC:  # user_namespaces(7): a limit here, or of a namespace above
@@ -132,7 +132,7 @@ def user_namespace_cure(refused: int = 0) -> str:
 
 
 def restriction() -> str:
-    """What to do about the switch of this machine that restricts user namespaces; "" where there is none."""
+    """The remedy for the sysctl of this machine that restricts user namespaces; "" if none does."""
     if os.statvfs("/proc/self").f_flag & os.ST_RDONLY:
         return "Mount /proc writable: mount -o remount,rw /proc. The id maps of a user namespace are written there."
     for path, bad, cure in (
@@ -150,14 +150,14 @@ def restriction() -> str:
                 if file.read().strip() == bad:
                     return cure
         except OSError:
-            continue  # this kernel does not have that switch
+            continue  # this kernel does not have that sysctl
     return ""
 
 
 def idmap_fd(owner_uid: int, owner_gid: int, uid: int, gid: int) -> int:
-    """A user namespace for MOUNT_ATTR_IDMAP under which files of the owner on disk belong to uid and gid, and back.
+    """A user namespace for MOUNT_ATTR_IDMAP that maps the owner on disk to uid and gid.
 
-    Made once per four ids by a short-lived child, and kept open (at most 256). The caller is root.
+    It is made once for each four ids, by a short-lived child, and cached (at most 256). The caller is root.
     """
     key = (owner_uid, owner_gid, uid, gid)
     if key in _idmaps:
@@ -174,7 +174,7 @@ def _make_idmap(owner_uid: int, owner_gid: int, uid: int, gid: int) -> int:
     stack = ctypes.create_string_buffer(_STACK_BYTES)
     holder = start_holder(CLONE_NEWUSER, stack, **what)
     try:
-        # The inside of the map is what is on disk, the outside is what the mount shows (idmappings.rst).
+        # The inside of the map is the id on disk, the outside is the id that the mount shows (idmappings.rst).
         write_file(f"/proc/{holder}/uid_map", f"{owner_uid} {uid} 1", **what)
         write_file(f"/proc/{holder}/gid_map", f"{owner_gid} {gid} 1", **what)
         return os.open(f"/proc/{holder}/ns/user", os.O_RDONLY | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""How much a call may use."""
+"""The limits of a call."""
 
 import math
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from dataclasses import replace as _replace
 from .refusal import refusal, refusing
 
 MIB = 1024 * 1024
-GRACE_SHARE = 0.2  # of a call's whole time, at the most: a short call does not hear at its beginning that it is to end
+GRACE_SHARE = 0.2  # the grace is at most this share of a call's time, so a short call is not cancelled at once
 
 
 @refusing
@@ -21,13 +21,13 @@ class Limits:
     cpu_s: float = 30.0
     """CPU time of the call with all its children."""
     memory_bytes: int = 512 * MIB
-    """Memory of the cell: its cgroup's, or without one the sum of its processes', which is looked at every 50 ms."""
+    """Memory of the cell: of its cgroup, or without one the sum of its processes, measured every 50 ms."""
     processes: int = 64
     """Processes and threads of the call."""
     open_files: int = 256
     """Open file descriptors of each process."""
     file_bytes: int = 64 * MIB
-    """Size of any one file that is written."""
+    """Size of each file that the call writes."""
     scratch_bytes: int = 64 * MIB
     """Size of the private /tmp."""
     scratch_inodes: int = 4096
@@ -39,8 +39,8 @@ class Limits:
     start_s: float = 20.0
     """Wall time for a cell to start, the tools' imports included."""
     grace_s: float = 2.0
-    """Time to end tidily, for a tool that looks at `ctx.cancelled`: before its deadline, at most a fifth of the call's
-    time, and from the close of its session on. (The SDKs of MCP wait 2 s between SIGTERM and SIGKILL.)"""
+    """Time that a tool has to end by itself after `ctx.cancelled` is set: before the deadline (at most a fifth of the
+    call's time), and after the close of its session. (The MCP SDKs wait 2 s between SIGTERM and SIGKILL.)"""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -64,7 +64,7 @@ class Limits:
         )
 
     def is_within(self, other: "Limits") -> bool:
-        """True when no field is above the other's."""
+        """True if no field is above the other's."""
         return all(getattr(self, field.name) <= getattr(other, field.name) for field in fields(self))
 
     def to_wire(self) -> dict[str, object]:
@@ -73,7 +73,7 @@ class Limits:
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, object]) -> "Limits":
-        """The inverse of `to_wire`; ValueError on an unknown field or a bad value."""
+        """The inverse of `to_wire`. Raises ValueError for an unknown field or a bad value."""
         unknown = wire.keys() - cls.__dataclass_fields__.keys()
         if unknown:
             raise ValueError(f"Limits has no such field: {sorted(unknown)[0]!r}. Remove it.")

@@ -1,7 +1,7 @@
-"""One look at a writable tree: which protected names are there, to the depth and within the bounds that are given.
+"""One look at a writable tree: find the protected names in it, within the bounds of a budget.
 
-A look costs one stat(2) for each directory. Those whose inode and change time are as they were are not listed again; a
-change time that was fresh when they were listed proves nothing, as in git's index (racy-git in git's documentation).
+A look costs one stat(2) for each directory. A directory whose inode and change time are the same is not listed again.
+A change time that was fresh at the last listing proves nothing, as in git's index (gitracy in git's documentation).
 """
 
 import errno
@@ -27,8 +27,8 @@ from .seen import DIGEST_BYTES, Look, Names, Seen, digest_of, doubt_about, facts
 from .targets import Targets
 from .walker import Budget, Cut, Root
 
-MAX_OPEN = 24  # descriptors of one look
-MAX_PATH_CHARS = 64 * 1024  # sixteen times what any program opens at once
+MAX_OPEN = 24  # open descriptors of one look
+MAX_PATH_CHARS = 64 * 1024  # sixteen times PATH_MAX
 
 
 @dataclass(slots=True)
@@ -38,21 +38,21 @@ class Directory:
     inode: int = -1
     changed_ns: int = -1
     racy: bool = True
-    repository: bool = False  # git would take it for one
-    complete: bool = False  # by what is in it, not by its name alone
+    repository: bool = False  # git would use it as one
+    complete: bool = False  # it has the content of a repository, not only the name
     work_tree: bool = False  # the root of a repository's work tree
     children: "dict[str, Directory] | None" = None
-    files: "dict[str, tuple[Names, Seen | None]] | None" = None  # protected, and as they were seen last
+    files: "dict[str, tuple[Names, Seen | None]] | None" = None  # protected files, with their facts at the last look
 
 
 @dataclass(slots=True)
 class _Frame:
     name: str
     node: Directory
-    fd: int  # -1 where it was closed, to be opened again
+    fd: int  # -1 if it was closed; it is opened again when needed
     todo: list[str]
     depth: int  # components of its path
-    starts: tuple[int, ...]  # see `Matcher`: those that a name in it can be judged by
+    starts: tuple[int, ...]  # see `Matcher`: the starts that count for names in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Vocabulary:
     apart: frozenset[str]
 
     def name_of(self, above: str | None, path: str, name: str, kind: str, starts: tuple[int, ...]) -> str | None:
-        """The name that protects a path below a directory that `above` protects; see `Names`."""
+        """The name that protects a path, where the name `above` protects its directory; see `Names`."""
         if above is None or (kind == "directory" and path in self.apart):
             return None
         if above:
@@ -75,29 +75,29 @@ class Vocabulary:
 
 @dataclass(frozen=True, slots=True)
 class Vocabularies:
-    """What is protected in a tree, by whom. A walk keeps those that it began with."""
+    """The vocabularies of a tree. A walk uses those that were there at its start."""
 
     all_of: tuple[Vocabulary, ...] = ()
 
     @property
     def nothing(self) -> Names:
-        """The names of a path that has none."""
+        """The names of an unprotected path."""
         return ("",) * len(self.all_of)
 
     def may_matter(self, name: str) -> bool:
-        """Whether a path that ends in this component may have names of its own. Quick, for walks."""
+        """Whether a path that ends in this component may be protected by a name of its own. Fast, for walks."""
         return any(each.apart or each.matcher.may_end_in(name) for each in self.all_of)
 
     def names_of(self, above: Names, path: str, name: str, kind: str, starts: tuple[int, ...]) -> Names:
-        """The names of a path of which `name` is the last component; `kind` is "directory", "link" or "other"."""
+        """The names of a path with the last component `name`. `kind` is "directory", "link" or "other"."""
         return tuple(each.name_of(own, path, name, kind, starts) for each, own in zip(self.all_of, above, strict=True))
 
 
 class Walk:
-    """One look at a tree. With `before`, it is one after a call: directories that the call closed are opened up.
+    """One look at a tree. With `before`, it is a look after a call, which gives itself access to closed directories.
 
-    `top` is what is known of the tree, which is kept up to date; without it, nothing is kept. `met` takes what is found
-    instead of the look.
+    `top` is the cache of the tree, which the walk updates; without it, nothing is cached. `met` gets each found path in
+    place of the look.
     """
 
     def __init__(
@@ -121,9 +121,9 @@ class Walk:
             frozenset(seen.inode for seen in before.found.values()) if before is not None else frozenset[int]()
         )
         self.elsewhere: dict[int, str] = {}
-        """Inodes of what was there before, and where they turned up."""
+        """By inode of a path of `before`: the path where the inode is now."""
         self._frames: list[_Frame] = []
-        self._path_chars = 0  # of the directory that is looked at now
+        self._path_chars = 0  # of the current directory
         self.directories = 0
 
     def taken(self) -> Look:
@@ -171,13 +171,13 @@ class Walk:
                     continue
             except FileNotFoundError:
                 pass
-            except OSError as error:  # whoever writes there swaps it meanwhile, or the file system fails
+            except OSError as error:  # a process swaps it meanwhile, or the file system fails
                 self._unknown(said(error, self._path(name)))
-            del children[name]  # it is no directory any more, which its parent's change time tells as well
+            del children[name]  # it is not a directory any more; the parent's change time shows that too
             frame.node.racy = True
 
     def _visit(self, root: Root, name: str, node: Directory, info: os.stat_result, parent: int) -> None:
-        """See one directory: itself, then the protected files in it; what is below is left to do."""
+        """Look at one directory and the protected files in it. The directories below it come later."""
         self._budget.spend("directories")
         if self._path_chars + len(name) > MAX_PATH_CHARS:
             self._unknown(f"a path is longer than {MAX_PATH_CHARS:,} characters: {shown(self._path(name))}")
@@ -192,7 +192,7 @@ class Walk:
             if self._before is None:
                 self._unknown(f"a directory denies access to its own owner: {shown(self._path(name))}")
                 return
-            walker.open_up(name or ".", parent)  # the call closed it: what it has in there must be seen all the same
+            walker.open_up(name or ".", parent)  # the call took its permissions away
         try:
             fd = os.open(name or ".", walker.LIST if node.racy or not same else walker.PATH, dir_fd=parent)
         except PermissionError as error:
@@ -245,7 +245,7 @@ class Walk:
         node.device, node.inode, node.changed_ns, node.racy = info.st_dev, info.st_ino, info.st_ctime_ns, racy
 
     def _shape(self, frame: _Frame, marks: set[str]) -> None:
-        """Tell a repository by what is in it, and the root of a work tree, where other names hold than elsewhere."""
+        """Detect a repository by its content, and the root of a work tree, where other names count than elsewhere."""
         node, work_tree = frame.node, GIT_POINTER in marks
         node.complete = is_repository(marks)
         node.repository = node.complete or folded(frame.name) == GIT_POINTER
@@ -255,7 +255,7 @@ class Walk:
             frame.starts = *frame.starts, frame.depth
 
     def _name(self, node: Directory, frame: _Frame, entries: list[tuple[str, str]]) -> None:
-        """Find the names of entries; a part of a repository has them as if its directory were called `.git`."""
+        """Find the names of entries. A part of a repository gets them as if its directory were called `.git`."""
         old, prefix = node.children or {}, ""
         children: dict[str, Directory] = {}
         files: dict[str, tuple[Names, Seen | None]] = {}
@@ -316,7 +316,7 @@ class Walk:
             self._met(path, seen)
 
     def _path(self, name: str) -> str:
-        """The path of a name in the directory that is looked at now."""
+        """The path of a name in the current directory."""
         return "/".join([*(frame.name for frame in self._frames[1:]), name]) if self._frames else name
 
     def _unknown(self, why: str) -> None:

@@ -1,12 +1,12 @@
-"""What a process that makes a cell and the cell tell each other before the cell runs anything.
+"""The messages between a cell and its maker before the cell runs any foreign code.
 
     cell → maker, by the pipe of `spawn.begin`: `IsInit`, `Forked` or `NotEntered`
     maker → prespawned cell, by its socket: `Become`, with descriptors
     cell → caller of `run`, by its pipe: `Confined` or `NotEntered`
 
 Each channel carries one message, `(kind, *fields)`, packed by marshal: both ends are forks of one interpreter, and this
-package needs nothing that Python does not bring. No other code has run at either end, so nothing is checked. What comes
-later is of the supervisor's wire.
+package depends on the standard library only. No foreign code has run at either end, so messages are not checked. Later
+messages belong to the supervisor's wire.
 """
 
 import marshal
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
     from typing import Any, Final
 
 MAX_BYTES: "Final" = 16 * 1024
-"""Of a message by pipe: less than the pipe takes, so that one write and one read carry it."""
+"""The most bytes of a message by pipe: less than a pipe holds, so one write and one read are enough."""
 _TEXT_CHARS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class IsInit:
-    """The process that was forked is the cell's init itself."""
+    """The forked process is the cell's init itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forked:
-    """The process that was forked has forked the init, and exits."""
+    """The forked process has forked the init, and exits."""
 
     pid: int
 
 
 @dataclass(frozen=True, slots=True)
 class NotEntered:
-    """The cell could not be confined, and ends. The fields are those of `SandboxError`."""
+    """The cell could not be confined, and exits. The fields are those of `SandboxError`."""
 
     what: str
     step: str
@@ -52,7 +52,7 @@ class NotEntered:
 
     def error(self) -> SandboxError:
         error = SandboxError(self.what, step=self.step, mechanism=self.mechanism, cure=self.cure)
-        error.errno = self.errno  # which `what` has in words already
+        error.errno = self.errno  # `what` has its text already
         return error
 
 
@@ -67,8 +67,8 @@ class Confined:
 class Become:
     """Carry out this order (`order.Order`).
 
-    `profile` is a `Profile.changes_to_wire`, `identity` an `Identity.to_wire`, and `view` a `View.to_wire` without the
-    binds that are in place. `streams` are the numbers of the first descriptors that come along, each with whether
+    `profile` is a `CellProfile.changes_to_wire`, `identity` an `Identity.to_wire`, and `view` a `View.to_wire` without
+    the binds that are mounted already. `streams` are the numbers that the first descriptors get, each with whether
     programs inherit it. The other descriptors are the user namespaces of `owners`.
     """
 
@@ -99,7 +99,7 @@ def pack(message: IsInit | Forked | NotEntered | Confined | Become) -> bytes:
 
 
 def unpack(told: bytes) -> "Any":
-    """The message that `pack` made these bytes of; None for no bytes: the other end has died."""
+    """The inverse of `pack`; None for no bytes, which mean that the other end has died."""
     if not told:
         return None
     kind, *fields = marshal.loads(told)

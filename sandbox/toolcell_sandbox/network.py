@@ -1,4 +1,4 @@
-"""How far a cell reaches: one of three policies, each a named value that one can grep for. Pure: no socket is here."""
+"""The network policies of a cell: none, the host's, or a proxy with an allow-list. This module opens no socket."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 PROXY_HOST, PROXY_PORT = "127.0.0.1", 3128
-"""Where a cell finds its proxy, inside its own network namespace. Port 3128 is Squid's."""
+"""The address of the proxy in a cell's own network namespace. Port 3128 is Squid's."""
 DEFAULT_PORTS = (80, 443)
 MIB = 1024 * 1024
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
-_NUMERIC = re.compile(r"[0-9]+|0x[0-9a-f]*")  # WHATWG URL, "ends in a number": such a host is meant as IPv4
+_NUMERIC = re.compile(r"[0-9]+|0x[0-9a-f]*")  # WHATWG URL, "ends in a number": such a host is parsed as IPv4
 _DEVIATIONS = "\u00df\u03c2\u200c\u200d"  # IDNA 2003 and 2008 turn these into two different names (UTS 46)
 _EXAMPLES = "Write it like 'example.org', '*.example.com:443', '192.0.2.1:8080' or '[2001:db8::1]:443'."
 
@@ -23,7 +23,7 @@ _EXAMPLES = "Write it like 'example.org', '*.example.com:443', '192.0.2.1:8080' 
 @refusing
 @dataclass(frozen=True)
 class NoNetwork:
-    """The cell reaches no network at all: an empty network namespace, and no socket can be made."""
+    """The cell has no network: an empty network namespace, in which it cannot make a socket."""
 
 
 @refusing
@@ -34,19 +34,19 @@ class HostNetwork:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """One entry of an allow-list, normalised. `host` has no "*."; without `port`, 80 and 443 are meant."""
+    """One normalised entry of an allow-list. `host` has no "*.". Without `port`, it means the ports 80 and 443."""
 
     host: str
     port: int | None
     subdomains: bool
 
     def covers(self, host: str, port: int) -> bool:
-        """Whether a normalised host (lower-case ASCII, no trailing dot) and port fall under this entry."""
+        """Whether this entry covers a normalised host (lower-case ASCII, no trailing dot) and a port."""
         named = host.endswith("." + self.host) if self.subdomains else host == self.host
         return named and (port in DEFAULT_PORTS if self.port is None else port == self.port)
 
     def is_within(self, other: "Pattern") -> bool:
-        """Whether everything that this entry covers falls under the other too."""
+        """Whether the other entry covers everything that this one covers."""
         if other.subdomains:
             named = self.host.endswith("." + other.host) or (self.subdomains and self.host == other.host)
         else:
@@ -57,13 +57,13 @@ class Pattern:
 @refusing
 @dataclass(frozen=True, kw_only=True)
 class ProxyNetwork:
-    """The cell reaches, by HTTP and by CONNECT, the hosts of its allow-list, through a proxy outside of it.
+    """The cell reaches the hosts of an allow-list, by HTTP and by CONNECT, through a proxy outside of the cell.
 
-    `allow` holds host names, or `*.` and the end of names ("*.example.com" is every name below example.com, not that
-    one itself), each with a port or without (80 and 443). A name that resolves to an address which is not public is
-    refused, unless `allow_private` has exactly that "host:port"; what is listed there need not be in `allow` too.
-    `max_bytes` bounds what one call moves, each way; `max_connections` its connections at a time; a connection on which
-    nothing has moved for `idle_s` seconds ends. ValueError, with the remedy, for an entry that cannot be read.
+    `allow` has host names, or `*.` and a suffix ("*.example.com" covers each name below example.com, not example.com
+    itself). An entry without a port means the ports 80 and 443. A name that resolves to a non-public address is
+    refused, unless `allow_private` has exactly that "host:port"; such an entry need not be in `allow` too. `max_bytes`
+    limits the bytes of one call in each direction, `max_connections` its simultaneous connections. A connection without
+    traffic for `idle_s` seconds is closed. Raises ValueError, with the remedy, for an invalid entry.
     """
 
     allow: Sequence[str] = ()
@@ -89,7 +89,7 @@ class ProxyNetwork:
                 raise ValueError(f"ProxyNetwork.{name} is not {wanted} above zero: {value!r}. Pass one.")
 
     def patterns(self) -> tuple[Pattern, ...]:
-        """Both lists, read."""
+        """The parsed entries of both lists."""
         private = [read_pattern(entry, "ProxyNetwork.allow_private") for entry in self.allow_private]
         for entry, pattern in zip(self.allow_private, private, strict=True):
             if pattern.subdomains or pattern.port is None:
@@ -125,7 +125,7 @@ def is_narrower(network: Network, other: Network) -> bool:
 
 
 def common(network: Network, other: Network) -> Network:
-    """What both of them reach: the narrower one where one is, else of two allow-lists the part that both have."""
+    """The narrower of the two policies if one is narrower; else the entries that both allow-lists cover."""
     if is_narrower(network, other):
         return network
     if is_narrower(other, network) or not (isinstance(network, ProxyNetwork) and isinstance(other, ProxyNetwork)):
@@ -147,7 +147,7 @@ def _entries_within(network: ProxyNetwork, other: ProxyNetwork) -> list[str]:
 
 
 def proxy_environment() -> dict[str, str]:
-    """What tells programs of the proxy. NO_PROXY is empty: there is nothing that they could reach without it."""
+    """The environment variables for the proxy. NO_PROXY is empty, because nothing can be reached without the proxy."""
     url = f"http://{PROXY_HOST}:{PROXY_PORT}"
     names = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
     proxied = {name: url for upper in names for name in (upper, upper.lower())}
@@ -164,7 +164,7 @@ def to_wire(network: Network) -> dict[str, object]:
 
 
 def from_wire(wire: object) -> Network:
-    """The inverse of `to_wire`; ValueError for anything else."""
+    """The inverse of `to_wire`. Raises ValueError for anything else."""
     values: dict[str, Any] = dict(wire) if isinstance(wire, Mapping) else {}  # pyright: ignore[reportUnknownArgumentType]
     kind = values.pop("kind", None)
     known = {each.name for each in fields(ProxyNetwork)} if kind == "proxy" else set[str]()
@@ -178,7 +178,7 @@ def from_wire(wire: object) -> Network:
 
 
 def read_pattern(entry: object, where: str, examples: str = _EXAMPLES) -> Pattern:
-    """One host of a list, with a port or without, or ValueError, which names the list by `where`."""
+    """Parse one entry of a list. Raises ValueError, which names the list by `where`."""
     if not isinstance(entry, str):
         raise ValueError(f"{where} has an entry that is not a string: {entry!r}. {examples}")
 
@@ -211,7 +211,7 @@ def read_pattern(entry: object, where: str, examples: str = _EXAMPLES) -> Patter
 def normal_host(name: str) -> str:
     """A host name in lower-case ASCII without a trailing dot, or an address in its canonical form without brackets.
 
-    ValueError says in a few words why it is neither.
+    Raises ValueError, with the reason in a few words, if it is neither.
     """
     if name.startswith("["):
         return _address(name[1:-1], 6)
@@ -230,7 +230,7 @@ def normal_host(name: str) -> str:
 
 
 def _address(text: str, version: int) -> str:
-    from ipaddress import ip_address  # 3 ms that an allow-list of names need not pay
+    from ipaddress import ip_address  # 3 ms, not needed for an allow-list of names
 
     try:
         address = ip_address(text)

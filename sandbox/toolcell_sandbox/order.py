@@ -4,20 +4,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .identity import Identity
-from .profile import Profile
+from .profile import CellProfile
 from .report import SandboxReport
 from .view import Bind, View
 
 
 @dataclass(frozen=True)
 class Base:
-    """What a cell is begun with, before it matters whose it is (`spawn.prepare` works it out).
+    """The part of an order that does not depend on a session (made by `spawn.prepare`).
 
-    `off` are the mechanisms that are missing and were allowed to be; `namespaces` those that it makes for itself;
-    `ids` the uid and gid that the caller's become in a user namespace of its own; `proxied`: it has a socket for a
-    proxy; `proc`: it has a /proc. `binds` and `links` are put in place at once, the rest of the view later. `parent_fd`
-    is a pidfd of the caller. `first`: the caller forks the cell as the first process of its pid namespace, so that no
-    other process stands between.
+    Attributes: `off`: the mechanisms that are missing and allowed to be missing. `namespaces`: the namespaces that the
+    cell makes. `ids`: the uid and gid to which a user namespace maps the caller's. `proxied`: the cell has a listening
+    socket for a proxy. `proc`: it has a /proc. `binds` and `links`: the part of the view that is mounted at once.
+    `parent_fd`: a pidfd of the caller. `first`: the caller forks the cell as the first process of its pid namespace, so
+    there is no process in between.
     """
 
     off: frozenset[str]
@@ -32,21 +32,21 @@ class Base:
 
     @property
     def own_root(self) -> bool:
-        """Whether the cell has a root of its own."""
+        """Whether the cell has a root directory of its own."""
         return not self.off & {"mount_namespace", "pivot_root", "mount_setattr"}
 
 
 @dataclass(frozen=True)
 class Order:
-    """Everything that entering needs, worked out beforehand by the caller (`spawn.prepare`).
+    """Everything that `enter` needs, computed beforehand by the caller (`spawn.prepare`).
 
-    `id_maps` has the user namespace of each owner; `limited` what the cgroups limit, of "memory" and "pids";
-    `processes` is RLIMIT_NPROC. An
-    `unbound` cell gets the rest of its paths later, and only then the rules about files that go with them (`binding`).
+    `id_maps` has the user namespace of each owner. `limited` is what the cgroups limit: "memory", "pids" or both.
+    `processes` is RLIMIT_NPROC. An `unbound` cell gets its other paths later, and the Landlock rules with them
+    (`binding`).
     """
 
     base: Base
-    profile: Profile
+    profile: CellProfile
     identity: Identity
     report: SandboxReport
     view: View

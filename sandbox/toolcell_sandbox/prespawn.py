@@ -1,8 +1,8 @@
-"""Prespawned cells: begun before their session is known.
+"""Prespawned cells: processes that are started before their session is known.
 
-Most of what making a cell takes is the same for all: the fork, the namespaces, the mounts of the system's paths. A
-prespawned cell has done that and waits. It knows no session and no workspace, and nobody's code has run in it. An
-order, with the descriptors that belong to it, makes it the cell of a session.
+Most steps of making a cell are the same for all cells: the fork, the namespaces, the mounts of the system paths. A
+prespawned cell has done these steps and waits. It knows no session and no workspace, and no foreign code has run in it.
+An order, with its descriptors, makes it the cell of a session.
 """
 
 import os
@@ -18,7 +18,7 @@ from .mechanisms.fds import LOWEST_OWN, raised
 from .messages import Become, pack, unpack
 from .network import NoNetwork
 from .order import Order
-from .profile import Profile, is_below
+from .profile import CellProfile, is_below
 from .report import SandboxReport
 from .spawn import Failed, Main, begin, prepare, terminate
 from .view import Found, View
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from .errors import SandboxError
 
 _NEEDED = frozenset({"mount_namespace", "pid_namespace", "net_namespace", "mount_setattr", "pivot_root", "pidfd"})
-_MAX_FDS = 128  # of one message, of which the kernel takes 253 (SCM_MAX_FD, unix(7))
-_MAX_BYTES = 128 * 1024  # below what a socket takes at once (net.core.wmem_default)
+_MAX_FDS = 128  # descriptors of one message; the kernel allows 253 (SCM_MAX_FD, unix(7))
+_MAX_BYTES = 128 * 1024  # of one message; a socket buffer is larger (net.core.wmem_default)
 
 
 class Prespawned:
-    """One such process: a child of the caller, which reaps it. `take` makes it a cell, `end` ends it.
+    """One prespawned process: a child of the caller, which reaps it. `take` makes it a cell, `end` ends it.
 
-    It dies with its maker, and ends when this object is gone. While it waits it holds a copy of all that is mounted
-    here. `mounts` is a descriptor that has POLLPRI once that has changed (proc_pid_mounts(5)): then it fits no order
-    any more, and holds what may have been unmounted, so it is to be ended.
+    It dies with its maker, and ends when this object is deleted. While it waits, it holds a copy of all mounts of the
+    host. `mounts` is a descriptor that gets POLLPRI when they change (proc_pid_mounts(5)). Then the process fits no
+    order any more and may keep a file system busy, so the caller must end it.
     """
 
     def __init__(
@@ -51,12 +51,12 @@ class Prespawned:
         report: SandboxReport,
         allow_missing: frozenset[str] = frozenset(),
     ) -> None:
-        """Begin a cell for a profile with these `system` paths and `proc`, and an identity like this one, for which
-        `is_possible` has said yes. What else a profile says is not to be in the memory of another session's cell.
+        """Start a cell for profiles with these `system` paths and `proc`, and identities like this one. `is_possible`
+        must hold. Other fields of a profile are not passed: they would be in the memory of another session's cell.
 
-        `main` and `failed` are as in `spawn`. Raises SandboxError where it cannot be begun.
+        `main` and `failed` are as in `spawn`. Raises SandboxError if it cannot be started.
         """
-        self._like = Profile(system=tuple(system), proc=proc)
+        self._like = CellProfile(system=tuple(system), proc=proc)
         self._mode = identity.mode
         self._found = view.find_system(self._like, identity)
 
@@ -67,7 +67,7 @@ class Prespawned:
             allow_missing=allow_missing,
             system=self.system_of(self._like, identity),
         )
-        # Not those that are mapped for one cell's uid, nor what lies below the scratch, which an order comes with.
+        # Not the binds that are mapped to one cell's uid, nor those below the scratch: they come with the order.
         binds = tuple(bind for bind in common.view.binds if bind.owner is None and not is_below(bind.path, ("/tmp",)))
         links = tuple(link for link in common.view.links if not is_below(link[0], ("/tmp",)))
         self._base = replace(common.base, binds=binds, links=links)
@@ -88,7 +88,7 @@ class Prespawned:
             return order
 
         def tell(error: "SandboxError") -> None:
-            if ordered:  # before, nobody waits for this cell
+            if ordered:  # without an order, nobody waits for this cell
                 failed(error)
 
         try:
@@ -103,15 +103,15 @@ class Prespawned:
         return f"<Prespawned with {len(self._base.binds)} paths in place>"
 
     @staticmethod
-    def is_possible(profile: Profile, identity: Identity, report: SandboxReport) -> bool:
-        """Whether a cell of this kind can be begun ahead: not where its uid is a part of its user namespace, where its
-        network is not an empty one, or where a mechanism is missing that sets it apart from its maker.
+    def is_possible(profile: CellProfile, identity: Identity, report: SandboxReport) -> bool:
+        """Whether a cell of this kind can be prespawned. It cannot if its user namespace depends on its uid, if it has
+        a network, or if a mechanism is missing that isolates it from its maker.
         """
         lost = {mechanism.name for mechanism in report.missing}
         return identity.mode != "userns-root" and isinstance(profile.reach, NoNetwork) and not lost & _NEEDED
 
     def take(self, order: Order) -> bool:
-        """Make it the cell of this order. False, and nothing has happened, where it does not fit."""
+        """Make it the cell of this order. Returns False, and does nothing, if it does not fit."""
         if not self._fits(order):
             return False
         told, given = self._message(order)
@@ -120,18 +120,18 @@ class Prespawned:
         try:
             socket.send_fds(self._channel, [told], given)
         except OSError:
-            return False  # it has died, or what sockets take here is less: another process carries the order out
+            return False  # it died, or the socket buffer is too small: another process carries out the order
         self._close()
         return True
 
-    def system_of(self, profile: Profile, identity: Identity) -> Found | None:
-        """What the system paths of such a cell are, where that is known from the beginning of this one and holds."""
+    def system_of(self, profile: CellProfile, identity: Identity) -> Found | None:
+        """The resolved system paths of such a cell, if this one has them and they are unchanged; else None."""
         same = profile.system == self._like.system and identity.mode == self._mode
         return self._found if same and isinstance(profile.reach, NoNetwork) and self._found.holds() else None
 
     def _message(self, order: Order) -> tuple[bytes, list[int]]:
-        """The message for an order, and its descriptors. Of the profile and the view it has what differs from `_like`
-        and `_base`."""
+        """The message for an order, and its descriptors. It has only those parts of the profile and the view that
+        differ from `_like` and `_base`."""
         streams = [(fd, os.get_inheritable(fd)) for fd in (0, 1, 2, *order.keep_fds)]
         in_place = {bind.path for bind in self._base.binds}
         rest = replace(order.view, binds=tuple(bind for bind in order.view.binds if bind.path not in in_place))
@@ -153,7 +153,7 @@ class Prespawned:
         return pack(become), [*(fd for fd, _ in streams), *order.id_maps.values()]
 
     def _order_of(self, become: Become, id_maps: dict[tuple[int, int], int]) -> Order:
-        """In the prespawned: the order, of what it is told and what it has."""
+        """In the prespawned process: the order, from the message and from its own values."""
         rest = View.from_wire(become.view)
         return Order(
             base=self._base,
@@ -194,21 +194,21 @@ class Prespawned:
     def _mounts_have_changed(self) -> bool:
         poll = select.poll()
         poll.register(self.mounts, select.POLLPRI)
-        self._stale = self._stale or bool(poll.poll(0))  # the kernel says it once
+        self._stale = self._stale or bool(poll.poll(0))  # the kernel reports it once
         return self._stale
 
 
 def _received(channel: socket.socket) -> tuple[bytes, list[int]]:
-    """Wait for an order; what is told of it, and its descriptors."""
+    """Wait for an order. Returns the bytes of the message and its descriptors."""
     with channel:
         told, received, _flags = receive_fds(channel, _MAX_BYTES, _MAX_FDS)
     if not told:
-        os._exit(0)  # nobody needs it any more
+        os._exit(0)  # the maker has closed the socket
     return told, [raised(fd) for fd in received]
 
 
 def _placed(streams: Sequence[tuple[int, bool]], received: Sequence[int]) -> Sequence[int]:
-    """Put the first of these descriptors in their places; the others."""
+    """Give the first of these descriptors their numbers. Returns the others."""
     for (target, inheritable), fd in zip(streams, received, strict=False):
         os.dup2(fd, target, inheritable)
         os.close(fd)

@@ -18,21 +18,26 @@ from .refusal import named, refusal, refusing
 
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Self
 
 CAPABILITIES = frozenset(["read", "write", "exec", "channel", "memory.read", "memory.write", "web", "http", "net"])
 WORKER_CAPABILITIES = frozenset(["read", "memory.read", "web"])
 _RESERVED = ("/", "/dev", "/proc", "/sys", "/tmp")
 UNCHECKED = QUARANTINED = ("tell", "deny")
 """What becomes of a call that could not be audited in full, or that made a protected name: the narrower one last."""
-_LISTS = ("readable", "writable", "system", "pass_env", "http", "protected")
+_LISTS = ("readable", "writable", "system", "pass_env", "protected")
 
 
 def python_paths() -> tuple[str, ...]:
     """Where this interpreter lives: its prefixes (a virtual environment's and the base's) and its executable."""
-    found = [sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix]
-    if sys.executable:
-        found += [sys.executable, os.path.dirname(os.path.realpath(sys.executable))]
+    return _interpreter(sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix, sys.executable)
+
+
+@lru_cache(maxsize=16)  # asked for each module that a tool may refer to
+def _interpreter(*prefixes_and_executable: str) -> tuple[str, ...]:
+    *found, executable = prefixes_and_executable
+    if executable:
+        found += [executable, os.path.dirname(os.path.realpath(executable))]
     return tuple(dict.fromkeys(path for path in found if path not in _RESERVED))
 
 
@@ -68,14 +73,12 @@ def _checked(names: tuple[str, ...]) -> tuple[str, ...]:
 
 @refusing
 @dataclass(frozen=True, kw_only=True)
-class Profile:
-    """What a cell may see and use. Immutable; a narrower one is made with `narrow`, any other with `replace`.
+class CellProfile:
+    """What a cell may see and use. Immutable; a narrower one is made with `narrow`, any other with `replace`. Error
+    messages say "Profile", the name of the class that an embedding program derives from this one and shows its users.
 
     `grants` are capability values; this package itself reads only "exec" (execve is allowed) and "net", without which
     `network` counts for nothing.
-    `http` are the requests that the supervisor makes for tools with the grant "http", as rules like
-    "GET,POST https://api.example.com/v1" (`toolcell_sandbox.http_rules`); none is made without a rule. No credential is
-    here, for a profile travels to cells.
     `readable` and `writable` are absolute paths bound into the cell at the same place; whatever is not bound is absent.
     `/tmp` is always private to the cell and gone with it.
     `protected` are names that nothing may create or change in a writable path, for they run later
@@ -97,7 +100,6 @@ class Profile:
     env: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
     pass_env: tuple[str, ...] = ()
     network: Network = field(default_factory=NoNetwork)
-    http: tuple[str, ...] = ()
     proc: bool = True
     cwd: str = "/tmp"
     follow_links: bool = True
@@ -121,7 +123,6 @@ class Profile:
         if not isinstance(self.network, (NoNetwork, ProxyNetwork, HostNetwork)):  # pyright: ignore[reportUnnecessaryIsInstance]
             wanted = "Pass NoNetwork(), ProxyNetwork(allow=[…]) or HostNetwork()."
             raise ValueError(f"Profile.network is not a network policy: {self.network!r}. {wanted}")
-        object.__setattr__(self, "http", _read(self.http) if self.http else ())
         if not self.hostname or len(self.hostname.encode()) > 64:
             raise ValueError(f"Profile.hostname is not of 1 to 64 bytes: {self.hostname!r}. Shorten it.")
         object.__setattr__(self, "protected", _checked(self.protected))
@@ -132,7 +133,7 @@ class Profile:
         object.__setattr__(self, "env", MappingProxyType(dict(self.env)))
 
     @classmethod
-    def for_kind(cls, kind: str) -> "Profile":
+    def for_kind(cls, kind: str) -> "Self":
         """The preset of a session kind: "main", "branch" or "worker"."""
         if kind in ("main", "branch"):
             return cls(grants=CAPABILITIES)
@@ -150,12 +151,12 @@ class Profile:
             return cls(grants=WORKER_CAPABILITIES, limits=tight)
         raise refusal(f"There is no profile for this session kind: {kind!r}. Use 'main', 'branch' or 'worker'.")
 
-    def replace(self, **changes: "Any") -> "Profile":
+    def replace(self, **changes: "Any") -> "Self":
         """A copy with these fields changed; nothing is checked against the present one."""
         return _replace(self, **changes)
 
     @named
-    def lifting(self, *names: str) -> "Profile":
+    def lifting(self, *names: str) -> "Self":
         """A copy that does not protect these names. ValueError, with the near name, for one that it has not."""
         try:
             return _replace(self, protected=lifted(self.protected, *names))
@@ -171,15 +172,13 @@ class Profile:
         writable: Iterable[str] | None = None,
         limits: Limits | None = None,
         network: Network | None = None,
-        http: Iterable[str] | None = None,
         protected: Iterable[str] = (),
-    ) -> "Profile":
+    ) -> "Self":
         """A copy that allows no more: grants are intersected, limits minimised, paths must be covered already, and
         `protected` are names to protect besides."""
-        asked = {"grants": grants, "readable": readable, "writable": writable, "http": http, "protected": protected}
+        asked = {"grants": grants, "readable": readable, "writable": writable, "protected": protected}
         for name, value in asked.items():
-            if value is not None and (isinstance(value, str) or not isinstance(value, Iterable)):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise refusal(f"Profile.narrow: {name} is not a list of texts: {value!r}. Put the one in a list.")
+            require_list(name, value)
         if limits is not None and not isinstance(limits, Limits):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise refusal(f"Profile.narrow: limits is not a Limits: {limits!r}. Pass Limits(wall_s=…).")
         narrower = _replace(
@@ -189,16 +188,14 @@ class Profile:
             writable=self.writable if writable is None else tuple(writable),
             limits=self.limits if limits is None else self.limits.narrow(limits),
             network=self.network if network is None else network,
-            http=self.http if http is None else tuple(http),
             protected=(*self.protected, *protected),
         )
         if not narrower.is_narrower_than(self):
             what = "path" if is_narrower(narrower.network, self.network) else "network"
-            what = what if _asks_no_more(narrower.requests, self.requests) else "rule for HTTP requests"
             raise refusal(f"Profile.narrow was given a {what} that the profile does not cover. Leave it out.")
         return narrower
 
-    def is_narrower_than(self, other: "Profile") -> bool:
+    def is_narrower_than(self, other: "CellProfile") -> bool:
         """True when this profile allows nothing that the other does not (an equal one counts)."""
         readable = (*other.readable, *other.writable, *other.system)
         return (
@@ -209,7 +206,6 @@ class Profile:
             and set(self.pass_env) <= set(other.pass_env)
             and (other.proc or not self.proc)
             and is_narrower(self.reach, other.reach)
-            and _asks_no_more(self.requests, other.requests)
             and set(self.protected) >= set(other.protected)
             and UNCHECKED.index(self.unchecked) >= UNCHECKED.index(other.unchecked)
             and QUARANTINED.index(self.quarantined) >= QUARANTINED.index(other.quarantined)
@@ -219,11 +215,6 @@ class Profile:
     def reach(self) -> Network:
         """The network policy that holds: `network` where "net" is granted, else `NoNetwork()`."""
         return self.network if "net" in self.grants else NoNetwork()
-
-    @property
-    def requests(self) -> tuple[str, ...]:
-        """The rules for HTTP requests that hold: `http` where "http" is granted, else none."""
-        return self.http if "http" in self.grants else ()
 
     def environment(self, host: Mapping[str, str]) -> dict[str, str]:
         """The whole environment of a cell: a fixed base, `env`, and those of `host` that `pass_env` names."""
@@ -246,24 +237,26 @@ class Profile:
         return explain(self)
 
     def to_wire(self, *, short: bool = False) -> dict[str, object]:
-        """Only str, int, float, bool, list and dict. A `short` one leaves out what is as it is by default."""
-        values = {each.name: (getattr(self, each.name), each.default) for each in fields(self)}
-        return {name: _to_wire(value) for name, (value, default) in values.items() if not (short and value == default)}
+        """The fields of `CellProfile`, and no field of a subclass: only str, int, float, bool, list and dict. A `short`
+        one leaves out what is as it is by default."""
+        mine = vars(self)
+        left_out = [name for name, default in _DEFAULTS.items() if short and mine[name] == default]
+        return {name: _to_wire(mine[name]) for name in _DEFAULTS if name not in left_out}
 
     @classmethod
-    def from_wire(cls, wire: Mapping[str, "Any"]) -> "Profile":
+    def from_wire(cls, wire: Mapping[str, "Any"]) -> "Self":
         """The inverse of `to_wire`; ValueError on an unknown field or a bad value."""
-        unknown = wire.keys() - cls.__dataclass_fields__.keys()
+        unknown = wire.keys() - _DEFAULTS.keys()
         if unknown:
             raise ValueError(f"Profile has no such field: {sorted(unknown)[0]!r}. Remove it.")
         return cls(**{name: _from_wire(name, value) for name, value in wire.items()})
 
-    def changes_to_wire(self, like: "Profile") -> dict[str, object]:
-        """The fields whose values are other than in `like`, as `to_wire` has them."""
-        theirs = vars(like)
-        return {name: _to_wire(value) for name, value in vars(self).items() if value != theirs[name]}
+    def changes_to_wire(self, like: "CellProfile") -> dict[str, object]:
+        """The fields of `CellProfile` whose values are other than in `like`, as `to_wire` has them."""
+        mine, theirs = vars(self), vars(like)
+        return {name: _to_wire(mine[name]) for name in _DEFAULTS if mine[name] != theirs[name]}
 
-    def changed_from_wire(self, changes: Mapping[str, "Any"]) -> "Profile":
+    def changed_from_wire(self, changes: Mapping[str, "Any"]) -> "Self":
         """A copy with these changes, of `changes_to_wire`. Nothing is checked: another process has checked them."""
         profile = copy.copy(self)
         vars(profile).update({name: _from_wire(name, value) for name, value in changes.items()})
@@ -271,7 +264,7 @@ class Profile:
 
 
 def _to_wire(value: object) -> object:
-    """The value of a field, as `Profile.to_wire` has it."""
+    """The value of a field, as `CellProfile.to_wire` has it."""
     if isinstance(value, Limits):
         return value.to_wire()
     if isinstance(value, frozenset):
@@ -298,11 +291,12 @@ def _from_wire(name: str, value: "Any") -> "Any":
     return tuple(value) if name in _LISTS else value
 
 
+_DEFAULTS = {each.name: each.default for each in fields(CellProfile)}  # for a subclass's instances too
 _TEXTS = ("cwd", "hostname", "unchecked", "quarantined")
 _SWITCHES = ("proc", "follow_links")
 
 
-def _typed(profile: Profile) -> None:
+def _typed(profile: CellProfile) -> None:
     """Make tuples of the lists; ValueError for a field of a type that it cannot have, as a checker would find."""
     for name, kind, wanted in (
         ("grants", (frozenset, set), "a set: frozenset({'read', …})"),
@@ -315,32 +309,27 @@ def _typed(profile: Profile) -> None:
         if not isinstance(value, kind):  # type: ignore[arg-type]  # one class, or a tuple of them
             raise ValueError(f"Profile.{name} cannot be {value!r}. Pass {wanted}.")
     for name in _LISTS:
-        value = getattr(profile, name)
-        if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
-            wanted = "rules" if name == "http" else "texts"
-            raise ValueError(f"Profile.{name} is not a list of {wanted}: {value!r}. Put the one in a list.")
-        if not isinstance(value, tuple):
-            object.__setattr__(profile, name, tuple(value))  # pyright: ignore[reportUnknownArgumentType]
-        for each in getattr(profile, name):
-            if not isinstance(each, str):
-                raise ValueError(f"Profile.{name} holds {each!r}, which is not a text. Pass str(…) of it.")
+        object.__setattr__(profile, name, texts(name, getattr(profile, name)))
     for pair in profile.env.items():
         if not all(isinstance(each, str) for each in pair):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"Profile.env holds {pair[0]!r}, which is not a text for a text. Pass str(…) of both.")
 
 
-def _read(rules: Iterable[str]) -> tuple[str, ...]:
-    from .http_rules import rules_of  # milliseconds that a cell, whose profile has no rules, need not pay
+def texts(name: str, value: object, of: str = "texts") -> tuple[str, ...]:
+    """The value of a profile's field as a tuple. ValueError for one that is not a list of texts."""
+    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+        raise ValueError(f"Profile.{name} is not a list of {of}: {value!r}. Put the one in a list.")
+    listed: tuple[Any, ...] = tuple(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    for each in listed:
+        if not isinstance(each, str):
+            raise ValueError(f"Profile.{name} holds {each!r}, which is not a text. Pass str(…) of it.")
+    return listed
 
-    return tuple(map(str, rules_of(rules)))
 
-
-def _asks_no_more(rules: tuple[str, ...], others: tuple[str, ...]) -> bool:
-    if not rules:
-        return True
-    from .http_rules import is_narrower
-
-    return is_narrower(rules, others)
+def require_list(name: str, value: object) -> None:
+    """Refuse an argument of `narrow` that is neither None nor a list of texts."""
+    if value is not None and (isinstance(value, str) or not isinstance(value, Iterable)):
+        raise refusal(f"Profile.narrow: {name} is not a list of texts: {value!r}. Put the one in a list.")
 
 
 def is_below(path: str, roots: Iterable[str]) -> bool:

@@ -1,18 +1,20 @@
-"""Which files run later: names that a call may not create or change, even where it may write.
+"""Protected names: files that run later, which a call may not create or change, even where it may write.
 
-Whoever plants one of them runs code outside of the sandbox, some time later, when a person or a program opens the
-directory. This is the one policy: the kernel's rules, the audit after a call and the write handle all ask it.
+A planted file with such a name runs code outside of the sandbox later, when a person or a program works in the
+directory. This module is the one policy: mounts, the audit after a call and the write handle all ask it.
 
-There are two classes. What *runs by itself* is protected by default: git and shells, editors, agents and direnv run it
-as soon as somebody works there. The *project's own code* (`conftest.py`, CI workflows) runs when somebody tests, builds
-or pushes the project; a profile protects it on demand, by the word `project_code` among its names.
+There are two classes. Files that *run by themselves* are protected by default: git, shells, editors, agents and direnv
+run them as soon as somebody works there. The *project's own code* (`conftest.py`, CI workflows) runs when somebody
+tests, builds or pushes the project. A profile protects it on demand, by the word `project_code` among its names.
 
-A name is a pattern of path components, and holds for all that is below what it matches. It has one of two reaches: at
-any depth below a writable root; or, with a leading `/`, in the root alone and in that of each repository below it.
-`*` stands for a part of a component, `**` for one or more components. Names are compared after NFKC, case
-folding and without invisible characters, trailing dots and spaces: a host's file system may take them for the same.
-Invisible are those of category Cf, which HFS+ leaves out, and those that Unicode calls Default_Ignorable_Code_Point,
-which directories of ext4 and f2fs leave out that fold cases (fs/unicode in the kernel).
+A name is a pattern of path components. It protects what it matches, and everything below. It has one of two reaches:
+any depth below a writable root; or, with a leading `/`, only the root itself and the root of each repository below it.
+`*` matches a part of a component, `**` one or more components.
+
+Names are compared after NFKC normalisation and case folding, without invisible characters, trailing dots and trailing
+spaces, because a host's file system may treat such names as equal. Invisible characters are those of category Cf, which
+HFS+ ignores, and those with the property Default_Ignorable_Code_Point, which ext4 and f2fs ignore in directories that
+fold cases (fs/unicode in the kernel).
 """
 
 import re
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping
 
 GIT_POINTER = ".git"
-"""The one name that a directory does not have: the repository itself is written to by every commit."""
+"""The one name that protects files only, not directories: every commit writes to the directory `.git`."""
 
 _RUNS_BY_ITSELF = {
     "it points git at a repository elsewhere": GIT_POINTER,
@@ -70,7 +72,7 @@ _IGNORABLE = re.compile(
     "[\u00ad\u034f\u061c\u115f-\u1160\u17b4-\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-"""Default_Ignorable_Code_Point, as DerivedCoreProperties.txt has it from Unicode 12.1, the kernel's, to 17."""
+"""Default_Ignorable_Code_Point of DerivedCoreProperties.txt, from Unicode 12.1 (the kernel's) to 17."""
 
 REASONS: "Mapping[str, str]" = {
     name: reason
@@ -78,20 +80,20 @@ REASONS: "Mapping[str, str]" = {
     for reason, names in table.items()
     for name in names.split()
 }
-"""Every name of the table, and why it is in it."""
+"""Every name of the table, with its reason."""
 
 DEFAULT_PROTECTED: tuple[str, ...] = tuple(name for names in _RUNS_BY_ITSELF.values() for name in names.split())
-"""What runs by itself."""
+"""The names of files that run by themselves."""
 
 PROJECT_CODE: tuple[str, ...] = tuple(name for names in _PROJECT_CODE.values() for name in names.split())
-"""The project's own code, which is protected on demand."""
+"""The names of the project's own code, which a profile protects on demand."""
 
 CLASSES: "Mapping[str, tuple[str, ...]]" = {"runs_by_itself": DEFAULT_PROTECTED, "project_code": PROJECT_CODE}
-"""The words that stand for all names of a class."""
+"""The names of each class, by the word that stands for them."""
 
 GIT_STATES: "Mapping[str, str]" = {part: f".git/{part}" for part in ("rebase-merge", "rebase-apply", "sequencer")}
-"""The directories of a repository in which git keeps what it goes on with: part to name, as in `GIT_PARTS`. They come
-and go with ordinary work: no mount holds one unless there is something in it that runs."""
+"""The directories in which git keeps a stopped operation: part to name, as in `GIT_PARTS`. They come and go with
+ordinary work, so a mount protects one only if its content would run something."""
 
 GIT_DIRECTORIES: "Mapping[str, str]" = {"hooks": ".git/hooks", **GIT_STATES}
 """The protected directories of a repository."""
@@ -100,35 +102,35 @@ GIT_PARTS: "Mapping[str, str]" = {
     **GIT_DIRECTORIES,
     **{part: f".git/{part}" for part in ("config", "config.worktree", "commondir")},
 }
-"""What of a repository is protected, to the name that protects it, wherever the repository is and whatever its name."""
+"""The protected parts of a repository, to the name that protects each. They count at any path of the repository."""
 
 REPOSITORY_MARKS = frozenset(["objects", "refs", "commondir", GIT_POINTER])
-"""Entries, folded, that tell a repository, or the root of its work tree."""
+"""The folded entries that mark a repository or the root of a work tree."""
 ANCHORED_PARTS = 3
-"""Components that a name of the reach "root" may have."""
+"""The most components of a name with a leading `/`."""
 
 
 def is_repository(entries: "Container[str]") -> bool:
-    """Whether git might take a directory with these entries, folded, for a repository or a part of one: for the common
-    directory of one that has but a HEAD (gitrepository-layout(5)), or for one that has another such."""
+    """Whether git may use a directory with these folded entries as a repository: a whole one, the common directory of
+    another one, or one whose common directory is elsewhere (gitrepository-layout(5))."""
     return "commondir" in entries or ("objects" in entries and "refs" in entries)
 
 
 def reason_of(name: str) -> str:
-    """Why a name is protected."""
+    """The reason why a name is protected."""
     return REASONS.get(name, "the profile protects it")
 
 
 def expanded(names: Iterable[str]) -> tuple[str, ...]:
-    """The names, each once, with those of a class in place of its word."""
+    """The names, each once, with the word of a class replaced by the names of the class."""
     return tuple(dict.fromkeys(each for name in names for each in CLASSES.get(name, (name,))))
 
 
 def protects(path: str, names: Iterable[str], *, directory: bool = False) -> str:
-    """The name of `names` that protects `path`, relative to a writable root; "" where none does.
+    """The name of `names` that protects `path`, which is relative to a writable root; "" if none does.
 
-    `directory` says that the path is, or would be, a directory. It matters to the name `.git` alone. Without a look at
-    the tree, no repository below the root is known but by the name `.git`.
+    `directory` says that the path is, or would be, a directory; only the name `.git` depends on that. This function
+    does not look at the tree, so it knows repositories below the root only by the name `.git`.
     """
     return matcher(tuple(names)).name_of(path, directory=directory)
 
@@ -141,9 +143,9 @@ def protects_below(
     directory: bool = False,
     listed: "Callable[[str], list[str]] | None" = None,
 ) -> str:
-    """`protects` for an absolute path, judged below the innermost of the writable `roots` that hold it.
+    """`protects` for an absolute path, relative to the innermost of the writable `roots` above it.
 
-    `listed` gives the entries of a directory, to find repositories by; OSError where there is none.
+    `listed` returns the entries of a directory, to detect repositories, and raises OSError if there is none.
     """
     around = [root for root in roots if path.startswith(root.rstrip("/") + "/")]
     if not around:
@@ -158,7 +160,7 @@ def protects_below(
         try:
             entries = {folded(entry) for entry in listed("/".join([root, *parts[:count]]))} & REPOSITORY_MARKS
         except OSError:
-            continue  # it is still to be made
+            continue  # it does not exist yet
         if is_repository(entries):
             found = found or matching.name_of("/".join([GIT_POINTER, *parts[count:]]), directory=directory)
         if GIT_POINTER in entries:
@@ -167,9 +169,10 @@ def protects_below(
 
 
 def lifted(names: Iterable[str], *lift: str) -> tuple[str, ...]:
-    """`names` without those of `lift`, of which each may be the word for a class, and may lack its leading `/`.
+    """`names` without those of `lift`. An entry of `lift` may be the word of a class, and may lack its leading `/`.
 
-    ValueError, with the near name, for one that is not among them. Names of the project's own code may be missing.
+    Raises ValueError, with the near name, for an entry that is not in `names`. Names of the project's own code need not
+    be in `names`.
     """
     left = list(names)
     for name in expanded(lift):
@@ -177,7 +180,7 @@ def lifted(names: Iterable[str], *lift: str) -> tuple[str, ...]:
         if which in left:
             left.remove(which)
         elif name not in PROJECT_CODE:
-            from difflib import get_close_matches  # pages that no cell needs
+            from difflib import get_close_matches  # not needed in cells; its pages would be
 
             near = [each for each in left if protects(name, [each])] or get_close_matches(name, left, n=1, cutoff=0.5)
             hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(left) or 'none'}."
@@ -186,7 +189,7 @@ def lifted(names: Iterable[str], *lift: str) -> tuple[str, ...]:
 
 
 def check(names: Iterable[str]) -> None:
-    """Raise ValueError for a pattern that could never hold."""
+    """Raise ValueError for a pattern that can never match."""
     for name in names:
         if not _is_pattern(name):
             raise ValueError(
@@ -204,7 +207,7 @@ def _is_pattern(name: str) -> bool:
 
 
 def folded(name: str) -> str:
-    """A path component as the most lenient file system would compare it."""
+    """The form of a path component in which the most lenient file system compares it."""
     if not name.isascii():
         from unicodedata import category, normalize
 
@@ -214,10 +217,10 @@ def folded(name: str) -> str:
 
 
 class Matcher:
-    """The names of one profile, compiled. Use `matcher`, which keeps them.
+    """The compiled names of one profile. Use `matcher`, which caches them.
 
-    `starts` are the numbers of components after which roots begin in a path: 0 for the writable root, which is one
-    unless said otherwise, and those of the repositories that hold the path.
+    `starts` are the indices of the components at which roots begin in a path: 0 for the writable root, and one for each
+    repository above the path.
     """
 
     __slots__ = ("_anywhere", "_at_roots", "_last", "_last_patterns", "_pointer")
@@ -234,7 +237,7 @@ class Matcher:
         self._last_patterns = re.compile(f"(?:{globs})$" if globs else "(?!)", re.DOTALL)
 
     def may_end_in(self, name: str) -> bool:
-        """Whether a path that ends in this component can be protected by its last component. Quick, for walks."""
+        """Whether the last component can make a path protected. Fast, for walks."""
         name = quick(name)
         return name in self._last or self._last_patterns.match(name) is not None
 
@@ -243,7 +246,7 @@ class Matcher:
         return self._find(path, directory=directory, starts=starts)[0]
 
     def name_of_link(self, path: str, starts: tuple[int, ...] = (0,)) -> str:
-        """The name that protects a path where a symbolic link is. A `.github` that is one may lead to workflows."""
+        """The name that protects a symbolic link at this path: a link `.github`, for example, may lead to workflows."""
         parts = [folded(part) for part in path.split("/")]
         begun = self._anywhere.begun("/".join(parts))
         for start in starts:
@@ -251,16 +254,16 @@ class Matcher:
         return self.name_of(path, directory=False, starts=starts) or begun
 
     def leading(self, path: str, *, directory: bool, starts: tuple[int, ...] = (0,)) -> tuple[str, ...]:
-        """The directories above a protected path that its name begins with, outermost first: `.git` of `.git/hooks`.
+        """The directories above a protected path that are part of its name, outermost first: `.git` for `.git/hooks`.
 
-        Whoever may rename one of them brings another in its place.
+        They are pinned, because a call that renames one could put another in its place.
         """
         _name, first, end = self._find(path, directory=directory, starts=starts)
         parts = path.split("/")
         return tuple("/".join(parts[:count]) for count in range(first + 1, end))
 
     def _find(self, path: str, *, directory: bool, starts: tuple[int, ...]) -> tuple[str, int, int]:
-        """The name, and which components match it: from, to (exclusive)."""
+        """The name, and the range of components that match it: start and end (exclusive)."""
         parts = [folded(part) for part in path.split("/")]
         found = self._anywhere.find("/".join(parts))
         if found[0]:
@@ -275,7 +278,7 @@ class Matcher:
 
 
 class _CompiledNames:
-    """Names of one reach, as expressions: of the whole names, and of what they begin with."""
+    """The names of one reach, as regular expressions of whole names and of their leading components."""
 
     __slots__ = ("_beginnings", "_begun", "_names", "_patterns")
 
@@ -283,7 +286,7 @@ class _CompiledNames:
         self._names = names
         any_of = "|".join(f"({_expression(name)})" for name in names)
         self._patterns = re.compile(f"{anchor}(?:{any_of})(?:/|$)" if any_of else "(?!)", re.DOTALL)
-        begun: dict[str, str] = {}  # what a name begins with, to the first such name
+        begun: dict[str, str] = {}  # leading components to the first name that has them
         for name in names:
             parts = name.removeprefix("/").split("/")
             for count in range(1, len(parts)):
@@ -307,7 +310,7 @@ class _CompiledNames:
 
 
 def quick(name: str) -> str:
-    """`folded`, for walks."""
+    """`folded`, fast, for walks."""
     return name.lower() if name.isascii() and name[-1] not in " ." else folded(name)
 
 
@@ -326,6 +329,6 @@ def _component(part: str) -> str:
 
 
 def _pieces(part: str) -> list[str]:
-    """The literal pieces around each `*`, folded; a dot before a `*` stays, for it does not end the name."""
+    """The folded literal pieces around each `*`. A dot before a `*` is kept, because it is no trailing dot."""
     pieces = part.split("*")
     return [*(piece.lower() if piece.isascii() else folded(piece) for piece in pieces[:-1]), folded(pieces[-1])]

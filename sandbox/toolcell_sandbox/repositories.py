@@ -1,7 +1,7 @@
-"""Whole repositories that a call has moved, or has removed as far as it could.
+"""Whole repositories that a call moved, or removed as far as it could.
 
-A directory above a repository can be moved in a cell: the mounts over its parts go with it. What it cannot do is remove
-those parts, for a mount point is busy. So the audit follows what was moved as a whole, and finishes what was removed.
+A call can move a directory above a repository: the mounts over the protected parts move with it. It cannot remove those
+parts, because a mount point is busy (EBUSY). So the audit follows moved repositories and finishes removed ones.
 """
 
 import os
@@ -13,12 +13,12 @@ from .protected import GIT_PARTS, GIT_POINTER, quick
 from .seen import Look, Seen, as_before
 from .walker import Root
 
-_DEPTH = 16  # of a protected path below its repository or work tree
+_DEPTH = 16  # the most levels of a protected path below its repository or work tree
 _RELATIVE = ("core.hookspath", "core.worktree", "include.", "includeif.")
 
 
 def moved(before: Look, now: Look) -> dict[str, str]:
-    """The repositories that are no longer where they were, to where they are."""
+    """The moved repositories: old path to new path."""
     were = {inode: path for path, inode in before.repositories.items()}
     return {
         old: path
@@ -28,9 +28,9 @@ def moved(before: Look, now: Look) -> dict[str, str]:
 
 
 def follow(root: Root, before: Look, now: Look) -> None:
-    """Enter what was moved with its repository or work tree, and is as it was, into `before` at its new place.
+    """Add unchanged paths that were moved with their repository or work tree to `before`, at their new place.
 
-    Not where the settings name further files: from there, their paths may lead to others.
+    Repositories whose settings name further files are left out: at the new place, such paths may lead to other files.
     """
     there = {old: new for old, new in moved(before, now).items() if not _name_more(root, new, now)}
     there |= dict(trees for old, new in there.items() if (trees := work_trees(old, new)) is not None)
@@ -47,7 +47,7 @@ def follow(root: Root, before: Look, now: Look) -> None:
 
 
 def work_trees(old: str, new: str) -> tuple[str, str] | None:
-    """The directories around a repository that was moved, where its name says that they are its work tree."""
+    """The old and new work tree of a moved repository, if it is called `.git`; else None."""
     if os.path.basename(old) == os.path.basename(new) == GIT_POINTER and "/" in old and "/" in new:
         return os.path.dirname(old), os.path.dirname(new)
     return None
@@ -67,7 +67,7 @@ def _name_more(root: Root, repository: str, now: Look) -> bool:
 
 
 def removed(root: Root, before: Look, now: Look) -> dict[str, Seen]:
-    """The repositories of which nothing is left but what no cell can remove, with one of their parts."""
+    """The removed repositories, of which only parts under mounts are left, each with one such part."""
     left: dict[str, Seen] = {}
     for path in before.complete - now.complete if before.complete else ():
         if not path or path not in before.repositories or now.repositories.get(path) != before.repositories[path]:
@@ -83,7 +83,7 @@ def _entries(root: Root, path: str) -> list[str]:
     try:
         fd = root.open(path, walker.LIST)
     except OSError:
-        return []  # it is gone meanwhile
+        return []  # it was removed meanwhile
     try:
         return os.listdir(fd)
     finally:
@@ -91,7 +91,7 @@ def _entries(root: Root, path: str) -> list[str]:
 
 
 def remove_if_empty(root: Root, path: str) -> None:
-    """Remove the directory in which a repository was, if nothing else is in it."""
+    """Remove the directory that held a repository, if it is empty."""
     if not path:
         return
     try:
@@ -101,6 +101,6 @@ def remove_if_empty(root: Root, path: str) -> None:
     try:
         os.rmdir(os.path.basename(path), dir_fd=parent)
     except OSError:
-        pass  # something is in it, or it is gone
+        pass  # it is not empty, or it was removed meanwhile
     finally:
         os.close(parent)

@@ -12,7 +12,7 @@ from .errors import SandboxError
 from .identity import Identity, unused_slots
 from .kernel.probe import probe
 from .messages import MAX_BYTES, Confined, NotEntered, pack, unpack
-from .profile import Profile
+from .profile import CellProfile
 from .quarantine import Quarantine
 from .report import SandboxReport
 from .spawn import Child, spawn, terminate
@@ -39,7 +39,7 @@ class RunOutcome:
 
 def run(
     fn: Callable[[Entered], int | None],
-    profile: Profile,
+    profile: CellProfile,
     *,
     identity: Identity | None = None,
     report: SandboxReport | None = None,

@@ -10,18 +10,18 @@ from dataclasses import dataclass, field, replace
 from . import walker
 
 RACY_NS = 20_000_000  # the kernel's coarse clock ticks every 1 to 10 ms
-DIGEST_BYTES = 1024 * 1024  # a larger file is not put back, since nobody could tell that it is what it was
-COARSE_NS = 2_100_000_000  # ext4 with inodes of 128 bytes keeps seconds, FAT two of them
+DIGEST_BYTES = 1024 * 1024  # a larger file is not put back: without a digest, changes cannot be ruled out
+COARSE_NS = 2_100_000_000  # change times count seconds on ext4 with 128-byte inodes, and two seconds on FAT
 NAME_CHARS = 128
-"""Characters of a name that a model reads, once it is escaped."""
+"""The most characters of an escaped name in a text for a model."""
 
 Names = tuple[str | None, ...]
-"""For each vocabulary of a tree, the name that protects a path: "" for none, None where it does not hold."""
+"""For each vocabulary of a tree, the name that protects a path: "" for none, None if the vocabulary ends above it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What was at a protected path: the names that protect it, and lstat's facts."""
+    """A protected path at the time of a look: the names that protect it, and lstat(2)'s facts."""
 
     names: Names
     device: int
@@ -29,8 +29,8 @@ class Seen:
     mode: int
     size: int
     changed_ns: int
-    racy: bool  # it was so fresh that another change may not have changed the change time
-    digest: bytes  # of a file's content or a link's target; b"" where it is not known
+    racy: bool  # the change time was so fresh that a later change may have the same one
+    digest: bytes  # of a file's content or a link's target; b"" if unknown
 
     @property
     def name(self) -> str:
@@ -39,38 +39,38 @@ class Seen:
 
 
 Found = dict[str, Seen]
-"""Every protected path of a tree, relative to its root, with all that is below a protected directory."""
+"""The protected paths of a tree, relative to its root, with all paths below a protected directory."""
 
 
 @dataclass(slots=True)
 class Look:
-    """The findings of one look at a tree. `unknown` says why it is incomplete; "" if it is complete."""
+    """The findings of one look at a tree. `unknown` gives the reason if the look is incomplete, else ""."""
 
     taken_ns: int
-    vocabularies: int = 0  # how many it looked for
+    vocabularies: int = 0  # the number of vocabularies that it looked for
     found: Found = field(default_factory=dict[str, Seen])
     unknown: str = ""
-    doubt: str = ""  # why a change of what was found may not show
-    root: tuple[int, int] | None = None  # device and inode of the root; None where there was none
-    closed: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])  # others' directories, not to be read
+    doubt: str = ""  # the reason if a change of a found file may not show
+    root: tuple[int, int] | None = None  # device and inode of the root; None without a root
+    closed: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])  # inaccessible, of other users
     repositories: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
-    """Directories that git would take for repositories: device and inode by path."""
+    """The directories that git would use as repositories: device and inode by path."""
     complete: set[str] = field(default_factory=set[str])
-    """Those of them that have all that makes a repository, not the name `.git` alone."""
+    """The repositories that have the content of one, not only the name `.git`."""
 
     def is_before(self, changed_ns: int) -> bool:
-        """Whether a change of this time may have come after the look, as finely as its file system keeps times."""
+        """Whether a change with this change time may be later than the look, at the resolution of the file system."""
         return changed_ns >= self.taken_ns - tick_of(changed_ns)
 
     def learn(self, now: "Look") -> None:
-        """Take from a later look what this one did not look for, and what has not changed since."""
+        """Add unchanged paths of a later look that are protected only by vocabularies that are new in it."""
         for path, seen in now.found.items():
             if not any(seen.names[: self.vocabularies]) and not self.is_before(seen.changed_ns):
                 self.found.setdefault(path, seen)
         self.vocabularies = max(self.vocabularies, now.vocabularies)
 
     def as_in(self, before: "Look") -> "Look":
-        """This look, with only the paths that are unchanged since `before`."""
+        """A copy of this look with only the paths that are unchanged since `before`."""
         same = {path: seen for path, seen in self.found.items() if path in before.found}
         return replace(self, found={path: seen for path, seen in same.items() if as_before(seen, before.found[path])})
 
@@ -85,12 +85,12 @@ def tick_of(changed_ns: int) -> int:
 
 
 def is_racy(info: os.stat_result) -> bool:
-    """Whether another change may leave the change time as it is."""
+    """Whether the change time is so fresh that a later change may have the same one."""
     return info.st_ctime_ns > time.time_ns() - tick_of(info.st_ctime_ns)
 
 
 def digest_of(name: str, parent: int, info: os.stat_result) -> bytes:
-    """Of a file's content or a link's target, of anything else its kind; b"" where it is gone or closed to us."""
+    """The digest of a file's content or a link's target, else of the file type; b"" if it is gone or denies access."""
     try:
         held = walker.entry(name, parent)
     except OSError:
@@ -110,7 +110,7 @@ def digest_of(name: str, parent: int, info: os.stat_result) -> bytes:
 
 
 def protect(names: Names, active: Collection[int]) -> bool:
-    """Whether one of the active vocabularies has a name for it."""
+    """Whether one of the active vocabularies protects it."""
     return any(names[index] for index in active if index < len(names))
 
 
@@ -119,7 +119,7 @@ def is_same_inode(seen: Seen, other: Seen | None) -> bool:
 
 
 def as_before(seen: Seen, was: Seen) -> bool:
-    """Whether it is unchanged. A directory's entries are compared separately."""
+    """Whether the path is unchanged. The entries of a directory are compared separately."""
     if not is_same_inode(seen, was):
         return False
     if stat.S_ISDIR(seen.mode) and stat.S_ISDIR(was.mode):
@@ -131,14 +131,14 @@ def as_before(seen: Seen, was: Seen) -> bool:
 
 
 def is_as(info: os.stat_result, was: Seen) -> bool:
-    """Whether this is what it was, as far as its inode tells; of a directory, whether it is the same one."""
+    """Whether the inode is unchanged; for a directory, whether it is the same inode."""
     if (info.st_dev, info.st_ino) != (was.device, was.inode):
         return False
     return stat.S_ISDIR(info.st_mode) or facts_of(info) == (was.device, was.inode, was.mode, was.size, was.changed_ns)
 
 
 def doubt_about(path: str) -> str:
-    """Why a change of this file may not show."""
+    """The reason why a change of this file may not show."""
     return f"a change to a file that was just written may go unnoticed, because it could not be read: {shown(path)}"
 
 
@@ -148,6 +148,6 @@ def said(error: OSError, path: str = "") -> str:
 
 
 def shown(path: str) -> str:
-    """A path that a program chose: in quotes, escaped, at most `NAME_CHARS`."""
+    """A path from a program: in quotes, escaped, at most `NAME_CHARS` characters."""
     text = ascii(path)
     return text if len(text) <= NAME_CHARS + 2 else f"{text[: NAME_CHARS - 32]}…{text[-33:]}"

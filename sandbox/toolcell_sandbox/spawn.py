@@ -1,4 +1,4 @@
-"""Making a cell: the fork, the hand-over, and who is whose child."""
+"""Make a cell: fork it, confine it, and make the caller the parent of its init."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from .mechanisms.cgroups import limited_by
 from .messages import MAX_BYTES, Forked, IsInit, NotEntered, pack, unpack
 from .network import HostNetwork, ProxyNetwork
 from .order import Base, Order
-from .profile import Profile
+from .profile import CellProfile
 from .report import SandboxReport
 from .view import Bound, Found
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from typing import NoReturn, Protocol
 
     class BegunAhead(Protocol):
-        """A process that was begun before its order was known, as `prespawn.Prespawned` is."""
+        """A process that was started before its order was known, such as `prespawn.Prespawned`."""
 
         child: "Child"
 
-        def system_of(self, profile: Profile, identity: Identity) -> Found | None: ...
+        def system_of(self, profile: CellProfile, identity: Identity) -> Found | None: ...
         def take(self, order: Order) -> bool: ...
 
 
@@ -43,8 +43,8 @@ _own_pidfd = (0, -1)
 class Child:
     """The cell's init, a child of the caller: its pid here, and a pidfd (-1 where the kernel has none).
 
-    `listener` is the listening socket that a cell with `ProxyNetwork` has for its proxy, else -1: whoever holds it
-    accepts what the cell connects to. The caller closes it.
+    `listener` is the listening socket of the proxy, for a cell with `ProxyNetwork`, else -1. Its holder accepts the
+    connections of the cell. The caller closes it.
     """
 
     pid: int
@@ -53,7 +53,7 @@ class Child:
 
 
 def spawn(
-    profile: Profile,
+    profile: CellProfile,
     main: Main,
     failed: Failed,
     *,
@@ -68,13 +68,13 @@ def spawn(
 ) -> Child:
     """Fork a cell that enters the sandbox and then runs `main`, which never returns.
 
-    The caller is single-threaded and reaps the cell; it no longer ignores SIGCHLD. When a step fails inside, `failed`
-    hears of it in that process, which then exits with status 1; if that was before the cell's init existed, this
-    raises the same SandboxError. `protected` is what `ProtectedTree.bound` found in the writable paths; looking again
-    afterwards is up to the caller, as `run` does. Descriptors 0, 1, 2 and `keep_fds` are the only ones the cell keeps.
-    A `prespawned` cell that fits carries out the order, and runs the `main` that it was made with: its `child` is what
-    is returned.
-    An `unbound` cell is to get more paths (`binding`), and has no rules about files before.
+    The caller is single-threaded and reaps the cell; afterwards it does not ignore SIGCHLD. If a step fails in the
+    child, the child calls `failed` and exits with status 1; if the init did not exist yet, this function raises the
+    same SandboxError. `protected` are the paths of `ProtectedTree.bound`; the caller audits afterwards, as `run` does.
+    The cell keeps no descriptors but 0, 1, 2 and `keep_fds`.
+
+    A `prespawned` cell that fits the order becomes the cell: it runs the `main` that it was made with, and its `child`
+    is returned. An `unbound` cell gets more paths later (`binding`), and its file rules with them.
     """
     order = prepare(
         profile,
@@ -95,8 +95,8 @@ def spawn(
 def begin(
     base: Base, receive: Callable[[], Order], main: Main, failed: Failed, inherited: Sequence[int] | None = None
 ) -> Child:
-    """Fork a process that becomes a cell when `receive` gives it an order. Of the caller's descriptors it has all, or
-    0, 1, 2 and those that are `inherited`. As `spawn` otherwise."""
+    """Fork a process that becomes a cell when `receive` returns an order. It keeps all descriptors of the caller, or
+    only 0, 1, 2 and those in `inherited`. Otherwise as `spawn`."""
     _become_subreaper_once()
     tell_read, tell_write = _pair() if base.proxied else os.pipe2(os.O_CLOEXEC)
     adopted_read, adopted_write = os.pipe2(os.O_CLOEXEC)
@@ -118,7 +118,7 @@ def begin(
         told, listener = _receive(tell_read) if base.proxied else (os.read(tell_read, MAX_BYTES), -1)
         message = unpack(told)
         if not isinstance(message, IsInit):
-            os.waitpid(outer, 0)  # the init now has this process as its parent, and its pid cannot be reused
+            os.waitpid(outer, 0)  # this process is now the parent of the init, whose pid cannot be reused
         if isinstance(message, NotEntered):
             raise message.error()
         if not isinstance(message, (IsInit, Forked)):
@@ -128,7 +128,7 @@ def begin(
         try:
             os.write(adopted_write, b"1")
         except BrokenPipeError:
-            pass  # the init is dead already; the caller sees that when it waits for it
+            pass  # the init is dead; the caller learns that when it waits for it
         return Child(pid, pidfd, listener)
     finally:
         os.close(tell_read)
@@ -136,7 +136,7 @@ def begin(
 
 
 def prepare(
-    profile: Profile,
+    profile: CellProfile,
     *,
     identity: Identity,
     report: SandboxReport,
@@ -147,7 +147,7 @@ def prepare(
     system: Found | None = None,
     unbound: bool = False,
 ) -> Order:
-    """Everything that can be worked out, checked and cached before the fork. SandboxError for what is missing."""
+    """Compute and check everything that does not need the fork. Raises SandboxError for a missing mechanism."""
     report.require(allow_missing)
     off = frozenset(mechanism.name for mechanism in report.missing)
     if "net_namespace" in off and isinstance(profile.reach, ProxyNetwork):
@@ -187,7 +187,7 @@ def prepare(
     )
 
 
-def _base(profile: Profile, identity: Identity, off: frozenset[str]) -> Base:
+def _base(profile: CellProfile, identity: Identity, off: frozenset[str]) -> Base:
     shared = {"net_namespace"} if isinstance(profile.reach, HostNetwork) else set[str]()
     return Base(
         off=off,
@@ -202,14 +202,14 @@ def _base(profile: Profile, identity: Identity, off: frozenset[str]) -> Base:
     )
 
 
-def _forks_first(profile: Profile, identity: Identity) -> bool:
-    """Whether the caller itself makes the pid namespace. Only the root path can; and the listening socket of a proxy is
-    made by a process that is never in the cell.
+def _forks_first(profile: CellProfile, identity: Identity) -> bool:
+    """Whether the caller itself makes the pid namespace. Only the root path can do that. With a proxy, it does not,
+    because a process outside of the cell must make the listening socket.
     """
     return identity.mode == "root" and not isinstance(profile.reach, ProxyNetwork) and namespaces.can_come_back()
 
 
-def _filter(profile: Profile) -> bytes:
+def _filter(profile: CellProfile) -> bytes:
     reach: seccomp.Reach = "none"
     if isinstance(profile.reach, ProxyNetwork):
         reach = "proxy"
@@ -230,7 +230,7 @@ def _unbounded_root() -> SandboxError:
 
 
 def _pair() -> tuple[int, int]:
-    from .mechanisms import loopback  # imports socket, which no other cell needs
+    from .mechanisms import loopback  # it imports socket, which other cells do not need
 
     return loopback.pair()
 
@@ -250,7 +250,7 @@ def _hand_on(channel: int, message: bytes, listener: int) -> None:
 def _run_cell(
     base: Base, receive: Callable[[], Order], main: Main, failed: Failed, tell: int, adopted: int
 ) -> "NoReturn":
-    """The child's whole life: enter (which forks once more), then main. Nothing escapes from here."""
+    """The whole life of the child: enter (which may fork again), then main. It never returns and never raises."""
     open_tell = [tell]
 
     def fork_init(listener: int) -> None:
@@ -271,7 +271,7 @@ def _run_cell(
 
     def await_adoption() -> None:
         if not os.read(adopted, 1):
-            os._exit(1)  # the caller is gone or gave up
+            os._exit(1)  # the caller died or gave up
         os.close(adopted)
 
     try:
@@ -323,5 +323,5 @@ def terminate(child: Child) -> int:
         signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)
         os.close(child.pidfd)
     else:
-        os.kill(child.pid, signal.SIGKILL)  # ours and not reaped, so the number is still its own
+        os.kill(child.pid, signal.SIGKILL)  # our child and not reaped, so the pid is not reused
     return os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])

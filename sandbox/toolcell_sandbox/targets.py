@@ -1,4 +1,4 @@
-"""What protected names lead to: targets of links, repositories that `.git` files name, and what git's settings name."""
+"""The targets of protected names: of links, of `.git` files, and of paths in git settings."""
 
 import os
 import stat
@@ -14,8 +14,8 @@ _OF_A_REPOSITORY = tuple(GIT_PARTS)
 
 
 class Targets:
-    """What protected links point to, the repositories that `.git` files name, and the hooks and further settings that
-    git's settings name, where they are in the tree.
+    """The targets of protected links, the repositories of `.git` files, and the hooks and further settings that git
+    settings name, if they lie in the tree.
 
     After a call, only links that existed before it count: a link that the call made may point anywhere.
     """
@@ -25,7 +25,7 @@ class Targets:
         self._root, self._look, self._before, self._budget = root, look, before, budget
 
     def add(self) -> None:
-        """Add them to what was found."""
+        """Add the targets to the findings of the look."""
         targets: dict[str, Names] = {}
         for path, seen in self._look.found.items():
             if self._before is not None and not _was_there(path, seen, self._before.found):
@@ -56,7 +56,7 @@ class Targets:
                 self._look.unknown = self._look.unknown or said(error, each)
 
     def _add_one(self, path: str, names: Names) -> list[str]:
-        """The names that are in it, where it is a directory."""
+        """Add one target. Returns the entries of a directory."""
         self._budget.spend("protected names")
         self._budget.spend("bytes of paths", len(path))
         parent, name = self._root.parent(path), os.path.basename(path)
@@ -102,12 +102,12 @@ def _repositories(root: Root, pointer: str, prefix: str) -> list[str]:
 
 
 def _named_by(root: Root, path: str, prefix: str) -> list[tuple[str, str]]:
-    """The directories of hooks, and the files with further settings, that settings of git name. A directory is relative
-    to the work tree, or to the repository where there is none."""
+    """The hooks directories and further settings that git settings name. A relative directory begins at the work tree,
+    or at a bare repository."""
     try:
         entries = parse(_first_bytes(root, path, MAX_BYTES + 1))
     except NotRead:
-        return []  # it is held as a whole
+        return []  # it is protected as a whole
     repository = os.path.dirname(prefix + path)
     named: list[tuple[str, str]] = []
     for entry in entries:
@@ -120,7 +120,7 @@ def _named_by(root: Root, path: str, prefix: str) -> list[tuple[str, str]]:
 
 
 def _real_path(path: str) -> str:
-    """Where a path leads; "" where that is nowhere."""
+    """The real path; "" if the path leads nowhere."""
     try:
         return walker.real_path(path)
     except OSError:
@@ -131,7 +131,7 @@ def _first_bytes(root: Root, path: str, most: int = POINTER_BYTES) -> bytes:
     try:
         held = root.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
-        return b""  # gone, unreadable, or something that git would not read either
+        return b""  # gone, unreadable, or a file type that git does not read
     try:
         return walker.content(held, most)
     except OSError:

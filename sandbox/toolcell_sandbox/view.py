@@ -1,4 +1,4 @@
-"""Which paths a cell sees: the profile's paths, resolved and reduced to mounts. Only looks, mounts nothing."""
+"""The paths that a cell sees: the profile's paths, resolved and reduced to a list of mounts. Mounts nothing itself."""
 
 import os
 import stat
@@ -9,18 +9,18 @@ from operator import attrgetter
 from .errors import SandboxError
 from .identity import Identity
 from .network import HostNetwork
-from .profile import Profile
+from .profile import CellProfile
 
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-_MAX_LINKS = 40  # as the kernel follows, path_resolution(7)
+_MAX_LINKS = 40  # the kernel's limit, path_resolution(7)
 _RESOLVER = tuple(
     f"/etc/{name}" for name in ("resolv.conf", "hosts", "host.conf", "nsswitch.conf", "gai.conf", "services")
 )
-"""What the C library reads to look a name up; bound only where the host's network is."""
+"""The files that the C library reads to resolve a host name. They are bound only with the host's network."""
 _WITNESSES = [
     "/etc/shadow",
     "/sys/kernel",
@@ -37,17 +37,17 @@ _WITNESSES = [
 
 @dataclass(frozen=True)
 class Bind:
-    """One tree or file, shown at its own place. `owner` is set when the mount is id-mapped from that uid and gid."""
+    """One bind mount, at the same path as on the host. With `owner`, the mount is id-mapped from that uid and gid."""
 
     path: str
     writable: bool
     directory: bool
     inode: tuple[int, int]
     owner: tuple[int, int] | None
-    source: str = ""  # what is shown there, where it is not the path itself; it may be a symbolic link
+    source: str = ""  # what is mounted there, if not the path itself; it may be a symbolic link
 
     def to_wire(self) -> list[object]:
-        """Paths as bytes, for one may have bytes that are no text; else only bools, ints and lists."""
+        """Paths as bytes, because a path need not be valid text; else only bools, ints and lists."""
         owner = None if self.owner is None else list(self.owner)
         return [os.fsencode(self.path), self.writable, self.directory, *self.inode, owner, os.fsencode(self.source)]
 
@@ -61,15 +61,15 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A path that the kernel shall hold in a cell: read-only, or, as a pin, only against being renamed or removed.
+    """A path that a mount protects in a cell. It is read-only; a pin may be written to, but not renamed or removed.
 
-    With a `source`, that is what the cell has there, owned by whom it is.
+    With a `source`, that file is mounted at the path, with its own owner.
     """
 
     path: str
     pin: bool
     inode: tuple[int, int]
-    born_ns: int = 0  # tells it from another that has got the inode's number since
+    born_ns: int = 0  # birth time: a later file may get the same inode number
     source: str = ""
 
     def to_wire(self) -> list[object]:
@@ -85,7 +85,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class View:
-    """The binds, outermost first; the symbolic links to make again; a path of the host that must not be seen."""
+    """The binds, outermost first; the symbolic links to create; a path of the host that the cell must not see."""
 
     binds: tuple[Bind, ...]
     links: tuple[tuple[str, str], ...]
@@ -107,15 +107,15 @@ class View:
 
 @dataclass(frozen=True)
 class Found:
-    """What the system paths of a profile are: the trees to bind, before they are reduced, the symbolic links that lead
-    there, and the paths where nothing is."""
+    """The resolved system paths of a profile: the trees to bind, before they are reduced; the symbolic links that lead
+    there; and the missing paths."""
 
     binds: tuple[Bind, ...]
     links: Mapping[str, str]
     missing: tuple[str, ...]
 
     def holds(self) -> bool:
-        """Whether they still are."""
+        """Whether the paths are unchanged."""
         try:
             return (
                 all(_inode(os.lstat(bind.path)) == bind.inode for bind in self.binds)
@@ -126,8 +126,8 @@ class Found:
             return False
 
 
-def find_system(profile: Profile, identity: Identity) -> Found:
-    """Look at the system paths of a profile."""
+def find_system(profile: CellProfile, identity: Identity) -> Found:
+    """Resolve the system paths of a profile."""
     binds: dict[str, Bind] = {}
     links: dict[str, str] = {}
     missing: list[str] = []
@@ -144,11 +144,12 @@ def find_system(profile: Profile, identity: Identity) -> Found:
     return Found(tuple(binds.values()), links, tuple(missing))
 
 
-def plan(profile: Profile, identity: Identity, protected: Iterable[Bound] = (), system: Found | None = None) -> View:
-    """The view of this profile. SandboxError when a readable or writable path is not there or cannot be bound.
+def plan(
+    profile: CellProfile, identity: Identity, protected: Iterable[Bound] = (), system: Found | None = None
+) -> View:
+    """The view of this profile. Raises SandboxError if a readable or writable path is missing or cannot be bound.
 
-    `protected` are paths below writable ones; a pin is bound as it is, so that nobody can rename or remove it. `system`
-    is what its system paths are known to be.
+    `protected` are paths below writable ones. `system` are the resolved system paths, if they are known.
     """
     found = find_system(profile, identity) if system is None else system
     links = dict(found.links)
@@ -185,7 +186,7 @@ def plan(profile: Profile, identity: Identity, protected: Iterable[Bound] = (), 
 
 
 def _resolved(path: str, seen: dict[str, str]) -> tuple[str, list[tuple[str, str]]]:
-    """As `resolve`; FileNotFoundError where nothing is, SandboxError for what no cell can have."""
+    """As `resolve`. Raises FileNotFoundError for a missing path, SandboxError for a path that no cell can have."""
     try:
         real, met = resolve(path, seen)
     except FileNotFoundError:
@@ -205,9 +206,9 @@ def _resolved(path: str, seen: dict[str, str]) -> tuple[str, list[tuple[str, str
 
 
 def resolve(path: str, seen: dict[str, str] | None = None) -> tuple[str, list[tuple[str, str]]]:
-    """The path without symbolic links, and every link that led there, as (its own place, its text).
+    """The path without symbolic links, and each link on the way as (path, target).
 
-    `seen` keeps what was looked at, for the next path: the text of a link, "" for what is none.
+    `seen` caches the components for the next path: the target of a link, "" for anything else.
     """
     seen = {} if seen is None else seen
     links: list[tuple[str, str]] = []
@@ -253,7 +254,7 @@ def _bind(path: str, writable: bool, system: bool, identity: Identity) -> Bind:
 
 
 def _bind_protected(bound: Bound, identity: Identity) -> Bind | None:
-    """None where it is no longer what was found: then the audit after the call has to do."""
+    """The bind of a protected path; None if the path has changed since: then the audit after the call protects it."""
     try:
         info = os.lstat(bound.path)
     except OSError:
@@ -298,7 +299,7 @@ def rest(planned: View, binds: Iterable[Bind]) -> list[Bind] | None:
 
 
 def above(path: str, places: Container[str]) -> str:
-    """The innermost directory above an absolute path that is among these; "" where none is."""
+    """The innermost directory above an absolute path that is one of `places`; "" if none is."""
     while path := path[: path.rindex("/")]:
         if path in places:
             return path

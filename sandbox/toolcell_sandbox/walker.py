@@ -1,8 +1,8 @@
-"""Work in a tree that hostile processes may change: by descriptors, below one root, following no link.
+"""Work in a tree that hostile processes may change: by descriptors, below one root, without following links.
 
-Whoever looks at such a tree, repairs it, moves things in it or writes to it from outside of a cell does it with this
-module. A path is resolved by openat2(2) with RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS, in pieces, so that it may be
-longer than PATH_MAX. Every walk has a `Budget`; what a budget cuts short is unknown, never absent.
+All work in such a tree from outside of a cell uses this module: looks, repairs, moves and writes. Paths are resolved by
+openat2(2) with RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS, in pieces, so that a path may be longer than PATH_MAX. Every
+walk has a `Budget`. A path beyond the budget is unknown, never absent.
 """
 
 import errno
@@ -21,7 +21,7 @@ from .kernel.syscalls import AT_FDCWD, attempt
 MIB = 1024 * 1024
 PIECE_BYTES = 3 * 1024  # of a path, below PATH_MAX
 COPY_BYTES, COPY_ENTRIES, COPY_DEPTH = 64 * MIB, 10_000, 40
-"""What one audit copies to another file system, in sum; each level of a tree holds two descriptors open."""
+"""The most that one audit copies to another file system. Each level of a tree holds two descriptors open."""
 _RESOLVE = 0x02 | 0x04  # RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS
 _BENEATH = 0x08  # RESOLVE_BENEATH
 _NOREPLACE = 1  # RENAME_NOREPLACE
@@ -30,15 +30,15 @@ PATH, LIST = os.O_PATH | _DIRECTORY, os.O_RDONLY | _DIRECTORY
 ENTRY = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _how = struct.Struct("=3Q").pack  # struct open_how: flags, mode, resolve
-_CHECK_EVERY = 256  # entries between two looks at the clock
+_CHECK_EVERY = 256  # entries between two readings of the clock
 
 
 class Cut(Exception):
-    """A bound of a budget is reached. The message names the bound."""
+    """A bound of a budget was reached. The message names the bound."""
 
 
 class Budget:
-    """What a walk may still look at: directories, entries, protected names, bytes of their paths and content, seconds.
+    """What a walk may still use: directories, entries, protected names, bytes of paths and of content, seconds.
 
     `until` (time.monotonic) takes the place of `seconds`. `busy` (0 to 1) is the share of time spent working; the rest
     is sleep. Raises Cut at a bound.
@@ -104,7 +104,7 @@ class Budget:
 
 
 class Root:
-    """A directory that is held open. Paths are relative to it, "" is the directory itself; OSError as the kernel says.
+    """A directory that is held open. Paths are relative to it; "" is the directory itself. Raises OSError.
 
     Every descriptor that a method returns is the caller's to close.
     """
@@ -165,7 +165,7 @@ class Root:
         return fd
 
     def stat(self, path: str) -> os.stat_result:
-        """What is at `path`; of a link, the link."""
+        """lstat(2) of `path`."""
         fd = self.open(path, ENTRY)
         try:
             return os.fstat(fd)
@@ -173,7 +173,7 @@ class Root:
             os.close(fd)
 
     def write_new(self, path: str, raw: bytes, mode: int = 0o644) -> None:
-        """Make a file, whole or not at all, with the directories above it. FileExistsError where something is there."""
+        """Make a file, whole or not at all, and the directories above it. Raises FileExistsError if the path exists."""
         parent, name = self.parent(path, make=True), os.path.basename(path)
         try:
             with os.fdopen(os.open(name, _NEW_FILE, mode, dir_fd=parent), "wb") as file:
@@ -187,7 +187,7 @@ class Root:
             os.close(parent)
 
     def unlink(self, path: str) -> None:
-        """Remove what is at `path`, which is no directory."""
+        """Remove the file at `path`, which is not a directory."""
         parent = self.parent(path)
         try:
             os.unlink(os.path.basename(path), dir_fd=parent)
@@ -196,12 +196,12 @@ class Root:
 
 
 def entry(name: str, parent: int) -> int:
-    """Hold what is at a name of an open directory, whatever it is, without opening it."""
+    """A descriptor (O_PATH) of an entry of an open directory, whatever its type."""
     return os.open(name, ENTRY, dir_fd=parent)
 
 
 def content(held: int, most: int) -> bytes:
-    """The first bytes of the regular file that is held. OSError of errno EINVAL for anything else."""
+    """The first `most` bytes of a held regular file. Raises OSError with errno EINVAL for any other type."""
     if not stat.S_ISREG(os.fstat(held).st_mode):
         raise OSError(errno.EINVAL, "not a regular file")
     with os.fdopen(_readable(held), "rb", buffering=0) as file:
@@ -217,17 +217,17 @@ def _readable(held: int) -> int:
 
 
 def target(held: int) -> bytes:
-    """Where the symbolic link that is held leads."""
+    """The target of a held symbolic link."""
     return os.readlink(b"", dir_fd=held)
 
 
 def is_closed(info: os.stat_result) -> bool:
-    """Whether we own this directory and its mode denies us reading or searching it."""
+    """Whether the directory is ours and its mode denies us reading or searching it."""
     return info.st_uid == os.geteuid() != 0 and stat.S_IMODE(info.st_mode) & 0o500 != 0o500
 
 
 def open_up(name: str, parent: int) -> None:
-    """Give ourselves all rights to a directory of our own, if it is one."""
+    """Give ourselves all permissions on the directory, if it is ours."""
     fd = os.open(name, PATH, dir_fd=parent)
     try:
         _allow(fd)
@@ -236,9 +236,9 @@ def open_up(name: str, parent: int) -> None:
 
 
 def move(name: str, parent: int, new_name: str, new_parent: int) -> None:
-    """Rename between open directories, never over another file. Restore our own rights first if needed.
+    """Rename between open directories. Gives ourselves the permissions that this needs.
 
-    FileExistsError where something is there.
+    Raises FileExistsError if the new name exists: nothing is ever replaced.
     """
     try:
         _rename(name, parent, new_name, new_parent)
@@ -251,8 +251,7 @@ def move(name: str, parent: int, new_name: str, new_parent: int) -> None:
 
 
 def moved(root: Root, path: str, new_path: str) -> bool:
-    """Rename below one root, where nothing is at the new path and the directory above it is there. Whether it could be
-    done."""
+    """Rename below one root. Returns False if that failed, for example because the new path exists."""
     parents: list[int] = []
     try:
         parents += [root.parent(path)]
@@ -269,7 +268,7 @@ def moved(root: Root, path: str, new_path: str) -> bool:
 def _rename(name: str, parent: int, new_name: str, new_parent: int) -> None:
     result = attempt("renameat2", parent, name, new_parent, new_name, _NOREPLACE)
     if result == -errno.EINVAL and not _is_there(new_name, new_parent):
-        os.rename(name, new_name, src_dir_fd=parent, dst_dir_fd=new_parent)  # a file system without that flag
+        os.rename(name, new_name, src_dir_fd=parent, dst_dir_fd=new_parent)  # the file system lacks that flag
     elif result < 0:
         raise _error(-result, name)
 
@@ -284,15 +283,15 @@ def _is_there(name: str, parent: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """An entry that was copied: its name, what it was then, and what was copied of a directory."""
+    """A copied entry: its name, its inode and change time at the copy, and the copied entries of a directory."""
 
     name: str
     inode: tuple[int, int]
     changed_ns: int
-    inside: "tuple[Copied, ...] | None"  # None for what is no directory
+    inside: "tuple[Copied, ...] | None"  # None if it is not a directory
 
     def remove(self, parent: int) -> None:
-        """Remove the original, entry by entry. What was put there or changed since the copy stays."""
+        """Remove the original, entry by entry. Entries that are new or changed since the copy stay."""
         try:
             held = entry(self.name, parent)
         except OSError:
@@ -314,7 +313,7 @@ class Copied:
 
 
 class Copies:
-    """What one audit may still copy to another file system, in sum."""
+    """How much one audit may still copy to another file system."""
 
     def __init__(self, bytes_left: int = COPY_BYTES, entries_left: int = COPY_ENTRIES) -> None:
         self._bytes, self._entries = bytes_left, entries_left
@@ -402,9 +401,9 @@ class Copies:
 
 
 def real_path(path: str) -> str:
-    """As `os.path.realpath`; OSError of errno ELOOP where it leads through so many links that Python gives up.
+    """As `os.path.realpath`. Raises OSError with errno ELOOP for a chain of links that is too long for Python.
 
-    The kernel follows 40.
+    The kernel follows 40 links.
     """
     try:
         return os.path.realpath(path)
@@ -413,9 +412,9 @@ def real_path(path: str) -> str:
 
 
 def remove(name: str, parent: int, budget: Budget | None = None) -> None:
-    """Remove what is at a name of an open directory, and all below it. No error where nothing is.
+    """Remove an entry of an open directory, and everything below it. A missing entry is no error.
 
-    Raises OSError, at a bound of the budget (by default ten million entries, a minute) of errno E2BIG.
+    Raises OSError: with errno E2BIG at a bound of the budget (by default ten million entries and a minute).
     """
     if _is_removed(name, parent):
         return
@@ -428,9 +427,9 @@ def remove(name: str, parent: int, budget: Budget | None = None) -> None:
 
 
 def clear(top: int, kept: Container[str], budget: Budget | None = None) -> None:
-    """Remove what is in an open directory besides these names. Errors as of `remove`.
+    """Remove the entries of an open directory but those in `kept`. Raises as `remove` does.
 
-    Directories below are moved up into it, one level at a time: so the depth of a tree costs neither stack nor
+    Directories below are moved up into it, one level at a time, so the depth of a tree costs no stack and no
     descriptors.
     """
     try:
@@ -453,7 +452,7 @@ def _clear(top: int, kept: Container[str], budget: Budget) -> None:
 
 
 def _names_until_none(held: int, kept: Container[str], budget: Budget) -> Iterator[str]:
-    """The names in an open directory but these, again and again until there are no others: the caller removes them."""
+    """The names in an open directory that are not kept, until none is left: the caller removes each."""
     info = os.fstat(held)
     if info.st_mode & 0o700 != 0o700:
         _allow(held)
@@ -469,7 +468,7 @@ def _names_until_none(held: int, kept: Container[str], budget: Budget) -> Iterat
 
 
 def _is_removed(name: str, parent: int) -> bool:
-    """Remove a file, or a directory with nothing in it."""
+    """Remove a file or an empty directory. Returns False for a directory that is not empty."""
     try:
         try:
             os.unlink(name, dir_fd=parent)
@@ -505,7 +504,7 @@ def _error(number: int, path: str) -> OSError:
 
 
 def _pieces(path: str) -> list[str]:
-    """A path in pieces of whole components that the kernel takes at once."""
+    """The path in pieces of whole components, each short enough for one system call."""
     if len(path) * 4 <= PIECE_BYTES:
         return [path]
     pieces, piece, size = list[str](), list[str](), 0

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from toolcell import Config, ConfigError, Limits, NoNetwork, Profile, SessionKind, load_config
-from toolcell.config.schema import PROFILE
+from toolcell.config.schema import ProfileTable
 from toolcell_sandbox.network import HostNetwork, ProxyNetwork
 
 from .conftest import Places
@@ -92,7 +92,10 @@ def test_every_setting_reaches_its_field(places: Places, tmp_path: Path) -> None
 
 
 def test_every_field_of_a_profile_can_be_set_but_the_two_that_sessions_and_calls_set() -> None:
-    assert PROFILE.keys() == {field.name for field in dataclasses.fields(Profile)} - {"cwd", "follow_links"}
+    assert ProfileTable.model_fields.keys() == {field.name for field in dataclasses.fields(Profile)} - {
+        "cwd",
+        "follow_links",
+    }
 
 
 def test_a_network_replaces_the_one_below_as_a_whole(places: Places) -> None:

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from toolcell import ConfigError, Limits, Profile, SessionKind, load_config
-from toolcell.config.schema import PROFILE
+from toolcell.config.schema import ProfileTable
 from toolcell_sandbox.network import NoNetwork, ProxyNetwork
 from toolcell_sandbox.profile import CAPABILITIES
 
@@ -151,8 +151,8 @@ def test_each_field_that_can_be_set_has_a_rule_or_is_refused(places: Places, tmp
     """A field that is new, and has no rule yet, must not be one that a repository can set."""
     from toolcell.config import narrowing
 
-    assert narrowing._RULES.keys() <= PROFILE.keys()
-    assert PROFILE.keys() - narrowing._RULES.keys() == {"env", "hostname"}
+    assert narrowing._RULES.keys() <= ProfileTable.model_fields.keys()
+    assert ProfileTable.model_fields.keys() - narrowing._RULES.keys() == {"env", "hostname"}
 
 
 def tables() -> st.SearchStrategy[dict[str, object]]:

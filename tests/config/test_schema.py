@@ -1,10 +1,12 @@
 """What a wrong setting gets: its file, its line, its key, what is wrong and what to do."""
 
+from dataclasses import fields
 from typing import Any
 
 import pytest
 
-from toolcell import ConfigError, load_config
+from toolcell import ConfigError, ProxyNetwork, load_config
+from toolcell.config.schema import NetworkTable
 
 from .conftest import Places
 
@@ -179,3 +181,7 @@ def test_the_line_is_that_of_the_key_or_is_left_out(places: Places, text: str, l
         places.load()
     (problem,) = caught.value.problems
     assert (problem.key, problem.line) == ("profiles.main.wall_s", line)
+
+
+def test_a_network_has_the_fields_of_its_policy() -> None:
+    assert NetworkTable.model_fields.keys() == {"kind", *(each.name for each in fields(ProxyNetwork))}

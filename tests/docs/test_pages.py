@@ -13,7 +13,7 @@ from pydantic import BaseModel
 import toolcell as package
 from toolcell import Limits, Profile, Session, ToolError
 from toolcell.cli.app import toolcell
-from toolcell.config.schema import PROFILE, SUPERVISOR
+from toolcell.config.schema import ProfileTable, SupervisorTable
 from toolcell_tools import ToolOptions
 
 from .pages import DESIGN, PAGES, ROOT
@@ -146,7 +146,7 @@ def said(name: str, value: float) -> str:
 
 def test_every_setting_is_in_a_table() -> None:
     table = names(section("docs/profiles.md", "Settings"))
-    assert table == {*PROFILE, *SUPERVISOR}
+    assert table == {*ProfileTable.model_fields, *SupervisorTable.model_fields}
 
 
 def test_every_option_of_a_tool_is_in_the_table() -> None:

@@ -395,6 +395,7 @@ class Lane:
             "name": name,
             "output": result.output,
             "error": result.error.model_dump(mode="json") if result.error else None,
+            "notices": [f"{notice.kind}: {notice.message}" for notice in result.notices],
             "told": " ".join(notice.message for notice in result.notices if notice.kind == "protected_name"),
             "incidents": incidents,
             "raised": raised,

@@ -75,7 +75,7 @@ def cell_without(layer: Any, blind: bool, modules: dict[str, ModuleType], facts:
     from tests.escape import layers
     from tests.escape.kit import Scene
 
-    from toolcell_sandbox import Identity, Limits, Profile, SandboxError, probe, run
+    from toolcell_sandbox import CellProfile, Identity, Limits, SandboxError, probe, run
     from toolcell_sandbox.identity import unused_slots
 
     enter = sys.modules["toolcell_sandbox.enter"]
@@ -92,7 +92,7 @@ def cell_without(layer: Any, blind: bool, modules: dict[str, ModuleType], facts:
             continue
         writes = any("write" in getattr(modules[name], "GRANTS", "") for name in names)
         place = (facts["workspace"],)
-        profile = Profile(
+        profile = CellProfile(
             grants=frozenset(grants.split()),
             limits=Limits(processes=16, open_files=64, file_bytes=2 << 20, scratch_bytes=4 << 20, scratch_inodes=512),
             readable=(str(REPOSITORY), *(() if writes else place)),

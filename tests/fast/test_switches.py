@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from itertools import combinations
 
 import pytest
 from tests.docs.pages import ROOT
@@ -25,7 +26,23 @@ def test_a_name_that_is_none_is_refused_with_those_that_there_are() -> None:
         off_by("warmup")
 
 
-@pytest.mark.parametrize("off", ["1", *TRICKS])
+def halves() -> list[str]:
+    """Sets of tricks, separated by commas: each trick is in one, and of each two tricks one is in a set without the
+    other. A set holds the tricks whose number, from 1, has a certain bit."""
+    numbered = list(enumerate(TRICKS, 1))
+    return [
+        ",".join(trick for number, trick in numbered if number >> bit & 1) for bit in range(len(TRICKS).bit_length())
+    ]
+
+
+def test_each_trick_is_turned_off_and_each_two_apart() -> None:
+    sets = [frozenset(half.split(",")) for half in halves()]
+    for one, other in combinations(TRICKS, 2):
+        assert any((one in tricks) != (other in tricks) for tricks in sets)
+    assert frozenset().union(*sets) == frozenset(TRICKS)
+
+
+@pytest.mark.parametrize("off", ["1", *halves()])
 def test_without_tricks_every_outcome_of_the_demo_is_the_same(off: str) -> None:
     """Crashes, floods, hangs, handles, kept processes: the demo checks each outcome."""
     environment = os.environ | {VARIABLE: off}

@@ -57,7 +57,6 @@ MODULES: dict[str, Held] = {
                 "sandbox/test_spawn",
                 far=ESCAPE,
             ),
-            "http_rules": held("sandbox/test_http_rules", "behaviour/settings/test_http", "backends/http/test_rules"),
             "mechanisms/bpf": held(
                 "sandbox/mechanisms/test_seccomp", "sandbox/test_explain", "sandbox/test_enter", far=ESCAPE
             ),
@@ -84,6 +83,13 @@ MODULES: dict[str, Held] = {
             "mechanisms/seccomp": held(
                 "sandbox/mechanisms/test_seccomp", "sandbox/test_enter", "sandbox/test_explain", far=ESCAPE
             ),
+        },
+    ),
+    **beside(
+        "executor/toolcell",
+        {
+            "http_rules": held("test_http_rules", "behaviour/settings/test_http", "backends/http/test_checks"),
+            "profile": held("test_profile", "config/test_narrowing"),
         },
     ),
     **beside(
@@ -198,7 +204,7 @@ MODULES: dict[str, Held] = {
             "egress/net": held("backends/egress/test_rules", "behaviour/network/test_proxy"),
             "egress/gateway": held("behaviour/network/test_proxy", "behaviour/network/test_programs"),
             "egress/connection": held("behaviour/network/test_proxy", "behaviour/network/test_programs"),
-            "http/rules": held("backends/http/test_rules", "backends/http/test_client"),
+            "http/checks": held("backends/http/test_checks", "backends/http/test_client"),
             "http/redaction": held("backends/http/test_client", "test_credentials"),
             "http/client": held("backends/http/test_client", "behaviour/http/test_cells"),
         },

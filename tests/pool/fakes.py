@@ -17,14 +17,14 @@ from toolcell.pool.pool import Pool
 from toolcell.pool.reactor import Reactor
 from toolcell.pool.run import CellKey, CellSpec, Outcome, Run
 from toolcell.wire.messages import Failed, MakeCell
-from toolcell_sandbox import Limits, Profile
+from toolcell_sandbox import CellProfile, Limits
 from toolcell_sandbox.report import SandboxReport
 from toolcell_sandbox.view import Bind
 
 
 def spec(session: str = "s", grants: str = "read", kept: str = "") -> CellSpec:
     key = CellKey(session, frozenset(grants.split()), Limits(), kept)
-    return CellSpec(key, Profile(), (), "/tmp")
+    return CellSpec(key, CellProfile(), (), "/tmp")
 
 
 class FakeRun(Run):

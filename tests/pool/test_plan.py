@@ -6,7 +6,7 @@ from itertools import count
 from toolcell.pool.cell import Snapshot, State
 from toolcell.pool.plan import Action, Assign, Retire, Room, Spawn, obstacle, outlived, plan
 from toolcell.pool.run import CellKey, CellSpec
-from toolcell_sandbox import Limits, Profile
+from toolcell_sandbox import CellProfile, Limits
 
 _ids = count(1)
 ROOM = Room(cells=4, cells_per_session=3)
@@ -14,7 +14,7 @@ ROOM = Room(cells=4, cells_per_session=3)
 
 def spec(session: str = "s", grants: str = "read", kept: str = "") -> CellSpec:
     key = CellKey(session, frozenset(grants.split()), Limits(), kept)
-    return CellSpec(key, Profile(), (), "/tmp")
+    return CellSpec(key, CellProfile(), (), "/tmp")
 
 
 @dataclass(eq=False)

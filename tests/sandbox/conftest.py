@@ -15,7 +15,7 @@ import pytest
 from tests.ordinary import AS_USER, USER
 
 import toolcell_sandbox
-from toolcell_sandbox import CgroupTree, Profile
+from toolcell_sandbox import CellProfile, CgroupTree
 from toolcell_sandbox.profile import python_paths
 
 HERE = Path(__file__).parent
@@ -81,7 +81,7 @@ def cell(private_dir: Path) -> Callable[..., Result]:
     def run_in_cell(
         code: str,
         *,
-        profile: Profile | None = None,
+        profile: CellProfile | None = None,
         mode: str | None = None,
         user: bool = False,
         mask_proc: bool = False,
@@ -91,7 +91,7 @@ def cell(private_dir: Path) -> Callable[..., Result]:
         cgroups: tuple[str, ...] = (),
         wrap: tuple[str, ...] = (),
     ) -> Result:
-        profile = profile or Profile.for_kind("main")
+        profile = profile or CellProfile.for_kind("main")
         profile = profile.replace(readable=(*profile.readable, SOURCE))
         answer = private_dir / "answer.json"
         answer.unlink(missing_ok=True)

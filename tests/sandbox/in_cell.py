@@ -7,7 +7,7 @@ import json
 import sys
 from dataclasses import asdict
 
-from toolcell_sandbox import Identity, Mechanism, Profile, SandboxError, SandboxReport, probe, run
+from toolcell_sandbox import CellProfile, Identity, Mechanism, SandboxError, SandboxReport, probe, run
 from toolcell_sandbox.identity import detect_mode, unused_slots
 from toolcell_sandbox.messages import NotEntered
 
@@ -30,7 +30,7 @@ def body(entered: object) -> int:
 try:
     outcome = run(
         body,
-        Profile.from_wire(order["profile"]),
+        CellProfile.from_wire(order["profile"]),
         identity=identity,
         report=report,
         cgroups=order["cgroups"],

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from toolcell_sandbox import Profile, audit, look, seen
+from toolcell_sandbox import CellProfile, audit, look, seen
 from toolcell_sandbox.audit import Finding, ProtectedTree, ProtectedTrees
+from toolcell_sandbox.drafts import Drafts
 from toolcell_sandbox.kernel.birth import born_ns
 from toolcell_sandbox.protected import DEFAULT_PROTECTED, PROJECT_CODE
 from toolcell_sandbox.quarantine import Quarantine
@@ -578,7 +579,7 @@ def test_what_the_kernel_can_hold_is_bound_nearest_first_with_pins(root: Path, m
 
 def test_a_root_that_is_gone_or_a_file_has_no_names(root: Path) -> None:
     assert names(tree_at(root / "not there").look()) == {} == names(tree_at(put(root, ".mcp.json")).look())
-    assert ProtectedTrees([str(root)], Profile(protected=()).protected).look() == ()
+    assert ProtectedTrees([str(root)], CellProfile(protected=()).protected).look() == ()
 
 
 def test_what_took_the_place_of_what_was_seen_stays_there(root: Path, quarantine: Quarantine) -> None:
@@ -658,3 +659,24 @@ def test_a_repository_with_the_inode_number_of_one_that_a_call_made_is_not_the_c
     os.rename(root / ".git", root / "old")
     assert told(root, settled(tree, before, quarantine)) == {".git/config": "moved"}
     assert (root / ".git/config").read_text() == "[core]\n"
+
+
+def test_what_was_moved_a_while_ago_with_a_repository_that_has_a_copy_of_its_settings_is_put_back(
+    root: Path, quarantine: Quarantine
+) -> None:
+    """The audit looks twice here, and the second look does not list what is no longer fresh."""
+    put(root, "r/.git/config", "[core]\n")
+    put(root, "r/.git/hooks/pre-commit")
+    drafts = Drafts(lambda _directory: None)
+    tree = ProtectedTree(str(root), DEFAULT_PROTECTED, drafts=drafts)
+    grow_old()
+    before = tree.look()
+    assert tree.bound(before) and drafts.paths == ("r/.git/config",)
+    (root / "r/.git/config").unlink()
+    (root / "r/.git/hooks").rename(root / "r/.git/old")
+    (root / "r/.git").rename(root / "r/.git.old")
+    grow_old()
+    (finding,) = settled(tree, before, quarantine)
+    assert (finding.what, finding.path) == ("moved", str(root / "r/.git/hooks"))
+    assert (root / "r/.git/hooks/pre-commit").exists()
+    drafts.close()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from toolcell_sandbox import Limits, Profile
+from toolcell_sandbox import CellProfile, Limits
 from toolcell_sandbox.identity import FIRST_UID, SLOTS, unused_slots
 
 ERRNO_OF = """
@@ -128,7 +128,7 @@ def test_execve_needs_the_exec_grant(any_cell: Any) -> None:
     except PermissionError as error:
         answer(error.errno)
     """
-    assert any_cell(ERRNO_OF + _dedent(code), profile=Profile.for_kind("worker")).value == 13
+    assert any_cell(ERRNO_OF + _dedent(code), profile=CellProfile.for_kind("worker")).value == 13
 
 
 def test_the_32_bit_table_kills(cell: Any) -> None:
@@ -201,7 +201,7 @@ except BlockingIOError:
     pass
 answer(count)
 """
-TEN = Profile.for_kind("main").replace(limits=Limits(processes=10))
+TEN = CellProfile.for_kind("main").replace(limits=Limits(processes=10))
 
 
 def test_the_fork_bomb_is_bounded_without_cgroups(any_cell: Any) -> None:
@@ -276,12 +276,12 @@ def test_memory_and_file_size_and_scratch_are_bounded(any_cell: Any) -> None:
     answer(got)
     """
     limits = Limits(memory_bytes=200 << 20, file_bytes=2 << 20, scratch_bytes=4 << 20, scratch_inodes=200)
-    profile = Profile.for_kind("worker").replace(limits=limits)
+    profile = CellProfile.for_kind("worker").replace(limits=limits)
     assert any_cell(ERRNO_OF + _dedent(code), profile=profile).value == ["memory", "EFBIG", "ENOSPC", "ENOSPC"]
 
 
 def test_the_wall_limit_ends_the_cell(any_cell: Any) -> None:
-    profile = Profile.for_kind("worker").replace(limits=Limits(wall_s=0.5))
+    profile = CellProfile.for_kind("worker").replace(limits=Limits(wall_s=0.5))
     result = any_cell("import time; time.sleep(60)", profile=profile)
     assert (result.timed_out, result.status) == (True, -9)
 

@@ -5,7 +5,7 @@ import errno
 
 import pytest
 
-from toolcell_sandbox import Limits, Profile, SandboxError, explain
+from toolcell_sandbox import CellProfile, Limits, SandboxError, explain
 from toolcell_sandbox.explain import BROKERED, amount
 from toolcell_sandbox.kernel.numbers import AUDIT_ARCH, TABLES
 from toolcell_sandbox.mechanisms import seccomp
@@ -15,19 +15,19 @@ from toolcell_sandbox.network import HostNetwork, ProxyNetwork
 from toolcell_sandbox.profile import CAPABILITIES
 
 
-def words(profile: Profile) -> str:
+def words(profile: CellProfile) -> str:
     """The explanation with single spaces, however it was wrapped."""
     return " ".join(explain(profile).split())
 
 
 def test_a_profile_explains_itself_as_the_function_does() -> None:
-    profile = Profile.for_kind("worker")
+    profile = CellProfile.for_kind("worker")
     assert profile.explain() == explain(profile)
     assert max(map(len, profile.explain().splitlines())) <= 100
 
 
 def test_what_may_be_read_and_written_follows_the_grants() -> None:
-    profile = Profile.for_kind("main").replace(readable=("/srv/data",), writable=("/srv/out",), system=("/usr",))
+    profile = CellProfile.for_kind("main").replace(readable=("/srv/data",), writable=("/srv/out",), system=("/usr",))
     assert "reads the workspace, /srv/data, /usr, nothing else" in words(profile)
     assert "writes the workspace, /srv/out, its own /tmp" in words(profile)
     reader = profile.replace(grants=frozenset({"read"}))
@@ -38,20 +38,20 @@ def test_what_may_be_read_and_written_follows_the_grants() -> None:
 
 
 def test_programs_are_run_only_with_the_grant() -> None:
-    assert "runs any program that it can read" in words(Profile.for_kind("main"))
-    assert "runs no program: no execve" in words(Profile.for_kind("worker"))
+    assert "runs any program that it can read" in words(CellProfile.for_kind("main"))
+    assert "runs no program: no execve" in words(CellProfile.for_kind("worker"))
 
 
 def test_every_capability_has_its_words() -> None:
     assert BROKERED.keys() == CAPABILITIES - {"read", "write", "exec", "net"}
     for name, text in BROKERED.items():
-        assert text in words(Profile(grants=frozenset({name})))
-        assert text not in words(Profile())
-    assert "asks for nothing" in words(Profile())
+        assert text in words(CellProfile(grants=frozenset({name})))
+        assert text not in words(CellProfile())
+    assert "asks for nothing" in words(CellProfile())
 
 
 def test_each_network_policy_is_told_and_only_as_far_as_it_is_granted() -> None:
-    net = Profile(grants=frozenset({"net"}))
+    net = CellProfile(grants=frozenset({"net"}))
     assert "network none: no interface, and no socket can be made environment" not in words(net)
     assert "network none: no interface, and no socket can be made asks for" in words(net)
     proxy = ProxyNetwork(allow=["example.org"], allow_private=["127.0.0.1:8080"], max_connections=3, max_bytes=1 << 20)
@@ -60,11 +60,11 @@ def test_each_network_policy_is_told_and_only_as_far_as_it_is_granted() -> None:
     assert "3 connections at a time, 1 MiB each way" in told
     assert "through a proxy, to no host" in words(net.replace(network=ProxyNetwork()))
     assert "nothing is checked" in words(net.replace(network=HostNetwork()))
-    assert "counts for nothing without the grant 'net'" in words(Profile(network=HostNetwork()))
+    assert "counts for nothing without the grant 'net'" in words(CellProfile(network=HostNetwork()))
 
 
 def test_names_of_variables_are_told_and_values_never() -> None:
-    profile = Profile(env={"TOKEN": "sesame", "PATH": "/sesame"}, pass_env=("LC_ALL", "TOKEN"))
+    profile = CellProfile(env={"TOKEN": "sesame", "PATH": "/sesame"}, pass_env=("LC_ALL", "TOKEN"))
     told = words(profile)
     assert "sesame" not in told
     assert "HOME, LANG, MALLOC_ARENA_MAX, TMPDIR, PATH (set), TOKEN (set)," in told
@@ -74,7 +74,7 @@ def test_names_of_variables_are_told_and_values_never() -> None:
 
 @pytest.mark.parametrize("field", dataclasses.fields(Limits), ids=lambda field: str(field.name))
 def test_every_limit_is_told_with_its_unit(field: "dataclasses.Field[object]") -> None:
-    told = words(Profile(limits=Limits().replace(**{field.name: 12345})))
+    told = words(CellProfile(limits=Limits().replace(**{field.name: 12345})))
     unit = " s" if field.name.endswith("_s") else " bytes" if field.name.endswith("_bytes") else ""
     assert f" 12345{unit} " in told
 
@@ -87,7 +87,7 @@ def test_amounts_are_in_the_largest_unit_that_is_whole() -> None:
 
 
 def test_without_proc_it_says_so() -> None:
-    assert "processes no /proc" in words(Profile(proc=False))
+    assert "processes no /proc" in words(CellProfile(proc=False))
 
 
 # -- the filter --------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from toolcell_sandbox.mechanisms import landlock
 
 REFUSING = """
 import json, os, sys
-from toolcell_sandbox import Profile, SandboxError, probe, run
+from toolcell_sandbox import CellProfile, SandboxError, probe, run
 from toolcell_sandbox.kernel.numbers import NUMBERS
 from toolcell_sandbox.mechanisms import capabilities, seccomp
 from toolcell_sandbox.mechanisms.bpf import ALLOW, NUMBER, BpfLoad, Jump, Label, Return, assemble, refuse
@@ -28,7 +28,8 @@ seccomp.load(assemble([*code, Return(refuse(error))]))
 report = probe()
 def outcome(allow):
     try:
-        return run(lambda entered: 5, Profile.for_kind("worker"), report=report, allow_missing=frozenset(allow)).status
+        profile = CellProfile.for_kind("worker")
+        return run(lambda entered: 5, profile, report=report, allow_missing=frozenset(allow)).status
     except SandboxError as error:
         return str(error)
 missing = [mechanism.name for mechanism in report.missing]

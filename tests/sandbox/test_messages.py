@@ -5,13 +5,13 @@ import pytest
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.identity import Identity
 from toolcell_sandbox.messages import MAX_BYTES, Become, Confined, Forked, IsInit, NotEntered, pack, unpack
-from toolcell_sandbox.profile import Profile
+from toolcell_sandbox.profile import CellProfile
 from toolcell_sandbox.view import Bind, View
 
 NO_TEXT = "/work/\udcff"  # the path b"/work/\xff"
 VIEW = View((Bind(NO_TEXT, True, True, (1, 2), (3, 4), NO_TEXT),), (("/bin", "usr/bin"),), "")
 BECOME = Become(
-    Profile(env={"A": "b"}).changes_to_wire(Profile()),
+    CellProfile(env={"A": "b"}).changes_to_wire(CellProfile()),
     Identity("root", 1, 2, 3).to_wire(),
     VIEW.to_wire(),
     ["/sys/fs/cgroup/a"],
@@ -37,7 +37,7 @@ def test_a_message_arrives_as_it_was_sent(message: IsInit | Forked | NotEntered 
 
 def test_what_becomes_of_a_spare_is_what_was_ordered() -> None:
     become = unpack(pack(BECOME))
-    assert Profile().changed_from_wire(become.profile) == Profile(env={"A": "b"})
+    assert CellProfile().changed_from_wire(become.profile) == CellProfile(env={"A": "b"})
     assert Identity.from_wire(become.identity) == Identity("root", 1, 2, 3)
     assert View.from_wire(become.view) == VIEW
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from toolcell import HostNetwork, NoNetwork, Profile, ProxyNetwork
 from toolcell.backends.guard import parse_url
+from toolcell_sandbox import CellProfile, HostNetwork, NoNetwork, ProxyNetwork
 from toolcell_sandbox.network import Network, common, covered, from_wire, is_narrower, to_wire
 
 
@@ -15,7 +15,7 @@ def allows(entry: str, host: str, port: int = 443) -> bool:
 
 
 def test_no_network_is_the_default_and_needs_nothing_to_be_said() -> None:
-    assert Profile().network == Profile.for_kind("main").network == NoNetwork()
+    assert CellProfile().network == CellProfile.for_kind("main").network == NoNetwork()
 
 
 def test_a_host_means_that_host_on_80_and_443() -> None:
@@ -106,7 +106,7 @@ def test_other_values_are_checked_too(change: dict[str, Any]) -> None:
 def test_a_policy_that_is_none_of_the_three_is_refused() -> None:
     wrong: Any = HostNetwork
     with pytest.raises(ValueError, match=r"HostNetwork\(\)"):
-        Profile(network=wrong)
+        CellProfile(network=wrong)
 
 
 PROXIES = [
@@ -141,20 +141,20 @@ def test_two_policies_have_in_common_what_both_reach() -> None:
 
 
 def test_a_profile_is_narrowed_by_its_network_and_never_widened() -> None:
-    profile = Profile.for_kind("main").replace(network=PROXIES[3])
+    profile = CellProfile.for_kind("main").replace(network=PROXIES[3])
     assert profile.narrow(network=PROXIES[0]).network == PROXIES[0]
     with pytest.raises(ValueError, match="network"):
         profile.narrow(network=HostNetwork())
     assert profile.narrow(grants={"read"}).reach == NoNetwork()
-    assert not profile.is_narrower_than(Profile.for_kind("main"))
+    assert not profile.is_narrower_than(CellProfile.for_kind("main"))
 
 
 @pytest.mark.parametrize("policy", [NoNetwork(), HostNetwork(), *PROXIES])
 def test_a_policy_crosses_the_wire_unchanged(policy: Network) -> None:
     assert from_wire(json.loads(json.dumps(to_wire(policy)))) == policy
-    profile = Profile.for_kind("main").replace(network=policy)
-    assert Profile.from_wire(json.loads(json.dumps(profile.to_wire()))) == profile
-    assert len({profile, Profile.for_kind("main").replace(network=policy)}) == 1
+    profile = CellProfile.for_kind("main").replace(network=policy)
+    assert CellProfile.from_wire(json.loads(json.dumps(profile.to_wire()))) == profile
+    assert len({profile, CellProfile.for_kind("main").replace(network=policy)}) == 1
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_what_is_no_policy_does_not_come_off_the_wire(wire: Any) -> None:
 
 def test_only_a_proxied_profile_that_grants_net_names_the_proxy_and_nothing_overrides_it() -> None:
     host = {"HTTPS_PROXY": "http://corporate.test", "no_proxy": "*"}
-    proxied = Profile(network=PROXIES[0], pass_env=tuple(host), env={"ALL_PROXY": "http://elsewhere.test"})
+    proxied = CellProfile(network=PROXIES[0], pass_env=tuple(host), env={"ALL_PROXY": "http://elsewhere.test"})
     assert "HTTP_PROXY" not in proxied.environment({})
     environment = proxied.replace(grants=frozenset({"net"})).environment(host)
     found = {name: value for name, value in environment.items() if "proxy" in name.lower()}

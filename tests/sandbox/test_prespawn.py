@@ -18,13 +18,13 @@ from .conftest import SOURCE
 
 MAKER = """
 import errno, json, os, socket, sys, time
-from toolcell_sandbox import HostNetwork, Identity, Limits, Prespawned, Profile, ProxyNetwork, SandboxError
+from toolcell_sandbox import CellProfile, HostNetwork, Identity, Limits, Prespawned, ProxyNetwork, SandboxError
 from toolcell_sandbox import probe, spawn
 from toolcell_sandbox.identity import unused_slots
 from toolcell_sandbox.spawn import terminate
 place = sys.argv[1]
 report, identity = probe(), Identity.for_slot(unused_slots())
-profile = Profile.for_kind("main").replace(readable=(sys.argv[2],), writable=(place,))
+profile = CellProfile.for_kind("main").replace(readable=(sys.argv[2],), writable=(place,))
 read, write = os.pipe()
 code = ""
 def main(entered):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from toolcell_sandbox import Limits, Mechanism, Profile, SandboxError, SandboxReport
+from toolcell_sandbox import CellProfile, Limits, Mechanism, SandboxError, SandboxReport
 from toolcell_sandbox.messages import NotEntered, pack, unpack
 from toolcell_sandbox.profile import CAPABILITIES, python_paths
 from toolcell_sandbox.report import NAMES
@@ -29,9 +29,11 @@ def test_counts_are_whole_numbers() -> None:
 
 @pytest.mark.parametrize("kind", ["main", "branch", "worker"])
 def test_a_profile_crosses_the_wire_unchanged(kind: str) -> None:
-    profile = Profile.for_kind(kind).replace(env={"A": "b"}, pass_env=("C",), readable=("/srv",), writable=("/srv/w",))
+    profile = CellProfile.for_kind(kind).replace(
+        env={"A": "b"}, pass_env=("C",), readable=("/srv",), writable=("/srv/w",)
+    )
     wire = profile.to_wire()
-    assert Profile.from_wire(wire) == profile
+    assert CellProfile.from_wire(wire) == profile
 
     def plain(value: object) -> bool:
         if isinstance(value, dict):
@@ -44,29 +46,29 @@ def test_a_profile_crosses_the_wire_unchanged(kind: str) -> None:
 def test_unknown_fields_kinds_and_capabilities_are_refused() -> None:
     for wire in ({"surprise": 1}, {"network": {"kind": "open"}}, {"limits": {"wall": 3}}):
         with pytest.raises(ValueError):
-            Profile.from_wire(Profile.for_kind("worker").to_wire() | wire)
+            CellProfile.from_wire(CellProfile.for_kind("worker").to_wire() | wire)
     with pytest.raises(ValueError, match="'root'"):
-        Profile(grants=frozenset({"root"}))
+        CellProfile(grants=frozenset({"root"}))
     with pytest.raises(ValueError, match="'admin'"):
-        Profile.for_kind("admin")
+        CellProfile.for_kind("admin")
 
 
 @pytest.mark.parametrize("path", ["relative", "/", "/tmp", "/proc", "/dev/", "/usr/..", "/a\0b"])
 @pytest.mark.parametrize("field", ["readable", "writable"])
 def test_paths_that_cannot_be_bound_are_refused(field: str, path: str) -> None:
     with pytest.raises(ValueError, match=f"Profile.{field}"):
-        Profile(**{field: (path,)})  # type: ignore[arg-type]
+        CellProfile(**{field: (path,)})  # type: ignore[arg-type]
 
 
 def test_the_kinds_have_the_grants_of_the_contract() -> None:
-    assert Profile.for_kind("main").grants == Profile.for_kind("branch").grants == CAPABILITIES
-    assert Profile.for_kind("worker").grants == {"read", "memory.read", "web"}
-    assert Profile.for_kind("worker").is_narrower_than(Profile.for_kind("main"))
-    assert not Profile.for_kind("main").is_narrower_than(Profile.for_kind("worker"))
+    assert CellProfile.for_kind("main").grants == CellProfile.for_kind("branch").grants == CAPABILITIES
+    assert CellProfile.for_kind("worker").grants == {"read", "memory.read", "web"}
+    assert CellProfile.for_kind("worker").is_narrower_than(CellProfile.for_kind("main"))
+    assert not CellProfile.for_kind("main").is_narrower_than(CellProfile.for_kind("worker"))
 
 
 def test_a_worker_has_a_part_of_what_a_main_session_may_use() -> None:
-    main, worker = Profile.for_kind("main").limits, Profile.for_kind("worker").limits
+    main, worker = CellProfile.for_kind("main").limits, CellProfile.for_kind("worker").limits
     own = {name: value for name, value in dataclasses.asdict(worker).items() if value != getattr(main, name)}
     assert own == {
         "cpu_s": 15.0, "memory_bytes": 256 << 20, "processes": 16, "open_files": 128, "file_bytes": 16 << 20,
@@ -75,12 +77,12 @@ def test_a_worker_has_a_part_of_what_a_main_session_may_use() -> None:
 
 
 def test_narrowing_never_widens() -> None:
-    profile = Profile.for_kind("worker").replace(readable=("/srv",), writable=("/srv/w",))
+    profile = CellProfile.for_kind("worker").replace(readable=("/srv",), writable=("/srv/w",))
     narrow = profile.narrow(grants={"read", "exec"}, limits=Limits(wall_s=5, memory_bytes=1 << 40), writable=())
     assert narrow.grants == {"read"} and narrow.limits.wall_s == 5
     assert narrow.limits.memory_bytes == profile.limits.memory_bytes and narrow.writable == ()
     assert profile.narrow(writable=("/srv/w/deep",), readable=("/srv/w",)).is_narrower_than(profile)
-    for name in ("grants", "readable", "writable", "http", "protected"):
+    for name in ("grants", "readable", "writable", "protected"):
         with pytest.raises(ValueError, match=f"Profile.narrow: {name} is not a list of texts"):
             profile.narrow(**{name: "read"})  # type: ignore[arg-type]
     for wider in ({"writable": ("/srv",)}, {"readable": ("/srvother",)}, {"readable": ("/etc",)}):
@@ -90,14 +92,14 @@ def test_narrowing_never_widens() -> None:
 
 def test_a_cells_environment_has_no_secret_unless_it_is_named() -> None:
     host = {"OPENAI_API_KEY": "secret", "HOME": "/root", "PATH": "/evil", "LANG": "de", "PASSED": "yes"}
-    environment = Profile(pass_env=("PASSED", "ABSENT"), env={"EXTRA": "1"}).environment(host)
+    environment = CellProfile(pass_env=("PASSED", "ABSENT"), env={"EXTRA": "1"}).environment(host)
     assert set(environment) == {"PATH", "HOME", "TMPDIR", "LANG", "MALLOC_ARENA_MAX", "PASSED", "EXTRA"}
     assert environment["HOME"] == environment["TMPDIR"] == "/tmp" and "/evil" not in environment["PATH"]
 
 
 def test_a_profile_cannot_be_changed_through_its_mapping() -> None:
     env = {"A": "1"}
-    profile = Profile(env=env)
+    profile = CellProfile(env=env)
     env["B"] = "2"
     assert dict(profile.env) == {"A": "1"}
     with pytest.raises(TypeError):
@@ -105,7 +107,7 @@ def test_a_profile_cannot_be_changed_through_its_mapping() -> None:
 
 
 def test_equal_profiles_are_equal_keys() -> None:
-    assert len({Profile(env={"A": "1"}), Profile(env={"A": "1"}), Profile(env={"A": "2"})}) == 2
+    assert len({CellProfile(env={"A": "1"}), CellProfile(env={"A": "1"}), CellProfile(env={"A": "2"})}) == 2
 
 
 def test_the_interpreters_own_paths_are_known() -> None:

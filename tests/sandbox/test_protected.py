@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from toolcell_sandbox import Profile
+from toolcell_sandbox import CellProfile
 from toolcell_sandbox.protected import (
     CLASSES,
     DEFAULT_PROTECTED,
@@ -53,7 +53,7 @@ def test_the_projects_own_code_is_protected_on_demand_alone() -> None:
         ".pre-commit-config.yaml",
     ):
         assert protects(path, DEFAULT_PROTECTED) == ""
-        assert protects(path, Profile(protected=("project_code",)).protected)
+        assert protects(path, CellProfile(protected=("project_code",)).protected)
 
 
 def test_what_is_a_repository_is_seen_by_what_is_in_it(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_a_path_made_to_be_slow_is_judged_in_no_time() -> None:
 
 
 def test_a_profile_lifts_by_name_and_tells_the_near_one() -> None:
-    profile = Profile.for_kind("main")
+    profile = CellProfile.for_kind("main")
     assert profile.protected == DEFAULT_PROTECTED and profile.lifting("conftest.py") == profile
     profile = profile.narrow(protected=["project_code"])
     assert profile.protected == (*DEFAULT_PROTECTED, *PROJECT_CODE)
@@ -197,14 +197,14 @@ def test_a_profile_lifts_by_name_and_tells_the_near_one() -> None:
             profile.lifting(wrong)
         assert hint in str(caught.value)
     with pytest.raises(ValueError, match="Known: none"):
-        Profile(protected=()).lifting(".envrc")
+        CellProfile(protected=()).lifting(".envrc")
 
 
 def test_narrowing_adds_names_and_they_cross_the_wire() -> None:
-    profile = Profile.for_kind("main").lifting(".envrc")
+    profile = CellProfile.for_kind("main").lifting(".envrc")
     narrow = profile.narrow(protected=["Makefile"])
     assert narrow.protected == (*profile.protected, "Makefile") and narrow.is_narrower_than(profile)
-    assert Profile.from_wire(narrow.to_wire()) == narrow
+    assert CellProfile.from_wire(narrow.to_wire()) == narrow
 
 
 @pytest.mark.parametrize(
@@ -212,18 +212,18 @@ def test_narrowing_adds_names_and_they_cross_the_wire() -> None:
 )
 def test_a_pattern_that_could_never_hold_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=r"Profile.protected is no pattern"):
-        Profile(protected=(name,))
+        CellProfile(protected=(name,))
 
 
 def test_a_profile_tells_what_it_protects() -> None:
-    told = " ".join(Profile.for_kind("main").explain().split())
+    told = " ".join(CellProfile.for_kind("main").explain().split())
     assert (
         "made or changed nowhere, for they run later: .git (a link, or a file that leads out of the workspace)" in told
     )
     assert "), .git/hooks (but git's own samples), .git/config (but harmless settings)," in told
     assert ", .envrc, " in told
-    assert "no name: it may write" in Profile.for_kind("main").replace(protected=()).explain()
-    assert "protected" not in Profile.for_kind("worker").explain()
+    assert "no name: it may write" in CellProfile.for_kind("main").replace(protected=()).explain()
+    assert "protected" not in CellProfile.for_kind("worker").explain()
 
 
 NAMES = """

@@ -17,10 +17,10 @@ from toolcell_sandbox import Limits
 
 MAKER = """
 import json, os, signal, sys, time
-from toolcell_sandbox import Identity, Profile, SandboxError, probe, spawn
+from toolcell_sandbox import CellProfile, Identity, SandboxError, probe, spawn
 from toolcell_sandbox.identity import unused_slots
 from toolcell_sandbox.spawn import terminate
-report, identity, profile = probe(), Identity.for_slot(unused_slots()), Profile.for_kind("worker")
+report, identity, profile = probe(), Identity.for_slot(unused_slots()), CellProfile.for_kind("worker")
 def sleep(entered):
     while True:
         time.sleep(60)
@@ -265,7 +265,7 @@ def test_importing_is_cheap_and_functions_are_not_hidden_by_modules_of_their_nam
     code = """
 import sys
 import toolcell_sandbox.spawn, toolcell_sandbox.enter, toolcell_sandbox.kernel.probe
-from toolcell_sandbox import spawn, enter, CgroupTree, Profile
+from toolcell_sandbox import spawn, enter, CellProfile, CgroupTree
 from toolcell_sandbox.spawn import spawn as again
 assert callable(spawn) and callable(enter) and spawn is again
 heavy = {"typing", "subprocess", "json", "asyncio", "socket", "threading", "pathlib", "tempfile", "logging"}

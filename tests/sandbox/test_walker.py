@@ -22,7 +22,7 @@ os.chdir(sys.argv[1])
 top = os.open(".", walker.PATH)
 os.mkdir("x")
 os.chdir("x")
-for number in range(3000):
+for number in range(1500):
     open("file", "w").close()
     os.symlink("/etc", "link")
     os.mkdir("x")

@@ -10,12 +10,13 @@ from typing import Any, cast
 
 import click
 
-from toolcell.config import Config, load_config
+from toolcell.config import Config
+from toolcell.config.load import load_config
 from toolcell.credentials import Credential
 from toolcell.errors import ConfigError
+from toolcell.profile import Profile
 from toolcell_sandbox.explain import essentials
 from toolcell_sandbox.network import HostNetwork, NoNetwork
-from toolcell_sandbox.profile import Profile
 from toolcell_sandbox.report import SandboxReport, by_cure, wholes
 from toolcell_tools.capability import SessionKind
 
@@ -93,7 +94,8 @@ def _findings(report: SandboxReport, config: Config | None, kind: str | None) ->
 
 def _shown(profile: Profile) -> dict[str, object]:
     """A profile without the values of its environment, which may be secrets: this goes into bug reports."""
-    return {**profile.to_wire(), "env": sorted(profile.env), "explained": profile.explain().splitlines()}
+    shown = {**profile.to_wire(), "env": sorted(profile.env), "http": [*profile.http]}
+    return {**shown, "explained": profile.explain().splitlines()}
 
 
 def _credential(credential: Credential) -> str:

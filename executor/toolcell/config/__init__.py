@@ -1,5 +1,8 @@
-"""Settings from `toolcell.toml`: layers of files, checked one by one, into a profile for each kind of session."""
+"""Settings from `toolcell.toml`: layers of files, checked one by one, into a profile for each kind of session.
 
-from .load import Config, load_config
+`load` and what it uses are imported by whoever loads a file: their models take milliseconds.
+"""
 
-__all__ = ["Config", "load_config"]
+from .config import Config
+
+__all__ = ["Config"]

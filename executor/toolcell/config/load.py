@@ -1,49 +1,31 @@
 """`load_config`: the layers of settings, from the presets up, as one `Config`.
 
 Each file is checked by itself and laid on what is below it, so that a mistake is told with its file and line, and a
-project's file can be held against the layers below. (pydantic-settings merges first and checks the sum.)
+project's file can be held against the layers below. pydantic-settings would merge first and check the sum.
 """
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
 from toolcell.credentials import Credential
 from toolcell.errors import ConfigError, ConfigProblem
-from toolcell_sandbox.profile import Profile
+from toolcell.profile import Profile
+from toolcell_sandbox.network import from_wire as network_of
 from toolcell_sandbox.protected import expanded, lifted
 from toolcell_tools.capability import SessionKind
 
+from .complaints import complaints, wider_than_a_worker
+from .config import Config
 from .narrowing import widenings
-from .schema import FILE, complaints, network_of, wider_than_a_worker
 from .source import NAME, ConfigSource, read, user_file
 
 ARGUMENTS = "the arguments of load_config"
 Table = Mapping[str, Any]
 """A table that `complaints` had none about."""
-
-
-@dataclass(frozen=True, slots=True)
-class Config:
-    """Settings for a Supervisor: `Supervisor(config=…)`. `files` are those that were read, the lowest first. None is
-    the supervisor's own default. `credentials` are by host, for `BrokeredHttp`; they say where a secret is, and never
-    what.
-    """
-
-    profiles: Mapping[SessionKind, Profile]
-    max_cells: int | None = None
-    standby: int = 1
-    allow_missing: frozenset[str] = frozenset()
-    approval_timeout_s: float | None = None
-    model_bytes: int | None = None
-    quarantine: str | None = None
-    files: tuple[Path, ...] = ()
-    credentials: Mapping[str, tuple[Credential, ...]] = field(
-        default_factory=lambda: MappingProxyType[str, tuple[Credential, ...]]({})
-    )
 
 
 def load_config(
@@ -67,7 +49,8 @@ def load_config(
     current = Config({kind: Profile.for_kind(kind.value) for kind in SessionKind}, files=tuple(map(_path, files)))
     problems: list[ConfigProblem] = []
     for source in (*files, given):
-        wrong = [source.problem(key, message) for key, message in complaints(source.table, FILE)]
+        wrong = [source.problem(key, message) for key, message in complaints(source.table)]
+        wrong.sort(key=lambda problem: problem.line or 0)
         if not wrong:
             current, wrong = _overlaid(current, source)
         problems += wrong

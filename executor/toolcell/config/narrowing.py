@@ -8,12 +8,13 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
 
-from toolcell_sandbox import http_rules
+from toolcell.http_rules import rules_of
+from toolcell.profile import Profile
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.network import is_narrower
-from toolcell_sandbox.profile import QUARANTINED, UNCHECKED, Profile, is_below
+from toolcell_sandbox.profile import QUARANTINED, UNCHECKED, is_below
 
-from .schema import Complaint
+from .complaints import Complaint
 
 Rule = Callable[[Profile, Profile], Iterator[Complaint]]
 """What is wider in the second profile than in the first: the key below the field, and in which way."""
@@ -70,8 +71,8 @@ def _network(old: Profile, new: Profile) -> Iterator[Complaint]:
 
 
 def _http(old: Profile, new: Profile) -> Iterator[Complaint]:
-    allowed = http_rules.rules_of(old.http)
-    for index, rule in enumerate(http_rules.rules_of(new.http)):
+    allowed = rules_of(old.http)
+    for index, rule in enumerate(rules_of(new.http)):
         if not rule.is_within(allowed):
             yield (index,), f"allows requests that the settings below it do not: {str(rule)!r}"
 

@@ -1,21 +1,32 @@
-"""What may stand in a toolcell.toml, as data: every table and key, and the check of its value.
+"""What may stand in a toolcell.toml: pydantic models of its tables. `complaints` says what is wrong with one.
 
-Tables of plain checks, not pydantic: a complaint names the key, the near name and the remedy in our own words, and
-never shows a value, which may be a secret. What a limit or a path may be is asked of `Limits` and `Profile` themselves.
+An error of a check never shows a value, which may be a secret. The rules for limits, names and networks are those of
+`Limits`, `Profile` and `ProxyNetwork`, which the checks ask.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
-from typing import Any, TypeGuard, cast
+from functools import partial
+from typing import Annotated, Any, ClassVar, TypeGuard, cast
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    create_model,
+    model_validator,
+)
 
 from toolcell.credentials import Credential, parse_origin
-from toolcell_sandbox.http_rules import HttpRule
+from toolcell.http_rules import HttpRule
+from toolcell.profile import Profile
 from toolcell_sandbox.limits import Limits
-from toolcell_sandbox.network import Network, NoNetwork, ProxyNetwork
-from toolcell_sandbox.network import from_wire as network_from_wire
-from toolcell_sandbox.profile import CAPABILITIES, WORKER_CAPABILITIES, Profile
+from toolcell_sandbox.network import from_wire as network_of
+from toolcell_sandbox.profile import CAPABILITIES
 from toolcell_sandbox.protected import check as check_names
 from toolcell_sandbox.report import NAMES
 from toolcell_tools.capability import SessionKind
@@ -23,9 +34,7 @@ from toolcell_tools.capability import SessionKind
 from .source import Key
 
 Complaint = tuple[Key, str]
-Check = Callable[[object], Iterator[Complaint]]
-Schema = Mapping[str, "Schema | Check"]
-
+_LISTS = (list, tuple, frozenset, set)
 _KINDS_OF_VALUE: tuple[tuple[type, str], ...] = (
     (bool, "true or false"),
     (int, "a whole number"),
@@ -36,280 +45,252 @@ _KINDS_OF_VALUE: tuple[tuple[type, str], ...] = (
 )
 
 
-def complaints(table: Mapping[str, object], schema: Schema, at: Key = ()) -> Iterator[Complaint]:
-    """Everything that is wrong with a table: unknown keys and wrong values."""
-    for name, value in table.items():
-        key, wanted = (*at, name), schema.get(name)
-        if wanted is None:
-            yield key, unknown(name, schema)
-        elif callable(wanted):
-            yield from (((*key, *more), message) for more, message in wanted(value))
-        elif is_table(value):
-            yield from complaints(value, wanted, key)
-        else:
-            yield key, not_a("a table", value)
-
-
-def unknown(name: str, schema: Schema) -> str:
-    """The near name if there is one, here or one table deeper; all names otherwise."""
-    names: dict[str, str] = {}
-    for outer, table in schema.items():
-        if not callable(table):
-            names |= {inner: f"{outer}.{inner}" for inner in table}
-    names |= {known: known for known in schema}
-    near = get_close_matches(name, names, n=1)
-    return f"unknown. Did you mean {names[near[0]]}?" if near else f"unknown. Known: {', '.join(schema)}."
-
-
 def is_table(value: object) -> TypeGuard[Mapping[str, object]]:
     """A TOML table has text for keys; a mapping that a program passes may not."""
     return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)  # pyright: ignore[reportUnknownVariableType]
 
 
-def not_a(wanted: str, value: object) -> str:
+def not_a(wanted: str, value: object) -> ValueError:
     """Of the value only its kind: it may be a secret that went astray."""
     found = next((words for kind, words in _KINDS_OF_VALUE if isinstance(value, kind)), f"a {type(value).__name__}")
-    return f"should be {wanted}, is {found}."
+    return ValueError(f"should be {wanted}, is {found}.")
 
 
-# -- checks ------------------------------------------------------------------------------------------------------------
+# -- values ------------------------------------------------------------------------------------------------------------
 
 
-def flag(value: object) -> Iterator[Complaint]:
-    if not isinstance(value, bool):
-        yield (), not_a("true or false", value)
+def _is(wanted: str, *kinds: type) -> BeforeValidator:
+    """A value of these types; a bool is no number."""
+
+    def check(value: object) -> object:
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            raise not_a(wanted, value)
+        return value
+
+    return BeforeValidator(check)
 
 
-def text(value: object) -> Iterator[Complaint]:
-    if not isinstance(value, str):
-        yield (), not_a("text", value)
-    elif "\0" in value:
-        yield (), "has a null character. Leave it out."
+def _list_of_text(value: object) -> list[object]:
+    if not isinstance(value, _LISTS):
+        raise not_a("a list of text", value)
+    return list(cast("list[object]", value))
 
 
-def texts(value: object) -> Iterator[Complaint]:
-    if not isinstance(value, (list, tuple, frozenset, set)):
-        yield (), not_a("a list of text", value)
-        return
-    for index, each in enumerate(cast("Sequence[object]", value)):
-        yield from (((index,), message) for _key, message in text(each))
-
-
-def one_of(what: str, known: frozenset[str]) -> Check:
-    """A list of names that are known."""
-
-    def check(value: object) -> Iterator[Complaint]:
-        wrong = list(texts(value))
-        yield from wrong
-        for index, name in enumerate(() if wrong else strings(value)):
-            if name not in known:
-                near = get_close_matches(name, known, n=1)
-                remedy = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(sorted(known))}."
-                yield (index,), f"there is no {what} {name!r}. {remedy}"
-
-    return check
-
-
-def environment(value: object) -> Iterator[Complaint]:
+def _dict(wanted: str, value: object) -> dict[str, object]:
     if not is_table(value):
-        yield (), not_a("a table of text", value)
-        return
-    for name, each in value.items():
-        yield from variable_name(name, (name,))
-        yield from (((name,), message) for _key, message in text(each))
+        raise not_a(wanted, value)
+    return dict(value)
 
 
-def variable_names(value: object) -> Iterator[Complaint]:
-    wrong = list(texts(value))
-    yield from wrong
-    for index, name in enumerate(() if wrong else strings(value)):
-        yield from variable_name(name, (index,))
+def _table_of(what: str) -> BeforeValidator:
+    return BeforeValidator(partial(_dict, f"a table of {what}"))
 
 
-def variable_name(name: str, key: Key) -> Iterator[Complaint]:
+def _no_secret(value: object) -> object:
+    raise ValueError("is a secret in a file of settings. Name where it is, with value_env or value_file.")
+
+
+def _without_null(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("has a null character. Leave it out.")
+    return text
+
+
+def _asking(what: str, ask: Callable[[Any], object]) -> AfterValidator:
+    """The check of the object that the value is for. Its errors begin with the object's name, `what`."""
+
+    def check(value: Any) -> Any:
+        try:
+            ask(value)
+        except ValueError as error:
+            raise ValueError(str(error).removeprefix(what)) from None
+        return value
+
+    return AfterValidator(check)
+
+
+def _known(what: str, names: frozenset[str]) -> AfterValidator:
+    def check(name: str) -> str:
+        if name not in names:
+            near = get_close_matches(name, names, n=1)
+            remedy = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(sorted(names))}."
+            raise ValueError(f"there is no {what} {name!r}. {remedy}")
+        return name
+
+    return AfterValidator(check)
+
+
+def _variable_name(name: str) -> str:
     if not name or "=" in name or "\0" in name:
-        yield key, "is not a name of an environment variable. Leave out '=' and what follows."
+        raise ValueError("is not a name of an environment variable. Leave out '=' and what follows.")
+    return name
 
 
-def names(value: object) -> Iterator[Complaint]:
-    """Protected names; "..." for those below, and "!name" for one that is lifted. `load` looks whether it is there."""
-    wrong = list(texts(value))
-    yield from wrong
-    for index, name in enumerate(() if wrong else strings(value)):
+def _limit(name: str) -> BeforeValidator:
+    seconds = name.endswith("_s")
+    wanted, kinds = ("a number of seconds", (int, float)) if seconds else ("a whole number", (int,))
+
+    def check(value: Any) -> Any:
         try:
-            check_names([name.removeprefix("!")] if name != "..." else [])
+            Limits().replace(**{name: value})
         except ValueError as error:
-            yield (index,), str(error)
+            if isinstance(value, bool) or not isinstance(value, kinds):
+                raise not_a(f"{wanted} above zero", value) from None
+            raise ValueError(str(error).removeprefix(f"Limits.{name} ")) from None
+        return value
+
+    return BeforeValidator(check)
 
 
-def limit(name: str) -> Check:
-    def check(value: object) -> Iterator[Complaint]:
-        number: Any = value
+def _whole(least: int, most: float = math.inf) -> AfterValidator:
+    def check(value: int) -> int:
+        if not least <= value <= most:
+            raise ValueError(f"should be {_words(least, most)}, is {value}.")
+        return value
+
+    return AfterValidator(check)
+
+
+def _words(least: int, most: float = math.inf) -> str:
+    return f"a whole number from {least}" + ("" if most == math.inf else f" to {most}")
+
+
+def _seconds(value: float) -> float:
+    if not 0 < value < math.inf:
+        raise ValueError(f"should be a number of seconds above zero, is {value}.")
+    return value
+
+
+_Flag = Annotated[bool, _is("true or false", bool)]
+_Text = Annotated[str, _is("text", str), AfterValidator(_without_null)]
+_Listed = BeforeValidator(_list_of_text)
+_Texts = Annotated[list[_Text], _Listed]
+_Seconds = Annotated[float, AfterValidator(_seconds), _is("a number of seconds above zero", int, float)]
+_Count = Annotated[int, _is(_words(1), int), _whole(1)]
+
+
+def _of_profile(name: str) -> AfterValidator:
+    return _asking(f"Profile.{name} ", lambda value: Profile().replace(**{name: value}))
+
+
+def _protected_name(name: str) -> None:
+    """One of them, "..." for those below, or "!name" for one that is lifted. `load` looks whether it is there."""
+    check_names([name.removeprefix("!")] if name != "..." else [])
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
+    wanted: ClassVar[str] = "a table"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_table(cls, value: object) -> object:
+        return _dict(cls.wanted, value)
+
+
+def _table(name: str, of: Mapping[str, object]) -> type[_Table]:
+    """A model with these annotated fields, none of which must be set."""
+    make: Any = create_model  # whose signature has no place for fields that are known at run time only
+    return cast("type[_Table]", make(name, __base__=_Table, **{field: (kind, None) for field, kind in of.items()}))
+
+
+LimitsTable = _table("LimitsTable", {each.name: Annotated[Any, _limit(each.name)] for each in fields(Limits)})
+
+
+class NetworkTable(_Table):
+    """A policy: its kind, and the fields of ProxyNetwork."""
+
+    wanted: ClassVar[str] = 'a table such as { kind = "proxy", allow = ["example.org"] }'
+    kind: _Text = ""
+    allow: Any = ()
+    allow_private: Any = ()
+    max_bytes: Any = None
+    max_connections: Any = None
+    idle_s: Any = None
+
+    @model_validator(mode="after")
+    def _is_a_policy(self) -> "NetworkTable":
+        if "kind" not in self.model_fields_set:
+            raise ValueError('does not say its kind. Set kind to "none", "proxy" or "host".')
         try:
-            Limits().replace(**{name: number})
+            network_of(self.model_dump(exclude_unset=True))
         except ValueError as error:
-            seconds = name.endswith("_s")
-            numeric = isinstance(value, (int, float) if seconds else int) and not isinstance(value, bool)
-            wanted = "a number of seconds" if seconds else "a whole number"
-            yield (), str(error).removeprefix(f"Limits.{name} ") if numeric else not_a(f"{wanted} above zero", value)
-
-    return check
+            raise ValueError(str(error).removeprefix("Profile.network ")) from None
+        return self
 
 
-def of_profile(name: str, shape: Check) -> Check:
-    """A field of Profile: of this shape, and what Profile itself says to it."""
+class CredentialTable(_Table):
+    """Where a secret is, and how it is sent; a secret itself never stands in a settings file."""
 
-    def check(value: object) -> Iterator[Complaint]:
-        wrong = list(shape(value))
-        yield from wrong
-        if not wrong:
-            try:
-                Profile().replace(**{name: value})
-            except ValueError as error:
-                yield (), str(error).removeprefix(f"Profile.{name} ")
+    wanted: ClassVar[str] = 'a table such as { value_env = "API_TOKEN", prefix = "Bearer " }'
+    header: _Text = ""
+    value_env: _Text = ""
+    value_file: _Text = ""
+    prefix: _Text = ""
+    scheme: _Text = ""
+    value: Annotated[Any, BeforeValidator(_no_secret)] = Field(default=None, exclude=True)
 
-    return check
-
-
-def network(value: object) -> Iterator[Complaint]:
-    """A table with `kind`; the rest of it is the fields of that policy."""
-    if not is_table(value):
-        yield (), not_a('a table such as { kind = "proxy", allow = ["example.org"] }', value)
-        return
-    known: Schema = {"kind": text, **{each.name: _anything for each in fields(ProxyNetwork)}}
-    wrong = list(complaints(value, known))
-    if not wrong and "kind" not in value:
-        wrong = [((), 'does not say its kind. Set kind to "none", "proxy" or "host".')]
-    yield from wrong
-    if not wrong:
-        try:
-            network_of(value)
-        except ValueError as error:
-            yield (), str(error).removeprefix("Profile.network ")
+    @model_validator(mode="after")
+    def _is_a_credential(self) -> "CredentialTable":
+        Credential(**self.model_dump(exclude_unset=True))
+        return self
 
 
-def network_of(table: Mapping[str, object]) -> Network:
-    """The policy that such a table means; the whole mapping from TOML to `Profile.network`."""
-    return network_from_wire(table)
+class ProfileTable(_Table):
+    """The fields of Profile but `cwd`, which each call sets."""
+
+    grants: Annotated[list[Annotated[_Text, _known("capability", CAPABILITIES)]], _Listed] = []
+    limits: LimitsTable | None = None  # type: ignore[valid-type]
+    readable: _Texts = []
+    writable: _Texts = []
+    system: _Texts = []
+    env: Annotated[dict[Annotated[str, AfterValidator(_variable_name)], _Text], _table_of("text")] = {}
+    pass_env: Annotated[list[Annotated[_Text, AfterValidator(_variable_name)]], _Listed] = []
+    network: NetworkTable | None = None
+    http: Annotated[list[Annotated[_Text, _asking("Profile.http ", HttpRule.parse)]], _Listed] = []
+    proc: _Flag = True
+    hostname: Annotated[_Text, _of_profile("hostname")] = ""
+    protected: Annotated[list[Annotated[_Text, _asking("", _protected_name)]], _Listed] = []
+    unchecked: Annotated[_Text, _of_profile("unchecked")] = ""
+    quarantined: Annotated[_Text, _of_profile("quarantined")] = ""
 
 
-def http_rules(value: object) -> Iterator[Complaint]:
-    """A list of rules, each judged by itself."""
-    wrong = list(texts(value))
-    yield from wrong
-    for index, rule in enumerate(() if wrong else strings(value)):
-        try:
-            HttpRule.parse(rule)
-        except ValueError as error:
-            yield (index,), str(error).removeprefix("Profile.http ")
+def _one_or_more(value: object) -> list[object]:
+    return list(cast("list[object]", value)) if isinstance(value, (list, tuple)) else [value]
 
 
-def credentials(value: object) -> Iterator[Complaint]:
-    """By host, one table or a list of them; a secret itself never stands in a settings file."""
-    if not is_table(value):
-        yield (), not_a('a table such as { "api.example.com" = { value_env = "API_TOKEN" } }', value)
-        return
-    for place, given in value.items():
-        try:
-            parse_origin(place)
-        except ValueError as error:
-            yield (place,), str(error)
-        for each in cast("Sequence[object]", given) if isinstance(given, (list, tuple)) else [given]:
-            if not is_table(each):
-                yield (place,), not_a('a table such as { value_env = "API_TOKEN", prefix = "Bearer " }', each)
-                continue
-            wrong = list(_credential(each))
-            yield from (((place, *key), message) for key, message in wrong)
+_Credentials = Annotated[list[CredentialTable], BeforeValidator(_one_or_more)]
 
 
-def _credential(table: Mapping[str, object]) -> Iterator[Complaint]:
-    if "value" in table:
-        yield ("value",), "is a secret in a file of settings. Name where it is, with value_env or value_file."
-        return
-    wrong = list(complaints(table, dict.fromkeys(CREDENTIAL, text)))
-    yield from wrong
-    if not wrong:
-        try:
-            Credential(**cast("dict[str, Any]", table))
-        except ValueError as error:
-            yield (), str(error)
+class SupervisorTable(_Table):
+    """What can be said of a Supervisor in data: all its arguments but objects and functions. A host may have one
+    credential or a list of them.
+    """
+
+    max_cells: _Count = 1
+    standby: Annotated[int, _is(_words(0, 1), int), _whole(0, 1)] = 1
+    allow_missing: Annotated[list[Annotated[_Text, _known("mechanism", frozenset(NAMES))]], _Listed] = []
+    credentials: Annotated[
+        dict[
+            Annotated[str, _asking("", parse_origin)], Annotated[list[CredentialTable], BeforeValidator(_one_or_more)]
+        ],
+        BeforeValidator(partial(_dict, 'a table such as { "api.example.com" = { value_env = "API_TOKEN" } }')),
+    ] = {}
+    approval_timeout_s: Annotated[
+        float, AfterValidator(_seconds), _is("a number of seconds above zero", int, float)
+    ] = 1.0
+    model_bytes: _Count = 1
+    quarantine: _Text = ""
 
 
-def _anything(value: object) -> Iterator[Complaint]:
-    yield from ()
+ProfilesTable = _table("ProfilesTable", {kind.value: ProfileTable | None for kind in SessionKind})
 
 
-def whole(least: int, most: int | None = None) -> Check:
-    wanted = f"a whole number from {least}" + ("" if most is None else f" to {most}")
+class FileTable(_Table):
+    """A whole toolcell.toml."""
 
-    def check(value: object) -> Iterator[Complaint]:
-        if isinstance(value, bool) or not isinstance(value, int):
-            yield (), not_a(wanted, value)
-        elif value < least or (most is not None and value > most):
-            yield (), f"should be {wanted}, is {value}."
-
-    return check
-
-
-def seconds(value: object) -> Iterator[Complaint]:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        yield (), not_a("a number of seconds above zero", value)
-    elif not 0 < value < math.inf:
-        yield (), f"should be a number of seconds above zero, is {value}."
-
-
-def strings(value: object) -> list[str]:
-    """A list that `texts` had no complaint about."""
-    assert isinstance(value, (list, tuple, frozenset, set))
-    return [str(each) for each in cast("Sequence[object]", value)]
-
-
-# -- the tables --------------------------------------------------------------------------------------------------------
-
-PROFILE: Schema = {
-    "grants": one_of("capability", CAPABILITIES),
-    "limits": {each.name: limit(each.name) for each in fields(Limits)},
-    "readable": texts,
-    "writable": texts,
-    "system": texts,
-    "env": environment,
-    "pass_env": variable_names,
-    "network": network,
-    "http": http_rules,
-    "proc": flag,
-    "hostname": of_profile("hostname", text),
-    "protected": names,
-    "unchecked": of_profile("unchecked", text),
-    "quarantined": of_profile("quarantined", text),
-}
-"""The fields of Profile but `cwd`, which each call sets."""
-
-CREDENTIAL = ("header", "value_env", "value_file", "prefix", "scheme")
-
-SUPERVISOR: Schema = {
-    "max_cells": whole(1),
-    "standby": whole(0, 1),
-    "allow_missing": one_of("mechanism", frozenset(NAMES)),
-    "credentials": credentials,
-    "approval_timeout_s": seconds,
-    "model_bytes": whole(1),
-    "quarantine": text,
-}
-"""What can be said of a Supervisor in data: all its arguments but objects and functions."""
-
-FILE: Schema = {"profiles": {kind.value: PROFILE for kind in SessionKind}, "supervisor": SUPERVISOR}
-
-
-def wider_than_a_worker(table: Mapping[str, object]) -> Iterator[Complaint]:
-    """What a Worker's profile would ask for in vain: it holds read, memory.read and web, and nothing can widen it."""
-    remedy = "Nothing can widen a Worker: leave it out, or use a Branch for this."
-    for index, name in enumerate(strings(table.get("grants", ()))):
-        if name not in WORKER_CAPABILITIES:
-            yield ("grants", index), f"a Worker cannot be granted {name!r}. {remedy}"
-    if strings(table.get("writable", ())):
-        yield ("writable",), f"a Worker writes nowhere. {remedy}"
-    if strings(table.get("http", ())):
-        yield ("http",), f"no requests are made for a Worker. {remedy}"
-    policy = table.get("network")
-    if is_table(policy) and network_of(policy) != NoNetwork():
-        yield ("network",), f"a Worker reaches no network. {remedy}"
+    profiles: ProfilesTable | None = None  # type: ignore[valid-type]
+    supervisor: SupervisorTable | None = None

@@ -16,7 +16,7 @@ from toolcell.pool.run import Run
 from toolcell.sessions.protection import Guarded, Protection, Watch, overlap
 from toolcell.workplaces.cleanup import Audited
 from toolcell_sandbox.audit import Finding, together
-from toolcell_sandbox.profile import Profile, is_below
+from toolcell_sandbox.profile import CellProfile, is_below
 from toolcell_sandbox.seen import NAME_CHARS
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.errors import PermissionDenied
@@ -107,7 +107,7 @@ def unchecked(watch: Watch) -> Notice:
     return Notice(kind="unchecked", message=message)
 
 
-def trespass(workspace: Path, declaration: ToolDeclaration, profile: Profile, watch: Watch) -> PermissionDenied | None:
+def trespass(workspace: Path, declaration: ToolDeclaration, profile: CellProfile, watch: Watch) -> PermissionDenied | None:
     """The error that replaces a call's result if its profile denies what the audit found; otherwise None.
 
     A call is responsible for what it can have made, unless a call of another session can have made it too.
@@ -122,7 +122,7 @@ def trespass(workspace: Path, declaration: ToolDeclaration, profile: Profile, wa
     return None
 
 
-def quarantined(workspace: Path, profile: Profile, watch: Watch) -> Notice:
+def quarantined(workspace: Path, profile: CellProfile, watch: Watch) -> Notice:
     """The notice about the protected names that were made or changed while the call ran."""
     roots = sorted(map(os.path.realpath, (str(workspace), *profile.writable)), key=len, reverse=True)
     shown = [_told(finding, roots) for finding in watch.findings[:MAX_TOLD]]

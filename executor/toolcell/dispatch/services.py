@@ -14,12 +14,12 @@ from toolcell.backends.protocols import Channel, HttpClient, MemoryStore, WebCli
 from toolcell.journal import Journal
 from toolcell.pool.pool import Pool
 from toolcell.pool.reactor import Reactor
+from toolcell.profile import Profile
 from toolcell.sessions.data import SessionData
 from toolcell.sessions.ending import SessionLife
 from toolcell.sessions.protection import Protection
 from toolcell.sessions.toolbox import Toolbox
 from toolcell.telemetry import Metrics
-from toolcell_sandbox.profile import Profile
 from toolcell_tools.capability import Capability, SessionKind
 from toolcell_tools.result import SandboxSummary
 

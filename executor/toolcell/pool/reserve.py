@@ -12,7 +12,7 @@ from typing import Final
 from toolcell_sandbox import binding
 from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.identity import Identity
-from toolcell_sandbox.profile import Profile
+from toolcell_sandbox.profile import CellProfile
 from toolcell_sandbox.report import SandboxReport
 from toolcell_sandbox.view import Bind, Found, View, find_system, plan, rest
 
@@ -23,7 +23,7 @@ UNFIT: Final = 64  # remembered kinds that cannot be prewarmed
 KINDS: Final = 4  # one cell of each kind is kept: an agent's tools need only a few sets of grants
 _NOWHERE: Final = "/"  # nothing can be written there, so a tool that stores its directory at import fails visibly
 _PATHS: Final = ("readable", "writable")
-_SAME: Final = [each.name for each in fields(Profile) if each.name not in (*_PATHS, "cwd")]
+_SAME: Final = [each.name for each in fields(CellProfile) if each.name not in (*_PATHS, "cwd")]
 
 
 def kind_of(spec: CellSpec) -> CellKey:
@@ -66,7 +66,7 @@ class Surroundings:
     environ: Mapping[str, str]
 
     @classmethod
-    def of(cls, profile: Profile, identity: Identity) -> "Surroundings":
+    def of(cls, profile: CellProfile, identity: Identity) -> "Surroundings":
         """The present surroundings of a profile. Raises SandboxError if the system's paths cannot be inspected."""
         system = find_system(profile, identity)
         return cls(identity, system, plan(profile, identity, (), system), profile.environment(os.environ))
@@ -141,7 +141,7 @@ class Reserve:
         return self.cells.pop(cell.id, None) is not None
 
 
-def _lacking(profile: Profile, surroundings: Surroundings, spec: CellSpec) -> list[Bind] | None:
+def _lacking(profile: CellProfile, surroundings: Surroundings, spec: CellSpec) -> list[Bind] | None:
     """The paths that a prewarmed cell lacks for this spec, or None if it cannot serve it."""
     if any(getattr(profile, name) != getattr(spec.profile, name) for name in _SAME):
         return None

@@ -13,7 +13,7 @@ from toolcell.call import ToolCall
 from toolcell.wire.frames import Field
 from toolcell.wire.messages import Failed, Log, Output, Progress, Request
 from toolcell_sandbox.limits import Limits
-from toolcell_sandbox.profile import Profile
+from toolcell_sandbox.profile import CellProfile
 from toolcell_sandbox.view import Bound
 
 from .budget import Account, Charge
@@ -63,7 +63,7 @@ class CellSpec:
     """
 
     key: CellKey
-    profile: Profile
+    profile: CellProfile
     tools: tuple[Mapping[str, object], ...]
     cwd: str
     protected: tuple[Bound, ...] = ()

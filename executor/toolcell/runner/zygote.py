@@ -38,7 +38,7 @@ from toolcell_sandbox.kernel.passing import receive_fds
 from toolcell_sandbox.kernel.probe import start_probe
 from toolcell_sandbox.mechanisms import lifetime
 from toolcell_sandbox.prespawn import Prespawned
-from toolcell_sandbox.profile import Profile
+from toolcell_sandbox.profile import CellProfile
 from toolcell_sandbox.report import SandboxReport
 from toolcell_sandbox.spawn import Child, spawn
 from toolcell_sandbox.view import Bound
@@ -217,7 +217,7 @@ class Zygote:
     def on_cell(self, request: MakeCell, received: list[int]) -> int | None:
         """Fork a cell onto the descriptors that came with the request."""
         prespawned = None if self.preload(request.preload) else self.prespawned  # which lacks the new libraries
-        profile = Profile.from_wire(request.profile)
+        profile = CellProfile.from_wire(request.profile)
         identity = Identity.from_wire(request.identity)
         if is_on("prespawn") and Prespawned.is_possible(profile, identity, self.report):
             self.like = identity, profile.system, profile.proc

@@ -29,6 +29,7 @@ from toolcell.journal import Record
 from toolcell.lifetime import Lifetime
 from toolcell.pool.cell import Cell
 from toolcell.pool.pool import Pool
+from toolcell.profile import Profile
 from toolcell.sessions import ending, tree
 from toolcell.sessions.capacity import default_max_cells, default_max_connections
 from toolcell.sessions.data import SessionData
@@ -39,7 +40,7 @@ from toolcell.sessions.protection import Protection
 from toolcell.sessions.toolbox import Toolbox
 from toolcell.telemetry import Metrics
 from toolcell.workplaces.record import RunRecord
-from toolcell_sandbox.profile import Profile, is_below
+from toolcell_sandbox.profile import is_below
 from toolcell_tools.capability import SessionKind
 from toolcell_tools.result import SandboxSummary
 from toolcell_tools.session_info import SessionInfo

@@ -17,7 +17,7 @@ from toolcell.dispatch.guards import checked_hooks, checked_policy
 from toolcell.dispatch.policy import Policy
 from toolcell.errors import UsageError
 from toolcell.journal import Journal, RecentJournal
-from toolcell_sandbox.profile import Profile
+from toolcell.profile import Profile
 from toolcell_tools.capability import SessionKind
 from toolcell_tools.definition import Tool
 from toolcell_tools.provider import ProviderTool

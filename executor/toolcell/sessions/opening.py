@@ -11,7 +11,8 @@ from typing import Any
 from toolcell import misuse
 from toolcell.backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from toolcell.errors import UsageError
-from toolcell_sandbox.profile import Profile, is_below
+from toolcell.profile import Profile
+from toolcell_sandbox.profile import is_below
 from toolcell_tools.capability import SessionKind
 
 

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import toolcell_sandbox
 import toolcell_tools
-from toolcell_sandbox import http_rules
+from toolcell import http_rules
+from toolcell.profile import Profile
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.network import HostNetwork, Network, NoNetwork, ProxyNetwork, common
-from toolcell_sandbox.profile import QUARANTINED, UNCHECKED, Profile, is_below
+from toolcell_sandbox.profile import QUARANTINED, UNCHECKED, CellProfile, is_below
 from toolcell_tools.capability import KIND_GRANTS, Capability, SessionKind
 from toolcell_tools.result import SandboxSummary
 
@@ -106,12 +107,12 @@ def within(profile: Profile, parent: Profile) -> Profile:
     )
 
 
-def confine(profile: Profile, given: Set[Capability], workspace: Path, limits: Limits) -> Profile:
+def confine(profile: Profile, given: Set[Capability], workspace: Path, limits: Limits) -> CellProfile:
     """The profile of one cell: the session's, with the workspace as far as the grants go, and nothing more.
 
     READ binds the workspace read-only at its real path, WRITE read-write; without either it is not there. The network
-    policy holds where NET is given, and there alone. Rules for requests are not the cell's to know: the supervisor,
-    which makes them, goes by the session's.
+    policy holds where NET is given, and there alone. Rules for requests are not in it: the supervisor, which makes the
+    requests, goes by the session's.
     """
     here = str(workspace)
     readable = list(profile.readable)
@@ -122,9 +123,8 @@ def confine(profile: Profile, given: Set[Capability], workspace: Path, limits: L
         readable.append(here)
         readable += [path for path in profile.writable if path not in readable]
     sees_workspace = bool({Capability.READ, Capability.WRITE} & given)
-    return profile.replace(
+    return profile.for_cell(
         network=profile.network if Capability.NET in given else NoNetwork(),
-        http=(),
         grants=frozenset(str(capability.value) for capability in given),
         readable=tuple(readable),
         writable=tuple(writable),

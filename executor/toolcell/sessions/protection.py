@@ -25,7 +25,7 @@ from toolcell.workplaces.record import RunRecord, moment_ns
 from toolcell_sandbox.audit import Finding, ProtectedTree, Settled
 from toolcell_sandbox.drafts import Drafts
 from toolcell_sandbox.errors import SandboxError
-from toolcell_sandbox.profile import Profile, is_below
+from toolcell_sandbox.profile import CellProfile, is_below
 from toolcell_sandbox.quarantine import Quarantine
 from toolcell_sandbox.seen import Look, Seen, as_before, tick_of
 from toolcell_sandbox.view import Bound
@@ -288,7 +288,7 @@ class _GuardedRoot:
 class Guarded:
     """The writable paths of a kind of cell, and the names that are protected there."""
 
-    def __init__(self, profile: Profile, protection: "Protection") -> None:
+    def __init__(self, profile: CellProfile, protection: "Protection") -> None:
         self.writable = profile.writable
         self._protection = protection
         roots = list(dict.fromkeys(map(os.path.realpath, profile.writable)))
@@ -381,7 +381,7 @@ class Protection:
         self.held: set[Guarded] = set()
         """The guards with a kept process. They outlive the sessions that made them."""
 
-    def of(self, profile: Profile) -> Guarded | None:
+    def of(self, profile: CellProfile) -> Guarded | None:
         """The guard for cells of this profile, or None if there is nothing to guard."""
         if not profile.writable or not profile.protected:
             return None

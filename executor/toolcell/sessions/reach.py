@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 
 from toolcell.backends.protocols import WebClient
+from toolcell.profile import Profile
 from toolcell_sandbox.network import NoNetwork, ProxyNetwork
-from toolcell_sandbox.profile import Profile
 from toolcell_tools.capability import Capability
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.definition import Tool

@@ -9,8 +9,8 @@ from typing import Any
 from toolcell import blocking
 from toolcell.backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from toolcell.dispatch.reports import OnProgress
+from toolcell.profile import Profile
 from toolcell.supervisor import Supervisor
-from toolcell_sandbox.profile import Profile
 from toolcell_tools.capability import SessionKind
 from toolcell_tools.definition import Tool
 from toolcell_tools.result import ToolResult

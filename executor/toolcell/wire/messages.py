@@ -198,7 +198,7 @@ class Prepare(NamedTuple):
 class MakeCell(NamedTuple):
     """Fork a cell. Its five descriptors come with this message: control, in, out, stdout, stderr.
 
-    `profile` is a short `Profile.to_wire`, `identity` an `Identity.to_wire`, each of `protected` a `Bound.to_wire`.
+    `profile` is a short `CellProfile.to_wire`, `identity` an `Identity.to_wire`, each of `protected` a `Bound.to_wire`.
     An `unbound` cell gets its session's paths by `BindPaths`. The likely owners of these are `owners`, each [uid, gid].
     """
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.ordinary import USER
 
-from toolcell_sandbox import Profile
+from toolcell_sandbox import CellProfile
 
 MOVES = """
 import ctypes, errno, json, os
@@ -69,8 +69,8 @@ def place(private_dir: Path) -> Callable[[str], Path]:
     return make
 
 
-def profile_of(root: Path, **changes: Any) -> Profile:
-    main = Profile.for_kind("main").narrow(protected=["project_code"])
+def profile_of(root: Path, **changes: Any) -> CellProfile:
+    main = CellProfile.for_kind("main").narrow(protected=["project_code"])
     return main.replace(writable=(str(root),), cwd=str(root), **changes)
 
 

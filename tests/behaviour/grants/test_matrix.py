@@ -26,7 +26,7 @@ from toolcell import (
 )
 from toolcell.testing.backends import ListChannel
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 
 
 class Site(ThreadingHTTPServer):

@@ -3,10 +3,11 @@
 The doctor first, then a supervisor and its calls. The tools live in this file, so they are shipped by value.
 """
 
+import io
 import json
 import os
-import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 
 import anyio
 
@@ -21,6 +22,7 @@ from toolcell import (
     base_tools,
     tool,
 )
+from toolcell.cli import doctor
 
 PROCESSES = 12
 
@@ -49,21 +51,16 @@ def crowd() -> int:
 TOOLS = [*base_tools(), save, crowd]
 
 
-def start_doctor() -> subprocess.Popen[str]:
-    command = [sys.executable, "-I", "-m", "toolcell.cli", "doctor", "--json"]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True)
-
-
-def answer_of(doctor: subprocess.Popen[str]) -> dict[str, object]:
-    """Its exit status, and what is not on, with the cure."""
-    out, said = doctor.communicate()
-    rows = json.loads(out)["mechanisms"] if out else []
+def asked_doctor() -> dict[str, object]:
+    """The exit status of `toolcell doctor`, and what is not on, with the cure."""
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as said:
+        status = doctor.run(as_json=True)
+    rows = json.loads(out.getvalue())["mechanisms"] if out.getvalue() else []
     missing = {row["name"]: row["cure"] for row in rows if row["state"] == "missing"}
     substituted = [row["name"] for row in rows if row["state"] == "substituted"]
     cures = {row["name"]: row["cure"] for row in rows if row["state"] != "on"}
     return {
-        "status": doctor.returncode, "said": said, "missing": missing, "substituted": substituted, "cures": cures
+        "status": status, "said": said.getvalue(), "missing": missing, "substituted": substituted, "cures": cures
     }  # fmt: skip
 
 
@@ -93,13 +90,13 @@ async def calls(workspace: str, allow: list[str]) -> dict[str, object]:
 
 
 def main(workspace: str, allow: list[str]) -> dict[str, object]:
-    doctor = start_doctor()
+    told = asked_doctor()
     found: dict[str, object]
     try:
         found = anyio.run(calls, workspace, allow)
     except SandboxUnavailableError as error:
         found = {"unavailable": str(error), "mechanism": error.mechanism, "cure": error.cure}
-    return {"doctor": answer_of(doctor), **found}
+    return {"doctor": told, **found}
 
 
 if __name__ == "__main__":

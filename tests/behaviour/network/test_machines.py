@@ -19,8 +19,10 @@ HERE = Path(__file__).parent
 SOURCES = [str(Path(toolcell_sandbox.__file__).parent.parent.parent), str(HERE)]
 
 
-@pytest.mark.parametrize("identity", ["root", "user"] if os.geteuid() == 0 else ["user"])
-@pytest.mark.parametrize("loop", ["asyncio", "trio"])
+@pytest.mark.parametrize(
+    ("identity", "loop"),
+    [("root", "asyncio"), ("user", "trio")] if os.geteuid() == 0 else [("user", "asyncio"), ("user", "trio")],
+)
 def test_the_policies_hold_and_work(identity: str, loop: str, open_directory: Path) -> None:
     require_program("curl", "curl")
     workspace = Path(tempfile.mkdtemp(prefix="work space ", dir=open_directory))

@@ -263,7 +263,7 @@ def burn_in_the_second_turn() -> None:
 
 
 KEPT: list[Callable[[], object]] = [burn_in_turns, burn_in_turns_and_die, burn_in_the_second_turn]
-KEPT_S = 1.0
+KEPT_S = 0.4
 OWN = [
     again_after_a_refused_fork,
     again_from_a_pipe,
@@ -319,7 +319,7 @@ async def call(session: Session, name: str) -> dict[str, Any]:
 
 async def called(session: Session, name: str) -> dict[str, Any]:
     """Call a tool; how that ended."""
-    result = await session.call(name, timeout=1.0 if name == "sleep_for_ever" else 10.0)
+    result = await session.call(name, timeout=0.3 if name == "sleep_for_ever" else 10.0)
     error = result.error.model_dump() if result.error is not None else {}
     return {
         "name": name,

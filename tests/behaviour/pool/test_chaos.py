@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 KILLS = 60
 LONGEST_S = 120.0  # for so many kills: the pool waits longer after each zygote that dies before it has made a cell
 CALL_S = 3.0
-LATE_S = 2.0  # what a busy machine may add to a deadline
+LATE_S = 10.0  # what a busy machine may add to a deadline
 calls: list[int] = []
 
 
@@ -170,7 +170,7 @@ class Load:
             await anyio.sleep(0 if result.error is None else 0.02)
 
 
-@pytest.fixture(params=[0, 256, 1024], ids=["as it is", "ulimit -n 256", "ulimit -n 1024"])
+@pytest.fixture(params=[0, 256], ids=["as it is", "ulimit -n 256"])
 def descriptors(request: pytest.FixtureRequest) -> Iterator[None]:
     """So many descriptors, 0 for as many as there are."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

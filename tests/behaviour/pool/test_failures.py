@@ -44,7 +44,7 @@ from toolcell.testing import probes
 from toolcell.testing.misbehaving import echo, flood_with_progress
 from toolcell.wire.messages import Ready
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 ODD = os.fsdecode(b"\xff")
 
 

@@ -15,7 +15,7 @@ from tests.pool.found import find
 from toolcell import Profile, Supervisor, base_tools
 from toolcell.supervisor import runtime_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.trick]
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.trick]
 
 
 @pytest.fixture

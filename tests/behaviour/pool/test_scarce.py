@@ -16,7 +16,8 @@ from toolcell_sandbox.profile import python_paths
 
 HERE = Path(__file__).parent
 SOURCES = [str(Path(toolcell_sandbox.__file__).parent.parent.parent), str(HERE)]
-IDENTITIES = ["root", "user"] if os.geteuid() == 0 else ["user"]
+PATHS = [("root", "asyncio"), ("user", "trio")] if os.geteuid() == 0 else [("user", "asyncio"), ("user", "trio")]
+paths = pytest.mark.parametrize(("identity", "loop"), PATHS)
 PASSING = {"overloaded", "sandbox_unavailable"}
 
 
@@ -25,8 +26,8 @@ def run(identity: str, loop: str, what: str, directory: Path) -> Any:
     command = [sys.executable, "-I", str(HERE / "scarce.py"), loop, str(workspace), what]
     if identity == "user" and os.geteuid() == 0:
         os.chown(workspace, USER, USER)
-        paths = [*python_paths(), *SOURCES]
-        command = [sys.executable, "-I", str(AS_USER), str(USER), *paths, "--", *command]
+        reached = [*python_paths(), *SOURCES]
+        command = [sys.executable, "-I", str(AS_USER), str(USER), *reached, "--", *command]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd="/")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -46,8 +47,7 @@ def assert_typed(rows: list[list[Any]]) -> None:
             assert kind in PASSING and retryable and again_s is not None and message, (kind, retryable, message)
 
 
-@pytest.mark.parametrize("loop", ["asyncio", "trio"])
-@pytest.mark.parametrize("identity", IDENTITIES)
+@paths
 def test_without_threads_each_call_has_its_result_or_says_when_to_try_again(
     identity: str, loop: str, open_directory: Path
 ) -> None:
@@ -64,8 +64,7 @@ def test_without_threads_each_call_has_its_result_or_says_when_to_try_again(
     assert {row[0] for row in scarce["recall"]} <= {None, "execution", *PASSING}
 
 
-@pytest.mark.parametrize("loop", ["asyncio", "trio"])
-@pytest.mark.parametrize("identity", IDENTITIES)
+@paths
 def test_without_descriptors_each_call_has_its_result_or_says_when_to_try_again(
     identity: str, loop: str, open_directory: Path
 ) -> None:

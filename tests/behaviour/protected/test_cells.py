@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.ordinary import USER
 
-from toolcell_sandbox import Profile
+from toolcell_sandbox import CellProfile
 from toolcell_sandbox.audit import ProtectedTree
 from toolcell_sandbox.protected import DEFAULT_PROTECTED, PROJECT_CODE
 
@@ -65,8 +65,8 @@ EVERYWHERE = tuple(name.removeprefix("/") for name in (*DEFAULT_PROTECTED, *PROJ
 """All names of the table, with no regard to their reach."""
 
 
-def profile_of(root: Path, **changes: Any) -> Profile:
-    return Profile.for_kind("main").replace(
+def profile_of(root: Path, **changes: Any) -> CellProfile:
+    return CellProfile.for_kind("main").replace(
         writable=(str(root),), cwd=str(root), **{"protected": EVERYWHERE, **changes}
     )
 

@@ -17,7 +17,7 @@ import pytest
 from tests.ordinary import AS_USER, USER
 
 import toolcell_sandbox
-from toolcell_sandbox import Profile, audit, walker
+from toolcell_sandbox import CellProfile, audit, walker
 from toolcell_sandbox.audit import ProtectedTree, Settled
 from toolcell_sandbox.profile import python_paths
 from toolcell_sandbox.protected import DEFAULT_PROTECTED, PROJECT_CODE
@@ -76,8 +76,8 @@ def mounted(kind: str, place: Path, private_dir: Path) -> Iterator[None]:
         subprocess.run(["umount", str(place)], check=True)
 
 
-def profile_of(root: Path) -> Profile:
-    return Profile.for_kind("main").replace(writable=(str(root),), cwd=str(root), protected=EVERYWHERE)
+def profile_of(root: Path) -> CellProfile:
+    return CellProfile.for_kind("main").replace(writable=(str(root),), cwd=str(root), protected=EVERYWHERE)
 
 
 def tree_at(root: Path) -> ProtectedTree:

@@ -1,6 +1,7 @@
 """Protected names through a supervisor: every name by every base tool that writes, and whose doing it was."""
 
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import AsyncIterator
@@ -76,20 +77,33 @@ def handle(ctx: ToolContext, method: str, *, paths: list[str]) -> str:
 TOOLS = [*base_tools(), plant, kept, handle]
 
 
-@pytest.fixture
-def quarantine(tmp_path: Path) -> Path:
-    return tmp_path / "quarantine"
+@pytest.fixture(scope="module")
+def quarantine_of_all(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("quarantine") / "quarantine"
 
 
 @pytest.fixture
-async def supervisor(supervise: Any, quarantine: Path) -> AsyncIterator[Supervisor]:
-    async with supervise(TOOLS, quarantine=quarantine, journal=RecentJournal()) as entered:
-        yield entered
+def quarantine(quarantine_of_all: Path) -> Path:
+    """The shared supervisor's, emptied."""
+    shutil.rmtree(quarantine_of_all, ignore_errors=True)
+    return quarantine_of_all
+
+
+@pytest.fixture(scope="module")
+def options(quarantine_of_all: Path) -> dict[str, Any]:
+    return {"quarantine": quarantine_of_all, "journal": RecentJournal()}
 
 
 @pytest.fixture
-async def session(supervisor: Supervisor, workspace: Path) -> Session:
-    return await supervisor.open_session("main", workspace=workspace, profile=ALL)
+def supervisor(shared: Supervisor, quarantine: Path) -> Supervisor:
+    return shared
+
+
+@pytest.fixture
+async def session(supervisor: Supervisor, workspace: Path, quarantine: Path) -> AsyncIterator[Session]:
+    opened = await supervisor.open_session("main", workspace=workspace, profile=ALL)
+    yield opened
+    await opened.close()
 
 
 def told(result: ToolResult) -> str:
@@ -112,7 +126,9 @@ def example(name: str) -> str:
     return f"wt/{path}" if path == ".git" else path
 
 
-once = pytest.mark.parametrize("anyio_backend", ["asyncio"])  # a long table, which is the same on both event loops
+once = pytest.mark.parametrize(
+    "anyio_backend", ["asyncio"], scope="module"
+)  # a long table, which is the same on both event loops
 ALL = Profile.for_kind("main").narrow(protected=["project_code"])
 NAMES = {name: example(name) for name in ALL.protected}
 
@@ -125,14 +141,13 @@ async def test_no_name_can_be_written_by_write_or_edit(session: Session, workspa
             (workspace / path).parent.mkdir(parents=True, exist_ok=True)
             (workspace / path).write_text("mine")
     before = listing(workspace)
-    for name, path in NAMES.items():
-        for tool_name, arguments in (
-            ("write", {"path": path, "content": "evil"}),
-            ("edit", {"path": path, "old_text": "mine", "new_text": "evil"}),
-        ):
-            result = await session.call(tool_name, arguments)
-            assert isinstance(result.error, PermissionDenied), (path, tool_name, result)
-            assert f"protected by the name {name!r}" in result.error.message
+    for number, (name, path) in enumerate(NAMES.items()):
+        tool_name, arguments = "write", {"path": path, "content": "evil"}
+        if there and number % 2:
+            tool_name, arguments = "edit", {"path": path, "old_text": "mine", "new_text": "evil"}
+        result = await session.call(tool_name, arguments)
+        assert isinstance(result.error, PermissionDenied), (path, tool_name, result)
+        assert f"protected by the name {name!r}" in result.error.message
     assert listing(workspace) == before
 
 
@@ -258,7 +273,7 @@ async def test_a_call_that_nobody_waits_for_is_audited_behind(
     journal = supervisor.journal
     assert isinstance(journal, RecentJournal)
     with anyio.fail_after(10):
-        while not journal.of(kind="quarantined"):
+        while not journal.of(kind="quarantined", session_id=session.id):
             await anyio.sleep(0.01)
     assert listing(workspace) == {} and content(quarantine) == {".envrc": "evil"}
     assert (await session.call("write", {"path": "a.txt", "content": "x"})).error is None
@@ -303,18 +318,19 @@ async def test_what_a_kept_process_plants_after_its_last_call_is_found_when_it_e
 
 
 async def test_a_file_of_the_users_own_is_left_alone_once_the_kept_process_is_gone(
-    supervisor: Supervisor, workspace: Path
+    supervise: Any, workspace: Path
 ) -> None:
-    first = await supervisor.open_session("main", workspace=workspace)
-    (await first.call("kept")).unwrap()
-    await first.close()
-    with anyio.fail_after(10):
-        while runtime_of(supervisor).protection.awaits_kept:
-            await anyio.sleep(0.01)
-    (workspace / ".envrc").write_text("mine")
-    second = await supervisor.open_session("main", workspace=workspace)
-    assert (await second.call("write", {"path": "a.txt", "content": "x"})).error is None
-    assert (workspace / ".envrc").read_text() == "mine"
+    async with supervise(TOOLS) as supervisor:
+        first = await supervisor.open_session("main", workspace=workspace)
+        (await first.call("kept")).unwrap()
+        await first.close()
+        with anyio.fail_after(10):
+            while runtime_of(supervisor).protection.awaits_kept:
+                await anyio.sleep(0.01)
+        (workspace / ".envrc").write_text("mine")
+        second = await supervisor.open_session("main", workspace=workspace)
+        assert (await second.call("write", {"path": "a.txt", "content": "x"})).error is None
+        assert (workspace / ".envrc").read_text() == "mine"
 
 
 async def test_what_the_user_makes_between_calls_is_left_alone_and_then_held(session: Session, workspace: Path) -> None:
@@ -517,8 +533,8 @@ async def test_a_name_that_one_profile_protects_is_held_against_a_kept_process_o
 async def test_a_tree_of_many_entries_is_looked_at_off_the_loop(session: Session, workspace: Path) -> None:
     wide = workspace / "wide"
     wide.mkdir()
-    for number in range(100_000):
-        (wide / f"{number}.txt").touch()
+    for number in range(40_000):
+        os.mknod(wide / f"{number}.txt")
     longest = before = anyio.current_time()
     longest = 0.0
     async with anyio.create_task_group() as tasks:
@@ -672,7 +688,7 @@ os.chdir(os.path.dirname(os.readlink("r/.git/config")))
     [
         "for _ in range(1500): os.mkdir('d'), os.chdir('d')",
         "os.makedirs('a/b/c'), os.chmod('a/b', 0), os.chmod('a', 0)",
-        "[open(str(n), 'w').close() for n in range(20_000)]",
+        "[open(str(n), 'w').close() for n in range(11_000)]",  # more than are tidied up
         "for _ in range(1500): os.mkdir('d'), os.chdir('d')\nopen('/proc/self/cwd/../x', 'w').close()",
     ],
 )
@@ -897,37 +913,39 @@ async def test_no_session_fails_for_what_another_left(
 
 
 async def test_what_is_stuck_is_tried_again_beside_the_calls_of_other_sessions(
-    supervisor: Supervisor, workspace: Path, quarantine: Path
+    supervise: Any, workspace: Path, tmp_path: Path
 ) -> None:
+    quarantine = tmp_path / "quarantine"
     await anyio.run_process(["git", "init", "-q", str(workspace)])
     quarantine.write_text("a file is in its place")
-    first = await supervisor.open_session("main", workspace=workspace)
-    second = await supervisor.open_session("main", workspace=workspace)
-    assert "could not be moved away" in told(await first.call("plant", {"path": ".envrc"}))
-    await anyio.sleep(seen.RACY_NS / 1e9)
-    settings, results = workspace / ".git/config", list[ToolResult]()
-    inode = settings.stat().st_ino
+    async with supervise(TOOLS, quarantine=quarantine) as supervisor:
+        first = await supervisor.open_session("main", workspace=workspace)
+        second = await supervisor.open_session("main", workspace=workspace)
+        assert "could not be moved away" in told(await first.call("plant", {"path": ".envrc"}))
+        await anyio.sleep(2 * seen.RACY_NS / 1e9)  # a call begins, as far as is known, a tick of the clock earlier
+        settings, results = workspace / ".git/config", list[ToolResult]()
+        inode = settings.stat().st_ino
 
-    async def call() -> None:
-        command = (
-            "git config user.name One; mkdir sub; touch sub/.envrc up; until [ -e on ]; do sleep 0.02; done;"
-            "git config user.email one@example.com; git config user.name"
-        )
-        results.append(await second.call("shell", {"command": command}))
+        async def call() -> None:
+            command = (
+                "git config user.name One; mkdir sub; touch sub/.envrc up; until [ -e on ]; do sleep 0.02; done;"
+                "git config user.email one@example.com; git config user.name"
+            )
+            results.append(await second.call("shell", {"command": command}))
 
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call)
-        with anyio.fail_after(20):
-            while not (workspace / "up").exists():
-                await anyio.sleep(0.01)
-        quarantine.unlink()
-        assert (await first.call("write", {"path": "a.txt", "content": "x"})).error is None
-        assert "One" in settings.read_text() and settings.stat().st_ino == inode, "a mount lies over it"
-        assert not (workspace / ".envrc").exists() and not (workspace / "sub/.envrc").exists()
-        (workspace / "on").touch()
-    assert results[0].unwrap()["stdout"] == "One\n"
-    assert told(results[0]).count(".envrc'") == 1 and "'sub/.envrc' was moved out" in told(results[0])
-    assert "one@example.com" in settings.read_text()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            with anyio.fail_after(20):
+                while not (workspace / "up").exists():
+                    await anyio.sleep(0.01)
+            quarantine.unlink()
+            assert (await first.call("write", {"path": "a.txt", "content": "x"})).error is None
+            assert "One" in settings.read_text() and settings.stat().st_ino == inode, "a mount lies over it"
+            assert not (workspace / ".envrc").exists() and not (workspace / "sub/.envrc").exists()
+            (workspace / "on").touch()
+        assert results[0].unwrap()["stdout"] == "One\n"
+        assert told(results[0]).count(".envrc'") == 1 and "'sub/.envrc' was moved out" in told(results[0])
+        assert "one@example.com" in settings.read_text()
 
 
 async def test_no_longer_look_is_promised_where_another_directory_took_the_workspaces_place(

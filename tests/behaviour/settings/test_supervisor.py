@@ -23,7 +23,7 @@ from toolcell import (
     load_config,
     tool,
 )
-from toolcell.config.schema import SUPERVISOR
+from toolcell.config.schema import SupervisorTable
 from toolcell.supervisor import runtime_of
 
 pytestmark = pytest.mark.anyio
@@ -145,4 +145,6 @@ def test_the_blocking_supervisor_takes_a_config_too(places: Places, workspace: P
 def test_all_of_a_supervisor_but_objects_and_functions_can_stand_in_a_file() -> None:
     taken = set(inspect.signature(Supervisor).parameters)
     objects = {"tools", "toolsets", "hooks", "policy", "approver", "journal", "resolve"}
-    assert taken - objects == {*SUPERVISOR, "profiles", "config", "http"} - {"credentials"}  # which are those of `http`
+    assert taken - objects == {*SupervisorTable.model_fields, "profiles", "config", "http"} - {
+        "credentials"
+    }  # which are those of `http`

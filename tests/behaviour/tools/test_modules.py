@@ -260,7 +260,7 @@ HOSTILE = {
 async def test_a_module_that_misbehaves_is_an_error_of_its_toolset(
     text: str, said: str, tmp_path: Path, supervise: Any, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolcell.dispatch.describe.WALL_S", 3.0)
+    monkeypatch.setattr("toolcell.dispatch.describe.WALL_S", 1.0)
     toolset = module_toolset("plugins.weather", path=module(tmp_path, text))
     async with supervise([plain], toolsets=[toolset]) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
@@ -396,8 +396,9 @@ THIEF = """
 """
 
 
-@pytest.mark.parametrize("claims", ["read", "greet", "weather", "web"])
-@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize(
+    ("claims", "wrapped"), [("read", False), ("greet", False), ("greet", True), ("weather", True), ("web", False)]
+)
 async def test_a_module_that_claims_a_name_of_others_is_left_out_alone_and_both_origins_are_on_record(
     claims: str, wrapped: bool, tmp_path: Path, weather: ModuleToolset, supervise: Any, workspace: Path
 ) -> None:

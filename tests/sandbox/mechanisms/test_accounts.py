@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from toolcell_sandbox import Profile
+from toolcell_sandbox import CellProfile
 from toolcell_sandbox.identity import Identity
 from toolcell_sandbox.mechanisms import accounts
 
@@ -29,13 +29,13 @@ def test_the_user_of_a_cell_has_an_account_and_no_user_of_the_host_has(any_cell:
 
 @pytest.mark.parametrize(("home", "shown"), [("/work", "/work"), ("/x:0:0::/", "/tmp"), ("/x\nroot::0:0::/:", "/tmp")])
 def test_its_home_is_the_profiles_and_one_that_is_no_field_is_left_out(any_cell: Any, home: str, shown: str) -> None:
-    profile = Profile.for_kind("main").replace(env={"HOME": home})
+    profile = CellProfile.for_kind("main").replace(env={"HOME": home})
     assert any_cell(PATHS + LOOK, profile=profile).value[1:3] == [shown, shown]
 
 
 def test_a_profile_that_shows_the_hosts_accounts_shows_those(any_cell: Any) -> None:
     code = 'import json; print(json.dumps([open("/etc/passwd").read(), open("/etc/group").read().split(":")[0]]))'
-    profile = Profile.for_kind("main").replace(readable=("/etc/passwd",))
+    profile = CellProfile.for_kind("main").replace(readable=("/etc/passwd",))
     with open("/etc/passwd") as file:
         assert any_cell(code, profile=profile).value == [file.read(), "root"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from toolcell_sandbox import Cgroup, CgroupTree, Limits, Profile, SandboxError
+from toolcell_sandbox import CellProfile, Cgroup, CgroupTree, Limits, SandboxError
 from toolcell_sandbox.mechanisms.cgroup_tree import group_prefix, remove_stale
 from toolcell_sandbox.mechanisms.cgroups import join
 
@@ -35,7 +35,7 @@ while True:
     os.wait()
     os._exit(7)
 """
-    profile = Profile.for_kind("main").replace(limits=Limits(memory_bytes=64 << 20, wall_s=20))
+    profile = CellProfile.for_kind("main").replace(limits=Limits(memory_bytes=64 << 20, wall_s=20))
     before = group.oom_kills()
     result = cell(code, profile=profile, cgroups=group.paths)
     assert result.status in (7, -9)
@@ -46,7 +46,7 @@ while True:
 
 def test_scratch_files_count_as_memory(cell: Any, group: Any) -> None:
     code = "open('/tmp/x', 'wb').write(bytes(30 << 20)); open('/tmp/y', 'wb').write(bytes(60 << 20))"
-    profile = Profile.for_kind("main").replace(limits=Limits(scratch_bytes=1 << 30, file_bytes=1 << 30))
+    profile = CellProfile.for_kind("main").replace(limits=Limits(scratch_bytes=1 << 30, file_bytes=1 << 30))
     assert cell(code, profile=profile, cgroups=group.paths).status != 0
     assert group.memory_peak() <= 68 << 20  # with what the next call's process may take
 

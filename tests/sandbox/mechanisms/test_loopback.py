@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from toolcell_sandbox import (
+    CellProfile,
     HostNetwork,
     Identity,
     Mechanism,
     NoNetwork,
-    Profile,
     ProxyNetwork,
     SandboxError,
     SandboxReport,
@@ -28,8 +28,8 @@ from toolcell_sandbox.mechanisms.seccomp import CHECKS, REFUSED, program
 from toolcell_sandbox.network import PROXY_PORT
 from toolcell_sandbox.spawn import prepare
 
-PROXIED = Profile.for_kind("main").replace(network=ProxyNetwork(allow=["good.test"]))
-HOST = Profile.for_kind("main").replace(network=HostNetwork())
+PROXIED = CellProfile.for_kind("main").replace(network=ProxyNetwork(allow=["good.test"]))
+HOST = CellProfile.for_kind("main").replace(network=HostNetwork())
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ except OSError as error:
 
 
 @pytest.mark.parametrize("profile", [PROXIED, HOST], ids=["proxied", "host"])
-def test_without_the_grant_a_policy_counts_for_nothing(any_cell: Any, profile: Profile) -> None:
+def test_without_the_grant_a_policy_counts_for_nothing(any_cell: Any, profile: CellProfile) -> None:
     code = "import json, socket\ntry: socket.socket()\nexcept OSError as error: print(json.dumps(error.errno))"
     without = profile.replace(grants=profile.grants - {"net"})
     assert any_cell(code, profile=without).value == errno.EAFNOSUPPORT

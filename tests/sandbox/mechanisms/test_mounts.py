@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.ordinary import USER
 
-from toolcell_sandbox import HostNetwork, Identity, Limits, Profile, SandboxError
+from toolcell_sandbox import CellProfile, HostNetwork, Identity, Limits, SandboxError
 from toolcell_sandbox.mechanisms import mounts
 from toolcell_sandbox.view import Bind, find_system, plan, resolve
 
@@ -29,8 +29,8 @@ def writable(directory):
 ROOT = Identity("root", 70000, 70000)
 
 
-def _profile(**changes: Any) -> Profile:
-    return Profile.for_kind("main").replace(**changes)
+def _profile(**changes: Any) -> CellProfile:
+    return CellProfile.for_kind("main").replace(**changes)
 
 
 @pytest.mark.root
@@ -135,7 +135,7 @@ def test_scratch_is_private_empty_and_not_executable_without_exec(any_cell: Any,
             PRINT
             + "answer([os.listdir('/tmp'), os.statvfs('/tmp').f_flag & os.ST_NOEXEC != 0, os.access('/tmp', os.W_OK)])"
         )
-        names, noexec, may_write = any_cell(code, profile=Profile.for_kind("worker")).value
+        names, noexec, may_write = any_cell(code, profile=CellProfile.for_kind("worker")).value
         assert "toolcell-canary" not in names and noexec and may_write
         names, noexec, _may_write = any_cell(code).value
         assert not noexec
@@ -167,7 +167,7 @@ def test_a_path_that_the_user_cannot_reach_is_an_error_that_names_it(cell: Any, 
     (closed / "below").mkdir(parents=True)
     closed.chmod(0o700)
     before = f"arguments = {str(closed / 'below')!r}"
-    profile = _profile(system=(*Profile().system,))
+    profile = _profile(system=(*CellProfile().system,))
     result = cell(
         "pass",
         user=True,
@@ -226,20 +226,20 @@ def test_the_plan_keeps_only_the_mounts_that_matter(tmp_path: Path) -> None:
     for name in ("a/b/c", "a/bb"):
         (tmp_path / name).mkdir(parents=True)
     top = str(tmp_path)
-    profile = Profile(system=(), readable=(f"{top}/a", f"{top}/a/b/c", f"{top}/a/bb"), writable=(f"{top}/a/b",))
+    profile = CellProfile(system=(), readable=(f"{top}/a", f"{top}/a/b/c", f"{top}/a/bb"), writable=(f"{top}/a/b",))
     binds = [(bind.path.removeprefix(top), bind.writable) for bind in plan(profile, ROOT).binds]
     assert binds == [("/a", False), ("/a/b", True), ("/a/b/c", False)]
 
 
 def test_a_path_that_is_both_readable_and_writable_is_writable(tmp_path: Path) -> None:
-    profile = Profile(system=(), readable=(str(tmp_path),), writable=(str(tmp_path),))
+    profile = CellProfile(system=(), readable=(str(tmp_path),), writable=(str(tmp_path),))
     assert [bind.writable for bind in plan(profile, ROOT).binds] == [True]
 
 
 def test_a_link_to_a_reserved_place_is_refused(tmp_path: Path) -> None:
     (tmp_path / "root").symlink_to("/")
     with pytest.raises(Exception, match="is really /"):
-        plan(Profile(system=(), readable=(str(tmp_path / "root"),)), ROOT)
+        plan(CellProfile(system=(), readable=(str(tmp_path / "root"),)), ROOT)
 
 
 def test_resolve_reports_every_link_on_the_way(tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ def test_resolve_reports_every_link_on_the_way(tmp_path: Path) -> None:
 
 def test_what_is_known_of_the_system_holds_until_one_missing_path_is_there(tmp_path: Path) -> None:
     missing = (tmp_path / "a", tmp_path / "b")
-    profile = Profile(system=tuple(map(str, missing)))
+    profile = CellProfile(system=tuple(map(str, missing)))
     found = find_system(profile, ROOT)
     assert found.missing == profile.system and found.holds()
     missing[0].touch()
@@ -269,13 +269,13 @@ def test_a_system_path_that_is_not_open_to_all_is_mapped_to_its_owner(tmp_path: 
         (tmp_path / name).chmod(mode)
         info = (tmp_path / name).stat()
         expected[str(tmp_path / name)] = None if mode == 0o755 else (info.st_uid, info.st_gid)
-    binds = find_system(Profile(system=tuple(expected)), ROOT).binds
+    binds = find_system(CellProfile(system=tuple(expected)), ROOT).binds
     assert {bind.path: bind.owner for bind in binds} == expected
 
 
 def test_with_the_hosts_network_a_cell_sees_what_the_c_library_resolves_names_by() -> None:
     read = {f"/etc/{name}" for name in ("resolv.conf", "hosts", "host.conf", "nsswitch.conf", "gai.conf", "services")}
-    profile = Profile(system=(), grants=frozenset({"net"}), network=HostNetwork())
+    profile = CellProfile(system=(), grants=frozenset({"net"}), network=HostNetwork())
     found = find_system(profile, ROOT)
     missing = {path for path in read if not os.path.exists(path)}
     assert {bind.path for bind in found.binds} == {os.path.realpath(path) for path in read - missing}

@@ -7,10 +7,10 @@ import anyio
 
 from toolcell.backends.errors import Refused, Unreachable
 from toolcell.backends.guard import Target, parse_redirect, parse_url
-from toolcell.backends.http.rules import answer_headers, checked_headers, checked_method, rule_for
+from toolcell.backends.http.checks import answer_headers, checked_headers, checked_method, rule_for
 from toolcell.backends.http.trail import HttpOutcome, Trail
 from toolcell.backends.protocols import HttpClient, HttpReply, HttpRequest
-from toolcell_sandbox.http_rules import rules_of
+from toolcell.http_rules import rules_of
 from toolcell_tools.handles import HttpResponse
 
 __all__ = ["MAX_REQUEST", "MAX_RESPONSE", "Requester"]

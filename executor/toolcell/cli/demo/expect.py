@@ -12,9 +12,10 @@ from typing import Any, cast
 
 import psutil
 
+from toolcell.profile import Profile
 from toolcell.sessions.policy import code_roots
 from toolcell_sandbox.explain import amount
-from toolcell_sandbox.profile import Profile, is_below
+from toolcell_sandbox.profile import is_below
 from toolcell_tools.capability import Capability
 from toolcell_tools.errors import (
     Crashed,

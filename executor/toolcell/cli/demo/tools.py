@@ -11,7 +11,7 @@ from pathlib import Path
 from toolcell import Capability, ToolContext, tool
 
 MIB = 1024 * 1024
-LOOP_S = 1.0
+LOOP_S = 0.3
 MEMORY_BYTES = 64 * MIB
 PROCESSES = 8
 OUTPUT_BYTES = 64 * 1024

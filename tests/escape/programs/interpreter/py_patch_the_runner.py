@@ -9,7 +9,6 @@ import sys
 from tests.escape.kit import Ends, Scene, send
 
 EXPECT = Ends("protocol_violation", "")
-TIMEOUT = 2.0
 
 
 def attack(scene: Scene) -> object:

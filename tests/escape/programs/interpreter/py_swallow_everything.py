@@ -8,7 +8,7 @@ import time
 from tests.escape.kit import Ends, Scene
 
 EXPECT = Ends("timeout")
-TIMEOUT = 0.4
+TIMEOUT = 0.25
 
 
 def attack(scene: Scene) -> object:

@@ -6,7 +6,7 @@ Source: R13
 from tests.escape.kit import Ends, Scene
 
 EXPECT = Ends("timeout")
-TIMEOUT = 0.4
+TIMEOUT = 0.25
 
 
 def attack(scene: Scene) -> object:

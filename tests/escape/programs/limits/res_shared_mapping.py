@@ -1,5 +1,8 @@
 """Fill shared anonymous mappings in several processes.
 
+Without a cgroup, the watch cannot read the shares of an ordinary user's processes. It takes what shared memory the
+machine has more than before, so that what others free meanwhile hides as much.
+
 Source: R05; snekbox shm tests
 """
 
@@ -7,10 +10,11 @@ import mmap
 import os
 import time
 
-from tests.escape.kit import Ends, Scene
+from tests.escape.kit import NO_NAMESPACES, ROOTLESS, Ends, Scene
 
 EXPECT = Ends("limit_exceeded", "memory")
-TIMEOUT = 1.5
+VARIES = dict.fromkeys((ROOTLESS, NO_NAMESPACES), (Ends("limit_exceeded", "memory"), Ends("timeout")))
+TIMEOUT = 4.0
 
 
 def attack(scene: Scene) -> object:

@@ -9,7 +9,7 @@ import time
 from tests.escape.kit import Ends, Scene, linger
 
 EXPECT = Ends("timeout")
-TIMEOUT = 0.4
+TIMEOUT = 0.25
 
 
 def attack(scene: Scene) -> object:

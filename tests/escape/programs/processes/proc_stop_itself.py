@@ -9,7 +9,7 @@ import signal
 from tests.escape.kit import Ends, Scene
 
 EXPECT = Ends("timeout")
-TIMEOUT = 0.4
+TIMEOUT = 0.25
 
 
 def attack(scene: Scene) -> object:

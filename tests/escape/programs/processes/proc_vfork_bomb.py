@@ -9,7 +9,6 @@ from toolcell_sandbox.kernel.syscalls import attempt
 
 EXPECT = Ends("limit_exceeded", "processes")
 VARIES = {NO_NAMESPACES: (Ends("limit_exceeded", "processes"), Ends("limit_exceeded", "memory"), Ends("timeout"))}
-TIMEOUT = 3.0
 
 
 def attack(scene: Scene) -> object:

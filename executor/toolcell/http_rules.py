@@ -1,13 +1,14 @@
 """Which HTTP requests may be made for a session's tools: rules, a line of text each. Pure: no socket is here.
 
-The kernel has no part in this. The supervisor makes the requests, and holds the credentials; a cell needs no network.
+The kernel has no part in this. The supervisor makes the requests, and holds the credentials; a cell needs no network,
+and gets no rules. `backends.http.checks` holds a request against them.
 """
 
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from .network import Pattern, read_pattern
+from toolcell_sandbox.network import Pattern, read_pattern
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 """What a rule may name; `*` stands for all of them. TRACE gives back what it was sent, CONNECT is a tunnel."""

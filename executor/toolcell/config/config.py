@@ -1,0 +1,30 @@
+"""`Config`: settings for a supervisor, whoever has put them together."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+from toolcell.credentials import Credential
+from toolcell.profile import Profile
+from toolcell_tools.capability import SessionKind
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Settings for a Supervisor: `Supervisor(config=…)`. `files` are those that were read, the lowest first. None is
+    the supervisor's own default. `credentials` are by host, for `BrokeredHttp`; they say where a secret is, and never
+    what.
+    """
+
+    profiles: Mapping[SessionKind, Profile]
+    max_cells: int | None = None
+    standby: int = 1
+    allow_missing: frozenset[str] = frozenset()
+    approval_timeout_s: float | None = None
+    model_bytes: int | None = None
+    quarantine: str | None = None
+    files: tuple[Path, ...] = ()
+    credentials: Mapping[str, tuple[Credential, ...]] = field(
+        default_factory=lambda: MappingProxyType[str, tuple[Credential, ...]]({})
+    )
