@@ -107,7 +107,9 @@ def unchecked(watch: Watch) -> Notice:
     return Notice(kind="unchecked", message=message)
 
 
-def trespass(workspace: Path, declaration: ToolDeclaration, profile: CellProfile, watch: Watch) -> PermissionDenied | None:
+def trespass(
+    workspace: Path, declaration: ToolDeclaration, profile: CellProfile, watch: Watch
+) -> PermissionDenied | None:
     """The error that replaces a call's result if its profile denies what the audit found; otherwise None.
 
     A call is responsible for what it can have made, unless a call of another session can have made it too.
