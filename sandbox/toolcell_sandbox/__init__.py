@@ -1,4 +1,4 @@
-"""Confine a Linux process and prove it: profiles, limits, entering the sandbox, probes. Standard library only."""
+"""Confine a Linux process and verify it: profiles, limits, entering the sandbox, probes. Standard library only."""
 
 import sys
 from importlib import import_module

@@ -1,4 +1,5 @@
-"""`python -m toolcell_sandbox.doctor`: what this machine offers, as JSON. Exit status 1 when something is missing."""
+"""`python -m toolcell_sandbox.doctor`: the report of this machine as JSON. The exit status is 1 if something is
+missing."""
 
 import sys
 

@@ -4,10 +4,10 @@ import os
 
 
 class SandboxError(Exception):
-    """A step of entering the sandbox, or a probe of it, did not succeed; nothing ran unconfined.
+    """A step of entering the sandbox, or its probe, failed. No code ran unconfined.
 
-    `step` names the step, `mechanism` the kernel mechanism (may be empty), `errno` the kernel's answer (0 if none),
-    `cure` what to do about it. The message is "what happened: value. what to do."
+    `step` names the step, `mechanism` the kernel mechanism (may be empty), `errno` is the kernel's error (0 if none),
+    and `cure` the remedy. The message is "what happened: value. what to do."
     """
 
     def __init__(self, what: str, *, step: str, mechanism: str = "", errno: int = 0, cure: str = "") -> None:

@@ -1,4 +1,4 @@
-"""A profile in plain words: what its cells may do. Names of environment variables are said, their values never."""
+"""Explain a profile in plain words: what its cells may do. It shows names of environment variables, never values."""
 
 import textwrap
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .network import Network
 
     class Explainable(Protocol):
-        """What an explanation reads of a `CellProfile`."""
+        """The fields of a `CellProfile` that an explanation needs."""
 
         @property
         def grants(self) -> frozenset[str]: ...
@@ -81,13 +81,13 @@ _BUT = {
     GIT_PARTS["commondir"]: "but a work tree's own",
     **dict.fromkeys(GIT_STATES.values(), "but steps that run nothing"),
 }
-"""What of a protected name may be made after all (`harmless.py`)."""
+"""The files under a protected name that a call may make (`harmless.py`)."""
 _WIDTH = 100
 _LABEL = 13
 
 
 def explain(profile: "Explainable", more: "Mapping[str, Iterable[str]] | None" = None) -> str:
-    """Some lines, for people. What a call may do is this or less: no more than its tool needs.
+    """Some lines for people. A call may do this or less, as its tool needs.
 
     `more` are entries, by label, about what the supervisor carries out for the cell.
     """
@@ -118,7 +118,7 @@ def _lines(profile: "Explainable", more: "Mapping[str, Iterable[str]]") -> Itera
 
 
 def essentials(profile: "Explainable") -> str:
-    """One line: what the cells write, run and reach, and their first limits."""
+    """One line: where the cells write, what they run and reach, and their first limits."""
     limits = profile.limits
     writable = ["the workspace", *profile.writable] if "write" in profile.grants else []
     reach = profile.reach
@@ -137,7 +137,7 @@ def essentials(profile: "Explainable") -> str:
 
 
 def protected(profile: "Explainable") -> list[str]:
-    """The names that are not written, wherever the cell may write."""
+    """The names that a cell cannot write, wherever it may write."""
     if not profile.protected:
         return ["no name: it may write what git, editors, shells and CI services run later"]
     first, *others = (f"{name} ({_BUT[name]})" if name in _BUT else name for name in profile.protected)
@@ -145,7 +145,7 @@ def protected(profile: "Explainable") -> list[str]:
 
 
 def network(profile: "Explainable") -> str:
-    """How far the profile's network policy goes."""
+    """What the profile's network policy allows."""
     reach = profile.reach
     if isinstance(reach, HostNetwork):
         return "the host's own, with its loopback and private networks; nothing is checked"

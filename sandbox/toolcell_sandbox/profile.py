@@ -1,4 +1,4 @@
-"""What the kernel enforces for the cells of one kind of session."""
+"""The profile of a cell: what the kernel enforces for the cells of one kind of session."""
 
 import copy
 import os
@@ -24,12 +24,12 @@ CAPABILITIES = frozenset(["read", "write", "exec", "channel", "memory.read", "me
 WORKER_CAPABILITIES = frozenset(["read", "memory.read", "web"])
 _RESERVED = ("/", "/dev", "/proc", "/sys", "/tmp")
 UNCHECKED = QUARANTINED = ("tell", "deny")
-"""What becomes of a call that could not be audited in full, or that made a protected name: the narrower one last."""
+"""The treatment of a call that could not be audited in full, or that made a protected name; the stricter one last."""
 _LISTS = ("readable", "writable", "system", "pass_env", "protected")
 
 
 def python_paths() -> tuple[str, ...]:
-    """Where this interpreter lives: its prefixes (a virtual environment's and the base's) and its executable."""
+    """The paths of this interpreter: its prefixes (of the virtual environment and of the base) and its executable."""
     return _interpreter(sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix, sys.executable)
 
 
@@ -42,7 +42,7 @@ def _interpreter(*prefixes_and_executable: str) -> tuple[str, ...]:
 
 
 def system_paths() -> tuple[str, ...]:
-    """What programs and Python need of the system; none of it is secret. Those that do not exist are left out."""
+    """The system paths that programs and Python need. None of them is secret. Cells leave out missing ones."""
     etc = (
         "ld.so.cache alternatives localtime ssl/certs ssl/openssl.cnf ssl/cert.pem pki/tls/certs pki/ca-trust/extracted"
     )

@@ -1,14 +1,15 @@
-"""The seven promises, and the two layers under each. Which layers are on depends on the machine's mechanisms."""
+"""The seven promises of the sandbox, each with two layers. The layers that are on depend on the machine's
+mechanisms."""
 
 from dataclasses import dataclass
 
 OWN_ROOT = frozenset({"mount_namespace", "pivot_root", "mount_setattr"})
-"""`enter()` gives a cell a root of its own when it has all three, or none."""
+"""`enter()` gives a cell a root directory of its own if all three are on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One reason why a promise holds. It is on where all mechanisms of one of the alternatives are."""
+    """One reason why a promise holds. It is on if all mechanisms of one alternative are on."""
 
     text: str
     alternatives: tuple[frozenset[str], ...]
@@ -17,24 +18,25 @@ class Layer:
         return any(needed <= on for needed in self.alternatives)
 
     def lacks(self, on: frozenset[str]) -> list[str]:
-        """The mechanisms that would complete the alternative that is nearest."""
+        """The missing mechanisms of the alternative that lacks the fewest."""
         nearest = min((needed - on for needed in self.alternatives), key=len)
         return sorted(nearest)
 
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What code in a cell cannot do (the words of docs/security.md), and the two layers that see to it."""
+    """An action that code in a cell cannot do (in the words of docs/security.md), and the two layers that prevent
+    it."""
 
     text: str
     layers: tuple[Layer, Layer]
 
     def verdict(self, on: frozenset[str]) -> str:
-        """ "two layers", "one layer only" or "not promised here", where these mechanisms are on."""
+        """ "two layers", "one layer only" or "not promised here", if these mechanisms are on."""
         return VERDICTS[sum(layer.is_on(on) for layer in self.layers)]
 
     def to_json(self, on: frozenset[str]) -> dict[str, object]:
-        """The promise as it stands on a machine where these mechanisms are on."""
+        """The promise on a machine with these mechanisms, as JSON values."""
         layers = [{"text": layer.text, "on": layer.is_on(on), "lacks": layer.lacks(on)} for layer in self.layers]
         return {"cannot": self.text, "verdict": self.verdict(on), "layers": layers}
 
@@ -102,11 +104,11 @@ PROTECTED_NAMES = Promise(
     "make or change files that run later, where it may write",
     (_needs("read-only mounts over those that are there", OWN_ROOT), _needs("an audit after each call, from outside")),
 )
-"""What holds in a writable workspace besides, unless the profile lifts the name. Not one of the seven promises."""
+"""It holds in a writable workspace too, unless the profile lifts the name. It is not one of the seven promises."""
 
 
 def lost(on: frozenset[str], missing: frozenset[str]) -> str:
-    """Name the promises that fall for want of the missing mechanisms, in a sentence; "" where none does."""
+    """A sentence about the promises that do not hold without the missing mechanisms; "" if all hold."""
     fallen: list[str] = []
     weaker: list[str] = []
     for number, promise in enumerate(PROMISES, 1):

@@ -1,4 +1,4 @@
-"""The exception for arguments that nothing can be made of: a ValueError, whose kind the embedding program chooses."""
+"""The exception for wrong arguments: a ValueError, whose class the embedding program chooses."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
@@ -15,17 +15,17 @@ _kinds: "list[type[ValueError]]" = [ValueError]
 
 
 def refuse_with(kind: "type[ValueError]") -> None:
-    """Use this kind of ValueError in the whole process from now on."""
+    """Use this class of ValueError in the whole process from now on."""
     _kinds[0] = kind
 
 
 def refusal(message: str) -> ValueError:
-    """The exception to raise, which says what is wrong and what to pass instead."""
+    """The exception to raise. The message says what is wrong and what to pass instead."""
     return _kinds[0](message)
 
 
 def refusing(cls: "type[T]") -> "type[T]":
-    """Let a dataclass refuse wrong values with the program's kind of exception, and fields that it does not have."""
+    """A class decorator: a dataclass refuses wrong values and unknown fields with the program's exception."""
     make: Callable[..., None] = named(cls.__init__)
 
     @wraps(make)
@@ -40,7 +40,7 @@ def refusing(cls: "type[T]") -> "type[T]":
 
 
 def named(function: "F") -> "F":
-    """Let a function refuse an argument that it does not take, with the near name, and the want of one."""
+    """A decorator: a function refuses an unknown argument, with the near name, and a missing one."""
 
     def checked(*args: "Any", **values: "Any") -> "Any":
         try:
@@ -59,8 +59,8 @@ def named(function: "F") -> "F":
 
 
 def unknown(function: str, name: str, names: "Sequence[str]") -> str:
-    """What to say of an argument that a function does not take."""
-    from difflib import get_close_matches  # milliseconds that only a mistake costs
+    """The message about an argument that a function does not take."""
+    from difflib import get_close_matches  # milliseconds, only after a mistake
 
     near = get_close_matches(name, names, n=1)
     hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(names)}."
@@ -68,7 +68,7 @@ def unknown(function: str, name: str, names: "Sequence[str]") -> str:
 
 
 def _misfit(function: "Callable[..., Any]", args: "Sequence[Any]", values: "Mapping[str, Any]") -> str:
-    """What is wrong with the arguments as such; empty where nothing is."""
+    """The message about arguments that do not fit the signature; "" if they fit."""
     import inspect  # milliseconds, too
 
     signature = inspect.signature(function)

@@ -1,4 +1,4 @@
-"""What this machine offers, mechanism by mechanism."""
+"""The report of the sandbox mechanisms of this machine."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -42,12 +42,12 @@ PARTS = {
     "landlock_net": "landlock",
     "landlock_scope": "landlock",
 }
-"""What is a part of another mechanism, and allowed to be missing with it."""
+"""The mechanisms that are parts of others: they may be missing if the other one may."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mechanism:
-    """One mechanism: on, missing, or substituted (something weaker, which `detail` names, stands in)."""
+    """One mechanism: on, missing, or substituted (by a weaker one, which `detail` names)."""
 
     name: str
     state: "State"
@@ -57,14 +57,14 @@ class Mechanism:
 
 
 def wholes(mechanisms: Iterable[Mechanism]) -> list[Mechanism]:
-    """These mechanisms without the parts of others among them."""
+    """These mechanisms without those that are parts of others among them."""
     all = list(mechanisms)
     names = {mechanism.name for mechanism in all}
     return [mechanism for mechanism in all if PARTS.get(mechanism.name) not in names]
 
 
 def by_cure(mechanisms: Iterable[Mechanism]) -> dict[str, list[Mechanism]]:
-    """The mechanisms by what cures them, in order; a part of another one goes with its whole."""
+    """The mechanisms by their cure, in order. A part of another mechanism is listed with that one."""
     found: dict[str, list[Mechanism]] = {}
     for mechanism in wholes(mechanisms):
         found.setdefault(mechanism.cure, []).append(mechanism)
@@ -85,7 +85,7 @@ class SandboxReport:
 
     @property
     def on(self) -> frozenset[str]:
-        """Names of the mechanisms that are on."""
+        """The names of the mechanisms that are on."""
         return frozenset(mechanism.name for mechanism in self.mechanisms if mechanism.state == "on")
 
     @property
@@ -94,14 +94,15 @@ class SandboxReport:
         return tuple(mechanism for mechanism in self.mechanisms if mechanism.state == "missing")
 
     def get(self, name: str) -> Mechanism | None:
-        """The mechanism of that name; None when it does not apply to this identity mode."""
+        """The mechanism of that name; None if it does not apply to this identity mode."""
         return next((mechanism for mechanism in self.mechanisms if mechanism.name == name), None)
 
     def require(self, allow_missing: Iterable[str] = ()) -> None:
-        """Raise one SandboxError for all missing mechanisms that `allow_missing` does not name, nor their whole.
+        """Raise one SandboxError for all missing mechanisms that are not in `allow_missing`, alone or as a part of
+        another.
 
-        The error's mechanism and errno are the first one's; its cure ends with the whole `allow_missing` to pass, and
-        with the promises that are given up for it.
+        The error's mechanism and errno are those of the first one. Its cure ends with the whole `allow_missing` to
+        pass, and with the promises that this gives up.
         """
         allowed = frozenset(allow_missing)
         unknown = allowed - set(NAMES)
@@ -122,19 +123,19 @@ class SandboxReport:
                 mechanism=refused[0].name,
                 cure=" ".join([*filter(None, groups), f"Or pass {self.do_without()}"]),
             )
-            error.errno = refused[0].errno  # the detail says it in words already
+            error.errno = refused[0].errno  # `detail` has its text already
             raise error
 
     def do_without(self) -> str:
-        """The `allow_missing` under which a cell is made here, and what is given up for it."""
-        from .promises import lost  # which only errors and the doctor need
+        """The `allow_missing` with which a cell can be made here, and the promises that it gives up."""
+        from .promises import lost  # only errors and the doctor need it
 
         names = ", ".join(repr(mechanism.name) for mechanism in wholes(self.missing))
         missing = frozenset(mechanism.name for mechanism in self.missing)
         return f"allow_missing={{{names}}}. {lost(self.on, missing)}".rstrip()
 
     def changed(self, *mechanisms: Mechanism) -> "SandboxReport":
-        """A copy in which these mechanisms replace those of the same name, or are added."""
+        """A copy with these mechanisms, which replace those of the same name."""
         by_name = {mechanism.name: mechanism for mechanism in (*self.mechanisms, *mechanisms)}
         return SandboxReport(tuple(by_name.values()), self.identity)
 

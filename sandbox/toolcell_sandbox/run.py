@@ -1,4 +1,4 @@
-"""One Python function in one fresh cell, for scripts and tests."""
+"""Run one Python function in a new cell, for scripts and tests."""
 
 import os
 import select
@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """How it ended: exit status (negative for a signal), whether the wall limit ended it, and what was in force.
+    """The end of a run: exit status (negative for a signal), whether the wall limit ended it, and the mechanisms in
+    force.
 
-    `findings` are the protected names that it made, changed or moved: they are in quarantine, or back in their place.
-    `unchecked` says what kept the audit from seeing all of the writable paths; "" where it has.
+    `findings` are the protected names that it made, changed or moved; they are in quarantine, or put back. `unchecked`
+    gives the reason if the audit could not see all writable paths, else "".
     """
 
     status: int
@@ -51,9 +52,9 @@ def run(
     """Run `fn(entered)` in a new cell and wait for it, at most `limits.wall_s`.
 
     The status is what `fn` returns (None is 0), or 1 after an exception, whose traceback goes to standard error.
-    What it made of the profile's protected names goes to the directory `quarantine`, or to a new temporary one.
-    With `ProxyNetwork` there is no proxy here: connections are refused. The caller is single-threaded; needs pidfds.
-    Raises SandboxError when the cell could not be confined, or what it made not be moved.
+    Files that it made under protected names are moved to the directory `quarantine`, or to a new temporary one. With
+    `ProxyNetwork` there is no proxy here: connections are refused. The caller must be single-threaded, and the kernel
+    must have pidfds. Raises SandboxError if the cell could not be confined, or if such a file could not be moved.
     """
     identity = identity or Identity.for_slot(unused_slots())
     report = report or probe(identity.mode)

@@ -1,4 +1,4 @@
-"""Proof from inside, after the last step: what must not work does not. Any surprise refuses the cell."""
+"""The self-test of a cell, after the last step: forbidden actions must fail. Any surprise refuses the cell."""
 
 import errno
 import os
@@ -25,8 +25,8 @@ _DENIED = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 def verify(order: "Order", kept_fds: "Collection[int]") -> None:
-    """Raise SandboxError (step "selftest") unless this process is confined as the order says, with these descriptors
-    open besides 0, 1 and 2."""
+    """Raise SandboxError (step "selftest") unless this process is confined as ordered, and has no open descriptors but
+    0, 1, 2 and `kept_fds`."""
     off, profile, own_root = order.base.off, order.profile, order.base.own_root
     _equal("uid and gid", (*os.getresuid(), *os.getresgid()), (order.identity.uid,) * 3 + (order.identity.gid,) * 3)
     _equal("capabilities", capabilities.held(), (0, 0, 0))
@@ -52,7 +52,7 @@ def verify(order: "Order", kept_fds: "Collection[int]") -> None:
     if "landlock" not in off and not order.unbound:
         verify_files((), order.landlock_abi)
     if isinstance(profile.reach, ProxyNetwork):
-        _cannot_connect("connection to the outside", "192.0.2.1", PROXY_PORT, errno.ENETUNREACH)  # nobody's: RFC 5737
+        _cannot_connect("connection to the outside", "192.0.2.1", PROXY_PORT, errno.ENETUNREACH)  # RFC 5737
         if "landlock" not in off and order.landlock_abi >= 4:
             _cannot_connect("connection to another port", PROXY_HOST, 1, errno.EACCES)
     if "seccomp" not in off:
@@ -65,7 +65,7 @@ def verify(order: "Order", kept_fds: "Collection[int]") -> None:
 
 
 def _sockets(network: Network) -> None:
-    """Of all sockets, those alone can be made that the policy is about."""
+    """Check that the cell can make only the sockets of its network policy."""
     streams, datagrams = not isinstance(network, NoNetwork), isinstance(network, HostNetwork)
     for what, may, family, kind, protocol in (
         ("stream socket", streams, AF_INET, SOCK_STREAM, 0),
@@ -87,8 +87,8 @@ def _sockets(network: Network) -> None:
 
 
 def _cannot_connect(what: str, host: str, port: int, error: int) -> None:
-    """The error comes at once, before any packet: from a namespace without a route, or from Landlock."""
-    import socket  # a cell with sockets has it anyway
+    """Check that a connection fails at once, without a packet: the namespace has no route, or Landlock refuses."""
+    import socket  # a cell with sockets has loaded it
 
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as stream:
         stream.setblocking(False)
@@ -109,10 +109,10 @@ def _files(order: "Order") -> None:
 
 
 def verify_files(binds: "Iterable[Bind]", landlock_abi: int) -> None:
-    """The same for what the rules about files promise, and for paths that came after the rest was verified."""
+    """Check the Landlock file rules, and paths that were bound after `verify`."""
     _mounts(binds)
     if landlock_abi >= 5:
-        null = os.open("/dev/null", os.O_RDONLY)  # only Landlock (IOCTL_DEV) answers EACCES; without it, ENOTTY
+        null = os.open("/dev/null", os.O_RDONLY)  # Landlock (IOCTL_DEV) returns EACCES; without it, the error is ENOTTY
         answer = attempt("ioctl", null, TCGETS, None)
         os.close(null)
         _refused("ioctl on a device", answer, (errno.EACCES,))
@@ -120,7 +120,7 @@ def verify_files(binds: "Iterable[Bind]", landlock_abi: int) -> None:
 
 def _mounts(binds: "Iterable[Bind]") -> None:
     for bind in binds:
-        held = os.open(bind.path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)  # which may be a link that is mounted there
+        held = os.open(bind.path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)  # it may be a mounted symbolic link
         flags = os.fstatvfs(held).f_flag
         os.close(held)
         wanted = os.ST_NOSUID | os.ST_NODEV | (0 if bind.writable else os.ST_RDONLY)
@@ -148,7 +148,7 @@ def _descriptors(limit: int) -> set[int]:
     except OSError:
         return fds.open_fds(limit)  # this cell has no /proc
     found = {int(name) for name in names}
-    return {fd for fd in found if _is_open(fd)}  # without the one that listed them
+    return {fd for fd in found if _is_open(fd)}  # without the descriptor of the listing
 
 
 def _is_open(fd: int) -> bool:

@@ -1,4 +1,4 @@
-"""When a file was made (statx(2)). With its inode number it tells a file from another that has got the number since."""
+"""The birth time of a file (statx(2)). It distinguishes a file from a later one with the same inode number."""
 
 import ctypes
 import struct
@@ -10,7 +10,7 @@ _BYTES, _MASK_AT, _BIRTH_AT = 256, 0, 80  # of struct statx (linux/stat.h)
 
 
 def born_ns(path: str) -> int:
-    """Nanoseconds since 1970, of a link itself; 0 where nothing is there or the file system does not know."""
+    """In nanoseconds since 1970, without following a link; 0 if the path is missing or the file system has none."""
     found = ctypes.create_string_buffer(_BYTES)
     if attempt("statx", AT_FDCWD, path, _AT_SYMLINK_NOFOLLOW, _STATX_BTIME, found) < 0:
         return 0

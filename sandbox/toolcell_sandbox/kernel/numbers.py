@@ -1,6 +1,6 @@
 """System call numbers of the two machines, as the kernel's own tables list them up to Linux 6.18.
 
-A number that is not here was not reviewed: the seccomp filter answers it with ENOSYS.
+The seccomp filter answers other numbers with ENOSYS, because they were not reviewed.
 Source: arch/x86/entry/syscalls/syscall_64.tbl, include/uapi/asm-generic/unistd.h, scripts/syscall.tbl.
 """
 

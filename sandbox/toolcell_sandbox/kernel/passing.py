@@ -1,13 +1,14 @@
-"""Descriptors that come with a message over a unix socket (SCM_RIGHTS, unix(7))."""
+"""Receive descriptors with a message over a Unix socket (SCM_RIGHTS, unix(7))."""
 
 import array
 import socket
 
 
 def receive_fds(end: socket.socket, size: int, most: int) -> tuple[bytes, list[int], int]:
-    """A message, the descriptors that came with it, each closed on exec, and the flags of recvmsg(2).
+    """A message, its descriptors (each close-on-exec), and the flags of recvmsg(2).
 
-    `socket.recv_fds` leaves them open on exec whatever it is told: it drops its flags (Python 3.11 to 3.13).
+    `socket.recv_fds` is not used: it ignores its flags (Python 3.11 to 3.13), so the descriptors would survive
+    execve(2).
     """
     fds = array.array("i")
     room = socket.CMSG_LEN(most * fds.itemsize)

@@ -1,4 +1,4 @@
-"""Which mechanisms this kernel and this user have. Tried for real, in a child that exits."""
+"""Probe the mechanisms of this kernel for this user. Each is tried in a child process."""
 
 import errno
 import os
@@ -52,14 +52,14 @@ _SUBSTITUTED = {"proc": "cells have no /proc"}
 def probe(mode: "Mode | None" = None) -> SandboxReport:
     """Try every mechanism for an identity mode (default: the one this process can use).
 
-    The caller must be single-threaded: it forks, and a user namespace needs a single thread. Takes about 10 ms.
-    Raises SandboxError where there is no /proc, without which nothing can be tried.
+    The caller must be single-threaded: it forks, and a user namespace needs a single thread. It takes about 10 ms.
+    Raises SandboxError without /proc, which the probe needs.
     """
     return start_probe(mode)()
 
 
 def start_probe(mode: "Mode | None" = None) -> Callable[[], SandboxReport]:
-    """Have a child try every mechanism; what is returned waits for it and gives the report. As `probe` otherwise."""
+    """Start `probe` in a child. Returns a function that waits for the child and returns the report."""
     mode = mode or detect_mode()
     lifetime.collect_children()
     id_map: int | SandboxError | None = None
@@ -75,13 +75,13 @@ def start_probe(mode: "Mode | None" = None) -> Callable[[], SandboxReport]:
 def _reported(mode: "Mode", id_map: "int | SandboxError | None", findings: "list[Finding]") -> SandboxReport:
     found = {name: (number, detail) for name, number, detail in findings}
     cures = {**_CURES, "user_namespace": user_namespace_cure(found.get("user_namespace", (0, ""))[0])}
-    if found["mount_namespace"][1]:  # it can be made, and nothing mounted in it
+    if found["mount_namespace"][1]:  # it can be made, but mounts in it are refused
         cures.update(dict.fromkeys(namespaces.FLAGS, f"{namespaces.CURE} {_MAY_MOUNT}"))
     if mode != "root" and (known := restriction()):
         cures.update(dict.fromkeys(namespaces.FLAGS, known))
     if isinstance(id_map, SandboxError):
         cures["idmapped_mounts"] = id_map.cure
-    for cause, dependents in _DEPENDENTS.items():  # the most general cause last: its cure is everyone's
+    for cause, dependents in _DEPENDENTS.items():  # the most general cause last: its cure is that of all
         if found.get(cause, (0, ""))[0]:
             cures.update(dict.fromkeys(dependents, cures[cause]))
     mechanisms = [_judge(name, *found[name], cures[name]) for name in NAMES if name in found]
@@ -113,7 +113,7 @@ Finding = tuple[str, int, str]
 
 
 def _in_child(mode: "Mode", id_map: "int | SandboxError | None") -> Callable[[], list[Finding]]:
-    """Start the child that tries; what is returned waits for its findings."""
+    """Start the child. Returns a function that waits for its findings."""
     read_end, write_end = os.pipe2(os.O_CLOEXEC)
     child = fork("fork the probe")
     if child == 0:
@@ -141,7 +141,7 @@ def _findings_of(child: int, read_end: int) -> list[Finding]:
 
 
 def _findings(mode: "Mode", id_map: "int | SandboxError | None") -> Iterator[Finding]:
-    attempt("prctl", 4, 1, 0, 0, 0)  # PR_SET_DUMPABLE; a filter refuses it where this runs in a cell
+    attempt("prctl", 4, 1, 0, 0, 0)  # PR_SET_DUMPABLE; the filter refuses it in a cell
     entered = 0
     if mode != "root":
         identity = Identity.for_slot(0, mode)
@@ -169,12 +169,12 @@ def _findings(mode: "Mode", id_map: "int | SandboxError | None") -> Iterator[Fin
 
 
 def _load_a_filter() -> None:
-    seccomp.program(allow_exec=False)  # raises where no table fits the machine
+    seccomp.program(allow_exec=False)  # raises if there is no table for this machine
     seccomp.load(assemble([Return(ALLOW)]))
 
 
 def _namespace(name: str, flag: int) -> tuple[int, str]:
-    """Whether the namespace can be made and used: AppArmor and Landlock let it be made and refuse what it is for."""
+    """Whether the namespace can be made and used: AppArmor and Landlock may allow it and refuse mounts in it."""
     refused = -attempt("unshare", flag)
     if refused:
         return refused, ""
@@ -214,7 +214,7 @@ def _mount_findings(id_map: "int | SandboxError | None", *, pid_namespace: bool)
 
 
 def _idmapped(id_map: "int | SandboxError") -> tuple[int, str]:
-    """On when the root's file system or a tmpfs can be id-mapped: any other is tried when a cell binds it."""
+    """On if the root file system or a tmpfs can be id-mapped. Other file systems are tried when a cell binds them."""
     if isinstance(id_map, SandboxError):
         return id_map.errno or errno.EINVAL, id_map.what
     refused = 0

@@ -1,4 +1,4 @@
-"""One checked door to the kernel: every raw system call of this package goes through `syscall` or `attempt`."""
+"""Raw system calls. Every raw system call of this package uses `syscall` or `attempt`."""
 
 import ctypes
 import errno
@@ -28,7 +28,8 @@ _EXHAUSTED = {
 
 
 def _taking(arguments: int) -> Callable[..., int]:
-    """syscall(2), with so many arguments of 64 bits each: a flag or a negative descriptor is not cut to 32."""
+    """syscall(2) with this number of 64-bit arguments, so that flags and negative descriptors are not cut to 32
+    bits."""
     function = _libc["syscall"]
     function.restype = ctypes.c_long
     function.argtypes = (ctypes.c_long, *(ctypes.c_void_p,) * arguments)
@@ -36,7 +37,7 @@ def _taking(arguments: int) -> Callable[..., int]:
 
 
 _calls = [_taking(arguments) for arguments in range(7)]
-_brief = ctypes.CDLL(None)["syscall"]  # converts integers, to 32 bits, and no more, and leaves errno alone
+_brief = ctypes.CDLL(None)["syscall"]  # it converts integers to 32 bits, and does not save errno
 _AS_IT_IS = frozenset((int, bytes, type(None)))
 
 
@@ -62,13 +63,13 @@ def _converted(arguments: tuple[Argument, ...]) -> tuple[object, ...]:
 
 
 def attempt(name: str, *arguments: Argument) -> int:
-    """The system call's result, or minus its errno. Never raises for what the kernel answers."""
+    """The system call's result, or minus its errno. Raises for no error of the kernel."""
     result = _calls[len(arguments)](_number(name), *_converted(arguments))
     return -ctypes.get_errno() if result == -1 else result
 
 
 def syscall(name: str, *arguments: Argument, step: str, mechanism: str = "", cure: str = "") -> int:
-    """The system call's result; raises SandboxError, naming `step`, when the kernel refuses."""
+    """The system call's result. Raises SandboxError, which names `step`, if the kernel refuses."""
     result = attempt(name, *arguments)
     if result < 0:
         raise _refused(-result, step, mechanism, cure)
@@ -87,20 +88,20 @@ def prepared(
     mechanism: str = "",
     cure: str = "",
 ) -> Callable[[], None]:
-    """What makes this system call, with integers of 32 bits and buffers, as `syscall` does, but in fewer steps: for one
-    that is made often, or in a process that is forked later and has to copy each page that it writes to.
+    """A function that makes this system call, as `syscall` does, but in fewer steps. It takes 32-bit integers and
+    buffers. It is for frequent calls, and for forked processes, which must copy each page that they write to.
     """
     call = partial(_brief, _number(name), *arguments)
 
     def make() -> None:
-        if call() == -1:  # errno was not kept: once more, to say why
+        if call() == -1:  # errno was not saved: call again for the error
             syscall(name, *arguments, step=step, mechanism=mechanism, cure=cure)
 
     return make
 
 
 def fork(step: str) -> int:
-    """os.fork; raises SandboxError, naming `step`, where no more processes may be made."""
+    """os.fork. Raises SandboxError, which names `step`, if no more processes are allowed."""
     try:
         return os.fork()
     except OSError as error:
@@ -109,10 +110,10 @@ def fork(step: str) -> int:
 
 
 def start_holder(flags: int, stack: "ctypes.Array[ctypes.c_char]", *, step: str, mechanism: str, cure: str) -> int:
-    """Start a child that waits to be killed, in new namespaces by `flags` (clone(2)); returns its pid.
+    """Start a child in new namespaces by `flags` (clone(2)). It waits to be killed. Returns its pid.
 
-    It runs no Python: it shares all memory with this process, so nothing is copied, and only calls sleep(3), on
-    `stack`, which must be kept until it has been waited for. Where this process dies first, it ends after 5 s.
+    It runs no Python code: it shares all memory with this process, so nothing is copied, and only calls sleep(3), on
+    `stack`, which must be kept until the child was waited for. If this process dies first, the child ends after 5 s.
     """
     top = (ctypes.addressof(stack) + len(stack)) & ~15
     ctypes.set_errno(0)
@@ -126,7 +127,7 @@ def start_holder(flags: int, stack: "ctypes.Array[ctypes.c_char]", *, step: str,
 
 
 def write_file(path: str, text: str, *, step: str, mechanism: str = "", cure: str = "") -> None:
-    """Write `text` in one write(2), as kernel files need; raises SandboxError, naming `step`."""
+    """Write `text` in one write(2), as kernel files need. Raises SandboxError, which names `step`."""
     try:
         fd = os.open(path, _WRITE_ONLY)
         try:

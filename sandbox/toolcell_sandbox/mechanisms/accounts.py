@@ -1,4 +1,4 @@
-"""A passwd(5) and a group(5) of the cell's own, so that programs find their user. No account of the host's is in it."""
+"""The cell's own passwd(5) and group(5), so that programs find their user. They have no account of the host."""
 
 import os
 from collections.abc import Container
@@ -11,14 +11,14 @@ _NOBODY = 65534
 
 
 def make(identity: Identity, home: str, bound: Container[str]) -> None:
-    """Write both into the new root, but for what the profile shows of the host's."""
+    """Write both files into the new root, unless the profile binds the host's."""
     for path, text in zip(FILES, (_passwd(identity, home), _group(identity)), strict=True):
         if "/etc" in bound or path in bound:
             continue
         os.makedirs("/etc", 0o755, exist_ok=True)
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o444)
         with os.fdopen(fd, "wb") as file:
-            os.fchmod(fd, 0o444)  # whatever the umask took away
+            os.fchmod(fd, 0o444)  # whatever the umask is
             file.write(text.encode())
 
 

@@ -1,4 +1,4 @@
-"""A small assembler for classic BPF, as seccomp(2) runs it, and an evaluator of what it makes."""
+"""A small assembler for classic BPF, as used by seccomp(2), and an evaluator of its filters."""
 
 import struct
 from collections.abc import Sequence
@@ -22,15 +22,15 @@ def refuse(errno: int) -> int:
 
 
 def low_word(argument: int) -> int:
-    """Offset of the low 32 bits of an argument. The kernel reads `int` arguments from there alone.
+    """Offset of the low 32 bits of an argument. The kernel reads `int` arguments from these bits only.
 
-    Comparing all 64 bits would let 0x1_0000_0002 pass for something other than 2 (CVE-2019-10063).
+    A comparison of all 64 bits would not treat 0x1_0000_0002 as 2 (CVE-2019-10063).
     """
     return 16 + 8 * argument
 
 
 def high_word(argument: int) -> int:
-    """Offset of the high 32 bits of an argument, which a pointer or a length has too."""
+    """Offset of the high 32 bits of an argument, for pointers and lengths."""
     return low_word(argument) + 4
 
 
@@ -43,21 +43,21 @@ class BpfLoad:
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """Stop with this value."""
+    """Return this value."""
 
     value: int
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A place to jump to."""
+    """A jump target."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """Compare the loaded word: "==", ">=" or "&" (any bit set). A branch without a label goes on below."""
+    """Compare the loaded word: "==", ">=" or "&" (any bit set). Without a label, a branch falls through."""
 
     operator: str
     value: int
@@ -70,7 +70,7 @@ _OPERATORS = {"==": _JEQ, ">=": _JGE, "&": _JSET}
 
 
 def assemble(instructions: Sequence[Instruction]) -> bytes:
-    """The filter's bytes. A conditional jump reaches 255 instructions; one that must go farther gets a long jump."""
+    """The filter's bytes. A conditional jump reaches 255 instructions; farther targets get a long jump."""
     long: set[int] = set()
     while True:
         places, size = _places(instructions, long)
@@ -133,7 +133,7 @@ def _encode(each: Instruction, index: int, places: dict[str | int, int], is_long
 
 
 def evaluate(program: bytes, number: int, arch: int, arguments: Sequence[int] = ()) -> int:
-    """What the filter answers to this system call, computed here as the kernel would."""
+    """The filter's return value for a system call, computed as the kernel does."""
     padded = [argument & 0xFFFFFFFFFFFFFFFF for argument in (*arguments, *[0] * (6 - len(arguments)))]
     data = struct.pack("<IIQ6Q", number & 0xFFFFFFFF, arch, 0, *padded)
     code = list(_INSTRUCTION.iter_unpack(program))

@@ -1,4 +1,4 @@
-"""No privilege, and no way to gain any."""
+"""Drop all capabilities, and every way to gain them."""
 
 import ctypes
 import errno
@@ -28,16 +28,16 @@ class _Data(ctypes.Structure):
 
 
 def limit() -> None:
-    """Give up what could bring capabilities back: the bounding set, and root's rights in execve. Keeps those held."""
+    """Empty the bounding set and take root's special rights in execve(2) away. Keeps the held capabilities."""
     if held()[0] >> CAP_SETPCAP & 1:
         syscall("prctl", PR_SET_SECUREBITS, SECUREBITS, 0, 0, 0, step="lock securebits")
         _drop_bounding_set()
 
 
 def drop(identity: Identity) -> None:
-    """Become the identity's uid and gid and give up every capability that is held, in every set, for good."""
+    """Become the identity's uid and gid, and drop every capability from every set, for good."""
     syscall("prctl", PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0, step="clear ambient capabilities")
-    if identity.mode == "root":  # a user namespace denies setgroups; groups that it does not map give nothing inside
+    if identity.mode == "root":  # a user namespace denies setgroups, and unmapped groups have no rights in it
         syscall("setgroups", 0, None, step="drop supplementary groups")
     syscall("setresgid", *(identity.gid,) * 3, step=f"become gid {identity.gid}")
     syscall("setresuid", *(identity.uid,) * 3, step=f"become uid {identity.uid}")
@@ -53,7 +53,7 @@ def _drop_bounding_set() -> None:
     for capability in range(64):
         result = attempt("prctl", PR_CAPBSET_DROP, capability, 0, 0, 0)
         if result == -errno.EINVAL and capability > CAP_SETPCAP:
-            return  # past the last one that this kernel has
+            return  # this kernel has no more capabilities
         if result < 0:
             raise SandboxError(f"Capability {capability} stays in the bounding set", step="drop", errno=-result)
 
@@ -70,10 +70,10 @@ def held() -> tuple[int, int, int]:
 
 
 def no_new_privileges() -> None:
-    """execve gives nothing from now on: set-id bits and file capabilities are ignored."""
+    """From now on, execve(2) ignores set-user-ID bits and file capabilities."""
     syscall("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, step="set no_new_privs", mechanism="no_new_privs")
 
 
 def undumpable() -> None:
-    """Nothing of the same uid can trace this process or read its memory, and it leaves no core file."""
+    """Processes of the same uid cannot trace this process or read its memory, and it leaves no core file."""
     syscall("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0, step="clear dumpable")

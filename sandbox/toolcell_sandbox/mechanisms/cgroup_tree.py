@@ -1,4 +1,4 @@
-"""Where control groups can be made: detecting v1 hierarchies and delegated v2 groups, and making groups there."""
+"""Find the places where control groups can be made (v1 hierarchies, delegated v2 groups), and make groups there."""
 
 import errno
 import os
@@ -12,13 +12,13 @@ from toolcell_sandbox.limits import Limits
 from .cgroups import Cgroup, read_file
 
 CONTROLLERS = frozenset({"memory", "pids"})
-"""What a tree must limit to be of use."""
-DIVIDE_TRIES = 8  # a child may be forked between reading who is in a group and moving them
+"""The controllers that a tree must have."""
+DIVIDE_TRIES = 8  # a child may be forked between the reading of a group's members and their move
 _PREFIX = "toolcell-"
 
 
 class CgroupTree:
-    """Where this process may make groups: below its own in each v1 hierarchy, or in a v2 group that it may divide."""
+    """The groups below which this process may make groups: its own in each v1 hierarchy, or a delegated v2 group."""
 
     def __init__(self, bases: dict[str, str]) -> None:
         self._bases = bases
@@ -28,7 +28,7 @@ class CgroupTree:
 
     @property
     def controllers(self) -> frozenset[str]:
-        """What a group of this tree limits or counts, of memory, pids and cpuacct."""
+        """The controllers of a group of this tree, among memory, pids and cpuacct."""
         return frozenset({"memory", "pids", "cpuacct"} if "unified" in self._bases else self._bases)
 
     @classmethod
@@ -47,7 +47,7 @@ class CgroupTree:
             try:
                 group = tree.create(f"probe-{time.monotonic_ns()}", Limits())
             except (SandboxError, OSError):
-                continue  # not writable: then not this one
+                continue  # it is not writable
             group.remove()
             return tree
         return None
@@ -69,8 +69,8 @@ class CgroupTree:
         return group
 
     def sweep_stale(self) -> list[str]:
-        """Remove the empty groups of dead supervisors of this pid namespace; returns their paths. Whether one of
-        another namespace, of a container on the same hierarchy, lives cannot be told from here."""
+        """Remove the empty groups of dead supervisors of this pid namespace; returns their paths. Supervisors of other
+        pid namespaces (containers on the same hierarchy) are left alone, because they may live."""
         removed: list[str] = []
         namespace = str(_pid_namespace())
         for base in dict.fromkeys(self._bases.values()):
@@ -90,10 +90,11 @@ class CgroupTree:
 
 
 def remove_stale(path: str, inode: tuple[int, int], pid: int) -> bool:
-    """Kill what is left in a group that a dead supervisor of this pid made, and remove it; whether it was still there.
+    """Kill the processes of a group that a dead supervisor with this pid made, and remove it. Returns whether it was
+    there.
 
-    `inode` is its device and inode number. SandboxError or OSError where it cannot be emptied or removed. What is no
-    cgroup, another one, or not named as that supervisor named its own, is let be: PermissionError.
+    `inode` is its device and inode number. Raises SandboxError or OSError if it cannot be emptied or removed, and
+    PermissionError if the path is not a cgroup of that supervisor.
     """
     base, name = os.path.split(path)
     try:
@@ -101,7 +102,7 @@ def remove_stale(path: str, inode: tuple[int, int], pid: int) -> bool:
     except FileNotFoundError:
         return False
     if (info.st_dev, info.st_ino) != inode:
-        return False  # of the same name, and made since
+        return False  # a newer group with the same name
     is_cgroup = any(os.stat(mount_point).st_dev == info.st_dev for _kind, mount_point, _root, _options in _mounts())
     if not is_cgroup or not name.startswith(f"{_PREFIX}{pid}-") or os.path.realpath(base) != base:
         raise PermissionError(errno.EPERM, "it is no cgroup of that supervisor", path)
@@ -112,7 +113,7 @@ def remove_stale(path: str, inode: tuple[int, int], pid: int) -> bool:
 
 
 def group_prefix(pid: int) -> str:
-    """How the names of the groups begin that this process's namespace knows as made by `pid`."""
+    """The prefix of the names of groups made by `pid` of this pid namespace."""
     return f"{_PREFIX}{pid}-{_pid_namespace()}-"
 
 
@@ -126,7 +127,7 @@ def _is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # another user's
+        pass  # it belongs to another user
     return True
 
 
@@ -152,7 +153,7 @@ def _own(controller: str) -> str | None:
 
 
 def _below(mount_point: str, root: str, own: str | None) -> str | None:
-    """The directory of this process's own group, as far as the mount shows it (a container's shows its own root)."""
+    """The directory of this process's own group, if the mount shows it (a container sees only its own root)."""
     if own is None:
         return None
     relative = own.removeprefix(root.rstrip("/")) if own.startswith(root) else "/"
@@ -174,7 +175,7 @@ def _v2_bases(mounts: Iterable[Mount]) -> dict[str, str] | None:
     for kind, mount_point, root, _options in mounts:
         own = _below(mount_point, root, _own("unified")) if kind == "cgroup2" else None
         if own is None or not os.path.exists(f"{own}/cgroup.subtree_control"):
-            continue  # no v2, or something else is mounted over it
+            continue  # not cgroup v2, or another mount hides it
         base = _to_divide(own, mount_point)
         if base is not None:
             return {"unified": base}
@@ -182,11 +183,11 @@ def _v2_bases(mounts: Iterable[Mount]) -> dict[str, str] | None:
 
 
 def _to_divide(own: str, mount_point: str) -> str | None:
-    """The group in which groups of cells may be made, by a process whose own group is `own`.
+    """The group in which a process with the group `own` may make groups for cells.
 
-    Its own or the one above, if that is delegated: what lies higher has another manager, which may take controllers
-    back as it likes (systemd's single-writer rule, https://systemd.io/CGROUP_DELEGATION). Root, where nothing is
-    delegated, uses the nearest ancestor that passes the controllers on.
+    It is `own` or its parent, if that is delegated. Groups above have another manager, which may withdraw controllers
+    (systemd's single-writer rule, https://systemd.io/CGROUP_DELEGATION). If nothing is delegated, root uses the nearest
+    ancestor that passes the controllers on.
     """
     above = os.path.dirname(own) if own != mount_point else own
     for path in dict.fromkeys((own, above)):
@@ -204,8 +205,8 @@ def _passed_on(path: str) -> set[str]:
 
 
 def is_delegated(path: str, mount_point: str) -> bool:
-    """Whether a v2 group is its users' to divide: its manager says so, it is the top of all that there is to be seen,
-    or it belongs to this user and the group above does not.
+    """Whether a v2 group is delegated: its manager says so, it is the top of the visible tree, or it belongs to this
+    user and its parent does not.
     """
     for name in ("user.delegate", "trusted.delegate"):  # systemd from 251, and before
         try:
@@ -221,10 +222,10 @@ def is_delegated(path: str, mount_point: str) -> bool:
 
 
 def divide(path: str, controllers: frozenset[str]) -> bool:
-    """Have a v2 group pass `controllers` on to the groups below it; whether it does now.
+    """Make a v2 group pass `controllers` on to the groups below it. Returns whether it does.
 
-    The processes that are in it go to `toolcell-supervisor` below, if all are this one or its descendants. Where
-    others are in it too, nothing is moved.
+    Its processes are moved to the group `toolcell-supervisor` below it, if all of them are this process or its
+    descendants. Otherwise nothing is moved.
     """
     if not controllers <= set(read_file(f"{path}/cgroup.controllers").split()):
         return False
@@ -235,7 +236,7 @@ def divide(path: str, controllers: frozenset[str]) -> bool:
             return True
         except SandboxError as error:
             if error.errno != errno.EBUSY:
-                return False  # not ours to write
+                return False  # it is not writable
         pids = [int(pid) for pid in read_file(f"{path}/cgroup.procs").split()]
         if not all(_descends_from(os.getpid(), pid) for pid in pids):
             return False
@@ -255,6 +256,6 @@ def _descends_from(ancestor: int, pid: int) -> bool:
         try:
             stat = read_file(f"/proc/{pid}/stat")
         except (FileNotFoundError, ProcessLookupError):
-            return True  # it has ended, which is as good
+            return True  # it has ended
         pid = int(stat.rpartition(")")[2].split()[1])
     return pid == ancestor

@@ -1,6 +1,6 @@
-"""Control groups: the limits of a whole cell, and what it used. Made by the supervisor, joined by the cell.
+"""Control groups: the limits and the usage of a whole cell. The supervisor makes them, the cell joins them.
 
-`cgroup_tree` says where they can be made.
+`cgroup_tree` finds the place for them.
 """
 
 import errno
@@ -15,16 +15,16 @@ from toolcell_sandbox.kernel.syscalls import write_file
 from toolcell_sandbox.limits import MIB, Limits
 
 _OWN_PROCESSES = 4  # the cell's init, a standby, the one after that, and the process that forks the init
-_AHEAD_BYTES = 4 * MIB  # what a call process takes that is made ready while another one runs
-_COUNTERS_BYTES = 448  # of a file of several: what we look for is near its start, and longer reads cost a malloc
-_NUMBER_BYTES = 64  # of one that has nothing but a number
+_AHEAD_BYTES = 4 * MIB  # memory of a call process that is forked ahead while another one runs
+_COUNTERS_BYTES = 448  # read from a file of counters: ours are near its start, and longer reads cost a malloc
+_NUMBER_BYTES = 64  # read from a file with one number
 _FILES = ("_peak_fd", "_cpu_fd", "_oom_kills_fd", "_pids_refused_fd", "_tasks_fd")
 
 
 class Cgroup:
     """One cell's group: a directory in each v1 hierarchy, or one in v2. Reusable for cell after cell.
 
-    The files that are read in every call stay open: a `pread` takes a microsecond, opening takes eight.
+    Files that are read in every call stay open: a `pread` takes a microsecond, `open` takes eight.
     """
 
     def __init__(self, directories: dict[str, str]) -> None:
@@ -40,9 +40,9 @@ class Cgroup:
     def set_limits(self, limits: Limits) -> None:
         """Set memory (swap included) and process limits; raises SandboxError when the kernel refuses."""
         wanted = limits.memory_bytes, limits.processes
-        if wanted == self._limited_to:  # as cell after cell has them
+        if wanted == self._limited_to:  # most cells have the same limits
             return
-        self._limited_to = 0, 0  # until all of it is written
+        self._limited_to = 0, 0  # until all limits are written
         memory, pids = str(limits.memory_bytes + _AHEAD_BYTES), str(limits.processes + _OWN_PROCESSES)
         if self._unified:
             self._write("memory", "memory.max", memory)
@@ -64,44 +64,44 @@ class Cgroup:
         except SandboxError as error:
             if error.errno != errno.EINVAL:
                 raise
-            for name in reversed(names):  # memsw may never be the smaller: raise it first
+            for name in reversed(names):  # memsw may never be smaller than memory: raise it first
                 self._write("memory", name, value)
 
     def oom_kills(self) -> int:
-        """Processes that were killed here because the memory limit was reached, since the group was made."""
+        """The number of processes killed at the memory limit since the group was made."""
         fd = self._oom_kills_fd
         return _counter(b"oom_kill ", os.pread(fd, _COUNTERS_BYTES, 0)) if fd >= 0 else 0
 
     def pids_refused(self) -> int:
-        """Forks that the process limit refused, since the group was made."""
+        """The number of forks that the process limit refused since the group was made."""
         fd = self._pids_refused_fd
         return _counter(b"max ", os.pread(fd, _COUNTERS_BYTES, 0)) if fd >= 0 else 0
 
     def tasks(self) -> int:
-        """Processes and threads that are in the group now, the cell's init among them; 0 where they are not counted."""
+        """The number of processes and threads in the group, with the cell's init; 0 if they are not counted."""
         fd = self._tasks_fd
         return int(os.pread(fd, _NUMBER_BYTES, 0)) if fd >= 0 else 0
 
     def memory_peak(self) -> int | None:
-        """Most bytes in use at once since the group was made or `reset_peak`; None where it is not counted."""
+        """The peak of memory in bytes since the group was made or `reset_peak`; None if it is not counted."""
         fd = self._peak_fd
         return int(os.pread(fd, _NUMBER_BYTES, 0)) if fd >= 0 else None
 
     def reset_peak(self) -> bool:
-        """Start `memory_peak` anew. False where it is not counted, or on v2 before Linux 6.12, which cannot do this."""
+        """Reset `memory_peak`. Returns False if it is not counted, or on v2 before Linux 6.12, which cannot do this."""
         fd = self._peak_fd
         if fd < 0:
             return False
         try:
             os.pwrite(fd, b"reset" if self._unified else b"0", 0)
         except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.ESPIPE):  # what kernfs says to root and to others
+            if error.errno not in (errno.EINVAL, errno.ESPIPE):  # kernfs returns these to root and to others
                 raise
             return False
         return True
 
     def cpu_s(self) -> float | None:
-        """CPU seconds used by everything that ever ran here; None where it is not counted."""
+        """CPU seconds of all processes that ever ran in the group; None if they are not counted."""
         fd = self._cpu_fd
         if fd < 0:
             return None
@@ -111,7 +111,7 @@ class Cgroup:
 
     @cached_property
     def _peak_fd(self) -> int:
-        """The file of `memory_peak`, -1 where there is none."""
+        """The descriptor of the file of `memory_peak`; -1 without one."""
         name = "memory.peak" if self._unified else "memory.max_usage_in_bytes"
         return self._opened("memory", name) if self._has("memory", name) else -1
 
@@ -139,7 +139,7 @@ class Cgroup:
         return sorted(found)
 
     def kill(self, timeout_s: float = 2.0) -> None:
-        """Kill every process in the group and wait until it is empty; SandboxError when some survive `timeout_s`."""
+        """Kill every process in the group and wait until it is empty. Raises SandboxError after `timeout_s` seconds."""
         deadline = time.monotonic() + timeout_s
         while True:
             left = self.kill_now()
@@ -150,7 +150,7 @@ class Cgroup:
             time.sleep(0.001)
 
     def kill_now(self) -> list[int]:
-        """Send SIGKILL to every process in the group, without waiting; the pids of those that were in it."""
+        """Send SIGKILL to every process in the group, without waiting. Returns their pids."""
         pids = self.processes()
         if not pids:
             return pids
@@ -163,7 +163,7 @@ class Cgroup:
             except ProcessLookupError:
                 continue  # gone meanwhile
             try:
-                if pid in self.processes():  # the number was not reused between reading it and opening it
+                if pid in self.processes():  # the pid was not reused between its reading and pidfd_open
                     signal.pidfd_send_signal(pidfd, signal.SIGKILL)
             except ProcessLookupError:
                 pass  # gone meanwhile
@@ -172,16 +172,16 @@ class Cgroup:
         return pids
 
     def exists(self) -> bool:
-        """Whether all its directories are there."""
+        """Whether all its directories exist."""
         return all(map(os.path.isdir, self.paths))
 
     def open(self) -> None:
-        """Open the files that are read in every call, which opens them else; OSError where that is impossible."""
+        """Open the files that are read in every call, ahead of the first call. Raises OSError if that fails."""
         for name in _FILES:
             getattr(self, name)
 
     def close(self) -> None:
-        """Close what is open. Whatever is read after that is opened again."""
+        """Close the open files. A later read opens its file again."""
         for fd in self._open:
             os.close(fd)
         self._open.clear()
@@ -189,7 +189,8 @@ class Cgroup:
             self.__dict__.pop(name, None)
 
     def remove(self, timeout_s: float = 2.0) -> None:
-        """Remove the directories; the kernel says EBUSY for a moment after the last process has died."""
+        """Remove the directories. The kernel returns EBUSY for a moment after the last process died, so it tries
+        again."""
         self.close()
         deadline = time.monotonic() + timeout_s
         failures: list[SandboxError] = []
@@ -209,9 +210,7 @@ class Cgroup:
         return directory is not None and os.path.exists(f"{directory}/{name}")
 
     def _opened(self, controller: str, name: str) -> int:
-        """The descriptor of one of the group's files, for writing too where it may be written; -1 where the controller
-        is not ours.
-        """
+        """The descriptor of one of the group's files, writable if possible; -1 if the group lacks the controller."""
         directory = self._directory(controller)
         if directory is None:
             return -1
@@ -219,7 +218,7 @@ class Cgroup:
         try:
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
-            if error.errno not in (errno.EACCES, errno.EINVAL):  # kernfs says EINVAL to root
+            if error.errno not in (errno.EACCES, errno.EINVAL):  # kernfs returns EINVAL to root
                 raise
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self._open.append(fd)
@@ -249,7 +248,7 @@ def _remove(path: str, deadline: float) -> None:
 
 
 def _counter(key: bytes, text: bytes) -> int:
-    """The number that follows this key, which is in no other key, to the end of its line."""
+    """The number after this key. The key is not a part of another key."""
     start = text.find(key)
     if start < 0:
         name = key.strip().decode()
@@ -260,8 +259,8 @@ def _counter(key: bytes, text: bytes) -> int:
 def join(paths: Iterable[str], root: int | None = None) -> None:
     """Move this process into these groups, as seen from the directory `root`. It must be single-threaded.
 
-    On v1 a thread moves itself (`tasks`): a process, even of one thread, waits for an RCU grace period of the whole
-    machine, 4 to 12 ms, for it must not fork meanwhile (kernel/cgroup/cgroup.c, cgroup_procs_write_start).
+    On v1 the thread moves itself (`tasks`). The move of a process waits for an RCU grace period of the whole machine, 4
+    to 12 ms, because the process must not fork meanwhile (cgroup_procs_write_start in kernel/cgroup/cgroup.c).
     """
     for path in paths:
         try:
@@ -289,11 +288,11 @@ def _open_members(path: str, root: int | None) -> int:
 
 
 def limited_by(paths: Iterable[str]) -> frozenset[str]:
-    """What these groups limit: "memory", "pids", both or neither."""
+    """The limited resources of these groups: "memory", "pids", both or neither."""
     return frozenset[str]().union(*map(_limited_by, paths))
 
 
-@lru_cache(maxsize=1024)  # a group is used for cell after cell, and which controllers it has never changes
+@lru_cache(maxsize=1024)  # groups are reused, and their controllers never change
 def _limited_by(path: str) -> frozenset[str]:
     files = {"memory.limit_in_bytes": "memory", "memory.max": "memory", "pids.max": "pids"}
     return frozenset(what for name, what in files.items() if os.path.exists(f"{path}/{name}"))

@@ -1,4 +1,4 @@
-"""A seccomp filter as text that one can review: what it answers to which system call, and why."""
+"""A seccomp filter as text for a review: its answer to each system call, with the reason."""
 
 import errno
 import struct
@@ -27,9 +27,9 @@ Code = Sequence[tuple[int, int, int, int]]
 
 
 def disassemble(program: bytes) -> str:
-    """One line for each instruction: its place, what it does, and the calls and reasons that it is about.
+    """One line for each instruction: its place, its text, and the system calls and reasons behind it.
 
-    The notes come from the reviewed lists of `seccomp.py`, found by following each known call through this filter.
+    The notes come from the reviewed lists of `seccomp.py`: each known call is followed through this filter.
     """
     code: Code = list(_INSTRUCTION.iter_unpack(program))
     machine = _machine(code)
@@ -52,7 +52,7 @@ def _machine(code: Code) -> str:
 
 
 def _checks(program: bytes, machine: str) -> tuple[Check, ...]:
-    """The checks of arguments that this filter makes: those of the network policy that it was made for, too."""
+    """The argument checks of this filter, with those of its network policy."""
     for (reach, more), allow_exec, allow_watch in product(NETWORK_CHECKS.items(), (True, False), (True, False)):
         if program == reviewed(machine, allow_exec=allow_exec, reach=reach, allow_watch=allow_watch):
             return (*CHECKS, *more)
@@ -72,7 +72,7 @@ def _text(place: int, instruction: tuple[int, int, int, int]) -> str:
 
 
 def answer(value: int) -> str:
-    """What a return value means: allow, kill, or the name of an error."""
+    """The meaning of a return value: allow, kill, or the name of an error."""
     if value in (ALLOW, KILL_PROCESS):
         return "allow" if value == ALLOW else "kill"
     number = value & 0xFFFF
@@ -100,7 +100,7 @@ def _notes(code: Code, machine: str, checks: Sequence[Check]) -> dict[int, str]:
 
 
 def _decided(code: Code, number: int, arch: int) -> int:
-    """Where the filter answers to this call, or first looks at an argument."""
+    """The instruction at which the filter returns for this call, or first reads an argument."""
     place, word = 0, 0
     while True:
         operation, yes, no, value = code[place]

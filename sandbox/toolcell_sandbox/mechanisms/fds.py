@@ -1,4 +1,4 @@
-"""Only the file descriptors that are named stay open."""
+"""Close all file descriptors but those that a cell is given."""
 
 import os
 from collections.abc import Iterable
@@ -8,12 +8,12 @@ from toolcell_sandbox.errors import SandboxError
 from toolcell_sandbox.kernel.syscalls import syscall
 
 LOWEST_OWN = 32
-"""What a process that is to become a cell opens for itself lies here or above, and what a cell is given, below."""
+"""A process that becomes a cell opens its own descriptors here or above. Descriptors for the cell are below."""
 _LAST = 0xFFFFFFFF
 
 
 def raised(fd: int) -> int:
-    """The same open file at `LOWEST_OWN` or above, closed on exec; `fd` is closed."""
+    """A duplicate of `fd` at `LOWEST_OWN` or above, close-on-exec. Closes `fd`."""
     try:
         return fcntl(fd, F_DUPFD_CLOEXEC, LOWEST_OWN)
     except OSError as error:
@@ -43,7 +43,7 @@ def close_range(first: int, last: int) -> None:
 
 
 def open_fds(limit: int) -> set[int]:
-    """The descriptors below `limit` that are open, found without /proc."""
+    """The open descriptors below `limit`, found without /proc."""
     found: set[int] = set()
     for fd in range(limit):
         try:

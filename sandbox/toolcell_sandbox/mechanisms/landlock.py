@@ -1,4 +1,4 @@
-"""Landlock: what may be opened, and that nothing outside the cell can be signalled. Needs no privilege."""
+"""Landlock: the files that may be opened, and no signals to processes outside of the cell. Needs no privilege."""
 
 import os
 import struct
@@ -16,7 +16,7 @@ BIND_TCP, CONNECT_TCP = 1, 2
 SCOPE_ABSTRACT_UNIX_SOCKET, SCOPE_SIGNAL = 1, 2
 
 FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
-"""The rights that a rule on something other than a directory may name; any other is EINVAL."""
+"""The rights of a rule for a path that is not a directory. Other rights fail with EINVAL."""
 READ = READ_FILE | READ_DIR
 ALL = (1 << 16) - 1
 WRITE = (
@@ -30,7 +30,7 @@ _CURE = "Boot a kernel from 5.13 with Landlock in the lsm= list."
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """These rights on this path and everything below it; `FILE_RIGHTS` alone on what is no directory."""
+    """Rights on a path and everything below it; only `FILE_RIGHTS` if it is not a directory."""
 
     path: str
     rights: int
@@ -58,10 +58,10 @@ def handled(version: int) -> tuple[int, int, int]:
 
 
 def restrict(rules: Iterable[Rule], version: int, *, connect: Iterable[int] | None = ()) -> None:
-    """Allow the files that `rules` name and nothing else: no signal or abstract socket out of the cell, no TCP but
-    connections to the ports in `connect`; None leaves TCP alone.
+    """Allow only the files of `rules`, no signals and no abstract sockets outside of the cell, and of TCP only
+    connections to the ports in `connect`. None does not restrict TCP.
 
-    no_new_privs must be set. Applies to this thread and its children, so call it while single-threaded.
+    no_new_privs must be set. It applies to this thread and its children, so the process must be single-threaded.
     """
     files, network, scopes = handled(version)
     if connect is None:
@@ -80,8 +80,8 @@ def restrict(rules: Iterable[Rule], version: int, *, connect: Iterable[int] | No
 
 
 class FileLayer:
-    """A second Landlock layer, with rules about files only, for a process that is restricted already. Processes that it
-    forks before the layer is enforced share the ruleset: a rule is added once, and each process enforces it for itself.
+    """A second Landlock layer, with file rules only, for a process that is restricted already. Processes that are
+    forked before it is enforced share the ruleset: a rule is added once, and each process enforces it for itself.
     """
 
     def __init__(self, rules: Iterable[Rule], version: int) -> None:
@@ -95,18 +95,18 @@ class FileLayer:
             _add(self._ruleset, rule, self._files)
 
     def enforce(self) -> None:
-        """Files are restricted to what the rules allow, in this process and its children, from now on."""
+        """Enforce the rules in this process and its later children."""
         self._restrict()
         os.close(self._ruleset)
 
 
 def call_layer() -> tuple[Callable[[], None], ...]:
-    """The steps that add one more layer, for a call process, which is forked later: it cannot signal, trace or reach
-    the cell's init or anything else outside. None below ABI 6, where the kernel has no scopes.
+    """The steps that add one more layer to a call process, which is forked later: with it, the process cannot signal,
+    trace or connect to the cell's init or anything else outside. No steps below ABI 6, which has no scopes.
 
-    It leaves files as they are. But the kernel has every layer refuse what it has no rule for when a file gets another
-    directory (REFER, since ABI 2), even a layer that handles no right to files: so this one allows that everywhere,
-    and the layers below, which name the places that may be written to, decide.
+    The layer does not restrict files. But since ABI 2, every layer refuses to move a file into another directory
+    without a REFER rule, even a layer that handles no file rights. So this layer allows REFER everywhere, and the
+    layers below decide.
 
     At most 16 layers can be nested (E2BIG is an error).
     """
@@ -122,7 +122,7 @@ def call_layer() -> tuple[Callable[[], None], ...]:
 
 def _create(files: int, network: int, scopes: int, version: int) -> int:
     attr = _ruleset_attr(files, network, scopes)
-    size = 8 if version < 4 else 16 if version < 6 else 24  # an older kernel does not know the later fields
+    size = 8 if version < 4 else 16 if version < 6 else 24  # an older kernel does not have the later fields
     return syscall(
         "landlock_create_ruleset", attr, size, 0, step="create Landlock ruleset", mechanism="landlock", cure=_CURE
     )

@@ -1,4 +1,4 @@
-"""The cell dies with the process that made it, and starts with nothing of that one's signal handling."""
+"""The cell dies with its maker, and does not inherit the maker's signal handling."""
 
 import os
 import select
@@ -12,12 +12,12 @@ PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 1, 4, 36
 
 
 def become_subreaper() -> None:
-    """Orphans of this process's descendants become its children, so that a cell's init stays its child."""
+    """Make this process the subreaper of its descendants, so that a cell's init stays its child."""
     syscall("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0, step="become child subreaper")
 
 
 def adopt_descendants() -> int:
-    """Become the subreaper of all below, and return a descriptor that lists the children (proc_pid_children(5))."""
+    """Become the subreaper of all descendants. Returns a descriptor of the list of children (proc_pid_children(5))."""
     become_subreaper()
     path = "/proc/thread-self/children"
     try:
@@ -33,8 +33,8 @@ def adopt_descendants() -> int:
 
 
 def watch_children() -> int:
-    """A descriptor that can be read once a child has ended (signalfd(2)). For that, SIGCHLD is blocked in this process
-    and in those that it forks; and not ignored, as by a module of a tool, for then children are not waited for.
+    """A descriptor that is readable when a child has ended (signalfd(2)). SIGCHLD is blocked in this process and its
+    later children. It is not ignored, even if a module of a tool did that: zombies would not be kept.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
@@ -43,23 +43,23 @@ def watch_children() -> int:
 
 
 def collect_children() -> None:
-    """Let children that end wait for this process, also where SIGCHLD is ignored, which execve hands on."""
+    """Keep ended children as zombies until they are waited for, even if SIGCHLD was ignored before execve(2)."""
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def start_session() -> None:
-    """A session without a controlling terminal; files of /proc/self that are ours to write; a plain umask."""
+    """Start a session without a controlling terminal, make /proc/self writable, and set a plain umask."""
     os.setsid()
     syscall("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0, step="set dumpable")  # the caller may be undumpable
     os.umask(0o022)
 
 
 def die_with_parent(parent_fd: int) -> None:
-    """SIGKILL for this process when the parent dies, and exit now if it is dead already.
+    """Have the kernel send SIGKILL to this process when its parent dies. Exits now if the parent is dead.
 
-    The setting belongs to this thread's parent thread, and setresuid clears it: call it again afterwards. `getppid`
-    cannot tell across pid namespaces, so `parent_fd`, a pidfd, does; it is -1 where the kernel has none.
+    The setting refers to the parent thread, and setresuid(2) clears it: call it again afterwards. `getppid` does not
+    work across pid namespaces, so `parent_fd`, a pidfd, is polled; it is -1 if the kernel has none.
     """
     syscall("prctl", PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0, step="set parent death signal")
     if parent_fd >= 0:
@@ -70,9 +70,9 @@ def die_with_parent(parent_fd: int) -> None:
 
 
 def reset_signals() -> None:
-    """Every handler back to its default (Python's SIGINT handler would run in the cell), nothing blocked.
+    """Reset every handler to its default (Python's SIGINT handler would run in the cell), and unblock all signals.
 
-    SIGPIPE and SIGXFSZ stay ignored, as Python relies on it; no other does, whatever the caller's caller ignored.
+    SIGPIPE and SIGXFSZ stay ignored, because Python relies on it. No other signal stays ignored.
     """
     for number in signal.valid_signals():
         handler = signal.getsignal(number)

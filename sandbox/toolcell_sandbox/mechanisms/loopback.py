@@ -1,7 +1,7 @@
-"""The loopback interface of a fresh network namespace, and the one socket on it that the cell can reach.
+"""The loopback interface of a new network namespace, and the one listening socket on it.
 
-A listening socket belongs to the namespace in which it was made; whoever holds its descriptor accepts what comes in.
-So the cell's connections end in a process that is outside, though the namespace has no way out.
+A listening socket belongs to the network namespace in which it was made, and the holder of its descriptor accepts the
+connections. So a process outside of the cell accepts the cell's connections, though the namespace has no other way out.
 """
 
 import errno
@@ -39,14 +39,14 @@ def listen(host: str, port: int) -> int:
 
 
 def send(channel: int, message: bytes, listener: int) -> None:
-    """Send a message over a unix socket, and the descriptor with it (SCM_RIGHTS, unix(7))."""
+    """Send a message and a descriptor over a Unix socket (SCM_RIGHTS, unix(7))."""
     with socket.socket(fileno=channel) as end:
         socket.send_fds(end, [message], [listener])
         end.detach()
 
 
 def receive(channel: int, size: int) -> tuple[bytes, int]:
-    """The message and the descriptor that `send` sent, -1 where none came."""
+    """Receive the message and the descriptor of `send`; -1 if there is no descriptor."""
     with socket.socket(fileno=channel) as end:
         message, received, _flags = receive_fds(end, size, 1)
         end.detach()
@@ -54,6 +54,6 @@ def receive(channel: int, size: int) -> tuple[bytes, int]:
 
 
 def pair() -> tuple[int, int]:
-    """Two ends of a unix socket, closed on exec."""
+    """Two connected Unix sockets, close-on-exec."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     return ours.detach(), theirs.detach()

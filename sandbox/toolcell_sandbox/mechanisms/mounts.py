@@ -1,8 +1,8 @@
-"""A new root that holds what the view names and nothing else.
+"""Make a new root directory that has the paths of a view and nothing else.
 
-The root is made empty and entered at once; the old one stays within reach of one descriptor. Through that, sources are
-opened as detached trees, with their flags and id maps set before anyone can reach them, and put in their places in the
-new root, outermost first. Then the old root is dropped.
+The new root is empty and entered at once. The old root stays reachable by one descriptor. Through it, sources are
+opened as detached mounts, get their flags and id maps before any process can reach them, and are attached in the new
+root, outermost first. Then the old root is dropped.
 """
 
 import errno
@@ -30,7 +30,7 @@ RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_IN_ROOT = 0x02, 0x04, 0x10
 DEVICES = ("null", "zero", "full", "urandom", "random")
 _DEVICE_LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2", "shm": "/tmp"}
 _NEW_API_CURE = "Use a kernel from 5.12 (mount_setattr); in Docker allow the mount system calls in the seccomp profile."
-_ROOT_INODES = 65536  # mount points and links, of which protected names may need thousands
+_ROOT_INODES = 65536  # mount points and links; protected names may need thousands
 _IDMAP_CURE = (
     "Put the workspace on a file system with id-mapped mounts (ext4, xfs, btrfs; tmpfs from 6.3), not overlayfs."
 )
@@ -42,23 +42,23 @@ _open_how = struct.Struct("=3Q").pack  # flags, mode, resolve
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A detached mount and where it belongs."""
+    """A detached mount and its place in the new root."""
 
     fd: int
     path: str
     directory: bool
-    link: bool = False  # it is a symbolic link, in place of a file
+    link: bool = False  # it is a symbolic link, mounted over a file
 
 
 def make_private() -> None:
-    """Stop mounts from spreading to the host: on most machines / is shared. Must come before any other mount."""
+    """Stop the propagation of mounts to the host: on most machines / is shared. Call it before any other mount."""
     syscall(
         "mount", "none", "/", None, MS_REC | MS_PRIVATE, None, step="make mounts private", mechanism="mount_namespace"
     )
 
 
 def open_trees(binds: Iterable[Bind], id_maps: Mapping[tuple[int, int], int], root: int) -> list[Tree]:
-    """Detached copies of what is to be bound, found below the descriptor `root`."""
+    """Detached copies of the binds' sources, opened below the descriptor `root`."""
     trees: list[Tree] = []
     try:
         for bind in binds:
@@ -75,7 +75,7 @@ def close(trees: Iterable[Tree]) -> None:
 
 
 def open_devices(root: int) -> list[Tree]:
-    """Detached copies of the devices that this machine has."""
+    """Detached copies of the devices of this machine."""
     trees: list[Tree] = []
     for name in DEVICES:
         try:
@@ -84,13 +84,13 @@ def open_devices(root: int) -> list[Tree]:
             if error.errno != errno.ENOENT:
                 raise
             continue  # a container's /dev may have fewer
-        set_attributes(fd, ATTR_NOSUID | ATTR_NOEXEC | ATTR_RDONLY)  # read-only does not stop writing to a device
+        set_attributes(fd, ATTR_NOSUID | ATTR_NOEXEC | ATTR_RDONLY)  # a read-only mount still allows writes to a device
         trees.append(Tree(fd, f"/dev/{name}", directory=False))
     return trees
 
 
 def devices() -> list[str]:
-    """Those of `DEVICES` that /dev has; a container's may have fewer."""
+    """The `DEVICES` that exist in /dev. A container may have fewer."""
     return [name for name in DEVICES if os.access(f"/dev/{name}", os.F_OK)]
 
 
@@ -126,8 +126,8 @@ def _prepare(fd: int, bind: Bind, id_maps: Mapping[tuple[int, int], int]) -> Non
 
 
 def clone_tree(path: str, root: int = AT_FDCWD, *, recursive: bool = True, link: bool = False) -> int:
-    """A detached copy of the mounts at an absolute path without symbolic links, as seen from `root`; or, not
-    `recursive`, of that one alone, without what is mounted below. With `link`, the path may itself be a link."""
+    """A detached copy of the mount at an absolute path without symbolic links, relative to `root`. If `recursive`, it
+    has the mounts below too. With `link`, the last component may be a symbolic link."""
     at = open_beneath(root, path, in_root=root != AT_FDCWD, link=link)
     try:
         flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH | (AT_RECURSIVE if recursive else 0)
@@ -139,8 +139,8 @@ def clone_tree(path: str, root: int = AT_FDCWD, *, recursive: bool = True, link:
 
 
 def open_beneath(root: int, path: str, *, in_root: bool = True, link: bool = False) -> int:
-    """An O_PATH descriptor of `path`, refusing every symbolic link on the way, so that nobody can plant one. With
-    `link`, the path may itself be one."""
+    """An O_PATH descriptor of `path`. A symbolic link on the way is an error, because a process could plant one. With
+    `link`, the last component may be one."""
     resolve = RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | (RESOLVE_IN_ROOT if in_root else 0)
     how = _open_how(os.O_PATH | os.O_CLOEXEC | (os.O_NOFOLLOW if link else 0), 0, resolve)
     return syscall("openat2", root, path, how, len(how), step=f"open {path}", mechanism="mount_namespace")
@@ -149,7 +149,7 @@ def open_beneath(root: int, path: str, *, in_root: bool = True, link: bool = Fal
 def set_attributes(
     fd: int, attributes: int, path: str = "", flags: int = AT_EMPTY_PATH | AT_RECURSIVE, *, clear: int = 0
 ) -> None:
-    """Set mount attributes on a tree and all mounts below it, and clear others."""
+    """Set and clear mount attributes of a mount and all mounts below it."""
     attr = _mount_attr(attributes, clear, MS_PRIVATE, 0)
     step = "set mount attributes"
     syscall(
@@ -166,13 +166,13 @@ def set_attributes(
 
 
 def set_id_map(fd: int, userns_fd: int) -> int:
-    """Id-map a detached tree; 0, or minus the errno."""
+    """Id-map a detached mount. Returns 0 or minus the errno."""
     attr = _mount_attr(ATTR_IDMAP, 0, 0, userns_fd)
     return attempt("mount_setattr", fd, "", AT_EMPTY_PATH | AT_RECURSIVE, attr, len(attr))
 
 
 def new_root() -> str:
-    """Mount the new root, a small tmpfs, over a directory of the old one; returns that directory."""
+    """Mount the new root, a small tmpfs, over a directory of the old root. Returns the directory."""
     place = next(path for path in ("/tmp", "/mnt", "/usr") if os.path.isdir(path))
     options = f"size=1m,nr_inodes={_ROOT_INODES},mode=755"
     syscall(
@@ -193,7 +193,7 @@ def new_root() -> str:
 
 
 def mount_scratch(limits: Limits, identity: Identity, *, allow_exec: bool) -> None:
-    """The private /tmp of the new root, bounded in bytes and inodes."""
+    """Mount the private /tmp of the new root, with limits of bytes and inodes."""
     flags = MS_NOSUID | MS_NODEV | (0 if allow_exec else MS_NOEXEC)
     options = (
         f"size={limits.scratch_bytes},nr_inodes={limits.scratch_inodes},mode=1777,uid={identity.uid},gid={identity.gid}"
@@ -202,8 +202,7 @@ def mount_scratch(limits: Limits, identity: Identity, *, allow_exec: bool) -> No
 
 
 def attach(trees: Sequence[Tree]) -> None:
-    """Put the trees in their places in the new root, in order, and close their descriptors. Missing mount points are
-    made."""
+    """Attach the mounts in the new root, in their order, and close their descriptors. Makes missing mount points."""
     root = os.open("/", os.O_PATH | os.O_CLOEXEC)
     try:
         for tree in trees:
@@ -215,8 +214,8 @@ def attach(trees: Sequence[Tree]) -> None:
 
 
 def attach_late(trees: Sequence[Tree]) -> None:
-    """As `attach`, in a root that is read-only by now and has its scratch: the root is written to through a copy of
-    its mount that nobody in it can reach. Leaves the descriptors of the trees open."""
+    """As `attach`, when the root is read-only and has its scratch directory. Mount points are made through a writable
+    copy of the root mount that no process in the cell can reach. Keeps the descriptors of the mounts open."""
     root = os.open("/", os.O_PATH | os.O_CLOEXEC)
     writable = -1
     try:
@@ -232,7 +231,8 @@ def attach_late(trees: Sequence[Tree]) -> None:
 
 
 def _mount(tree: Tree, root: int) -> None:
-    """A link in place of a file is more than a kernel need do: where it refuses, the file is read-only instead."""
+    """Attach one mount. If the kernel refuses to mount a symbolic link over a file, the file is made read-only
+    instead."""
     at = open_beneath(root, tree.path)
     instead = -1
     try:
@@ -252,7 +252,7 @@ def _mount(tree: Tree, root: int) -> None:
 
 
 def _make_mount_point(tree: Tree, root: int) -> None:
-    """Make it below this descriptor of the root, where it is missing. Follows no symbolic link."""
+    """Make a missing mount point below this descriptor of the root. Follows no symbolic link."""
     if os.path.lexists(tree.path):
         return
     *parents, name = tree.path.strip("/").split("/")
@@ -275,7 +275,7 @@ def _make_mount_point(tree: Tree, root: int) -> None:
 
 
 def make_links(links: Iterable[tuple[str, str]]) -> None:
-    """Make symbolic links of the host again, with the same text."""
+    """Create the host's symbolic links in the new root, with the same targets."""
     for path, text in links:
         if not os.path.lexists(path):
             os.makedirs(os.path.dirname(path), 0o755, exist_ok=True)
@@ -283,8 +283,8 @@ def make_links(links: Iterable[tuple[str, str]]) -> None:
 
 
 def forbid_executable_memfds() -> bool:
-    """Second layer under the refusal of memfd_create: no executable memfd in this pid namespace. False where only
-    the host's root may write the switch (rootless). Must come before /proc is replaced by one with subset=pid."""
+    """Forbid executable memfds in this pid namespace, as a second layer under the refusal of memfd_create(2). Returns
+    False if only the host's root may set the sysctl (rootless). Call it before /proc is mounted with subset=pid."""
     try:
         write_file("/proc/sys/vm/memfd_noexec", "2", step="set memfd_noexec")
     except SandboxError as error:
@@ -295,11 +295,11 @@ def forbid_executable_memfds() -> bool:
 
 
 def mount_proc(root: str, *, in_group_0: bool = True) -> int:
-    """A /proc with the cell's own processes only, and of those, for each process, what it may trace; 0, or minus the
-    errno (EPERM in containers: "too revealing").
+    """Mount a /proc with the cell's own processes only; each process sees only those that it may trace. Returns 0 or
+    minus the errno (EPERM in containers: "too revealing").
 
-    hidepid=2 exempts whoever is in the kernel's group 0 (proc(5), gid=), so it is for cells that are not. There the
-    others do not exist (ENOENT), whereas hidepid=ptraceable tells that a process is there, once one has looked at it.
+    hidepid=2 exempts processes in the kernel's group 0 (proc(5), gid=), so it is used only for cells outside of it.
+    With it, other processes do not exist (ENOENT). hidepid=ptraceable would reveal a process that was looked up before.
     """
     flags = MS_NOSUID | MS_NODEV | MS_NOEXEC
     hide = "ptraceable" if in_group_0 else "2"
@@ -307,20 +307,20 @@ def mount_proc(root: str, *, in_group_0: bool = True) -> int:
 
 
 def enter_root(root: str) -> None:
-    """Make the new root the root. The old one lies on top of it (pivot_root(2)), out of the way of every path, and is
-    reached through a descriptor of it, such as `open_root` gave before."""
+    """Make the new root the root directory. The old root is stacked on top of it (pivot_root(2)), where no path leads;
+    it is reachable only by a descriptor of `open_root`."""
     os.chdir(root)
     syscall("pivot_root", ".", ".", step="pivot_root", mechanism="pivot_root")
     os.chdir("/")
 
 
 def open_root() -> int:
-    """A descriptor of the root that is in force now."""
+    """A descriptor of the present root directory."""
     return fds.raised(os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
 
 
 def drop_old_root(old: int) -> None:
-    """Drop the old root and everything on it, and make the new one itself read-only."""
+    """Unmount the old root and everything below it, and make the new root read-only."""
     os.fchdir(old)
     syscall("umount2", ".", MNT_DETACH, step="detach the old root", mechanism="pivot_root")
     os.chdir("/")

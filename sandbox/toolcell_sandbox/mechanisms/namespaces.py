@@ -19,22 +19,22 @@ CURE = "Run as root with CAP_SYS_ADMIN or where user namespaces are allowed; in 
 
 
 def unshare(names: Collection[str]) -> None:
-    """Make new namespaces of these names, which are keys of `FLAGS`. The pid namespace is for the children."""
+    """Make new namespaces; `names` are keys of `FLAGS`. The pid namespace is for the children."""
     wanted = [name for name in FLAGS if name in names]
     flags = 0
     for name in wanted:
         flags |= FLAGS[name]
-    if not flags or attempt("unshare", flags) == 0:  # engines refuse even an empty unshare
+    if not flags or attempt("unshare", flags) == 0:  # container engines refuse even an empty unshare
         return
-    for name in wanted:  # find the one that is refused, to name it
+    for name in wanted:  # find the refused one, for the error
         syscall("unshare", FLAGS[name], step=f"unshare {name}", mechanism=name, cure=CURE)
     raise SandboxError(f"Namespaces could not be made together: {wanted}", step="unshare", cure=CURE)
 
 
 def fork_first(step: str) -> int:
-    """Fork the first process of a new pid namespace; the caller's next children are in its own again.
+    """Fork the first process of a new pid namespace. Later children of the caller are in its own namespace again.
 
-    Only where `can_come_back`. Raises SandboxError, with no child left, where a namespace or a child is refused.
+    `can_come_back` must hold. Raises SandboxError, without a child, if a namespace or a child is refused.
     """
     own = _own_pid_namespace()
     child = -1
@@ -48,9 +48,7 @@ def fork_first(step: str) -> int:
                 syscall("setns", own, flag, step="come back from the pid namespace", mechanism="pid_namespace")
         return child
     except SandboxError:
-        if (
-            child > 0
-        ):  # without its first process the namespace takes no other: the caller's forks fail, and do not stray
+        if child > 0:  # a namespace without its first process takes no others, so the caller's forks would fail
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
         raise
@@ -59,13 +57,14 @@ def fork_first(step: str) -> int:
 
 
 def can_come_back() -> bool:
-    """Whether this process may have its children in its own pid namespace again, once it has made another for them.
+    """Whether this process can set its own pid namespace for its children again, after it has made another one for
+    them.
 
-    That takes CAP_SYS_ADMIN in the user namespace that owns it (setns(2)), and a container's filter may forbid it.
+    That needs CAP_SYS_ADMIN in the owning user namespace (setns(2)), and a container's filter may forbid it.
     """
     own = _own_pid_namespace()
     try:
-        return attempt("setns", own, FLAGS["pid_namespace"]) == 0  # it is there: this changes nothing
+        return attempt("setns", own, FLAGS["pid_namespace"]) == 0  # it is the present one, so this changes nothing
     finally:
         os.close(own)
 

@@ -1,4 +1,4 @@
-"""Resource limits of each process, the second layer beside the cgroups."""
+"""The resource limits of each process (rlimits), as a second layer beside the cgroups."""
 
 import os
 import resource
@@ -13,28 +13,29 @@ from toolcell_sandbox.limits import MIB, Limits
 
 OWN_PROCESSES = 3  # the cell's init, a standby, and the one after that
 OTHERS_MAY_START = 256  # processes and threads of the user, other cells included, while a cell lives
-BEHIND_CGROUP = 8  # where a pids cgroup counts, it is to refuse first: it keeps count of what it refused
+BEHIND_CGROUP = 8  # beyond a pids cgroup, which must refuse first because it counts its refusals
 RESERVED_BYTES = 2048 * MIB
-"""What a program may reserve and not use, above `memory_bytes`, where RLIMIT_DATA counts what it reserves and the watch
-what it uses. V8 in node 24 reserves 512 MiB for code in each isolate: this is enough for a main one and three workers.
+"""Bytes that a program may reserve but not use, beyond `memory_bytes`: RLIMIT_DATA counts reserved memory, the watch
+used memory. V8 in node 24 reserves 512 MiB for code in each isolate, so this is enough for the main one and three
+workers.
 """
 MAPPED_STEP = 4 * MIB
 CELL_OOM_SCORE = 200  # die before host services
-CALL_OOM_SCORE = 1000  # a call process is to die before the cell's init
+CALL_OOM_SCORE = 1000  # call processes die before the cell's init
 PR_SET_DUMPABLE = 4
 _OOM_SCORE = "/proc/self/oom_score_adj"
 
 
 def address_space_in_use() -> int:
-    """Bytes of address space that this process has mapped, in whole steps of `MAPPED_STEP`: two cells that differ by a
+    """The mapped address space of this process in bytes, rounded up to `MAPPED_STEP`, so that cells that differ by a
     few pages have the same limit."""
     with open("/proc/self/statm") as statm:
         return -(-int(statm.read().split()[0]) * resource.getpagesize() // MAPPED_STEP) * MAPPED_STEP
 
 
 def most_processes(limits: Limits, *, pids_cgroup: bool, shared: bool) -> int:
-    """RLIMIT_NPROC of a cell: behind a pids cgroup it is a little looser. Where it is `shared` with all processes of
-    the user (no user namespace, no uid of its own), there is room beside those that there are; the watch counts the
+    """RLIMIT_NPROC of a cell. With a pids cgroup, it is a little looser. If it is `shared` with all processes of the
+    user (no user namespace, no uid of its own), the user's present processes are added, and the watch counts the
     cell's.
     """
     slack = BEHIND_CGROUP if pids_cgroup else 0
@@ -42,7 +43,7 @@ def most_processes(limits: Limits, *, pids_cgroup: bool, shared: bool) -> int:
 
 
 def _tasks_of_user() -> int:
-    """The threads of all processes of this user, as far as /proc shows them."""
+    """The number of threads of all processes of this user that /proc shows."""
     found, uid = 0, os.getuid()
     for pid in filter(str.isdecimal, os.listdir("/proc")):
         try:
@@ -54,8 +55,8 @@ def _tasks_of_user() -> int:
 
 
 def bind_processes() -> bool:
-    """Whether RLIMIT_NPROC binds this user. The kernel's uid 0 is exempt, whatever namespaces it is in (kernel/fork.c);
-    the uid 0 of a user namespace is so only where it is uid 0 outside. Tried, in a child.
+    """Whether RLIMIT_NPROC limits this user; tried in a child. The kernel's uid 0 is exempt in all namespaces
+    (kernel/fork.c). The uid 0 of a user namespace is exempt only if it is uid 0 outside.
     """
     child = os.fork()
     if child == 0:

@@ -1,8 +1,8 @@
 """The system calls that a cell may make.
 
-Every number up to the highest reviewed one is either allowed, refused, or decided by its arguments; all others,
-next year's calls included, do not exist (ENOSYS). Foreign instruction sets are killed, since their numbers mean
-other calls. Refusals are errors rather than kills, so that a tool can report them.
+Each number up to the highest reviewed one is allowed, refused, or decided by its arguments. All other numbers, such as
+those of future kernels, fail with ENOSYS. Calls of another instruction set kill the process, because their numbers mean
+other calls. A refused call returns an error, so that a tool can report it.
 """
 
 import ctypes
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     Reach = Literal["none", "proxy", "host"]
-    """How far sockets reach: none at all, TCP to the proxy in the cell's own namespace, TCP and UDP of the host."""
+    """The allowed sockets: none; TCP to the proxy in the cell's own namespace; TCP and UDP of the host."""
 
 SET_MODE_FILTER = 1
 FILTER_FLAG_TSYNC = 1
@@ -50,7 +50,7 @@ PR_SET_DUMPABLE = 4
 RLIMIT_CORE = 4
 EPERM, EACCES, ENOSYS, EAFNOSUPPORT = errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EAFNOSUPPORT
 HIGH = 8
-"""Added to the number of an argument, it names that argument's high word."""
+"""Added to the index of an argument, it means the argument's high word."""
 
 Refusal = tuple[str, int, str]
 """Names of system calls, the errno they get, and the reason."""
@@ -95,10 +95,9 @@ WATCH_REFUSED: Refusal = (
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Decides one kind of system call by its arguments, looking at their low words, and where a test says `HIGH`, at
-    the high one.
+    """Decides a system call by the low words of its arguments; a test with `HIGH` reads the high word.
 
-    The call is refused when every test holds; a test is (argument, operator, value), "!=" included.
+    The call is refused if every test holds. A test is (argument, operator, value); "!=" is allowed.
     """
 
     names: str
@@ -176,14 +175,14 @@ AF_INET, AF_INET6, SOCK_STREAM, SOCK_DGRAM, TCP, UDP = 2, 10, 1, 2, 6, 17
 
 
 def _types(*kinds: int) -> tuple[tuple[int, str, int], ...]:
-    """The tests that hold for every type of socket but these, with SOCK_NONBLOCK and SOCK_CLOEXEC or without."""
+    """Tests that hold for every socket type but these, with or without SOCK_NONBLOCK and SOCK_CLOEXEC."""
     return tuple((1, "!=", kind | flags) for kind in kinds for flags in (0, 0o4000, 0o2000000, 0o2004000))
 
 
 _FAMILIES = Check("socket", ((0, "!=", AF_INET), (0, "!=", AF_INET6)), EAFNOSUPPORT, "only the two internet families")
 _NO_KTLS = Check("setsockopt", ((1, "==", TCP), (2, "==", 31)), EPERM, "TCP_ULP: kernel TLS, a history of bugs")
 NETWORK_ALLOWED: "Mapping[Reach, str]" = {"none": "", "proxy": "socket connect", "host": "socket connect bind listen"}
-"""What of `REFUSED` a network policy takes back; `NETWORK_CHECKS` say how far."""
+"""The calls of `REFUSED` that a network policy allows, within `NETWORK_CHECKS`."""
 NETWORK_CHECKS: "Mapping[Reach, tuple[Check, ...]]" = {
     "none": (),
     "proxy": (
@@ -204,7 +203,7 @@ _cache: "dict[tuple[str, bool, Reach, bool], bytes]" = {}
 
 
 def program(machine: str = MACHINE, *, allow_exec: bool, reach: "Reach" = "none", allow_watch: bool = False) -> bytes:
-    """The filter for a machine ("x86_64", "aarch64"); made once for each set of arguments."""
+    """The filter for a machine ("x86_64", "aarch64"), cached for each set of arguments."""
     if machine not in TABLES:
         raise SandboxError(
             f"There is no seccomp filter for this machine: {machine}",
@@ -252,8 +251,8 @@ def _numbers(table: dict[str, int], names: str) -> list[int]:
 
 
 def _search(ranges: list[tuple[int, int | str]]) -> Iterator[Instruction]:
-    """A balanced tree over the number. About eight comparisons whatever the call, and the kernel keeps a bitmap of
-    those that need no argument (since 5.11), so no order of hot calls is faster."""
+    """A balanced search tree over the numbers: about eight comparisons for each call. Since Linux 5.11, the kernel
+    caches the answers that need no argument in a bitmap, so an order by frequency would not be faster."""
     if len(ranges) == 1:
         target = ranges[0][1]
         if isinstance(target, int):

@@ -31,7 +31,11 @@ from toolcell_sandbox import audit, seen
 from toolcell_sandbox.audit import ProtectedTree
 from toolcell_sandbox.seen import NAME_CHARS
 
-pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.few_on_trio,
+    pytest.mark.usefixtures("nothing_is_left_of_the_module"),  # cells of the shared supervisor come and go meanwhile
+]
 
 
 @tool(needs={Capability.READ, Capability.WRITE})
