@@ -19,6 +19,7 @@ SHOWN = {
     "tools/README.md": "design/tools.md",
     "tools/SEEDS.md": "design/seeds.md",
     "benchmarks/README.md": "design/benchmarks.md",
+    "benchmarks/RESULTS.md": "design/benchmark-results.md",
     "tests/escape/README.md": "design/escape.md",
     "CONTRIBUTING.md": "project/contributing.md",
     "SECURITY.md": "project/security.md",

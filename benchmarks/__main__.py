@@ -65,8 +65,8 @@ def plots(file: Path, directory: Path) -> None:
 @main.command()
 @click.argument("file", type=click.Path(exists=True, path_type=Path))
 def publish(file: Path) -> None:
-    """Put the verdicts and budgets of a run that was written to FILE into benchmarks/README.md, and draw its plots."""
-    click.echo(f"filled in README.md: {', '.join(fill(json.loads(file.read_text())))}")
+    """Put the verdicts and budgets of a run that was written to FILE into benchmarks/RESULTS.md, and draw its plots."""
+    click.echo(f"filled in RESULTS.md: {', '.join(fill(json.loads(file.read_text())))}")
     _draw(file, PLOTS)
 
 

@@ -1,4 +1,4 @@
-"""Writes the tables of a run into `README.md`, between the marks that name them."""
+"""Writes the tables of a run into `RESULTS.md`, between the marks that name them."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -9,11 +9,11 @@ from .machine import Machine
 from .report import Figure, amount, short
 from .targets import HEADERS, judge, row
 
-README = Path(__file__).with_name("README.md")
+RESULTS = Path(__file__).with_name("RESULTS.md")
 
 
 def publish(run: Mapping[str, Any]) -> list[str]:
-    """Put verdicts, budgets and machine of a run (the JSON of pytest-benchmark) into the README; the marks filled."""
+    """Put verdicts, budgets and machine of a run (pytest-benchmark's JSON) into the page; return the marks filled."""
     taken = [each["extra_info"] for each in run["benchmarks"]]
     figures = [Figure.from_json(each["figure"]) for each in taken]
     disturbed = {each["figure"]["key"]: each["beside"]["disturbed"] for each in taken if each["beside"]["disturbed"]}
@@ -26,14 +26,14 @@ def publish(run: Mapping[str, Any]) -> list[str]:
         for figure in figures
         if figure.key.startswith("rollout")
     }
-    text = README.read_text()
+    text = RESULTS.read_text()
     filled: list[str] = []
     for mark, lines in tables.items():
         between = re.compile(rf"(<!-- {mark} -->\n).*?(<!-- /{mark} -->)", re.DOTALL)
         escaped = "\n".join(lines).replace("\\", r"\\")
         text, count = between.subn(rf"\g<1>{escaped}\n\g<2>", text)
         filled += [mark] * count
-    README.write_text(text)
+    RESULTS.write_text(text)
     return filled
 
 

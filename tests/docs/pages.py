@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SETUPS = Path(__file__).resolve().parent / "setups"
-DESIGN = ("executor/README.md", "sandbox/README.md", "tools/README.md")
+DESIGN = ("executor/README.md", "sandbox/README.md", "tools/README.md", "benchmarks/README.md")
 _DOCS = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))
 PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", *DESIGN, *_DOCS)
 _BLOCK = re.compile(

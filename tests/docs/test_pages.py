@@ -18,7 +18,8 @@ from toolcell_tools import ToolOptions
 
 from .pages import DESIGN, PAGES, ROOT
 
-TEXTS = {page: (ROOT / page).read_text() for page in (*PAGES, "CHANGELOG.md", "tools/SEEDS.md", "benchmarks/README.md")}
+OTHERS = ("CHANGELOG.md", "tools/SEEDS.md", "benchmarks/RESULTS.md")
+TEXTS = {page: (ROOT / page).read_text() for page in (*PAGES, *OTHERS)}
 TASKS = [page for page in PAGES if re.fullmatch(r"docs/[a-z-]+\.md", page) and page != "docs/index.md"]
 ERRORS: tuple[type[BaseModel], ...] = get_args(get_args(ToolError)[0])
 
@@ -68,6 +69,7 @@ def test_every_link_leads_to_a_file_and_every_anchor_to_a_heading(page: str) -> 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_file_that_is_named_is_there(page: str) -> None:
     homes = [ROOT, ROOT / "executor/toolcell", ROOT / "sandbox/toolcell_sandbox", ROOT / "tools/toolcell_tools"]
+    homes.append(ROOT / "benchmarks")
     named = re.findall(r"`((?:executor|sandbox|tools|tests|examples|benchmarks|\.ci)/[^`\s*]*)`", prose(page))
     named += re.findall(r"`((?:\w+/)*\w+\.py)`", prose(page)) if page in DESIGN else []
     assert [place for place in named if not any((home / place).exists() for home in homes)] == []
