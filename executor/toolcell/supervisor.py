@@ -5,6 +5,7 @@ import warnings
 from toolcell_sandbox.refusal import named
 
 from .errors import UsageError
+from .fast.imports import Uncollected
 
 TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
 if TYPE_CHECKING:
@@ -83,8 +84,9 @@ class Supervisor:
         quarantine: "str | Path | None" = None,
         model_bytes: int | None = None,
     ) -> None:
-        from .runtime.runtime import Runtime  # a program that defines tools alone, or asks for help, does without
-        from .runtime.settings import settings_of
+        with Uncollected():  # here, because a program that defines tools alone, or asks for help, does without
+            from .runtime.runtime import Runtime
+            from .runtime.settings import settings_of
 
         self._runtime = Runtime(
             settings_of(

@@ -22,6 +22,7 @@ TRICKS: Final[Mapping[str, str]] = {
     "long_texts": "send a long text from where it is in memory",
     "wide_pipes": "let a pipe hold more once a frame did not fit",
     "tuples": "make named tuples without a function of Python's",
+    "imports": "collect no garbage while the runtime is imported",
 }
 """Each trick's name and what it does."""
 

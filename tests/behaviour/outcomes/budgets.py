@@ -23,7 +23,7 @@ from toolcell.testing import misbehaving as m
 MIB = 1024 * 1024
 LIMITS = Limits(wall_s=20.0, cpu_s=20.0, memory_bytes=256 * MIB, output_bytes=64 * MIB)
 HOSTILE_S = 3.0  # what many calls at once need to take what no budget would give them
-HOSTILE_ALONE_S = 1.5
+HOSTILE_ALONE_S = 0.8
 DEADLINE_S = 0.5
 
 SEARCH = {"operation": "memory.search", "arguments": {"query": "q", "limit": 100}, "times": 150}
