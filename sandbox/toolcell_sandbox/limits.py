@@ -48,6 +48,8 @@ class Limits:
             if isinstance(value, bool) or not isinstance(value, (int, float) if timed else int):
                 wanted = "a number of seconds" if timed else "a whole number"
                 raise ValueError(f"Limits.{name} is not {wanted}: {value!r}. Pass {wanted} above zero.")
+            if isinstance(value, int) and value >= 1 << 62:  # what system calls and frames can hold
+                raise ValueError(f"Limits.{name} is 2**62 or more. Pass a smaller value.")
             if value <= 0 or not math.isfinite(value):
                 raise ValueError(f"Limits.{name} is not positive and finite: {value!r}. Pass a value above zero.")
 

@@ -77,8 +77,9 @@ class ProxyNetwork:
             entries: Sequence[str] = getattr(self, name)
             if isinstance(entries, str) or not isinstance(entries, (list, tuple)):
                 raise ValueError(f"ProxyNetwork.{name} is not a list of strings: {entries!r}. Pass a list.")
-            object.__setattr__(self, name, tuple(dict.fromkeys(entries)))
         self.patterns()
+        for name in ("allow", "allow_private"):
+            object.__setattr__(self, name, tuple(dict.fromkeys(getattr(self, name))))
         for name, kinds, wanted in (
             ("max_bytes", (int,), "a whole number"),
             ("max_connections", (int,), "a whole number"),

@@ -149,6 +149,41 @@ def test_a_named_file_must_be_there_and_the_others_need_not(places: Places, tmp_
     assert isinstance(load_config(tmp_path / "nowhere"), Config)
 
 
+def test_a_file_that_cannot_be_seen_is_refused_and_not_taken_for_none(places: Places) -> None:
+    """It may say less than the presets do."""
+    user = places.user_folder / "toolcell" / "toolcell.toml"
+    user.parent.mkdir()
+    for file, target in ((user, "nowhere"), (user, user.name), (places.project_folder / user.name, "nowhere")):
+        file.symlink_to(target)
+        with pytest.raises(ConfigError, match=r"cannot be read: .*\. Mend the path or its permissions"):
+            places.load()
+        file.unlink()
+
+
+def test_a_user_without_a_home_has_no_settings_in_the_directory_of_a_project(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_one(_uid: int) -> None:
+        raise KeyError("no entry")
+
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", no_one)
+    monkeypatch.chdir(places.project_folder)
+    planted = places.project_folder / "~/.config/toolcell/toolcell.toml"
+    planted.parent.mkdir(parents=True)
+    planted.write_text("supervisor.allow_missing = ['landlock']")
+    config = load_config(places.project_folder)
+    assert (config.allow_missing, config.files) == (frozenset(), ())
+
+
+def test_a_path_that_no_file_can_have_is_refused(places: Places) -> None:
+    for path in ("a\0b", "a\ud800b"):
+        for given in ({"file": path}, {"directory": path}):
+            with pytest.raises(ConfigError, match="is not a path"):
+                load_config(**given)
+
+
 def test_what_is_not_a_small_text_file_is_refused_and_never_waited_for(places: Places, tmp_path: Path) -> None:
     project = places.project_folder / "toolcell.toml"
     for make, said in (

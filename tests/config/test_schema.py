@@ -1,5 +1,6 @@
 """What a wrong setting gets: its file, its line, its key, what is wrong and what to do."""
 
+import time
 from dataclasses import fields
 from typing import Any
 
@@ -159,6 +160,9 @@ def test_a_worker_may_be_narrowed_and_told_what_it_has_anyway(places: Places) ->
 def test_arguments_that_no_toml_has_are_refused_by_the_name_of_their_type(places: Places) -> None:
     with pytest.raises(ConfigError, match=r"profiles\.main\.env: should be a table of text, is a NoneType\."):
         load_config(profiles={"main": {"env": None}})
+    for nothing, key in (({"main": None}, "main"), ({"main": {"limits": None}}, r"main\.limits")):
+        with pytest.raises(ConfigError, match=rf"profiles\.{key}: should be a table, is a NoneType\."):
+            load_config(profiles=nothing)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"profiles\.main: should be a table"):
         load_config(profiles={"main": {1: 2}})  # type: ignore[dict-item]
 
@@ -172,7 +176,9 @@ def test_arguments_that_no_toml_has_are_refused_by_the_name_of_their_type(places
         ("[profiles]\n[profiles.main]\n'wall_s' = [\n1,\n]", 3),
         ("profiles.worker.limits.wall_s = 1\nprofiles.main.wall_s = 1", 2),
         ("profiles = { main = { proc = true, wall_s = 1 } }", 1),
-        ('[profiles.main]\n"wall\\u005fs" = 1', None),
+        ('[profiles.main]\n"wall\\u005fs" = 1', 2),
+        ("[[supervisor.credentials.'a.example']]\nvalue_env = 'X'\n[profiles]\nmain.wall_s = 1", 4),
+        ("profiles.main.env.A = \"\"\"\n[profiles.main]\nwall_s = 1 # ]\"\"\"\nprofiles.main.wall_s = 1", 4),
     ],
 )
 def test_the_line_is_that_of_the_key_or_is_left_out(places: Places, text: str, line: int | None) -> None:
@@ -181,6 +187,45 @@ def test_the_line_is_that_of_the_key_or_is_left_out(places: Places, text: str, l
         places.load()
     (problem,) = caught.value.problems
     assert (problem.key, problem.line) == ("profiles.main.wall_s", line)
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("profiles.main.network = { kind = 'proxy', allow = [['example.org']] }", "profiles.main.network"),
+        ("profiles.main.network = { kind = 'proxy', allow_private = [{}] }", "profiles.main.network"),
+        (f"profiles.main.network = {{ kind = 'proxy', idle_s = 0x{'f' * 5000} }}", "profiles.main.network"),
+        (f"profiles.main.limits.wall_s = 0x{'f' * 5000}", "profiles.main.limits.wall_s"),
+        (f"profiles.main.limits.memory_bytes = {1 << 62}", "profiles.main.limits.memory_bytes"),
+        ("'[key]' = 1", "[key]"),
+        ("profiles.main.'[key]' = 1", "profiles.main.[key]"),
+    ],
+)
+def test_hostile_values_of_a_project_are_told_like_any_other(places: Places, text: str, key: str) -> None:
+    places.project(text)
+    (complaint,) = places.complaints()
+    assert complaint.startswith(f"{key}: ")
+
+
+def test_the_lines_of_thousands_of_mistakes_take_no_longer_than_the_file(places: Places) -> None:
+    """A project's file is a stranger's, and is read before anything starts."""
+    places.project("".join(f"k{number} = 1\n" for number in range(6000)))
+    begun = time.process_time()
+    with pytest.raises(ConfigError) as caught:
+        places.load()
+    assert [problem.line for problem in caught.value.problems] == list(range(1, 6001))
+    assert time.process_time() - begun < 10  # 0.5 s; when each line was looked for, an hour
+
+
+@pytest.mark.parametrize("part", ["a", "'='", '"\\""'])
+def test_a_key_of_many_parts_is_refused_before_it_is_parsed(places: Places, part: str) -> None:
+    text = ".".join([part] * (60_000 // (len(part) + 1)))
+    begun = time.process_time()
+    for each in (f"{text} = 1", f"[{text}]", f"a = {{ {text} = 1 }}"):
+        places.project(each)
+        with pytest.raises(ConfigError, match="is nested too deeply"):
+            places.load()
+    assert time.process_time() - begun < 5  # of milliseconds; tomllib takes up to 20 s for one
 
 
 def test_a_network_has_the_fields_of_its_policy() -> None:

@@ -27,9 +27,11 @@ def complaints(table: Mapping[str, object]) -> list[Complaint]:
 
 
 def _complaint(error: ErrorDetails) -> Complaint:
-    place = tuple(part for part in error["loc"] if part != "[key]")  # pydantic's mark of a key that is wrong itself
+    place, is_unknown = error["loc"], error["type"] == "extra_forbidden"
+    if place[-1:] == ("[key]",) and not is_unknown:  # pydantic's mark of a key that is wrong itself
+        place = place[:-1]
     key = tuple(part for part in place if isinstance(part, str)) if place[1:2] == ("credentials",) else place
-    if error["type"] == "extra_forbidden":
+    if is_unknown:
         return key, _unknown(str(place[-1]), _model_at(place[:-1]))
     return key, str(error.get("ctx", {}).get("error") or error["msg"])
 
@@ -40,7 +42,7 @@ def _model_at(place: Key) -> type[BaseModel]:
     for part in place:
         found = found.model_fields[str(part)].annotation if _is_model(found) else get_args(found)[-1]
         while not _is_model(found) and get_origin(found) not in (dict, list):
-            found = get_args(found)[0]  # of `X | None` and of Annotated
+            found = get_args(found)[0]  # of Annotated
     return cast("type[BaseModel]", found)
 
 
@@ -53,8 +55,8 @@ def _unknown(name: str, model: type[BaseModel]) -> str:
     here = [each for each, field in model.model_fields.items() if not field.exclude]
     names: dict[str, str] = {}
     for outer in here:
-        inner = next((each for each in get_args(model.model_fields[outer].annotation) if _is_model(each)), None)
-        names |= {} if inner is None else {each: f"{outer}.{each}" for each in inner.model_fields}
+        inner = model.model_fields[outer].annotation
+        names |= {each: f"{outer}.{each}" for each in inner.model_fields} if _is_model(inner) else {}
     names |= {known: known for known in here}
     near = get_close_matches(name, names, n=1)
     return f"unknown. Did you mean {names[near[0]]}?" if near else f"unknown. Known: {', '.join(here)}."

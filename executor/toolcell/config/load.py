@@ -21,7 +21,7 @@ from toolcell_tools.capability import SessionKind
 from .complaints import complaints, wider_than_a_worker
 from .config import Config
 from .narrowing import widenings
-from .source import NAME, ConfigSource, read, user_file
+from .source import NAME, ConfigSource, is_there, read, user_file
 
 ARGUMENTS = "the arguments of load_config"
 Table = Mapping[str, Any]
@@ -42,7 +42,7 @@ def load_config(
     and single values replace what is below. Raises ConfigError, with every mistake, its file and its line.
     """
     for name, path in (("directory", directory), ("file", file)):
-        if path is not None and not isinstance(path, (str, os.PathLike)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if path is not None and not _is_path(path):
             raise ConfigError([ConfigProblem(ARGUMENTS, None, name, f"is not a path: {path!r}. Pass the path of one.")])
     given = ConfigSource(ARGUMENTS, _without_none(profiles=profiles, supervisor=supervisor), os.getcwd())
     files = list(_files(directory, file))
@@ -61,15 +61,31 @@ def load_config(
 
 def _files(directory: str | os.PathLike[str] | None, file: str | os.PathLike[str] | None) -> Iterator[ConfigSource]:
     user, explicit = user_file(), None if file is None else Path(file)
-    trusted = [path for path in (user, explicit) if path is not None and os.path.exists(path)]
-    if user in trusted:
+    trusted = [] if explicit is None else [explicit]
+    if user.is_absolute() and is_there(user):
+        trusted.append(user)
         yield read(user)
     if directory is not None:
         project = Path(directory, NAME)
-        if os.path.exists(project) and not any(project.samefile(path) for path in trusted):
+        if is_there(project) and not any(_is_same(project, path) for path in trusted):
             yield read(project, trusted=False)
     if explicit is not None:
         yield read(explicit)
+
+
+def _is_path(path: str | os.PathLike[str]) -> bool:
+    """Whether it is one that a file can have, whatever a program has passed."""
+    try:
+        return isinstance(path, (str, os.PathLike)) and b"\0" not in os.fsencode(path)
+    except (TypeError, UnicodeEncodeError):
+        return False
+
+
+def _is_same(path: Path, other: Path) -> bool:
+    try:
+        return path.samefile(other)
+    except OSError:
+        return False
 
 
 def _path(source: ConfigSource) -> Path:

@@ -243,13 +243,13 @@ class ProfileTable(_Table):
     """The fields of Profile but `cwd`, which each call sets."""
 
     grants: Annotated[list[Annotated[_Text, _known("capability", CAPABILITIES)]], _Listed] = []
-    limits: LimitsTable | None = None  # type: ignore[valid-type]
+    limits: LimitsTable = Field(default=None)  # type: ignore[valid-type]
     readable: _Texts = []
     writable: _Texts = []
     system: _Texts = []
     env: Annotated[dict[Annotated[str, AfterValidator(_variable_name)], _Text], _table_of("text")] = {}
     pass_env: Annotated[list[Annotated[_Text, AfterValidator(_variable_name)]], _Listed] = []
-    network: NetworkTable | None = None
+    network: NetworkTable = Field(default=None)
     http: Annotated[list[Annotated[_Text, _asking("Profile.http ", HttpRule.parse)]], _Listed] = []
     proc: _Flag = True
     hostname: Annotated[_Text, _of_profile("hostname")] = ""
@@ -286,11 +286,11 @@ class SupervisorTable(_Table):
     quarantine: _Text = ""
 
 
-ProfilesTable = _table("ProfilesTable", {kind.value: ProfileTable | None for kind in SessionKind})
+ProfilesTable = _table("ProfilesTable", {kind.value: ProfileTable for kind in SessionKind})
 
 
 class FileTable(_Table):
     """A whole toolcell.toml."""
 
-    profiles: ProfilesTable | None = None  # type: ignore[valid-type]
-    supervisor: SupervisorTable | None = None
+    profiles: ProfilesTable = Field(default=None)  # type: ignore[valid-type]
+    supervisor: SupervisorTable = Field(default=None)

@@ -1,10 +1,12 @@
 """One place that settings come from: a TOML file, or the arguments of `load_config`; and where in it a key stands."""
 
 import os
+import re
 import stat
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from toolcell.errors import ConfigError, ConfigProblem
@@ -14,7 +16,13 @@ Key = tuple[str | int, ...]
 
 NAME = "toolcell.toml"
 MAX_BYTES = 64 * 1024  # a page of settings has 2 KiB; a project's file is not ours
-_MAX_LINES_OF_A_VALUE = 1000
+_DEEPEST_KEY = 8  # no setting is deeper than profiles.main.network.allow
+_PART = r"""(?:[\w-]+|"(?:\\.|[^"\\\n])*"|'[^'\n]*')"""
+_MANY_PARTS = re.compile(rf"(?<![\w-])(?:{_PART}[ \t]*\.[ \t]*){{64}}")  # tomllib needs the square of their number
+_TOKEN = re.compile(
+    r"""\"{3}(?:\\.|[^\\])*?"{3,5}|'{3}.*?'{3,5}|"(?:\\.|[^"\\\n])*"|'[^'\n]*'|#[^\n]*|[\[\]{}\n]""", re.DOTALL
+)
+"""What decides where a statement of TOML ends: strings and comments as a whole, brackets and line ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +49,9 @@ class ConfigSource:
 
 
 def user_file() -> Path:
-    """Where the user's own settings are; XDG Base Directory Specification 0.8, which ignores a relative path."""
+    """Where the user's own settings are; XDG Base Directory Specification 0.8, which ignores a relative path. The path
+    is relative for a user without a home: then there are none, and the directory that we are in has none for them.
+    """
     home = os.environ.get("XDG_CONFIG_HOME", "")
     folder = home if os.path.isabs(home) else os.path.expanduser("~/.config")
     return Path(folder, "toolcell", NAME)
@@ -54,19 +64,30 @@ def read(path: Path, *, trusted: bool = True) -> ConfigSource:
         with open(path, "rb", opener=_without_waiting) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # a fifo or a device would be read forever
                 raise _wrong(name, "is not a file. Name a TOML file.")
-            data = file.read(MAX_BYTES + 1)
+            data = file.read(MAX_BYTES + 1) or b""  # None of one in /proc that has nothing yet
     except OSError as error:
         raise _wrong(name, f"cannot be read: {error.strerror}. Mend the path or its permissions.") from None
     if len(data) > MAX_BYTES:
         raise _wrong(name, f"is larger than {MAX_BYTES} bytes. Shorten it.")
     try:
         text = data.decode()
+        if _MANY_PARTS.search(text):
+            raise RecursionError
         table = tomllib.loads(text)
     except RecursionError:
         raise _wrong(name, "is nested too deeply. Flatten it.") from None
     except ValueError as error:  # UnicodeDecodeError and TOMLDecodeError, which says the line
         raise _wrong(name, f"is not TOML: {error}") from None
     return ConfigSource(name, table, os.path.dirname(os.path.abspath(path)), trusted, text)
+
+
+def is_there(path: Path) -> bool:
+    """Whether something is at the path, if only a link to nothing, or cannot be seen: `read` says why."""
+    try:
+        os.lstat(path)
+    except OSError as error:
+        return not isinstance(error, (FileNotFoundError, NotADirectoryError))
+    return True
 
 
 def _without_waiting(path: str, flags: int) -> int:
@@ -83,31 +104,45 @@ def shown(key: Key) -> str:
 
 
 def line_of(text: str, key: Key) -> int | None:
-    """The line where a key of this TOML text is set, from 1; None if it cannot be told.
-
-    tomllib keeps no positions, so it is asked: the first beginning of the text that has the key ends with it.
-    """
-    names = [part for part in key if isinstance(part, str)]
-    lines = text.split("\n")
-    for start in _lines_with(names[-1], lines) if names else ():
-        for end in range(start + 1, min(len(lines), start + _MAX_LINES_OF_A_VALUE) + 1):
-            try:
-                table = tomllib.loads("\n".join(lines[:end]))
-            except ValueError:
-                continue  # within a value of several lines
-            if _has(table, names):
-                return start + 1
-            break
-    return None
+    """The line where a key of this TOML text is set, from 1; None if it cannot be told."""
+    return _lines(text).get(tuple(part for part in key if isinstance(part, str)))
 
 
-def _lines_with(name: str, lines: list[str]) -> Iterator[int]:
-    return (number for number, line in enumerate(lines) if name in line)
+@lru_cache(maxsize=4)
+def _lines(text: str) -> Mapping[Key, int]:
+    """The line where each key is first set. tomllib keeps no positions, so each statement is parsed by itself: a
+    hostile file has thousands of mistakes, and their lines must not cost more than one reading of it."""
+    found: dict[Key, int] = {}
+    table: Key = ()
+    for line, statement in _statements(text):
+        try:
+            keys = list(_keys(tomllib.loads(statement)))
+        except (ValueError, RecursionError):
+            continue
+        is_header = statement.lstrip().startswith("[")
+        for key in keys:
+            found.setdefault(key if is_header else (*table, *key), line)
+        table = keys[-1] if is_header else table
+    return found
 
 
-def _has(table: object, names: list[str]) -> bool:
-    for name in names:
-        if not isinstance(table, dict) or name not in table:
-            return False
-        table = table[name]  # pyright: ignore[reportUnknownVariableType]
-    return True
+def _statements(text: str) -> Iterator[tuple[int, str]]:
+    """The statements of a TOML text, each with the line on which it begins."""
+    line, start, depth = 1, 0, 0
+    for token in _TOKEN.finditer(text := text + "\n"):
+        depth += (token[0] in ("[", "{")) - (token[0] in ("]", "}"))
+        if token[0] == "\n" and not depth:
+            statement = text[start : token.end()]
+            if statement.strip():
+                yield line, statement
+            line, start = line + statement.count("\n"), token.end()
+
+
+def _keys(table: object, above: Key = ()) -> Iterator[Key]:
+    """Each key of a table and of the tables in it, the outer ones first."""
+    for inner in table if isinstance(table, list) else [table]:  # pyright: ignore[reportUnknownVariableType]
+        if isinstance(inner, dict) and len(above) < _DEEPEST_KEY:
+            for name, value in inner.items():  # pyright: ignore[reportUnknownVariableType]
+                key = (*above, str(name))  # pyright: ignore[reportUnknownArgumentType]
+                yield key
+                yield from _keys(value, key)

@@ -39,7 +39,11 @@ def test_a_covered_request_has_its_rule() -> None:
         "https://api.example.com/v1/..%5cadmin", "https://api.example.com/v1/..;/admin",
         "https://api.example.com/v1/..;x=1/admin", "https://api.example.com/v1/%c0%ae%c0%ae/admin",
         "https://api.example.com/v1/．．/admin", "https://api.example.com/v1/‥/admin", "https://api.example.com/v1/a%00",
-        "https://api.example.com/v1%2f..%2fadmin",
+        "https://api.example.com/v1%2f..%2fadmin", "https://api.example.com/v1/..%3f",
+        "https://api.example.com/v1/..%23a", "https://api.example.com/v1/..%253fa", "https://api.example.com/v1/..%20/admin",
+        "https://api.example.com/v1/.%0a./admin", "https://api.example.com/v1/%C2%A0../admin",
+        "https://api.example.com/v1/..%09", "https://api.example.com/v1/．%2e%3Fa",
+        "https://api.example.com/v1/％2e％2e/admin",
     ],
 )  # fmt: skip
 def test_look_alikes_and_paths_in_disguise_fall_under_no_rule(url: str) -> None:

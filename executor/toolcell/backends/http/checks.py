@@ -17,6 +17,8 @@ __all__ = ["answer_headers", "checked_headers", "checked_method", "rule_for"]
 MAX_HEADERS = 64
 HEADER_BYTES = 16 * 1024  # nginx and Apache take 8 KiB a line
 DECODED = 4  # times; a path that is not plain by then has no good reason
+_ENDED = re.compile(r"[;?#]")  # by parameters, or by what is a query or a fragment once it is decoded
+_UNSEEN = dict.fromkeys((*range(0x21), 0x7F, 0x85))  # control characters and spaces, which some readers drop
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")  # RFC 9110, 5.6.2
 _VALUE = re.compile(r"[\t\x20-\x7e]*")
 
@@ -126,8 +128,9 @@ def rule_for(rules: Sequence[HttpRule], method: str, target: Target) -> HttpRule
 def _has_one_reading(path: str) -> bool:
     """Whether no reader could find a dot segment in the path, even one that decodes it more than once."""
     for _ in range(DECODED):
-        readable = unicodedata.normalize("NFKC", path)  # of a full-width dot, a dot
-        if any(segment.partition(";")[0] in (".", "..") for segment in re.split(r"[/\\]", readable)):
+        path = unicodedata.normalize("NFKC", path)  # of a full-width dot, a dot; of a full-width "%", a "%"
+        segments = (_ENDED.split(segment)[0] for segment in re.split(r"[/\\]", path))
+        if any(segment.translate(_UNSEEN) in (".", "..") for segment in segments):
             return False
         try:
             decoded = unquote(path, errors="strict")
