@@ -47,7 +47,7 @@ def small_profiles() -> dict[SessionKind, Profile]:
 
 
 ROOT = os.geteuid() == 0
-FEW = 4
+FEW = 12
 
 
 def needs_root(item: pytest.Item) -> bool:
