@@ -1,6 +1,6 @@
-"""The outside world as the broker sees it: protocols to implement, and one real default for memory, web and HTTP.
+"""What the broker reaches the outside world with: protocols to implement, and a default for memory, web and HTTP.
 
-These run in the supervisor's process and are trusted; what they are handed comes from a tool and is not.
+Backends run in the supervisor's process and are trusted. Their arguments come from a tool and are not.
 Importing this package loads nothing; each name loads its module on first use.
 """
 

@@ -1,4 +1,4 @@
-"""The body of an answer: decoded and bounded piece by piece, so that a bomb stays small."""
+"""The body of an answer, decoded piece by piece within a bound, so a decompression bomb cannot fill the memory."""
 
 import zlib
 from collections.abc import Iterator
@@ -8,14 +8,14 @@ from toolcell.backends.errors import Unreachable
 
 __all__ = ["FREE_BYTES", "Body"]
 
-FREE_BYTES = 64 * 1024  # that a body may have before there must be room for all that it may have
-PIECE = 64 * 1024  # inflated at a time: the event loop waits for no more
-_SLACK = 64 * 1024  # how far a compressed body may exceed what it decodes to before it is cut off
+FREE_BYTES = 64 * 1024  # a body may have so many before room for its maximum is reserved
+PIECE = 64 * 1024  # inflated at a time, because the event loop waits meanwhile
+_SLACK = 64 * 1024  # a compressed body may be so many bytes longer than its decoded form
 
 
 class Body:
-    """Keeps at most `max_bytes` of what arrives, decoded as `encoding`, the header, says. Unreachable for an encoding
-    that is not supported. `declared` is the length that the server announced.
+    """Keeps at most `max_bytes` of what arrives, decoded as the header `encoding` says. Raises Unreachable for an
+    encoding that is not supported. `declared` is the length that the server announced.
     """
 
     def __init__(self, max_bytes: int, encoding: str = "", declared: int | None = None) -> None:
@@ -30,7 +30,8 @@ class Body:
         return len(self._kept) <= self._max_bytes and self._received <= self._max_bytes + _SLACK
 
     def decode(self, data: bytes) -> Iterator[bytes]:
-        """Yield what `data` decodes to, in pieces; `keep` each before the next. `zlib.error` for a damaged body."""
+        """Yield what `data` decodes to, in pieces; `keep` each before the next. Raises `zlib.error` for a damaged
+        body."""
         self._received += len(data)
         while data and self.wants_more:
             piece, data = self._decoder.feed(data, self._max_bytes + 1 - len(self._kept))
@@ -44,8 +45,8 @@ class Body:
         self._kept += piece
 
     def end(self, *, whole: bool) -> tuple[bytes, bool, int | None]:
-        """Return the body; whether bytes of it are missing; and its full length where known. `whole`: the server has
-        sent its last byte.
+        """Return the body, whether bytes of it are missing, and its full length if known. `whole` says that the server
+        has sent the last byte.
         """
         truncated = not (whole and self._decoder.complete and len(self._kept) <= self._max_bytes)
         plain = isinstance(self._decoder, _Plain)

@@ -1,4 +1,4 @@
-"""The file behind `SQLiteMemory`: its schema, and opening it next to other processes that do the same."""
+"""The file behind `SQLiteMemory`: its schema, and how several processes open it at the same time."""
 
 import os
 import sqlite3
@@ -13,7 +13,7 @@ __all__ = ["open_database", "transaction"]
 
 T = TypeVar("T")
 
-_APPLICATION_ID = 0x746C636C  # "tlcl", so that the file of another program is never taken for ours
+_APPLICATION_ID = 0x746C636C  # "tlcl": tells our files from those of other programs
 _VERSION = 1
 _BUSY_S = 5.0  # how long to wait for another process that writes
 
@@ -40,7 +40,7 @@ _SCHEMA = (
 
 
 def transaction(db: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]) -> T:
-    """Return `work(db)`, of which all or nothing is kept."""
+    """Return `work(db)`, run in one transaction."""
     db.execute("BEGIN IMMEDIATE")  # take the write lock first: a reader that upgrades can fail without waiting
     try:
         result = work(db)
@@ -53,7 +53,7 @@ def transaction(db: sqlite3.Connection, work: Callable[[sqlite3.Connection], T])
 
 
 def open_database(path: str | Path) -> sqlite3.Connection:
-    """Open or make the file at `path`, readable for this user only. Raise `NotConfigured` where that is impossible."""
+    """Open or make the file at `path`, readable for this user only. Raise `NotConfigured` if that is impossible."""
     try:
         if str(path) != ":memory:":
             Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -89,8 +89,8 @@ def _prepare(db: sqlite3.Connection) -> None:
 
 
 def _version(db: sqlite3.Connection) -> int | None:
-    """The schema's version; 0 for an empty file, None for a file of somebody else."""
-    # One statement, so that it sees one moment: another process may be making the schema.
+    """The schema's version; 0 for an empty file, None for a file of another program."""
+    # One statement reads one snapshot: another process may be making the schema.
     application, version, tables = db.execute(
         "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master) "
         "FROM pragma_application_id, pragma_user_version"

@@ -8,12 +8,12 @@ class BackendError(Exception):
 
 
 class Refused(BackendError):
-    """The request itself is not acceptable: the same request will be refused again."""
+    """The request is not acceptable. The same request will be refused again."""
 
 
 class NotConfigured(BackendError):
-    """The operation needs a setting or a component that whoever made the backend did not give."""
+    """The operation needs a setting or a component that the backend was not given."""
 
 
 class Unreachable(BackendError):
-    """The other side did not answer in time, or not in a way that can be used: the same request may work later."""
+    """The other side did not answer in time, or its answer cannot be used. The same request may work later."""

@@ -1,7 +1,6 @@
-"""One request over one connection to a checked address, with a cap on every byte that is kept; httpcore speaks HTTP.
-
-Nothing is left to httpcore's defaults: no proxy, no retry, no HTTP/2, no authorities of its own, no second request on
-a connection. This module loads httpcore; `outbound` loads this module.
+"""One request over one connection to a checked address, with a bound on all that is kept. httpcore speaks HTTP. It has
+no proxy, no retry, no HTTP/2, no authorities of its own and one request for each connection. This module loads
+httpcore, and `outbound` loads this module.
 """
 
 import logging
@@ -25,9 +24,9 @@ __all__ = ["ExchangeReply", "ask"]
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _HEADERS = 100  # as http.client, and Apache's LimitRequestFields
-_LONGEST = 2**63 - 1  # bytes of a body that a server may announce; what is beyond is no length of anything
+_LONGEST = 2**63 - 1  # bytes of a body that a server may announce; a larger number is no length
 _SENT_WITH_LENGTH = frozenset({"PATCH", "POST", "PUT"})  # also where it is 0 (RFC 9110, 8.6)
-_PIECES = 32  # of a body; after so many, other tasks have their turn
+_PIECES = 32  # of a body, before other tasks have their turn
 
 # httpcore logs the heads of answers at DEBUG, and a server may repeat a credential in one.
 _ours: ContextVar[bool] = ContextVar("toolcell.backends.exchange", default=False)
@@ -37,9 +36,8 @@ for _name in ("httpcore.connection", "httpcore.http11"):
 
 @dataclass(frozen=True, slots=True)
 class ExchangeReply:
-    """`body` is decoded and at most `max_bytes` long; `total_bytes` is its full decoded length where that is known.
-
-    `location` is where a redirect leads; its body is not read. `headers` are as they came, in order. `address` is the
+    """`body` is decoded and has at most `max_bytes`. `total_bytes` is its full decoded length, if known. `location` is
+    the target of a redirect, whose body is not read. `headers` are in the order in which they came. `address` is the
     one that was connected to.
     """
 
@@ -52,7 +50,7 @@ class ExchangeReply:
     address: str
 
     def header(self, name: str) -> str:
-        """The first header of this name, in lower case; "" where there is none."""
+        """The first header of this name, in lower case; "" if there is none."""
         return next((value for each, value in self.headers if each.lower() == name), "")
 
 
@@ -67,11 +65,9 @@ async def ask(
     body: bytes = b"",
     on_large: Callable[[], Awaitable[None]] | None = None,
 ) -> ExchangeReply:
-    """Ask one of `addresses` for `target`, before the deadline of the caller's cancel scope. `headers` go out as they
-    are, beside Host, Connection and Content-Length. `on_large` is awaited once, before more than `FREE_BYTES` of the
-    body are kept. `tls` is for https, and must be there for it.
-
-    Raise `Unreachable` for whatever goes wrong.
+    """Ask one of `addresses` for `target`, before the deadline of the caller's cancel scope. `headers` are sent
+    unchanged, beside Host, Connection and Content-Length. `on_large` is awaited once, before more than `FREE_BYTES` of
+    the body are kept. https needs `tls`. Raise `Unreachable` for every failure.
     """
     assert tls is not None or target.scheme == "http"
     pinned = Pinned(target, addresses)
@@ -91,7 +87,7 @@ async def ask(
     finally:
         _ours.reset(token)
         await pinned.aclose()
-    raise Unreachable(why)  # without a context, which has what the server said
+    raise Unreachable(why)  # without its context, which repeats what the server said
 
 
 def _request(target: Target, method: str, headers: Mapping[str, str], body: bytes) -> httpcore.Request:
@@ -131,7 +127,7 @@ def _joined(response: httpcore.Response, name: bytes) -> bytes | None:
 
 
 def _declared(response: httpcore.Response) -> int | None:
-    """The length that is announced; None without one. h11 has seen to it that it is one number."""
+    """The announced length; None without one. h11 has checked that it is one number."""
     length = _joined(response, b"content-length")
     if length is None or _joined(response, b"transfer-encoding") is not None:
         return None
@@ -169,7 +165,7 @@ async def _read(
 
 
 async def _exhaust(chunks: AsyncIterator[bytes]) -> None:
-    """End httpcore's generators here: left in the middle, they are ended late, and on trio with a warning."""
+    """End httpcore's generators here. Otherwise they would end later, and on trio with a warning."""
     try:
         async for _ in chunks:
             pass

@@ -1,7 +1,7 @@
-"""Which URLs and addresses the web client may touch: pure functions, no socket.
+"""Which URLs and addresses the web client may reach: pure functions, no socket.
 
-A URL is read once, strictly, into a `Target`; whatever two parsers could read differently is refused. An address is
-public only if it is so after every IPv4 address hidden in it is taken out (RFC 4291, 6052, 5214).
+A URL is read once into a `Target`. It is refused if two parsers could read it differently. An address is public only if
+every IPv4 address embedded in it is public too (RFC 4291, 6052, 5214).
 """
 
 import re
@@ -21,14 +21,15 @@ Address = IPv4Address | IPv6Address
 MAX_URL = 8192  # nginx and Apache refuse request lines over 8 KiB by default
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
-_NUMERIC = re.compile(r"[0-9]+|0x[0-9a-f]*")  # WHATWG URL, "ends in a number": such a host is meant as IPv4
+_NUMERIC = re.compile(r"[0-9]+|0x[0-9a-f]*")  # WHATWG URL, "ends in a number": such a host is an IPv4 address
 _DEVIATIONS = "\u00df\u03c2\u200c\u200d"  # IDNA 2003 and 2008 turn these into two different names (UTS 46)
 
-# Public by `ipaddress`, yet not: 6to4 relay anycast (RFC 7526), IETF protocol assignments, Azure's wire server.
+# Public according to `ipaddress`, but not in fact: 6to4 relay anycast (RFC 7526), IETF protocol assignments, Azure's
+# wire server.
 _NOT_PUBLIC_V4 = [IPv4Network(n) for n in ("192.88.99.0/24", "192.0.0.0/24", "168.63.129.16/32")]
 _GLOBAL_UNICAST = IPv6Network("2000::/3")  # the only IPv6 space that is routed on the public internet
 # IETF protocol assignments (Teredo and ORCHID among them), 6to4 (a tunnel to any IPv4 address, retired by RFC 7526),
-# documentation (RFC 9637): Python 3.11 to 3.13 disagree about them, and no web site is there.
+# documentation (RFC 9637): Python 3.11 to 3.13 disagree about them, and they have no web sites.
 _NOT_PUBLIC_V6 = [IPv6Network(n) for n in ("2001::/23", "2002::/16", "3fff::/20")]
 _NAT64 = IPv6Network("64:ff9b::/96")
 
@@ -45,7 +46,7 @@ class Target:
 
     @property
     def authority(self) -> str:
-        """The Host header: the name as asked for, never the address it resolved to."""
+        """The Host header: the requested name, never the address that it resolved to."""
         host = f"[{self.host}]" if isinstance(self.literal, IPv6Address) else self.host
         return host if self.port == _DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
@@ -55,8 +56,8 @@ class Target:
 
 
 def parse_url(url: str, *, allowed: Collection[tuple[str, int]] = (), any_port: bool = False) -> Target:
-    """Read `url`, or raise `Refused`. Ports other than 80 and 443 only for the (host, port) pairs in `allowed`, or with
-    `any_port`, where the caller judges the port.
+    """Read `url`, or raise `Refused`. Ports other than 80 and 443 need a (host, port) pair in `allowed`, or `any_port`
+    if the caller judges the port.
     """
     _check_text(url)
     try:
@@ -85,7 +86,7 @@ def parse_url(url: str, *, allowed: Collection[tuple[str, int]] = (), any_port: 
 def parse_redirect(
     origin: Target, location: str, *, allowed: Collection[tuple[str, int]] = (), any_port: bool = False
 ) -> Target:
-    """Read the Location that `origin` answered with, under the same rules as any URL."""
+    """Read the Location in an answer of `origin`, by the same rules as any URL."""
     _check_text(location)  # before `urljoin`, which silently drops tabs and line ends
     try:
         return parse_url(urljoin(origin.url, location), allowed=allowed, any_port=any_port)
@@ -143,7 +144,7 @@ def _host(name: str, *, bracketed: bool) -> tuple[str, Address | None]:
 
 
 def checked_addresses(target: Target, answers: Iterable[str], allowed: Collection[tuple[str, int]]) -> list[Address]:
-    """Return the addresses to connect to, in the order of `answers`. One that is not public refuses them all."""
+    """Return the addresses to connect to, in the order of `answers`. If one of them is not public, raise `Refused`."""
     try:
         addresses = list(dict.fromkeys(ip_address(answer) for answer in answers))
     except ValueError:

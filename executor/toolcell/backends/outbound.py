@@ -1,6 +1,5 @@
-"""What the web client and the HTTP client share: name lookups in threads, TLS, and so many requests at a time.
-
-httpcore and the system's authorities are loaded with the first request that needs them, in a thread.
+"""What the web client and the HTTP client share: name lookups in threads, TLS, and a bound on requests at a time. The
+first request that needs httpcore or the system's authorities loads them, in a thread.
 """
 
 import socket
@@ -25,12 +24,13 @@ T = TypeVar("T")
 
 
 def resolve_with_system(host: str, port: int) -> list[str]:
-    """Every address the system's resolver has for `host`, in its order of preference. Blocking; raises `OSError`."""
+    """All addresses that the system's resolver has for `host`, in its order of preference. Blocking; raises
+    `OSError`."""
     return [str(answer[4][0]) for answer in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
 
 
 def check_sender(user_agent: object, resolve: object, tls: object) -> None:
-    """Refuse what no request can be sent with."""
+    """Refuse settings with which no request can be sent."""
     if not (isinstance(user_agent, str) and user_agent.isascii() and user_agent.isprintable()):
         raise ArgumentError("user_agent goes into a header as it is: use printable ASCII only.")
     if not callable(resolve):
@@ -57,7 +57,7 @@ class Outbound:
         return await self._threads.run(work, abandon=abandon)
 
     async def addresses(self, target: Target) -> list[str]:
-        """Look the host up, once; an address is its own answer."""
+        """Look the host up, once. An address needs no lookup."""
         if target.literal is not None:
             return [str(target.literal)]
         try:
@@ -98,4 +98,4 @@ class Outbound:
         import_module("toolcell.backends.exchange")
         self._is_loaded = True
         if is_tls and self._tls is None:
-            self._tls = ssl.create_default_context()  # reads every authority of the system
+            self._tls = ssl.create_default_context()  # reads all certificate authorities of the system

@@ -1,7 +1,7 @@
-"""A network backend for httpcore that connects to addresses which the guard has judged, and to nothing else.
+"""A network backend for httpcore that connects to addresses which the guard has checked, and to nothing else.
 
-Each connection is for one request. What a server may send before the body is bounded here, for h11 bounds neither the
-number of headers nor that of interim answers.
+Each connection is for one request. The bytes before the body are bounded here, because h11 bounds neither the number of
+headers nor that of interim answers.
 """
 
 import math
@@ -19,8 +19,8 @@ __all__ = ["HEAD_BYTES", "HeadTooLarge", "Pinned"]
 
 HEAD_BYTES = 64 * 1024  # of all heads of one answer, interim ones included
 _HEAD_LINES = 256
-_HEAD_READ = 4 * 1024  # bytes at a time: the event loop waits while h11 reads them
-_ATTEMPTS = 4  # addresses of one name to try; the deadline is shared out between them
+_HEAD_READ = 4 * 1024  # bytes at a time, because the event loop waits while h11 reads them
+_ATTEMPTS = 4  # addresses of one name to try, each with a part of the time
 
 
 class HeadTooLarge(Exception):
@@ -28,10 +28,9 @@ class HeadTooLarge(Exception):
 
 
 class Pinned(httpcore.AsyncNetworkBackend):
-    """Connects to the first of `addresses` that answers, at the port of `target`, whatever host and port it is asked
-    for. TLS is for the name of `target`.
-
-    `address` is the one that was connected to, once it is. On asyncio and on trio.
+    """Connects to the first of `addresses` that answers, at the port of `target`. The host and port that httpcore
+    passes are ignored. TLS checks the name of `target`. `address` is the one that was connected to. Works on asyncio
+    and on trio.
     """
 
     def __init__(self, target: Target, addresses: Sequence[Address]) -> None:
@@ -48,7 +47,8 @@ class Pinned(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> AsyncNetworkStream:
-        """Connect before the deadline of the caller's cancel scope. `httpcore.ConnectError` of the last address."""
+        """Connect before the deadline of the caller's cancel scope. Raise the last address's
+        `httpcore.ConnectError`."""
         failed: httpcore.ConnectError | None = None
         for waiting, address in reversed(list(enumerate(reversed(self._addresses)))):
             left = anyio.current_effective_deadline() - anyio.current_time()
@@ -64,24 +64,24 @@ class Pinned(httpcore.AsyncNetworkBackend):
         raise failed or httpcore.ConnectError("no address answered in time")
 
     def end_head(self) -> None:
-        """The answer's last head is read: what follows is its body."""
+        """Say that the answer's last head was read, and its body follows."""
         for stream in self._streams:
             stream.is_head = False
 
     def end_body(self) -> None:
-        """Read no more from the network: httpcore takes it for the end of the connection."""
+        """Read no more from the network. httpcore sees the end of the connection."""
         for stream in self._streams:
             stream.is_over = True
 
     async def aclose(self) -> None:
-        """Close the connection, also where httpcore has lost it to a cancellation (in the TLS handshake, it does)."""
+        """Close the connection. httpcore does not, if it is cancelled in the TLS handshake."""
         with anyio.CancelScope(shield=True):
             for stream in self._streams:
                 await stream.aclose()
 
 
 class _Bounded(AsyncNetworkStream):
-    """A stream that hands out so much of an answer's heads and no more."""
+    """A stream with a bound on the bytes of an answer's heads."""
 
     def __init__(self, stream: AsyncNetworkStream, host: str) -> None:
         self.is_head, self.is_over = True, False
@@ -107,7 +107,7 @@ class _Bounded(AsyncNetworkStream):
     async def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> AsyncNetworkStream:
-        # The name goes into SNI and is what the certificate is checked against, whatever the address.
+        # SNI has the name, and the certificate must match the name, whatever the address is.
         self._stream = await self._stream.start_tls(ssl_context, self._host, timeout)
         return self
 

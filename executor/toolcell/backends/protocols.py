@@ -1,8 +1,8 @@
-"""What a user implements to plug in a channel, a memory, a web or an HTTP client of their own.
+"""The protocols of a channel, a memory, a web client and an HTTP client, for users who write their own.
 
-The broker calls these in the supervisor's process, on its event loop: block in a thread, never in the method.
-What they raise as `BackendError` reaches the model as its message; anything else is reported as an internal failure.
-Arguments come from a tool and so from a model: treat every string as hostile.
+The broker calls these in the supervisor's process, on its event loop: do blocking work in a thread. The model sees the
+message of a raised `BackendError`; any other exception is reported as an internal failure. Arguments come from a tool:
+treat every string as hostile.
 """
 
 from collections.abc import Callable, Coroutine, Mapping
@@ -29,13 +29,13 @@ class Channel(Protocol):
     """Where an agent's words reach a person."""
 
     async def send(self, text: str, *, sender: str) -> None:
-        """Deliver `text`; return when it is handed over. `sender` names the agent and session that wrote it."""
+        """Deliver `text`; return once it is delivered. `sender` names the agent and session that wrote it."""
         ...
 
 
 @runtime_checkable
 class MemoryStore(Protocol):
-    """What an agent remembers. Namespaces never see each other's records."""
+    """What an agent remembers. No namespace sees the records of another."""
 
     async def search(self, query: str, *, limit: int, namespace: str) -> list[MemoryRecord]:
         """Return at most `limit` records of `namespace`, best first; higher scores are better. Any text is a query."""
@@ -48,13 +48,12 @@ class MemoryStore(Protocol):
 
 @runtime_checkable
 class WebClient(Protocol):
-    """The public web, read-only: GET and nothing else, and never an address of the machine's own networks.
-
-    One with an attribute `can_search` that is False has no search engine, as tools that need one then say.
+    """The public web, read-only: GET requests only, and no address of the machine's own networks. A client without a
+    search engine has an attribute `can_search` that is False. Tools that need one then say so in their description.
     """
 
     async def search(self, query: str, *, limit: int) -> list[SearchHit]:
-        """Return at most `limit` hits, best first. Raise `NotConfigured` where there is no search engine."""
+        """Return at most `limit` hits, best first. Raise `NotConfigured` without a search engine."""
         ...
 
     async def fetch(self, url: str, *, max_bytes: int) -> FetchedPage:
@@ -64,13 +63,11 @@ class WebClient(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """One request that the rules of a profile allow. `headers` are the tool's, names in lower case, none of them one
-    that is not a tool's to set.
-
-    Credentials are added if `authorize`: not where a redirect has led to another origin. Without `private`, every
-    address of the host must be public. An answer with a body of more than `max_bytes` is an error. A client that keeps
-    answers in memory awaits `grow(max_bytes)`, if there is one, before it keeps more than 64 KiB of one: it returns
-    when the call and the supervisor have room for it.
+    """One request that the rules of a profile allow. `headers` are the tool's, with names in lower case; they have been
+    checked. Add credentials if `authorize` is true. It is false after a redirect to another origin. Without `private`,
+    every address of the host must be public. A body of more than `max_bytes` is an error. A client that keeps answers
+    in memory awaits `grow(max_bytes)`, if there is one, before it keeps more than 64 KiB. `grow` returns once the call
+    and the supervisor have room.
     """
 
     method: str
@@ -85,8 +82,8 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpReply:
-    """The answer to one request, without a credential in it. `location` is where a redirect leads (301, 302, 303, 307
-    or 308). `address` and `credentials`, the names of the headers that were added, are for the journal.
+    """The answer to one request, without credentials. `location` is the target of a redirect (301, 302, 303, 307 or
+    308). `address` and `credentials`, the names of the headers that were added, are for the journal.
     """
 
     status: int
@@ -99,8 +96,8 @@ class HttpReply:
 
 @runtime_checkable
 class HttpClient(Protocol):
-    """Sends what the broker has checked, with credentials of its own."""
+    """Sends requests that the broker has checked, with credentials of its own."""
 
     async def send(self, request: HttpRequest) -> HttpReply:
-        """Send one request and return its answer, a redirect included: whoever asks follows it, or does not."""
+        """Send one request and return its answer. Do not follow redirects: the broker does."""
         ...

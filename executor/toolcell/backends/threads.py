@@ -14,7 +14,7 @@ __all__ = ["FILES", "NO_THREAD_RETRY_S", "STREAMS", "SWEEPS", "NoThread", "Threa
 T = TypeVar("T")
 _numbers = count()
 NO_THREAD_RETRY_S: Final = 1.0
-"""Seconds after which to retry: other calls' threads have probably ended."""
+"""Seconds after which to retry. By then, threads of other calls have probably ended."""
 
 
 class NoThread(Unreachable):
@@ -28,8 +28,8 @@ class NoThread(Unreachable):
 
 
 async def in_thread(work: Callable[[], T], *, abandon: bool = False, limiter: CapacityLimiter | None = None) -> T:
-    """Return `work()`, run in a worker thread. With `abandon`, a cancelled caller does not wait for it. Raises what
-    `work` does, or NoThread.
+    """Return `work()`, run in a worker thread. With `abandon`, a cancelled caller does not wait for it. Raises
+    NoThread, and what `work` raises.
     """
     began = False
 
@@ -47,12 +47,12 @@ async def in_thread(work: Callable[[], T], *, abandon: bool = False, limiter: Ca
 
 
 class Turns:
-    """At most `total` callers at a time in each event loop; those over that wait their turn."""
+    """At most `total` callers at a time in each event loop; the others wait."""
 
     def __init__(self, total: int) -> None:
         self._total = total
         # A limiter belongs to one event loop; a backend may be shared by two (`toolcell.blocking`, a test).
-        # The name is unique, for variables of one name are one before anyio 4.10.
+        # The name is unique: before anyio 4.10, two variables with one name are the same.
         self._limiter: RunVar[CapacityLimiter] = RunVar(f"toolcell.backends.threads.{next(_numbers)}")
 
     def limiter(self) -> CapacityLimiter:
@@ -66,21 +66,21 @@ class Turns:
 
 
 class Threads:
-    """At most `total` worker threads at a time in each event loop; callers over that wait their turn."""
+    """At most `total` worker threads at a time in each event loop; other callers wait."""
 
     def __init__(self, total: int) -> None:
         self._turns = Turns(total)
 
     async def run(self, work: Callable[[], T], *, abandon: bool = False) -> T:
-        """Return `work()`, as `in_thread` does. With `abandon`, a cancelled caller does not wait for it; without, it
-        finishes first.
+        """Return `work()`, as `in_thread` does. With `abandon`, a cancelled caller does not wait for it; without, the
+        caller waits until it has finished.
         """
         return await in_thread(work, abandon=abandon, limiter=self._turns.limiter())
 
 
 FILES: Final = Threads(16)
-"""For work in workspaces: a file system that hangs takes no thread of the embedding program's."""
+"""For work in workspaces. A file system that hangs holds none of the embedding program's threads."""
 STREAMS: Final = Threads(4)
-"""For what calls print: a flood of it takes no thread of anything else."""
+"""For what calls print. A flood of output holds none of the other threads."""
 SWEEPS: Final = Threads(2)
-"""For background sweeps of workspaces, which may take minutes: no call waits for their threads."""
+"""For background sweeps of workspaces, which may take minutes. No call waits for these threads."""

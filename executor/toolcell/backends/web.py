@@ -1,7 +1,6 @@
-"""The default web client: GET on the public web, from the supervisor, on behalf of code that is not trusted.
-
-Each hop is read strictly, resolved once, checked, and connected to at the very address that was checked, so that an
-answer which changes between two lookups changes nothing. Proxies, cookies and credentials do not exist here.
+"""The default web client: GET on the public web, from the supervisor, for code that is not trusted. For each hop, the
+URL is checked, its host is looked up once, the addresses are checked, and the client connects to one of these. So DNS
+rebinding has no effect. There are no proxies, cookies or credentials.
 """
 
 import json
@@ -34,13 +33,13 @@ _AT_ONCE = 16
 
 
 class PublicWeb:
-    """GET on the public web and nothing else; implements `WebClient`. Safe to share between tasks and sessions.
+    """GET requests on the public web; implements `WebClient`. Tasks and sessions may share one.
 
-    `search_url` is a SearXNG-style JSON endpoint with `{query}` in it; it passes the same guard as any page, so one
-    on a private network must be listed in `allow_private` too, and can then be fetched by the agent as well.
-    `allow_private` lists "host:port" pairs, as they are written in URLs, that may be on a private network or an
-    unusual port: the one exception to the guard. `timeout_s` covers a whole fetch, from name lookup to last redirect
-    to last byte. `resolve(host, port)` is blocking and returns addresses; `tls` is for a private authority.
+    `search_url` is a SearXNG-style JSON endpoint with `{query}` in it; the guard checks it like any page. One on a
+    private network must be listed in `allow_private`, and the agent can then fetch it too. `allow_private` lists
+    "host:port" pairs, as they are written in URLs, that may be on a private network or an unusual port. This is the
+    only exception to the guard. `timeout_s` is for a whole fetch, from the first name lookup to the last byte.
+    `resolve(host, port)` is blocking and returns addresses; `tls` is for a private authority.
     """
 
     def __init__(
@@ -69,14 +68,14 @@ class PublicWeb:
 
     @property
     def can_search(self) -> bool:
-        """Whether there is a search engine. Tools that need one say in their description where there is none."""
+        """Whether there is a search engine. Without one, tools that need it say so in their description."""
         return self._search_url is not None
 
     async def fetch(self, url: str, *, max_bytes: int) -> FetchedPage:
         """Return the page at `url`, whatever its status, with at most `max_bytes` of its decoded body.
 
-        `FetchedPage.url` is the URL after redirects; `omitted_bytes` is 0 only where the whole body is returned.
-        Raise `Refused` for a URL, redirect or address that is not allowed, `Unreachable` for the rest.
+        `FetchedPage.url` is the URL after redirects; `omitted_bytes` is 0 only if the whole body is returned. Raise
+        `Refused` for a URL, redirect or address that is not allowed, and `Unreachable` for every other failure.
         """
         if not 0 < max_bytes <= MAX_BODY:
             raise Refused(f"max_bytes is {max_bytes}. Use a number from 1 to {MAX_BODY}.")
