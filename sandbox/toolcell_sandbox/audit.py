@@ -110,9 +110,9 @@ class ProtectedTree:
         other.vocabularies, other._made = self.vocabularies, self._made  # pyright: ignore[reportPrivateUsage]
         return other
 
-    def look(self, budget: Budget | None = None) -> Look:
-        """Look, before a call."""
-        walk = Walk(self.root, self.vocabularies, self.top, budget or Budget(seconds=BEFORE_S), None)
+    def look(self, budget: Budget | None = None, held: Look | None = None) -> Look:
+        """Look, before a call. `held` is the look before the calls that run already."""
+        walk = Walk(self.root, self.vocabularies, self.top, budget or Budget(seconds=BEFORE_S), None, held=held)
         look, self.directories = walk.taken(), walk.directories
         if self._made:
             self._forget_reused(look)
@@ -431,7 +431,6 @@ class _Audit:
         self._moved = _Moved(tree, quarantine)
         self._end = time.monotonic() + AFTER_S
         self._left: set[str] = set()  # paths that could not be put back or moved
-        self._elsewhere: dict[int, str] = {}  # by inode of a path of `before`: where a look of this audit met it
 
     def settled(self) -> Settled:
         before = self._before.unknown or self._before.doubt
@@ -470,10 +469,7 @@ class _Audit:
 
     def _look(self) -> Look:
         tree = self._tree
-        walk = Walk(tree.root, tree.vocabularies, tree.top, Budget(until=self._end), self._before)
-        look = walk.taken()
-        self._elsewhere |= walk.elsewhere  # a later look does not list a directory again that has not changed since
-        return look
+        return Walk(tree.root, tree.vocabularies, tree.top, Budget(until=self._end), self._before).taken()
 
     def _follow_drafts(self) -> None:
         """Find the originals of copies whose repositories were moved. The copies are judged afterwards."""
@@ -611,7 +607,7 @@ class _Audit:
         }
         if not lost:
             return {}
-        at = self._elsewhere | {seen.inode: path for path, seen in look.found.items() if path not in before}
+        at = self._before.elsewhere | {seen.inode: path for path, seen in look.found.items() if path not in before}
         back: dict[str, str] = {}
         tops = sorted(f"{each}/" for each in wrong)
         with self._moved.root() as root:

@@ -95,6 +95,7 @@ class Vocabularies:
 
 class Walk:
     """One look at a tree. With `before`, it is a look after a call, which gives itself access to closed directories.
+    Where it meets paths of `before`, or of `held` (the look before the calls that run now), is added to that look.
 
     `top` is the cache of the tree, which the walk updates; without it, nothing is cached. `met` gets each found path in
     place of the look.
@@ -108,6 +109,7 @@ class Walk:
         budget: Budget,
         before: Look | None,
         met: Callable[[str, Seen], None] | None = None,
+        held: Look | None = None,
     ) -> None:
         self._root = root
         self._budget = budget
@@ -117,11 +119,8 @@ class Walk:
         self._top = top or Directory()
         self._look = Look(time.time_ns(), len(self._words.all_of))
         self._met = met
-        self._wanted = (
-            frozenset(seen.inode for seen in before.found.values()) if before is not None else frozenset[int]()
-        )
-        self.elsewhere: dict[int, str] = {}
-        """By inode of a path of `before`: the path where the inode is now."""
+        self._held = held or before or Look(0)
+        self._wanted = frozenset(seen.inode for seen in self._held.found.values())
         self._frames: list[_Frame] = []
         self._path_chars = 0  # of the current directory
         self.directories = 0
@@ -230,7 +229,7 @@ class Walk:
             for each in scan:
                 self._budget.entry()
                 if self._wanted and each.inode() in self._wanted:
-                    self.elsewhere[each.inode()] = self._path(each.name)
+                    self._held.elsewhere[each.inode()] = self._path(each.name)
                 name = quick(each.name)
                 if name in REPOSITORY_MARKS:
                     marks.add(name)

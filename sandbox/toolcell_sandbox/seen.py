@@ -57,6 +57,8 @@ class Look:
     """The directories that git would use as repositories: device and inode by path."""
     complete: set[str] = field(default_factory=set[str])
     """The repositories that have the content of one, not only the name `.git`."""
+    elsewhere: dict[int, str] = field(default_factory=dict[int, str])
+    """By inode of a found path: the path where a later look met it. Looks list a changed directory only once."""
 
     def is_before(self, changed_ns: int) -> bool:
         """Whether a change with this change time may be later than the look, at the resolution of the file system."""

@@ -680,3 +680,17 @@ def test_what_was_moved_a_while_ago_with_a_repository_that_has_a_copy_of_its_set
     assert (finding.what, finding.path) == ("moved", str(root / "r/.git/hooks"))
     assert (root / "r/.git/hooks/pre-commit").exists()
     drafts.close()
+
+
+def test_what_a_call_moved_before_a_look_for_another_call_is_put_back(root: Path, quarantine: Quarantine) -> None:
+    """The look lists the directory, and the audit of the first call does not list it again."""
+    put(root, "r/.git/config", "[core]\n")
+    put(root, "r/.git/hooks/pre-commit")
+    tree = tree_at(root)
+    grow_old()
+    before = tree.look()
+    (root / "r/.git/hooks").rename(root / "r/.git/old")
+    grow_old()
+    tree.look(held=before)
+    assert told(root, settled(tree, before, quarantine)) == {"r/.git/hooks": "moved"}
+    assert (root / "r/.git/hooks/pre-commit").exists()

@@ -133,7 +133,7 @@ class _GuardedRoot:
 
     def _look(self, vocabulary: int, before: Look | None) -> tuple[Look, tuple[Bound, ...]]:
         """Look, and return the paths to hold in a cell. What running calls have made is left out: it is moved soon."""
-        look = self._tree.look()
+        look = self._tree.look(held=before)
         return look, self._tree.bound(look if before is None else look.as_in(before), vocabulary)
 
     async def leave(self, watch: Watch) -> bool:
