@@ -73,10 +73,10 @@ def _files(directory: str | os.PathLike[str] | None, file: str | os.PathLike[str
         yield read(explicit)
 
 
-def _is_path(path: str | os.PathLike[str]) -> bool:
+def _is_path(path: object) -> bool:
     """Whether it is one that a file can have, whatever a program has passed."""
     try:
-        return isinstance(path, (str, os.PathLike)) and b"\0" not in os.fsencode(path)
+        return isinstance(path, (str, os.PathLike)) and b"\0" not in os.fsencode(cast("str | os.PathLike[str]", path))
     except (TypeError, UnicodeEncodeError):
         return False
 

@@ -249,7 +249,7 @@ class ProfileTable(_Table):
     system: _Texts = []
     env: Annotated[dict[Annotated[str, AfterValidator(_variable_name)], _Text], _table_of("text")] = {}
     pass_env: Annotated[list[Annotated[_Text, AfterValidator(_variable_name)]], _Listed] = []
-    network: NetworkTable = Field(default=None)
+    network: NetworkTable = Field(default=None)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
     http: Annotated[list[Annotated[_Text, _asking("Profile.http ", HttpRule.parse)]], _Listed] = []
     proc: _Flag = True
     hostname: Annotated[_Text, _of_profile("hostname")] = ""
@@ -293,4 +293,4 @@ class FileTable(_Table):
     """A whole toolcell.toml."""
 
     profiles: ProfilesTable = Field(default=None)  # type: ignore[valid-type]
-    supervisor: SupervisorTable = Field(default=None)
+    supervisor: SupervisorTable = Field(default=None)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]

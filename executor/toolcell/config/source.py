@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import cast
 
 from toolcell.errors import ConfigError, ConfigProblem
 
@@ -140,9 +141,10 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
 
 def _keys(table: object, above: Key = ()) -> Iterator[Key]:
     """Each key of a table and of the tables in it, the outer ones first."""
-    for inner in table if isinstance(table, list) else [table]:  # pyright: ignore[reportUnknownVariableType]
+    tables = cast("list[object]", table) if isinstance(table, list) else [table]
+    for inner in tables:
         if isinstance(inner, dict) and len(above) < _DEEPEST_KEY:
-            for name, value in inner.items():  # pyright: ignore[reportUnknownVariableType]
-                key = (*above, str(name))  # pyright: ignore[reportUnknownArgumentType]
+            for name, value in cast("dict[str, object]", inner).items():
+                key = (*above, name)
                 yield key
                 yield from _keys(value, key)

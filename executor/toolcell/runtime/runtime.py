@@ -33,6 +33,7 @@ from toolcell.profile import Profile
 from toolcell.sessions import ending, tree
 from toolcell.sessions.capacity import default_max_cells, default_max_connections
 from toolcell.sessions.data import SessionData
+from toolcell.sessions.links import WrittenPlaces
 from toolcell.sessions.modules import ModuleSource
 from toolcell.sessions.opening import Opening, require_apart, require_texts, workspace_of
 from toolcell.sessions.policy import resolved, session_grants, within
@@ -41,7 +42,7 @@ from toolcell.sessions.toolbox import Toolbox
 from toolcell.telemetry import Metrics
 from toolcell.workplaces.record import RunRecord
 from toolcell_sandbox.profile import is_below
-from toolcell_tools.capability import SessionKind
+from toolcell_tools.capability import Capability, SessionKind
 from toolcell_tools.result import SandboxSummary
 from toolcell_tools.session_info import SessionInfo
 from toolcell_tools.toolsets.resolve import close_all
@@ -68,8 +69,9 @@ class Runtime:
         self.gateway = Gateway(self.in_background, resolve=settings.resolve, most=default_max_connections())
         known = (*settings.tools, *settings.provider_tools)
         self._rules = PendingRules(settings.policy, known, open_ended=bool(settings.toolsets))
+        self._written = WrittenPlaces()
         self._resolved = {  # where there are paths, each session resolves them anew, for links may change
-            kind: resolved(preset)
+            kind: preset.replace(follow_links=False)
             for kind, preset in settings.profiles.items()
             if not (preset.readable or preset.writable)
         }
@@ -243,6 +245,7 @@ class Runtime:
         root = workspace_of(opening.workspace)
         if parent is not None:
             _check_link(opening.workspace, root, parent.caller.workspace)
+        self._require_own_links(opening.workspace, root)
         id = opening.session_id or _new_id(opening.kind)
         if id in self._sessions:
             raise UsageError(f"There is an open session of this id already: {id!r}. Close it or choose another.")
@@ -255,15 +258,23 @@ class Runtime:
             owner=self,
             owns_channel=opening.channel is not None,
         )
+        if Capability.WRITE in core.caller.grants:
+            self._written.add(str(root), *profile.writable)
         self._sessions[id] = core
         data = {"event": "opened", "kind": str(opening.kind), "parent": parent.caller.id if parent else None}
         services.journal.write(Record("session", id, data=data))
         return core
 
+    def _require_own_links(self, workspace: str | Path, root: Path) -> None:
+        """Raise UsageError for a workspace behind a link that a call may have made."""
+        path = os.path.abspath(workspace)
+        if path != str(root) and self._written.real("The workspace", path) != str(root):
+            raise UsageError(f"The workspace was replaced while the session was opened: {str(workspace)!r}.")
+
     def _profile(self, opening: Opening, root: Path, parent: SessionCore | None) -> Profile:
         """The session's profile: its own or its kind's, its paths resolved, and no wider than its parent's."""
         if opening.profile is not None or opening.kind not in self._resolved:
-            profile = resolved(opening.profile or self.settings.profiles[opening.kind])
+            profile = resolved(opening.profile or self.settings.profiles[opening.kind], self._written, str(root))
         else:
             profile = self._resolved[opening.kind]
         require_texts(str(root), profile)

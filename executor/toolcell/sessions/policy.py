@@ -19,6 +19,8 @@ from toolcell_sandbox.profile import QUARANTINED, UNCHECKED, CellProfile, is_bel
 from toolcell_tools.capability import KIND_GRANTS, Capability, SessionKind
 from toolcell_tools.result import SandboxSummary
 
+from .links import WrittenPlaces
+
 
 @cache
 def code_roots() -> tuple[str, ...]:
@@ -77,11 +79,17 @@ def _session_grants(
     return grants if parent is None else grants & parent
 
 
-def resolved(profile: Profile) -> Profile:
-    """The profile with its paths resolved now, before any cell of the session could put a link in their way."""
+def resolved(profile: Profile, written: WrittenPlaces, workspace: str) -> Profile:
+    """The profile with its paths resolved now, before any cell of the session could put a link in their way. Raises
+    UsageError where a cell of another session may have done so.
+    """
+    if not (profile.readable or profile.writable):
+        return profile.replace(follow_links=False)
+    what = "A path of the profile"
+    writable = tuple(written.real(what, path, (workspace,)) for path in profile.writable)
     return profile.replace(
-        readable=tuple(os.path.realpath(path) for path in profile.readable),
-        writable=tuple(os.path.realpath(path) for path in profile.writable),
+        readable=tuple(written.real(what, path, (workspace, *writable)) for path in profile.readable),
+        writable=writable,
         follow_links=False,
     )
 

@@ -55,3 +55,26 @@ async def test_a_childs_workspace_cannot_lead_out_of_its_parents(workspace: Path
         assert (await session.call("swap", {"name": "sub", "target": str(secret)})).error is None
         with pytest.raises(UsageError, match="symbolic link"):
             await session.open_child("worker", workspace=workspace / "sub")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("where", ["writable", "readable"])
+async def test_a_link_that_a_call_made_leads_no_later_session_elsewhere(
+    where: str, workspace: Path, secret: Path, tmp_path: Path
+) -> None:
+    (workspace / "outer" / "inner").mkdir(parents=True)
+    other = tmp_path / "other"
+    other.mkdir()
+    (secret.parent / "inner").symlink_to(secret)
+    profile = Profile.for_kind("main").replace(**{where: (str(workspace / "outer" / "inner"),)})
+    async with Supervisor([swap, peek]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        assert (await session.call("swap", {"name": "outer", "target": str(secret.parent)})).error is None
+        await session.close()
+        with pytest.raises(UsageError, match=r"passes the symbolic link '.*/outer'"):
+            await supervisor.open_session("main", workspace=other, profile=profile)
+        with pytest.raises(UsageError, match="The workspace passes the symbolic link"):
+            await supervisor.open_session("main", workspace=workspace / "outer" / "inner")
+    async with Supervisor([peek]) as supervisor:  # a later one finds the link in the session's own workspace
+        with pytest.raises(UsageError, match=r"passes the symbolic link '.*/outer'"):
+            await supervisor.open_session("main", workspace=workspace, profile=profile)

@@ -435,10 +435,10 @@ async def test_a_session_closes_in_a_moment_while_its_workspace_is_looked_at_for
 ) -> None:
     look, looking, results = ProtectedTree.look, list[int](), list[ToolResult]()
 
-    def slow(self: ProtectedTree, *given: Any) -> Any:
+    def slow(self: ProtectedTree, *given: Any, **named: Any) -> Any:
         looking.append(1)
         time.sleep(1.0)
-        return look(self, *given)
+        return look(self, *given, **named)
 
     monkeypatch.setattr(ProtectedTree, "look", slow)
     async with supervise(base_tools()) as supervisor, anyio.create_task_group() as tasks:
