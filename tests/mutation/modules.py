@@ -88,6 +88,7 @@ MODULES: dict[str, Held] = {
     **beside(
         "executor/toolcell",
         {
+            "sessions/links": held("sessions/test_links", "behaviour/files/test_links"),
             "http_rules": held("test_http_rules", "behaviour/settings/test_http", "backends/http/test_checks"),
             "profile": held("test_profile", "config/test_narrowing"),
         },

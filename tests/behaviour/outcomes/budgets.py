@@ -24,6 +24,7 @@ MIB = 1024 * 1024
 LIMITS = Limits(wall_s=20.0, cpu_s=20.0, memory_bytes=256 * MIB, output_bytes=64 * MIB)
 HOSTILE_S = 3.0  # what many calls at once need to take what no budget would give them
 HOSTILE_ALONE_S = 0.8
+OUTPUT_S = 10.0  # for the tool that a limit ends before
 DEADLINE_S = 0.5
 
 SEARCH = {"operation": "memory.search", "arguments": {"query": "q", "limit": 100}, "times": 150}
@@ -106,7 +107,7 @@ async def attacked(name: str, innocent: Session, sessions: list[Session], before
     for each in (innocent, *sessions):
         assert (await each.call("echo", {"value": 1}, timeout=15.0)).output == 1
     over = anyio.Event()
-    deadline = HOSTILE_S if len(sessions) > 1 else HOSTILE_ALONE_S
+    deadline = HOSTILE_S if len(sessions) > 1 else OUTPUT_S if name == "output" else HOSTILE_ALONE_S
 
     async def attack(each: Session) -> None:
         arguments = TOOLS[name][1]
