@@ -1,7 +1,7 @@
-"""The default memory: one SQLite file, full-text search, nothing to install and nothing to run.
+"""The default memory store: one SQLite file with full-text search, without a further dependency or server.
 
-Text is indexed with FTS5 (Porter stemming, diacritics ignored) and ranked by bm25. Scripts that write no spaces
-between words are found by substring, which FTS5's tokenizer cannot do.
+Text is indexed with FTS5 (Porter stemming, diacritics ignored) and ranked by bm25. FTS5's tokenizer cannot split text
+of scripts without spaces between words, so such text is also searched by substring.
 """
 
 import json
@@ -73,7 +73,8 @@ class SQLiteMemory:
     async def search(self, query: str, *, limit: int, namespace: str) -> list[MemoryRecord]:
         """Return at most `limit` records (never more than 100) that share a word with `query`, best first.
 
-        Any text is a query: it has no operators. `score` is higher for better matches, and says nothing across queries.
+        Any text is a valid query; there are no operators. A better match has a higher `score`. Scores of different
+        queries cannot be compared.
         """
         words = list(dict.fromkeys(re.findall(r"\w+", query[:_MAX_QUERY])))[:_MAX_TOKENS]
         limit = min(limit, _MAX_LIMIT)
@@ -82,10 +83,10 @@ class SQLiteMemory:
         return await self._threads.run(partial(self._search, words, limit, _namespace(namespace)))
 
     async def store(self, record: MemoryRecord, *, namespace: str) -> str:
-        """Keep `record` and return its id, durably once it returns.
+        """Store `record` and return its id. The record is on disk when this returns.
 
-        An empty id asks for a new one; a known id replaces that record of this namespace. Without `created_at` it is
-        now; `score` is not kept. Raise `Refused` for what is over a limit or is not Unicode text.
+        An empty id gets a new one; an existing id replaces that record of the namespace. `created_at` is now if it is
+        not given, and `score` is not stored. Raises `Refused` if a limit is exceeded, or for text that is not Unicode.
         """
         size = _bytes(record.text, "text")
         if size > self._max_text_bytes:
@@ -124,7 +125,7 @@ class SQLiteMemory:
         self.close()
 
     def _search(self, words: list[str], limit: int, namespace: str) -> list[MemoryRecord]:
-        # \w has no quote and no NUL in it, so that quoting a word is all there is to do.
+        # \w matches no quote and no NUL, so putting a word in quotes is enough to escape it.
         either = " OR ".join(f'"{word}"' for word in words)
         match = f'room : "{_room(namespace)}" AND {{text tags}} : ({either})'
         rows = self._run(lambda db: db.execute(_SEARCH, (match, limit, namespace)).fetchall())

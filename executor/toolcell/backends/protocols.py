@@ -1,8 +1,8 @@
-"""What a user implements to plug in a channel, a memory, a web or an HTTP client of their own.
+"""The protocols that a user implements to plug in a channel, a memory store, a web client or an HTTP client.
 
-The broker calls these in the supervisor's process, on its event loop: block in a thread, never in the method.
-What they raise as `BackendError` reaches the model as its message; anything else is reported as an internal failure.
-Arguments come from a tool and so from a model: treat every string as hostile.
+The broker calls the methods in the supervisor's process, on its event loop. A method must not block: do blocking work
+in a thread. The message of a `BackendError` is shown to the model. Any other exception is reported as an internal
+failure. Arguments come from a tool, and so from a model: treat every string as hostile.
 """
 
 from collections.abc import Callable, Coroutine, Mapping
@@ -26,7 +26,7 @@ __all__ = [
 
 @runtime_checkable
 class Channel(Protocol):
-    """Where an agent's words reach a person."""
+    """Delivers an agent's messages to a person."""
 
     async def send(self, text: str, *, sender: str) -> None:
         """Deliver `text`; return when it is handed over. `sender` names the agent and session that wrote it."""
@@ -35,7 +35,7 @@ class Channel(Protocol):
 
 @runtime_checkable
 class MemoryStore(Protocol):
-    """What an agent remembers. Namespaces never see each other's records."""
+    """Stores an agent's memory records. A search never finds records of another namespace."""
 
     async def search(self, query: str, *, limit: int, namespace: str) -> list[MemoryRecord]:
         """Return at most `limit` records of `namespace`, best first; higher scores are better. Any text is a query."""
@@ -48,9 +48,9 @@ class MemoryStore(Protocol):
 
 @runtime_checkable
 class WebClient(Protocol):
-    """The public web, read-only: GET and nothing else, and never an address of the machine's own networks.
+    """GET requests to the public web, never to an address of the machine's own networks.
 
-    One with an attribute `can_search` that is False has no search engine, as tools that need one then say.
+    A client without a search engine has an attribute `can_search` that is False. Tools that need one are then refused.
     """
 
     async def search(self, query: str, *, limit: int) -> list[SearchHit]:
@@ -64,13 +64,13 @@ class WebClient(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """One request that the rules of a profile allow. `headers` are the tool's, names in lower case, none of them one
-    that is not a tool's to set.
+    """One request that the rules of a profile allow. `headers` are the tool's, with names in lower case; headers that a
+    tool may not set are already refused.
 
-    Credentials are added if `authorize`: not where a redirect has led to another origin. Without `private`, every
-    address of the host must be public. An answer with a body of more than `max_bytes` is an error. A client that keeps
-    answers in memory awaits `grow(max_bytes)`, if there is one, before it keeps more than 64 KiB of one: it returns
-    when the call and the supervisor have room for it.
+    Credentials are added only if `authorize` is True, which it is not after a redirect to another origin. Without
+    `private`, every address of the host must be public. A reply with a body of more than `max_bytes` is an error. A
+    client that buffers replies must await `grow(max_bytes)`, if it is not None, before it buffers more than 64 KiB of
+    one. `grow` returns when the call and the supervisor have room.
     """
 
     method: str
@@ -99,8 +99,8 @@ class HttpReply:
 
 @runtime_checkable
 class HttpClient(Protocol):
-    """Sends what the broker has checked, with credentials of its own."""
+    """Sends requests that the broker has checked, and adds credentials that only it holds."""
 
     async def send(self, request: HttpRequest) -> HttpReply:
-        """Send one request and return its answer, a redirect included: whoever asks follows it, or does not."""
+        """Send one request and return the reply, even if it is a redirect: the caller decides whether to follow it."""
         ...
