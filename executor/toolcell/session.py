@@ -1,4 +1,4 @@
-"""Session: one agent conversation. `runtime/core.py` has what stands behind it."""
+"""Session: one agent conversation, as the program sees it. `runtime/core.py` holds its state."""
 
 import json
 from collections.abc import Coroutine, Mapping
@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 
 class CallOptions(TypedDict, total=False):
-    """What `Session.call` takes by name."""
+    """The keyword options of `Session.call`."""
 
     call_id: str | None
     timeout: float | None
@@ -39,8 +39,8 @@ class CallOptions(TypedDict, total=False):
 
 
 class Session:
-    """Made by `Supervisor.open_session` and `Session.open_child`. `call` never raises for what a tool or a model does;
-    it raises UsageError on a closed session, and whatever cancellation of the caller's own task is."""
+    """Made by `Supervisor.open_session` and `Session.open_child`. No tool or model can make `call` raise. It raises
+    UsageError on a closed session, and the cancellation error if the caller's own task is cancelled."""
 
     def __init__(self, core: SessionCore) -> None:
         self._core = core
@@ -72,12 +72,13 @@ class Session:
 
     @property
     def grants(self) -> frozenset[Capability]:
-        """What its calls may be granted."""
+        """The capabilities that the session's calls may be granted."""
         return self._core.caller.grants
 
     @property
     def profile(self) -> Profile:
-        """What the kernel holds its cells to, its paths resolved, and no wider than its parent's."""
+        """The profile that the kernel enforces in the session's cells. Its paths are resolved. It is no wider than the
+        parent's."""
         return self._core.caller.profile
 
     @property
@@ -86,7 +87,7 @@ class Session:
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """What tools have as `ctx.config`. Another one holds from the next call on."""
+        """The mapping that tools get as `ctx.config`. A new one takes effect with the next call."""
         return self._core.caller.data.info.config
 
     @config.setter
@@ -95,7 +96,8 @@ class Session:
 
     @property
     def values(self) -> dict[str, Any]:
-        """What tools have as `ctx.values`, and have left there. Others hold from the next call on."""
+        """The values that tools get as `ctx.values`, with those that earlier calls left there. New values take effect
+        with the next call."""
         return self._core.caller.data.info.values
 
     @values.setter
@@ -139,17 +141,18 @@ class Session:
     ) -> ToolResult:
         """Call a tool and wait for its result.
 
-        `name` is that of the tool, or the tool itself, so that a checker finds what is misspelt and knows the type of
-        the result; what runs is what this session has under that name.
-        `timeout` in seconds is the call's whole time, waiting for a process included; without it the tool's own timeout
-        or the profile's `wall_s` holds. `repair` is asked for better arguments after a validation error, twice at the
-        most. Calls with one `idempotency_key` run once: the later ones get the first one's result, if it was no error;
-        a key that stands for another tool or other arguments is a UsageError.
-        `on_progress(message, fraction)` hears the tool's progress. `on_output(stream, text)` hears live what the call
-        and its commands print, `stream` is "stdout" or "stderr": one piece at a time, in order, and all of it before
-        there is a result. An async one may be slow: what comes too fast for it is left out with a count, and the result
-        waits for it for a second. A plain function runs on the event loop and holds up all calls until it returns: the
-        log warns of one that takes 0.1 s. What either raises is logged, once for the call.
+        `name` is the tool's name, or the tool itself: then a type checker finds misspelt names and knows the result's
+        type. Either way, the tool that this session has under the name runs.
+        `timeout` is the call's whole time in seconds, including the wait for a process. Without it, the tool's own
+        timeout applies, or the profile's `wall_s`. `repair` is asked for better arguments after a validation error, at
+        most twice. Calls with the same `idempotency_key` run once: later calls get the first one's result, unless that
+        was an error. The same key with another tool or other arguments is a UsageError.
+        `on_progress(message, fraction)` is called with the tool's progress. `on_output(stream, text)` is called live
+        with the output of the call and its commands; `stream` is "stdout" or "stderr". The pieces come one at a time
+        and in order, and the last one before the result. If an async `on_output` is too slow, some output is dropped,
+        with a count in its place, and the result waits for it for up to 1 s. A plain function runs on the event loop
+        and blocks all calls until it returns; the log warns of one that takes 0.1 s. An exception of either callback
+        is logged, once per call.
         """
         core = self._core
         if core.caller.life.closed or not core.is_here():
@@ -198,9 +201,10 @@ class Session:
         config: Mapping[str, Any] | None = None,
         profile: Profile | None = None,
     ) -> "Session":
-        """Open a session below this one. What is left out is this session's own; a Branch borrows the channel.
+        """Open a child session. An omitted workspace, agent id, memory, client or config is this session's; a Branch
+        borrows the channel. Without `profile`, the child gets the profile of its kind, narrowed to this session's.
 
-        Raises UsageError for a child of a Worker, a Main child, a tree over 4 deep and a ninth child.
+        Raises UsageError for a child of a Worker, a Main child, a tree more than 4 deep and a ninth child.
         """
         core = self._core
         core.check_open()
@@ -222,23 +226,25 @@ class Session:
     async def tools(self) -> list[ToolDeclaration]:
         """The declarations of the tools that this session may use: the supervisor's, then each toolset's, in order.
 
-        Left out is what the policy denies, and what needs a network, hosts or a search engine where there is none.
+        Tools are left out if the policy denies them, or if they need a network, hosts or a search engine that the
+        session does not have.
 
-        Toolsets are asked anew: call this before each request to a model. Raises ToolsetError, which names the one that
-        failed, and then the tools of the last time can still be called. A module that only cells import and that claims
-        the name of another tool is left out, with an incident in the journal that names both origins.
+        Toolsets are asked again: call this before each request to a model. Raises ToolsetError, which names the toolset
+        that failed; the previously offered tools can still be called. An untrusted module that claims the name of
+        another tool is left out, with an incident in the journal that names both origins.
         """
         self._core.check_open()
         return await self._core.tools()
 
     @named
     async def close(self, *, grace_s: float | None = None) -> None:
-        """End the session, its children and their calls, those of host tools among them, with questions to approvers,
-        hooks and repairs, and wait for that. Idempotent.
+        """End the session, its children and all their calls, and wait until they have ended. Calls of host tools end
+        too, and so do running approvers, hooks and repairs. Idempotent.
 
-        A call that waits is Cancelled at once. A tool that looks at `ctx.cancelled` sees True, and has the profile's
-        `grace_s` to end tidily, in a child of the session 30 s; what it returns by then is its result. Any other call
-        is ended 50 ms later. `grace_s` is the most that is given here to any call: 0 ends all at once.
+        A queued call is Cancelled at once. A tool that reads `ctx.cancelled` sees True, and has the profile's `grace_s`
+        to clean up; in a child of the session it has 30 s. If it returns in that time, its result counts. Any other
+        call is ended after 50 ms. The argument `grace_s` limits the grace of every call, in seconds: 0 ends all calls
+        at once.
         """
         core = self._core
         if not core.life.closed and not core.is_here():
@@ -247,5 +253,5 @@ class Session:
 
 
 def core_of(session: Session) -> SessionCore:
-    """What stands behind a session: for this package's own parts and its tests."""
+    """The core of a session, for other modules of this package and its tests."""
     return session._core  # pyright: ignore[reportPrivateUsage] - the one way in

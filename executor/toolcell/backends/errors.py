@@ -1,19 +1,19 @@
-"""What a backend raises. `str(error)` says what happened and what to do, and may be shown to a model as it is."""
+"""The exceptions of backends. `str(error)` says what happened and what to do, and may be shown to a model."""
 
 __all__ = ["BackendError", "NotConfigured", "Refused", "Unreachable"]
 
 
 class BackendError(Exception):
-    """A backend could not do what it was asked. The message holds no stack, no path and no internal address."""
+    """A backend could not carry out an operation. The message has no stack trace, no path and no internal address."""
 
 
 class Refused(BackendError):
-    """The request is not acceptable. The same request will be refused again."""
+    """The request itself is not acceptable: the same request will be refused again."""
 
 
 class NotConfigured(BackendError):
-    """The operation needs a setting or a component that the backend was not given."""
+    """The operation needs a setting or a component that the backend was made without."""
 
 
 class Unreachable(BackendError):
-    """The other side did not answer in time, or its answer cannot be used. The same request may work later."""
+    """The other side did not answer in time, or sent an unusable answer. The same request may work later."""

@@ -1,7 +1,7 @@
-"""The default memory: one SQLite file with full-text search. It needs no package and no server.
+"""The default memory store: one SQLite file with full-text search, without a further dependency or server.
 
-Text is indexed with FTS5 (Porter stemming, diacritics ignored) and ranked by bm25. FTS5's tokenizer cannot split
-scripts without spaces between words, so text in these is found by substring.
+Text is indexed with FTS5 (Porter stemming, diacritics ignored) and ranked by bm25. FTS5's tokenizer cannot split text
+of scripts without spaces between words, so such text is also searched by substring.
 """
 
 import json
@@ -57,8 +57,8 @@ SELECT {_COLUMNS}, score FROM (
 class SQLiteMemory:
     """Records in `path`, kept until deleted; ":memory:" keeps them until `close`. Implements `MemoryStore`.
 
-    Opening creates the file and its folder, for this user only. Several processes may open it. All methods may be
-    called from any task and thread. A text may have `max_text_bytes` in UTF-8, a namespace `max_records`.
+    Opening creates the file (and its folder) for this user only. Several processes may have it open. All methods are
+    safe from any task and thread. A text may have `max_text_bytes` in UTF-8, a namespace `max_records`.
     """
 
     def __init__(
@@ -73,8 +73,8 @@ class SQLiteMemory:
     async def search(self, query: str, *, limit: int, namespace: str) -> list[MemoryRecord]:
         """Return at most `limit` records (never more than 100) that share a word with `query`, best first.
 
-        Any text is a query, without operators. `score` is higher for better matches. Scores of two queries cannot be
-        compared.
+        Any text is a valid query; there are no operators. A better match has a higher `score`. Scores of different
+        queries cannot be compared.
         """
         words = list(dict.fromkeys(re.findall(r"\w+", query[:_MAX_QUERY])))[:_MAX_TOKENS]
         limit = min(limit, _MAX_LIMIT)
@@ -83,9 +83,10 @@ class SQLiteMemory:
         return await self._threads.run(partial(self._search, words, limit, _namespace(namespace)))
 
     async def store(self, record: MemoryRecord, *, namespace: str) -> str:
-        """Keep `record` and return its id. The record is durable once this returns. An empty id asks for a new one. A
-        known id replaces that record of this namespace. `created_at` is now by default; `score` is not kept. Raise
-        `Refused` for a record over a limit, and for text that is not Unicode.
+        """Store `record` and return its id. The record is on disk when this returns.
+
+        An empty id gets a new one; an existing id replaces that record of the namespace. `created_at` is now if it is
+        not given, and `score` is not stored. Raises `Refused` if a limit is exceeded, or for text that is not Unicode.
         """
         size = _bytes(record.text, "text")
         if size > self._max_text_bytes:
@@ -124,7 +125,7 @@ class SQLiteMemory:
         self.close()
 
     def _search(self, words: list[str], limit: int, namespace: str) -> list[MemoryRecord]:
-        # \w matches no quote and no NUL, so a word needs quotes and nothing else.
+        # \w matches no quote and no NUL, so putting a word in quotes is enough to escape it.
         either = " OR ".join(f'"{word}"' for word in words)
         match = f'room : "{_room(namespace)}" AND {{text tags}} : ({either})'
         rows = self._run(lambda db: db.execute(_SEARCH, (match, limit, namespace)).fetchall())

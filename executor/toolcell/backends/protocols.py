@@ -1,8 +1,8 @@
-"""The protocols of a channel, a memory, a web client and an HTTP client, for users who write their own.
+"""The protocols that a user implements to plug in a channel, a memory store, a web client or an HTTP client.
 
-The broker calls these in the supervisor's process, on its event loop: do blocking work in a thread. The model sees the
-message of a raised `BackendError`; any other exception is reported as an internal failure. Arguments come from a tool:
-treat every string as hostile.
+The broker calls the methods in the supervisor's process, on its event loop. A method must not block: do blocking work
+in a thread. The message of a `BackendError` is shown to the model. Any other exception is reported as an internal
+failure. Arguments come from a tool, and so from a model: treat every string as hostile.
 """
 
 from collections.abc import Callable, Coroutine, Mapping
@@ -26,16 +26,16 @@ __all__ = [
 
 @runtime_checkable
 class Channel(Protocol):
-    """Where an agent's words reach a person."""
+    """Delivers an agent's messages to a person."""
 
     async def send(self, text: str, *, sender: str) -> None:
-        """Deliver `text`; return once it is delivered. `sender` names the agent and session that wrote it."""
+        """Deliver `text`; return when it is handed over. `sender` names the agent and session that wrote it."""
         ...
 
 
 @runtime_checkable
 class MemoryStore(Protocol):
-    """What an agent remembers. No namespace sees the records of another."""
+    """Stores an agent's memory records. A search never finds records of another namespace."""
 
     async def search(self, query: str, *, limit: int, namespace: str) -> list[MemoryRecord]:
         """Return at most `limit` records of `namespace`, best first; higher scores are better. Any text is a query."""
@@ -48,12 +48,13 @@ class MemoryStore(Protocol):
 
 @runtime_checkable
 class WebClient(Protocol):
-    """The public web, read-only: GET requests only, and no address of the machine's own networks. A client without a
-    search engine has an attribute `can_search` that is False. Tools that need one then say so in their description.
+    """GET requests to the public web, never to an address of the machine's own networks.
+
+    A client without a search engine has an attribute `can_search` that is False. Tools that need one are then refused.
     """
 
     async def search(self, query: str, *, limit: int) -> list[SearchHit]:
-        """Return at most `limit` hits, best first. Raise `NotConfigured` without a search engine."""
+        """Return at most `limit` hits, best first. Raise `NotConfigured` where there is no search engine."""
         ...
 
     async def fetch(self, url: str, *, max_bytes: int) -> FetchedPage:
@@ -63,11 +64,13 @@ class WebClient(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """One request that the rules of a profile allow. `headers` are the tool's, with names in lower case; they have been
-    checked. Add credentials if `authorize` is true. It is false after a redirect to another origin. Without `private`,
-    every address of the host must be public. A body of more than `max_bytes` is an error. A client that keeps answers
-    in memory awaits `grow(max_bytes)`, if there is one, before it keeps more than 64 KiB. `grow` returns once the call
-    and the supervisor have room.
+    """One request that the rules of a profile allow. `headers` are the tool's, with names in lower case; headers that a
+    tool may not set are already refused.
+
+    Credentials are added only if `authorize` is True, which it is not after a redirect to another origin. Without
+    `private`, every address of the host must be public. A reply with a body of more than `max_bytes` is an error. A
+    client that buffers replies must await `grow(max_bytes)`, if it is not None, before it buffers more than 64 KiB of
+    one. `grow` returns when the call and the supervisor have room.
     """
 
     method: str
@@ -82,8 +85,8 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpReply:
-    """The answer to one request, without credentials. `location` is the target of a redirect (301, 302, 303, 307 or
-    308). `address` and `credentials`, the names of the headers that were added, are for the journal.
+    """The answer to one request, without a credential in it. `location` is where a redirect leads (301, 302, 303, 307
+    or 308). `address` and `credentials`, the names of the headers that were added, are for the journal.
     """
 
     status: int
@@ -96,8 +99,8 @@ class HttpReply:
 
 @runtime_checkable
 class HttpClient(Protocol):
-    """Sends requests that the broker has checked, with credentials of its own."""
+    """Sends requests that the broker has checked, and adds credentials that only it holds."""
 
     async def send(self, request: HttpRequest) -> HttpReply:
-        """Send one request and return its answer. Do not follow redirects: the broker does."""
+        """Send one request and return the reply, even if it is a redirect: the caller decides whether to follow it."""
         ...

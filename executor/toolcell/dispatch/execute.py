@@ -20,7 +20,7 @@ from .route import Route
 from .services import Services
 from .serving import SessionRun
 
-MOST_WAYS = 10  # how often a call is submitted again because its workspace was replaced while it waited
+MOST_WAYS = 10  # submissions of one call; each but the first because the workspace was replaced while it waited
 UNROUTABLE = (UsageError, ToolDefinitionError)
 _PUT_BACK = "Put the directory back, or open a session on another one."
 _MISPLACED = SandboxUnavailable(
@@ -32,7 +32,7 @@ _MISPLACED = SandboxUnavailable(
 
 @final
 class Ran(NamedTuple):
-    """A call that has run, or was given up before."""
+    """A call that has an outcome, whether or not it ran."""
 
     route: Route
     draft: dict[str, Any]
@@ -46,7 +46,7 @@ class Ran(NamedTuple):
 async def in_cell(
     context: CallContext, route: Route, call: ToolCall, packed: bytes | None, changes: bool, wall_s: float
 ) -> Ran | SandboxUnavailable | Overloaded:
-    """Run the call in a cell for the directory that is the workspace when the call gets its cell."""
+    """Run the call in a cell. If the workspace is replaced while the call waits, the call goes to the new directory."""
     services, life = context.services, context.caller.life
     run: SessionRun | None = None
     watch: Watch | None = None
@@ -67,7 +67,7 @@ async def in_cell(
         if before is not None:  # its time continues
             run.queued_at, run.deadline_at = before.queued_at, before.deadline_at
         late: Outcome | None = None
-        if watch is not None and (life.closed or context.routes.has_moved(route)):  # meanwhile, in a thread
+        if watch is not None and (life.closed or context.routes.has_moved(route)):  # while `enter` was awaited
             late = Outcome("cancelled" if life.closed else "moved")
             run.end(late, time.monotonic())
         waiter = services.pool.submit(run) if late is None else late

@@ -25,7 +25,7 @@ def mutates(call: ToolCall, tool: Tool[..., Any]) -> bool | PermissionDenied:
         return tool.mutates_for(call.arguments)
     except Exception:
         _log.exception("mutates of %s failed on call %s", call.tool, call.id)
-        return forbidden(tool.declaration, "its own rule of what changes something failed")
+        return forbidden(tool.declaration, "its `mutates` rule failed")
 
 
 def granted(caller: Caller, tool: Tool[..., Any], *, changes: bool) -> frozenset[Capability]:

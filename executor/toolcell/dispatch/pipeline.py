@@ -54,7 +54,7 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
     # validate
     try:
         offer = routes.offer(tool)
-    except UNROUTABLE as error:  # for a toolset's tool; the supervisor's own tools were checked at its start
+    except UNROUTABLE as error:  # only for tools of toolsets: the supervisor's own were checked when it started
         return refused(context, ToolCall(call_id, name, arguments, number), tool, unusable(error))
     checks = offer.checks
     valid = checks.arguments.check(arguments)
@@ -76,7 +76,7 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
         return refused(context, call, tool, verdict)
     # approve
     if verdict:
-        packed = None  # the arguments that are shown are sent
+        packed = None  # encode again, so that the cell gets exactly the arguments that the approver sees
         try:
             approved = await approve.ask(context, tool, call, verdict)
         except UNROUTABLE as error:  # no route to its preview
@@ -92,10 +92,10 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
     changes = mutates(call, tool) if tool.sometimes_mutates else True
     if isinstance(changes, PermissionDenied):
         return refused(context, call, tool, changes)
-    if caller.life.closed:  # while a toolset, a hook or an approver was asked
+    if caller.life.closed:  # it may have been closed while a toolset, a hook or an approver ran
         return refused(context, call, tool, approve.closed(call.tool))
     try:
-        if services.hooks or verdict or tool.sometimes_mutates:  # the program's code has run in between
+        if services.hooks or verdict or tool.sometimes_mutates:  # the program's code has run since the first offer
             offer = routes.offer(tool)
         route = routes.to(offer, changes=changes)
     except UNROUTABLE as error:

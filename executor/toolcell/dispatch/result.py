@@ -85,9 +85,10 @@ def drafted(route: Route, call: ToolCall) -> dict[str, Any]:
 def result_of(
     draft: dict[str, Any], route: Route, call: ToolCall, outcome: Outcome, used: Used
 ) -> tuple[ToolResult, str]:
-    """The result of a call with this outcome, and the reason why a malformed answer is none: its cell is not trusted.
+    """The result of a call with this outcome. The second value says what is wrong with a malformed answer, else "": the
+    caller must end the cell that sent it.
 
-    The result takes over the draft.
+    The draft becomes the result's own data and must not be used again.
     """
     error: ToolError | None = None
     lie = ""
@@ -130,7 +131,7 @@ def _display_of_error(
 
 def _say(draft: dict[str, Any], payload: Mapping[str, Any]) -> None:
     """Add a cell's payload to the draft. For a malformed payload, raises pydantic's ValidationError, TypeError or
-    KeyError, and adds nothing. A payload lacks fields that are empty, and the display of a text.
+    KeyError, and adds nothing. A payload omits empty fields, and a display that `display_of` the output gives.
     """
     output = payload["output"]
     display = payload["display"] if "display" in payload else display_of(output)
@@ -155,7 +156,7 @@ def _said_beside(payload: Mapping[str, Any]) -> dict[str, Any]:
     if values and encoded_bytes(cast("dict[str, Any]", values)) > VALUES_BYTES:
         raise TypeError(f"values has more than {VALUES_BYTES:,} bytes")
     made = ToolResult.build(artifacts=artifacts, content=content)
-    if any(artifact.uri is not None for artifact in made.artifacts):  # its reader would read a file of ours
+    if any(artifact.uri is not None for artifact in made.artifacts):  # it could name a file of the supervisor's
         raise TypeError("an artifact has a uri, which is not a cell's to set")
     return {"artifacts": made.artifacts, "content": made.content, "values": values}
 
@@ -182,7 +183,7 @@ def _error_of(outcome: Outcome, declaration: ToolDeclaration, limits: Limits, el
         case "exited":
             return _exited(outcome, name)
         case "lost":
-            return Crashed(message=f"The cell of {name!r} ended under the call. The session goes on in a new one.")
+            return Crashed(message=f"The cell of {name!r} ended during the call. Later calls get a new cell.")
         case "timeout":
             return Timeout(
                 message=f"The tool {name!r} was ended after {elapsed_s:.3g} s, at its deadline.", elapsed=elapsed_s
@@ -206,8 +207,8 @@ def _error_of(outcome: Outcome, declaration: ToolDeclaration, limits: Limits, el
         case "cancelled":
             return Cancelled(message=f"The call of {name!r} was cancelled.")
         case "moved":
-            again = "The directory of the workspace was replaced each time that the call was about to be sent to it."
-            return Overloaded(message=f"{again} Try again when that is over.", retry_after_s=outcome.retry_after_s)
+            what = "The workspace's directory was replaced again and again while the call waited for a process."
+            return Overloaded(message=f"{what} Try again when that is over.", retry_after_s=outcome.retry_after_s)
         case "result":
             raise AssertionError("a result is no error")
 
@@ -224,8 +225,7 @@ def limit_exceeded(resource: str, tool: str, limits: Limits) -> LimitExceeded:
 
 
 def _reported(outcome: Outcome, declaration: ToolDeclaration, limits: Limits) -> ToolError:
-    """The error for a runner's report. Its claims about limits only select which of the supervisor's limits is
-    named."""
+    """The error for a runner's report. The report only selects a limit; the limit's value is the supervisor's."""
     message = outcome.message[:MESSAGE_CHARS]
     match outcome.reason:
         case "arguments":

@@ -24,7 +24,7 @@ from .grant import granted
 from .offer import CallableTool, lacking
 from .services import Caller, Services
 
-_UNCHANGING, _PREVIEW = "unchanging", "preview"  # the other kinds of routes of an offer
+_UNCHANGING, _PREVIEW = "unchanging", "preview"  # key prefixes of an offer's routes besides its ordinary one
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,13 +38,13 @@ class Route:
     spec: CellSpec
     table: broker.Table
     exclusive: str
-    """Calls with the same word do not overlap. "" means that they may."""
+    """Calls with the same word do not overlap. Calls with "" may overlap with any other."""
     guarded: Guarded | None
     """The guard of protected names, if its cells may write."""
     sandbox: SandboxSummary
     """The sandbox summary in its results."""
     is_misplaced: bool
-    """Whether the workspace of its cells is no directory any more."""
+    """Whether another kind of file has taken the place of the workspace."""
 
 
 class Routes:
@@ -171,7 +171,7 @@ class Routes:
         profile = confine(caller.profile, given, caller.workspace, limits)
         if source is not None:
             profile = profile.replace(readable=(*profile.readable, source.directory))
-        # A tool that is sequential only because it writes, by default, is so only if this route may write.
+        # Writing tools are sequential by default. On a route that may not write, such a tool may overlap.
         writes = Capability.WRITE in tool.needs | tool.uses
         alone = tool.declaration.annotations.sequential and (not writes or Capability.WRITE in given)
         return Route(

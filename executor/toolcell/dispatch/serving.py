@@ -66,8 +66,8 @@ class SessionRun(Run):
         *,
         has_result: bool = False,
     ) -> None:
-        """`packed` are the call's encoded arguments, if there are any. `has_result`: the output is part of a result,
-        which has files of long streams.
+        """`packed` are the arguments, if they are already encoded. `has_result`: the outcome becomes a result, so long
+        output is saved to files.
         """
         super().__init__(call, route.spec, wall_s, route.exclusive, packed)
         if watch is not None:
@@ -98,10 +98,10 @@ class SessionRun(Run):
             self._services.in_background(self.audited, watch)
 
     def leave(self) -> None:
-        """The caller has gone, before the call's end or after it. The call's files are closed at its end."""
+        """Note that the caller has gone, before or after the call's end. A call that has ended is recorded."""
         self._given_up = self._has_result
         if self.outcome is not None:
-            self._leave()
+            self._record_given_up()
 
     def on_progress(self, progress: Progress) -> None:
         charged = partial(self._charged, REQUEST_COST + memory_of(progress.message))
@@ -178,7 +178,7 @@ class SessionRun(Run):
         return ask.charge
 
     async def _grow(self, held: Charge, bytes: int) -> None:
-        """Wait for room for so many more bytes of a reply. Repeated requests for the same size are charged once."""
+        """Wait for room for `bytes` more bytes of a reply, unless its charge is already as large as that."""
         if held.bytes < bytes:
             more = await self._room_for(bytes)
             if not held.is_released:  # otherwise nobody waits for the answer any more
@@ -235,11 +235,11 @@ class SessionRun(Run):
 
     def on_ended(self) -> bool:
         if self._given_up:
-            self._services.reactor.soon(self._leave)  # not now: the outcome is set after this
+            self._services.reactor.soon(self._record_given_up)  # not now: the outcome is set after this
         if self._operations is None and self._egress is None:
             return False
         under_way = list(self._operations.values()) if self._operations else []
-        for scope, task in under_way:  # only the supervisor's end waits for them now
+        for scope, task in under_way:  # the call does not wait for them; the supervisor's end does
             scope.cancel()
             self._services.in_background(task.ended)
         if self._egress is not None:
@@ -248,8 +248,8 @@ class SessionRun(Run):
             self._trail.close()
         return bool(under_way) or self._egress is not None or self._trail is not None
 
-    def _leave(self) -> None:
-        """Nobody waits for the result: write the call's output and reports to the journal."""
+    def _record_given_up(self) -> None:
+        """Write the output and reports of an ended call without a caller to the journal."""
         outcome = self.outcome
         if not self._given_up or outcome is None or self.cell is None:
             return
@@ -274,6 +274,9 @@ async def _raised(error: BaseException) -> None:
 
 
 def _bound_to(watch: Watch, spec: CellSpec) -> CellSpec:
-    """The spec of a cell in which mounts hold the protected names that exist now. A kept process stays in its cell."""
+    """The spec of a cell in which mounts protect the names that exist now.
+
+    For a kept process the key stays the same, so its cell is not replaced when the protected names change.
+    """
     digest = "" if spec.key.kept_tool else watch.digest
     return replace(spec, key=replace(spec.key, protected=digest), protected=watch.bound)

@@ -25,8 +25,8 @@ from .explain import Problem, explained, problems
 MAX_MESSAGE_CHARS = 2_000
 MAX_VALUES = 25_000  # in the arguments of one call; larger data belongs in a file
 MAX_EXPLAINED = 2_000_000
-"""The most steps times size of a value that is explained in full. Each reason takes 12 µs and copies its value, even a
-reason of an alternative that is not shown: 40 ms at worst."""
+"""The largest product of steps and size for which all problems of a value are explained, which takes 40 ms at worst.
+Each problem takes 12 µs and copies its value, even if the problem is not shown."""
 _type_of: Callable[[object], type[object]] = type  # type checkers do not know the type() of an Any
 _REASON = 400  # the fixed cost of a reason, in units of copied values
 
@@ -84,8 +84,7 @@ class Validator:
     def _at_once(self, arguments: Any) -> Valid | None:
         """As `check`, for a flat schema, without a Python step for each value; None if the full check is needed.
 
-        Values that fit a flat schema have JSON types or types derived from them. If they can also be packed, they have
-        no other types.
+        A value that is valid by a flat schema has a JSON type or a subclass of one. `packed` refuses subclasses.
         """
         if _type_of(arguments) is not dict:
             return None
@@ -116,9 +115,9 @@ class Validator:
         return explained(found)[:MAX_MESSAGE_CHARS] if found else None
 
     def problems(self, value: object, at_most: int | None = None) -> list[Problem] | None:
-        """The problems of plain JSON data, or those of them that can be found quickly; None if there are none.
+        """The problems of plain JSON data; None if there are none. For large data, only some problems are found.
 
-        `at_most` is a known upper bound on its size, which may be far too high.
+        `at_most` is an upper bound on its size, if one is known. It may be far above the real size.
         """
         if at_most is not None and self._cost.per_value * at_most <= self._budget and self._compiled.is_valid(value):
             return None
@@ -136,7 +135,8 @@ class Validator:
         return self._first_problem(value)
 
     def _first_problem(self, value: object) -> list[Problem]:
-        """The first problem of a large value. With alternatives in a schema, even one reason would need all reasons."""
+        """The first problem of a large value. If the schema has alternatives, the validator would have to find all
+        problems to report the first one, so the message names none."""
         if self._linear:
             try:
                 self._compiled.validate(value)

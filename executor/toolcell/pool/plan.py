@@ -2,12 +2,14 @@
 
 The rules, in order, for each waiting call, oldest first:
 
-1. A call that must not overlap with another (`exclusive`) waits until the other is over, and audited if it is watched.
+1. A call that must not overlap with another (`exclusive`) waits until the other is over and, if watched, audited.
 2. A free cell of its key takes it: the most recently used one, whose pages are warm.
 3. A cell of its key that is starting or being swept will take it, because that is faster than a new cell.
-4. If the session and the machine have room, and the bound on kept processes has for a kept one, a cell is made for it.
-5. If one of them is full, the longest idle cell in it is evicted. An idle kept process is evicted only if no other cell
-   can be. Its state is lost, so it may tear down first, and the call waits until it is gone.
+4. If no bound is reached, a cell is made for it. The bounds are on the cells of its session, on all cells and, for a
+   kept process, on kept processes.
+5. If a bound is reached, the longest idle of the cells that count towards it is evicted. An idle kept process is
+   evicted only if there is no other idle cell. Its state is lost, so it may tear down first, and the call waits until
+   the process is gone.
 6. Otherwise the call waits.
 """
 
@@ -58,7 +60,7 @@ _idle_since = attrgetter("idle_since")
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """The most cells that there may be: in total, and for one session."""
+    """The maximum number of cells, in total and for one session."""
 
     cells: int
     cells_per_session: int
@@ -113,7 +115,7 @@ def plan(waiting: Iterable[R], cells: Iterable[Snapshot], room: Room, exclusive:
                     actions.append(Retire(victim.id))
                 if victim in free.get(victim.key, ()):
                     free[victim.key].remove(victim)
-            if not any(victim.key.kept_tool for victim in victims):  # otherwise it waits for their end
+            if not any(victim.key.kept_tool for victim in victims):  # otherwise the call waits for their teardown
                 actions.append(Spawn(run.spec))
             if key.kept_tool:
                 kept.add(key)
@@ -129,7 +131,7 @@ class _Crowd:
         self.idle: dict[int, Snapshot] = {}
         self._room = room
         self._wanted = wanted
-        self._leaving: dict[int, Snapshot] = {}  # kept processes that tear down, whose room no call has been promised
+        self._leaving: dict[int, Snapshot] = {}  # kept processes that tear down, and whose room no call gets yet
         self._total = self._kept = 0
         self._per_session: Counter[str] = Counter()
         self._hopeless: set[tuple[str, bool]] = set()  # (session, kept process or not) for which no room can be made

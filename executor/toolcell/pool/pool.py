@@ -76,7 +76,8 @@ class Pool:
         self._deadlines = Deadlines(lambda when: reactor.set_alarm(when, self._ring))
         self._idle: dict[CellKey, list[Cell]] = {}
         self._exclusive: set[str] = set()
-        self._states: dict[str, dict[str, str]] = {}  # by session: each tool with kept state, and how its process ended
+        # By session and kept tool: why the pool ended the tool's last process, "" if it did not.
+        self._states: dict[str, dict[str, str]] = {}
         self._open = False  # from start to close
         record = record or RunRecord()
         self.slots = Slots(self._deadlines, record, self._check_empty)
@@ -116,7 +117,7 @@ class Pool:
             try:
                 self.report = await self.fleet.start()
                 self._ahead.enabled = self.report.on >= AHEAD_NEEDS and is_on("fork_ahead")
-                self._deadlines.at(time.monotonic() + PRUNE_S, self._prune)  # this needs a descriptor
+                self._deadlines.at(time.monotonic() + PRUNE_S, self._prune)  # the first alarm takes a descriptor
             except SandboxError as error:
                 raise SandboxUnavailableError(str(error), error.mechanism, error.cure) from None
             if tree is not None and "cgroup" in self.report.on:
@@ -165,7 +166,7 @@ class Pool:
                 idle.remove(cell)
         else:
             self._queue(run)
-        waiter = run.waiter = self._reactor.waiter()  # the cell works meanwhile
+        waiter = run.waiter = self._reactor.waiter()  # made after the call was sent, so the cell does not wait for it
         if run.outcome is not None:
             waiter.set(run.outcome)
         return waiter
@@ -192,8 +193,8 @@ class Pool:
             run.cell.calls.tell_end(run, "the caller has gone", run.limits.grace_s)
 
     def tell_end(self, session_id: str, reason: str, least_s: float, most_s: float) -> list[Run]:
-        """End the session's queued calls, and tell its running calls to end. Returns the running calls. Each of them is
-        over after its grace of `least_s` to `most_s` seconds."""
+        """End the session's queued calls, and tell its running calls to end. Returns the running calls. The grace of
+        each is its own `grace_s`, but at least `least_s` and at most `most_s` seconds."""
         self._end_all_waiting(session_id)
         running = [cell.run for cell in self.cells.values() if cell.spec.key.session_id == session_id]
         told = [run for run in running if run is not None and run.cell is not None]
@@ -305,7 +306,7 @@ class Pool:
             return
         for action in plan(self.waiting, _snapshots(self.cells.values()), self._room, self._exclusive):
             if not isinstance(action, Assign) and not self.fleet.has_capacity:
-                continue  # until one of those cells has started
+                continue  # the zygotes have enough requests; `on_capacity` calls this again
             if isinstance(action, Assign):
                 self._assign_waiting(action.run, self.cells[action.cell])
             elif isinstance(action, Spawn):
@@ -345,7 +346,7 @@ class Pool:
             cell.claim(spec, lacking)
         except Unpackable:
             cell.kill()
-            return False  # a cell made for the session fails in the same way, and its call gets the error
+            return False  # the caller makes a new cell instead, which fails with the same error for the call
         return True
 
     def on_lacking(self, cell: Cell) -> None:
@@ -423,7 +424,7 @@ class Pool:
         if cell.binding is None:
             cell.on_not_spawned(failure)
         else:
-            # A cell that is made for its session avoids the step that failed, or reports the reason.
+            # The next cell is made for its session from the start: it does not need this step, or reports the error.
             if failure.step == binding.ENTER:
                 self.prewarmer.stop()
             elif failure.mechanism == "idmapped_mounts":
@@ -443,7 +444,7 @@ class Pool:
             oldest = next(iter(self.waiting))
             same = oldest.spec is cell.spec or oldest.spec.key == cell.spec.key
             if same and oldest.exclusive not in self._exclusive and self._assign_waiting(oldest, cell):
-                return  # the plan would decide the same
+                return  # a shortcut: the plan would decide the same
         self._idle.setdefault(cell.spec.key, []).append(cell)
         if self.waiting:
             self._pump()

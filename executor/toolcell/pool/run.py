@@ -76,7 +76,7 @@ Ending = Literal[
     "result",  # `payload` is the tool's result
     "error",  # the runner reported it: `reason`, `message`, `payload`
     "exited",  # the process ended without a result: `code` as subprocess has it, minus the signal
-    "lost",  # the cell ended under the call
+    "lost",  # the cell ended during the call
     "timeout",
     "limit",  # `resource` was exceeded
     "violation",  # the cell broke the protocol
@@ -177,7 +177,7 @@ class Run(ABC):
     heeds = False
     """Whether the tool has read `ctx.cancelled`."""
     ends_at = math.inf
-    """When the call is ended, after it was told to end (time.monotonic seconds)."""
+    """The end of the call's grace (time.monotonic seconds); math.inf until the call is told to end."""
     over: anyio.Event | None = None
     """Set at the call's end, if a closing session waits for it."""
 
@@ -199,11 +199,11 @@ class Run(ABC):
         self.deadline: Deadline | None = None
         self.outcome: Outcome | None = None
         self.waiter: Waiter[Outcome] | None = None  # of the submitter
-        # Set when no process of the call is left, except kept ones; None if nobody waits for that. The waiting task
-        # then calls `Pool.release`, after the audit, so that a run that must not overlap with this one may start.
+        # Set when no process of the call is left, except kept ones; None if nothing waits for it. The task that waits
+        # for it audits the workspace and then calls `Pool.release`, which lets the next exclusive run start.
         self.gone: anyio.Event | None = None
         self.pending: Account | None = None  # charged with its requests; while it is full, none is read
-        self.state_lost = ""  # how the kept process before this one ended, whose state is lost
+        self.state_lost = ""  # how the previous kept process ended, if its state was lost
         self.last_progress: Progress | None = None
         self.preview = False  # whether the tool only says what the call would do
 
@@ -229,8 +229,8 @@ class Run(ABC):
         return f"<Run {self.call_id} of {self.tool} · {state}>"
 
     def end(self, outcome: Outcome, now: float, *, later: bool = False) -> bool:
-        """Set the outcome unless there is one: the first wins. Returns whether this one did. The caller gets it at
-        once, or `later`, after the work for the call has ended too.
+        """Set the outcome, unless the run has one: the first wins. Returns whether it was set. The caller gets it at
+        once, or with `later` after the tasks that serve the call have ended.
         """
         if self.outcome is not None:
             return False
@@ -273,6 +273,6 @@ class Run(ABC):
 
     @abstractmethod
     def on_ended(self) -> bool:
-        """Clean up: the call is over, and so is all work for it. Called before the caller gets the outcome. Returns
-        whether tasks still have to end, which must run before the caller's task.
+        """End all work for the call, which is over. Called before the caller gets the outcome. Returns whether some
+        tasks have not ended yet; they must run before the caller's task.
         """

@@ -87,7 +87,7 @@ def main(entered: Entered) -> NoReturn:
 
 
 def _refuse_to_be_ahead(control: InitControl, why: str) -> NoReturn:
-    """End a prewarmed cell whose kind needs a session first."""
+    """End a prewarmed cell because cells of its kind need their session before they load the tools."""
     control.send(Failed("import", f"{why} before there was a session.", "", ""))
     os._exit(1)
 
@@ -112,7 +112,8 @@ class Init:
         self.gate = -1  # the pipe on which the successor waits
         self.in_namespace = entered.children_fd < 0  # a pid namespace of its own, so kill(-1) reaches only the cell
         self.children_fd = descendants.open_children() if self.in_namespace else entered.children_fd
-        # Whether the running call cannot reach the successor, and all its processes can be killed except the successor.
+        # Whether the running call cannot reach the successor, and the init can kill all of the call's processes without
+        # killing the successor.
         self.apart = self.children_fd >= 0 and entered.report.on >= AHEAD_NEEDS
         self.deaths_fd = lifetime.watch_children()
         self.score_fd = entered.score_fd
@@ -169,7 +170,7 @@ class Init:
             self.control.send(Failed(error.step, str(error), error.mechanism, error.cure))
             os._exit(1)
         self.prepared = self.prepared._replace(contexts=contexts, unbound=None)
-        if self.scratch is not None:  # read before a call could change it: a call may run by now
+        if self.scratch is not None:  # its first state was read in __init__; by now a call may have changed it
             self.scratch.show(replace(self.view, binds=(*self.view.binds, *binds)))
 
     def on_word(self) -> None:
@@ -274,7 +275,7 @@ class Init:
                 return
             if pid == self.child:
                 self.on_death(status, usage)
-            elif pid == self.successor:  # it was not reported yet; the next one is forked when it is needed
+            elif pid == self.successor:  # the supervisor does not know of it; `offer` forks another one
                 self.open_gate()
 
     def on_death(self, status: int, usage: resource.struct_rusage) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SOON_S = 0.001
 IN_FLIGHT = 200  # of the 256 of wire.protocol.CallLimits
-_OVER = "The call is over, and with it what it had asked for."
+_OVER = "The call is over, so its unanswered requests were dropped."
 _libc = ctypes.CDLL(None)
 _READS_WHOLE = is_on("whole_frame")
 
@@ -67,7 +67,7 @@ class Link:
             self._give_up()
         if self.protocol.state is DONE and self._lock.locked():
             with self._lock:
-                pass  # a thread of a kept process's last call waited for a reply, and has read the call
+                pass  # a thread of the previous call may be waiting for a reply, and may read this call from the pipe
         while self._call is None:
             data = os.read(self._incoming, PIPE_BYTES) if self._rest is None else self._read()
             if not data:
@@ -111,9 +111,8 @@ class Link:
         for buffer in buffers:
             rest = memoryview(buffer)
             while rest:
-                if self._outgoing in dict(
-                    either.poll()
-                ):  # a writable pipe has room for a page (pipe(7)), so that write does not block
+                if self._outgoing in dict(either.poll()):
+                    # A writable pipe has room for a page (pipe(7)), so this write does not block.
                     rest = rest[os.write(self._outgoing, rest[: select.PIPE_BUF]) :]
                 elif locked or self._lock.acquire(blocking=False):
                     try:
@@ -122,7 +121,7 @@ class Link:
                         if not locked:
                             self._lock.release()
                 else:
-                    time.sleep(SOON_S)  # another thread reads them
+                    time.sleep(SOON_S)  # another thread holds the lock and reads the replies
 
     def tell(self, message: Progress | Log) -> None:
         """Send a message that needs no answer, from any thread. After the call's end it is dropped."""
@@ -134,7 +133,7 @@ class Link:
                     raise ToolFailure(f"The report is too large: {error}. Report less at a time.") from error
 
     def told(self, message: Output, wait_s: float) -> bool:
-        """As `tell`, unless another thread waits for a reply for longer than `wait_s`. Returns whether it was sent."""
+        """As `tell`, but wait for the lock for at most `wait_s` seconds. Returns False if another thread kept it."""
         if not self._lock.acquire(timeout=wait_s):
             return False
         try:
@@ -156,7 +155,7 @@ class Link:
                 data = self._read()
                 if data or self.protocol.state is CALLED:
                     self.take(data)
-                if self._call is not None or not data:  # `wait_for_call` handles that
+                if self._call is not None or not data:  # the next call, or the end of the pipe: for `wait_for_call`
                     raise ToolFailure(_OVER)
             reply = self._replies.pop(number)
         if reply.ok:

@@ -55,7 +55,7 @@ def run(tools: Loaded, call: Call, contexts: Contexts) -> Result | Error:
             return _arguments(seq, cast("ValidationError", error))
         value = tool.run(bound, ctx)
         if ctx is None:
-            values = given.get("values")  # for tools without a context too: bytes are no JSON data
+            values = given.get("values")  # sent back unchanged, but checked: bytes, for example, are no JSON data
             return made(Result, (seq, _sent(encode_return(value), encode_json(values) if values else None)))
         recorded = ctx.writer.artifacts if ctx.writer is not None else ()
         return Result(seq, _sent(encode_return(value, recorded), _values(ctx.values) if ctx.values else None))
@@ -171,7 +171,8 @@ def spent_resource(error: BaseException) -> str:
 
 
 def _used_up_of_scratch() -> str:
-    """Whether ENOSPC is about the private scratch, because that is full. Otherwise the workspace's disk may be."""
+    """The limit of the private scratch that ENOSPC shows exceeded, or "" if the scratch has room: then another file
+    system, such as the workspace's, is full."""
     state = os.statvfs("/tmp")
     if state.f_favail < 4:
         return "scratch_inodes"

@@ -113,7 +113,7 @@ def bind(unbound: Unbound, link: Link, told: bytes) -> tuple[Options, Contexts, 
     if not isinstance(said, BindSession):
         os._exit(76)
     binds = binds_of(said.binds)
-    unbound.lock.allow(binds)  # both processes do this, so each knows that it is done
+    unbound.lock.allow(binds)  # in both processes: neither has to wait until the other has done it
     options = unbound.options.bound(said)
     enter_workspace(options.cwd)
     unbound.lock.close()
@@ -124,8 +124,8 @@ def bind(unbound: Unbound, link: Link, told: bytes) -> tuple[Options, Contexts, 
 def serve(prepared: CallTemplate, gate: int = -1, opener: int = -1) -> NoReturn:
     """Become the call process: add a Landlock layer, limits and fresh randomness, then wait for the call.
 
-    With a `gate`, another call may run until the other end of the gate closes, and the pipe's content is for that call.
-    The other end is `opener`, which belongs to the init.
+    With a `gate`, this process was forked ahead. Until the init closes the other end of the gate, `opener`, another
+    call may run, and frames in the pipe are for that call.
     """
     if gate >= 0:
         os.close(opener)
@@ -140,7 +140,7 @@ def serve(prepared: CallTemplate, gate: int = -1, opener: int = -1) -> NoReturn:
             if not told:
                 os._exit(0)  # this cell is no longer needed
             _options, contexts, _binds = bind(unbound, contexts.link, told + fds.read_all(gate))
-            for step in fds.OWN_INPUT:  # opened under the rules about files, like that of all later processes
+            for step in fds.OWN_INPUT:  # open standard input again, now that the Landlock rules are enforced
                 step()
         os.close(gate)
     link, me, limit = contexts.link, os.getpid(), 0

@@ -1,4 +1,4 @@
-"""The core of a session: its place in the tree, what its calls are given, and its end."""
+"""The core of a session: its place in the tree, the values that its calls share, and its end."""
 
 import logging
 from collections.abc import Sequence
@@ -28,17 +28,17 @@ _log = logging.getLogger("toolcell.tool")
 
 
 class SessionOwner(Protocol):
-    """What a session needs of its supervisor's runtime."""
+    """The part of the supervisor's runtime that a session uses."""
 
     @property
     def settings(self) -> Settings: ...
 
     def check_running(self) -> None:
-        """Raise UsageError where it does not run, or runs on another event loop than the caller."""
+        """Raise UsageError if the runtime is not running, or runs on another event loop than the caller's."""
         ...
 
     def require_running(self) -> None:
-        """Raise UsageError where it does not run, on whichever event loop the caller is."""
+        """Raise UsageError if the runtime is not running. The caller may be on any event loop."""
         ...
 
     def open(self, opening: Opening, parent: "SessionCore | None" = None) -> "SessionCore": ...
@@ -47,7 +47,7 @@ class SessionOwner(Protocol):
 
 
 class SessionCore:
-    """One session as its supervisor has it. The program holds a `Session`, which stands before it."""
+    """The state of one session. The program holds a `Session`, which delegates to this."""
 
     __slots__ = (
         "_children",
@@ -80,9 +80,9 @@ class SessionCore:
         self.owns_channel = owns_channel
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.public: Any = None
-        """The `Session` that stands before it."""
+        """The `Session` of this core."""
         self.numbers = count(1)
-        """Of calls that are given no id."""
+        """Numbers for the ids of calls that the program gives no id."""
         self.is_here = services.reactor.is_here
         self._owner = owner
         self._children: dict[str, SessionCore] = {}
@@ -112,7 +112,7 @@ class SessionCore:
         return list(self._children.values())
 
     def open_child(self, opening: Opening) -> "SessionCore":
-        """Open a session below this one; UsageError where the tree does not allow one."""
+        """Open a child session. Raises UsageError if the tree allows none here."""
         child = self._owner.open(opening, self)
         self._children[child.caller.id] = child
         return child
@@ -120,17 +120,17 @@ class SessionCore:
     # -- its end ------------------------------------------------------------------------------------------------------
 
     def check_open(self) -> None:
-        """Raise UsageError where the session is closed, or its supervisor does not run here."""
+        """Raise UsageError if the session is closed, or its supervisor does not run on this event loop."""
         self._owner.check_running()
         if self.caller.life.closed:
             raise UsageError(f"The session {self.caller.id} is closed. Open another one.")
 
     def check_running(self) -> None:
-        """Raise UsageError where the supervisor does not run, or runs on another event loop than the caller."""
+        """Raise UsageError if the supervisor is not running, or runs on another event loop than the caller's."""
         self._owner.check_running()
 
     def require_running(self) -> None:
-        """Raise UsageError where the supervisor does not run, on whichever event loop the caller is."""
+        """Raise UsageError if the supervisor is not running. The caller may be on any event loop."""
         self._owner.require_running()
 
     def tell_end(self, reason: str, least_s: float, most_s: float) -> Sequence[Run]:
@@ -146,7 +146,7 @@ class SessionCore:
     # -- its tools ----------------------------------------------------------------------------------------------------
 
     async def tools(self) -> list[ToolDeclaration]:
-        """The declarations of the tools that this session may use; toolsets are asked anew."""
+        """The declarations of the tools that this session may use. The toolsets are asked again."""
         services, caller = self.services, self.caller
         tools = (await caller.toolbox.refresh()).values()
         for tool in tools:
@@ -158,8 +158,8 @@ class SessionCore:
         return [as_offered(one, caller.profile, caller.web) for one in offered]
 
     def name_of(self, tool: str | Declared) -> str:
-        """The name that is called: of an enum's member its value, of a tool its declared one. UsageError for a tool
-        that was defined again."""
+        """The name to call: the value of an enum member, or the declared name of a tool. Raises UsageError if the tool
+        was redefined after the supervisor got it."""
         if isinstance(tool, str):
             return str.__str__(tool)
         if isinstance(tool, Tool):
@@ -171,7 +171,7 @@ class SessionCore:
         )
 
     def _require_same(self, given: Tool[..., Any]) -> None:
-        """Raise UsageError for a tool that was defined again: what this session has under its name is the old one."""
+        """Raise UsageError if the session has an older definition of this tool, which would run instead of it."""
         known = self.caller.toolbox.found(given.name)
         if (
             known is not None
@@ -186,13 +186,13 @@ class SessionCore:
 
     @property
     def idempotent(self) -> IdempotentCalls:
-        """Its calls that have an idempotency key."""
+        """The session's calls with an idempotency key."""
         if self._idempotent is None:
             self._idempotent = IdempotentCalls()
         return self._idempotent
 
 
 def report_refused(services: Services, session_id: str, stranger: str, why: str) -> None:
-    """A module has claimed the name of a tool that is not its own."""
+    """Record that a module has claimed the name of another tool."""
     _log.warning("%s", printable(why))
     services.journal.write(Record("incident", session_id, data={"toolset": stranger, "what": why}))

@@ -1,4 +1,4 @@
-"""Grants and profile → what the kernel enforces: the one place where tools meet the sandbox."""
+"""Make the `CellProfile` that the kernel enforces, from a session's profile and a call's grants."""
 
 import glob
 import os
@@ -24,8 +24,8 @@ from .links import WrittenPlaces
 
 @cache
 def code_roots() -> tuple[str, ...]:
-    """Where packages lie that the interpreter's prefixes do not hold: our own three, in an editable install, the
-    directories of installed packages that a .pth file added, and what installed files are links to.
+    """The directories of packages outside the interpreter's prefixes: our own three packages in an editable install,
+    site-packages directories that a .pth file added, and the targets of installed files that are symbolic links.
     """
     roots: dict[str, None] = {}
     own = os.path.dirname(os.path.dirname(__file__))
@@ -38,15 +38,16 @@ def code_roots() -> tuple[str, ...]:
 
 
 def _added_packages() -> list[str]:
-    """Those on this process's path that `python -I` has on its own, too: not by PYTHONPATH, not the user's."""
+    """The site-packages directories on sys.path, without those of PYTHONPATH and of the user, which `python -I` leaves
+    out."""
     others = {*os.environ.get("PYTHONPATH", "").split(os.pathsep), site.getusersitepackages()}
     packages = ("site-packages", "dist-packages")
     return [path for path in sys.path if os.path.basename(path) in packages and path not in others]
 
 
 def _linked_packages() -> list[str]:
-    """Where the files of installed distributions lie that are links, each into a directory of a cache with that
-    distribution alone: so installs uv with UV_LINK_MODE=symlink. A link to any other place is followed nowhere.
+    """The directories to which the files of installed distributions are linked. uv with UV_LINK_MODE=symlink installs
+    each distribution as links into a cache directory that holds only this distribution. Other links are not followed.
     """
     names = glob.glob(os.path.join(glob.escape(sysconfig.get_path("purelib")), "*.dist-info", "METADATA"))
     found: list[str] = []
@@ -67,7 +68,7 @@ def _listed(directory: str) -> list[str]:
 
 
 def session_grants(kind: SessionKind, profile: Profile, parent: Set[Capability] | None) -> frozenset[Capability]:
-    """What a session holds: its kind's grants, no more than its profile's, no more than its parent's."""
+    """The grants of a session: those of its kind that its profile and its parent also have."""
     return _session_grants(kind, profile.grants, None if parent is None else frozenset(parent))
 
 
@@ -80,8 +81,8 @@ def _session_grants(
 
 
 def resolved(profile: Profile, written: WrittenPlaces, workspace: str) -> Profile:
-    """The profile with its paths resolved now, before any cell of the session could put a link in their way. Raises
-    UsageError where a cell of another session may have done so.
+    """The profile with resolved paths. Called before the session's first cell, which could replace a path by a link.
+    Raises UsageError for a link that a cell of another session may have made.
     """
     if not (profile.readable or profile.writable):
         return profile.replace(follow_links=False)
@@ -95,8 +96,8 @@ def resolved(profile: Profile, written: WrittenPlaces, workspace: str) -> Profil
 
 
 def within(profile: Profile, parent: Profile) -> Profile:
-    """A child session's profile: no path, limit, grant, variable, host or rule for requests that its parent's does not
-    have, and each name that is protected there.
+    """A child session's profile, narrowed to its parent's: no path, limit, grant, variable, host or request rule goes
+    beyond the parent's, and every name that the parent protects is protected.
     """
     readable = (*parent.readable, *parent.writable, *parent.system)
     return profile.replace(
@@ -116,11 +117,11 @@ def within(profile: Profile, parent: Profile) -> Profile:
 
 
 def confine(profile: Profile, given: Set[Capability], workspace: Path, limits: Limits) -> CellProfile:
-    """The profile of one cell: the session's, with the workspace as far as the grants go, and nothing more.
+    """The profile of one cell: the session's profile, narrowed to the grants.
 
-    READ binds the workspace read-only at its real path, WRITE read-write; without either it is not there. The network
-    policy holds where NET is given, and there alone. Rules for requests are not in it: the supervisor, which makes the
-    requests, goes by the session's.
+    READ binds the workspace read-only at its real path, WRITE binds it read-write; without either, the cell does not
+    see it. The profile's network policy applies only with NET; otherwise the cell has no network. Request rules are not
+    included: the supervisor makes the requests, and applies the session's rules.
     """
     here = str(workspace)
     readable = list(profile.readable)
@@ -143,7 +144,8 @@ def confine(profile: Profile, given: Set[Capability], workspace: Path, limits: L
 
 
 def summary_for(summary: SandboxSummary, network: Network) -> SandboxSummary:
-    """What the results of such a cell say: without what the policy leaves out, and with the policy's name."""
+    """The sandbox summary in the results of such a cell: the network policy's name, and without mechanisms that the
+    policy does not use."""
     if isinstance(network, HostNetwork):
         on = tuple(name for name in summary.on if name not in ("net_namespace", "landlock_net"))
         return summary.model_copy(update={"on": on, "network": "host"})

@@ -14,9 +14,11 @@ AnyTool = Tool[..., Any]
 
 
 class Toolbox:
-    """The tools of one session. The static tools are always there. `refresh` asks the toolsets before each request to a
-    model. A call uses the last answer, and asks again before a name counts as unknown. An untrusted module that claims
-    another's name is left out, and `on_refused(stranger, why)` is called. `on_offered(names)` gets the tools' names."""
+    """The tools of one session: the static tools, and those that the toolsets offer.
+
+    `refresh` asks the toolsets, before each request to a model. A call uses the tools of the last refresh; for an
+    unknown name, it refreshes once more. An untrusted module that claims the name of another tool is left out, and
+    `on_refused(stranger, why)` is called. `on_offered(names)` is called with the names of the offered tools."""
 
     def __init__(
         self,

@@ -62,7 +62,7 @@ class Result(NamedTuple):
 
 
 class Error(NamedTuple):
-    """The call failed, as the runner saw. `reason` is in `REASONS`. The supervisor adds facts and limits."""
+    """The runner reports that the call failed. `reason` is in `REASONS`. The supervisor adds facts and limits."""
 
     seq: int
     reason: str
@@ -132,8 +132,8 @@ class Ready(NamedTuple):
 
 
 class Exited(NamedTuple):
-    """The call process ended by itself, or a `Recycle` asked for its account: exit code or minus the signal, and CPU
-    seconds and peak memory in bytes, as the kernel counts them."""
+    """The account of a call process that ended by itself, or whose `Recycle` asked for it: the exit code (or minus the
+    signal), and the kernel's counts of CPU seconds and peak memory in bytes."""
 
     seq: int
     code: int
@@ -302,7 +302,7 @@ VALUES_BYTES: Final = 64 * 1024
 """The most bytes of the encoded values that a `Result` carries back to its session. Both ends enforce it."""
 
 OUTPUT_BYTES: Final = 32 * 1024
-"""Of the data of an `Output`, half of what a pipe holds. Both ends hold to it."""
+"""The most bytes of data in an `Output`: half of a pipe's capacity. Both ends enforce it."""
 
 REASONS: Final = frozenset(
     {
@@ -318,7 +318,7 @@ REASONS: Final = frozenset(
         "scratch",  # ENOSPC or EDQUOT, and no bytes are left
         "scratch_inodes",  # the same, and no inodes are left
         "processes",  # EAGAIN of fork or of a thread's start
-        "again",  # EAGAIN of another call, or of a fork that would work by now: the kernel's counter decides
+        "again",  # EAGAIN of another system call, or of a fork that now works: the supervisor reads the pids counter
         "result",  # the encoded result is larger than the limit
     }
 )

@@ -131,8 +131,8 @@ class SupervisorLink:
         arguments: Mapping[str, Any],
         packed: bytes | None = None,
     ) -> list[Buffer]:
-        """Return the buffers that carry the next `Call`. `packed` are the arguments encoded by `frames.packed`, if they
-        are. Raises LocalProtocolError if no call may be sent now.
+        """Return the buffers that carry the next `Call`. `packed` are the arguments as `frames.packed` encoded them, if
+        it did. Raises LocalProtocolError if no call may be sent now.
         """
         if self.state is not IDLE:
             raise LocalProtocolError(f"Call cannot be sent while {self.state.value}.")

@@ -70,11 +70,8 @@ FOLLOWS: Final[Mapping[Way, Rows]] = {
     Way.TO_CALL: {
         IDLE: {Call: CALLED},
         CALLED: {Reply: CALLED, Cancel: CALLED},
-        DONE: {
-            Call: CALLED,
-            Reply: DONE,
-            Cancel: DONE,
-        },  # the next call of a kept process; messages that crossed the answer
+        # A kept process gets its next call. A reply or a cancellation may cross the answer.
+        DONE: {Call: CALLED, Reply: DONE, Cancel: DONE},
     },
     Way.FROM_CALL: {
         IDLE: {},

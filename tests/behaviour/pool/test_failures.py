@@ -262,7 +262,7 @@ async def test_what_a_call_of_a_kept_process_left_unanswered_gets_none_of_the_ne
         session = await supervisor.open_session("main", workspace=workspace, memory=SlowMemory(0.1))
         await session.call("recall", {"how": "leave"})
         said = (await session.call("recall", {"how": how}, timeout=10.0)).unwrap()
-        assert said == ["The call is over, and with it what it had asked for."]
+        assert said == ["The call is over, so its unanswered requests were dropped."]
 
 
 @tool(lifetime="session", needs={Capability.MEMORY_READ})
@@ -290,7 +290,7 @@ async def test_a_thread_that_waits_for_a_reply_to_the_last_call_takes_nothing_of
         session = await supervisor.open_session("main", workspace=workspace, memory=SlowMemory(5.0))
         assert (await session.call("recall_in_a_thread", {"leave": True})).unwrap() == ""
         said = (await session.call("recall_in_a_thread", {"leave": False}, timeout=20.0)).unwrap()
-        assert said == "The call is over, and with it what it had asked for."
+        assert said == "The call is over, so its unanswered requests were dropped."
 
 
 async def two_naps(

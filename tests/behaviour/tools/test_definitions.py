@@ -281,7 +281,7 @@ async def test_by_default_a_failure_is_an_error(main: Session) -> None:
 async def test_a_rule_of_what_mutates_that_fails_denies_the_call(main: Session) -> None:
     assert (await main.call("ask_a_rule", {"text": "x"})).output == "x"
     error = (await main.call("ask_a_rule", {})).error
-    assert isinstance(error, PermissionDenied) and "its own rule of what changes something failed" in error.message
+    assert isinstance(error, PermissionDenied) and "its `mutates` rule failed" in error.message
 
 
 async def test_two_tools_of_one_name_are_refused_with_both_origins() -> None:

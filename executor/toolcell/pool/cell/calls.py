@@ -26,8 +26,8 @@ from .meter import Meter
 from .state import Event, Machine, State
 
 _log = logging.getLogger("toolcell.pool")
-NEAR_S = 0.2  # a later deadline is left to `inspect`, which runs more often than this
-CANCEL_GRACE_S = 0.05  # the time for a tool that must end to look at ctx.cancelled for the first time
+NEAR_S = 0.2  # a deadline gets a timer only when it is this near; until then the periodic `inspect` looks at it
+CANCEL_GRACE_S = 0.05  # a tool that must end has this time to read ctx.cancelled; if it does, it gets the whole grace
 
 
 class CallsOwner(Protocol):
@@ -88,7 +88,7 @@ class Calls:
         """Start the call: send it to the cell."""
         if self.listener is not None:
             self.listener.begin(run)
-        self._channels.to_call.write(buffers)  # after the counters are reset; the rest happens while the cell works
+        self._channels.to_call.write(buffers)  # all later steps run while the cell already works
         self.run = run
         run.started_at = now
         intake, self._sent = self.intake, sum(map(len, buffers))
@@ -179,8 +179,8 @@ class Calls:
         self._owner.on(Event.KEPT_ANSWER if self._kept else Event.ANSWERED)
 
     def on_exceeded(self, resource: str) -> None:
-        """End the running call for a limit after its processes are gone, so that its counts are exact. Only the init's
-        account has the memory of a process that the kernel is about to kill."""
+        """End the running call for a limit, once its processes are gone and its counts are exact. If the kernel is
+        about to kill a process, only the init's account has the peak memory of that process."""
         run = self.run
         if run is not None and self.verdict is None and self._machine.takes(Event.EXCEEDED):
             if run.deadline is not None:
@@ -222,7 +222,7 @@ class Calls:
             self._meter.account_exit(self.run, exited)
 
     def _outcome_of_exit(self, run: Run, exited: Exited) -> Outcome:
-        if self._link.partial and exited.code >= 0:  # otherwise it was killed during a write
+        if self._link.partial and exited.code >= 0:  # a killed process may leave half a frame
             run.on_incident("protocol violation: half a frame")
             return Outcome(ending="violation", message="half a frame: the call process ended within one")
         # The account of an exited process covers its whole life, and the children that it waited for.
@@ -238,7 +238,7 @@ class Calls:
         return "processes" if self._meter.evidence.forks_refused() else ""
 
     def judge_death(self, failure: Failed | None) -> None:
-        """Decide the outcome of a call whose init is gone too. If the OOM killer acted, memory is the reason."""
+        """Decide the outcome of a call whose cell has died. If the OOM killer acted, the call exceeded its memory."""
         if self.run is None or self.verdict is not None:
             return
         if self._meter.evidence.oom_killed():
@@ -246,7 +246,7 @@ class Calls:
         elif failure is not None:  # the cell's last start-up step, or the fork of the call process, failed
             self.verdict = unavailable(failure)
         else:
-            self.verdict = Outcome(ending="lost", message="The cell ended under the call.")
+            self.verdict = Outcome(ending="lost", message="The cell ended during the call.")
 
     # -- the end of a call --------------------------------------------------------------------------------------------
 
@@ -321,7 +321,7 @@ class Calls:
             self.release()
 
     def condemn(self, run: Run, what: str) -> None:
-        """Record that the answer of the call `run` was false, and never use this cell again."""
+        """Record that the answer of the call `run` was malformed. End the cell, if that was its last call."""
         run.on_incident(f"protocol violation: {what}")
         if self.last is run:
             self._owner.on(Event.KILLED)

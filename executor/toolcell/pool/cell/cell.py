@@ -31,9 +31,9 @@ from .state import IDLE, UNKNOWN, Action, Event, State, Stateful
 from .terms import context_of, introduction_to, load_of
 
 _log = logging.getLogger("toolcell.pool")
-AHEAD_AFTER_S = 0.003  # after a call's start: most calls are over by then, and the others leave time for a fork
+AHEAD_AFTER_S = 0.003  # after a call's start: most calls are over by then; a longer one lasts longer than the fork
 RECYCLE_S = 5.0  # a sweep takes 1 to 2 ms; one that takes this long never ends
-JUST_NOW_S = 0.0002  # an idle cell's descriptors need no new look within this time
+JUST_NOW_S = 0.0002  # a cell that became idle within this time is not polled again before its next call
 TEARDOWN_S = 2.0  # for the teardown of a lifetime="session" tool, such as closing a connection
 
 
@@ -124,7 +124,7 @@ class Cell(Stateful):
 
     @property
     def unfit(self) -> bool:
-        """Whether the cell's tools could not be loaded, or not in time. False if it was ended, or had no resources."""
+        """Whether loading the tools failed or took too long. False if the cell ended for any other reason."""
         failure = self._control.failure
         return self._control.process == 0 and failure is not None and failure.step == "import"
 
@@ -196,11 +196,11 @@ class Cell(Stateful):
     # -- serving a session --------------------------------------------------------------------------------------------
 
     def claim(self, spec: CellSpec, lacking: Sequence[Bind]) -> None:
-        """Give the prewarmed cell to this session, whose paths `lacking` it needs. The keeper's `on_lacking` is called
-        when the cell waits for them, which may be now. Raises Unpackable."""
+        """Give the prewarmed cell to a session. `lacking` are the session's paths that the cell does not have yet. The
+        keeper's `on_lacking` is called when the cell can take them, which may be now. Raises Unpackable."""
         self.binding = Binding(lacking, self._control.pack(introduction_to(spec, lacking)))
         self.spec = spec
-        if self._machine.state is State.UNBOUND:  # otherwise its time to start is already running
+        if self._machine.state is State.UNBOUND:  # otherwise it is starting, and its start deadline is armed
             self._arm(spec.profile.limits.start_s, self._on_start_deadline)
         self.on(Event.CLAIMED)
 
@@ -249,7 +249,7 @@ class Cell(Stateful):
             self._control.fork()  # there is no standby; the call waits in the pipe
         run.cell = self
         self.calls.send(run, buffers, now)
-        self._machine.on(Event.ASSIGNED)  # the cell works meanwhile; the link has checked that no call is under way
+        self._machine.on(Event.ASSIGNED)  # after the send, to save time: the link has checked that no call is running
         if self._served != self._control.process:
             self._served = self._control.process
             if self._kept:
@@ -279,7 +279,9 @@ class Cell(Stateful):
         """Have the init sweep. Nothing is written for the old call after this."""
         run = self.calls.run
         self._channels.to_call.clear()
-        waited_for = run is not None and run.gone is not None  # the account is sent before the next fork
+        # A task waits for the end of the call's processes: the account reports it earlier than `Ready`, which waits for
+        # the next fork.
+        waited_for = run is not None and run.gone is not None
         self._control.sweep(account=count or waited_for)
         self._swept_by = time.monotonic() + RECYCLE_S
         self._keeper.watch()
@@ -357,7 +359,7 @@ class Cell(Stateful):
         self.on(Event.KILLED)
 
     def orphan(self) -> None:
-        """End a cell whose zygote is gone, so that it is gone too or will never start. Its calls can have another."""
+        """End a cell whose zygote is gone: its init is dead too, or is never made. Waiting calls get another cell."""
         self.on(Event.ORPHANED)
 
     def _on_death(self) -> None:

@@ -102,7 +102,7 @@ class Intake:
         self._moved = 0.0  # when bytes of that frame last arrived
         self.paused: Ask | None = None  # for room for more requests
         self._backlog: deque[Event] = deque()  # frames that were read before the pause
-        self._dropping = False  # within `drain` and `catch_up`: data is dropped or small, so there is no pause
+        self._dropping = False  # True in `drain` and `catch_up`, which serve no requests and never pause
         self.read_bytes = READ_BYTES  # per read, in this call
         self.received = 0  # bytes, in this call
         self.stdout = Capture(KEEP_OUTPUT_BYTES)
@@ -135,7 +135,9 @@ class Intake:
         if self._decoder.begun and self._frame is None and self.paused is None:
             self._begin_large()
         if not events and rest is None and (rest := self._link.rest) is not None and self._calls.state is State.BUSY:
-            widen(fd, len(rest))  # beyond the call process's own limit; not once the init restores sizes
+            # The call process may not widen its pipe so far itself. This is for a running call only: after it, the init
+            # restores the pipe's size.
+            widen(fd, len(rest))
         return True
 
     def _take_in(self, events: Sequence[Event]) -> None:
@@ -217,7 +219,7 @@ class Intake:
         if self._dropping:
             return
         if run is None:
-            if self._kept and self._calls.state is State.READY:  # so it is no late request
+            if self._kept and self._calls.state is State.READY:  # handles wait for their replies: this is no request
                 self._calls.on_violation(Violation("frame out of place", "a large one after the end of the call"))
             return  # otherwise nobody waits for the frame, and its process ends
         if self._decoder.of_report:
@@ -230,7 +232,7 @@ class Intake:
             self._channels.pause()
 
     def _pause_for(self, pending: Account) -> bool:
-        """Stop reading frames until this account has room for some. Returns whether they wait."""
+        """Stop reading frames if this account has no room. Returns whether reading is paused."""
         if not self._dropping and self.paused is None and not pending.has_room(MOMENT_BYTES):
             self.paused = pending.ask(MOMENT_BYTES, self.read_on)
             self._channels.pause()

@@ -50,7 +50,8 @@ class State(Enum):
     DOOMED = "doomed"
     """The cell will be killed as soon as the zygote reports the init's pid."""
     LOSING = "losing"
-    """The cell was killed during a call. The call ends with a frame that it had sent, or with the cell's death."""
+    """The cell was killed during a call. The call ends with a terminal frame that is already in the pipe, or else with
+    the cell's death."""
     DYING = "dying"
     """The cell was killed, and its pidfd has not reported the end yet."""
     ORPHANED = "orphaned"
@@ -115,22 +116,22 @@ class Action(Enum):
 
     MEET_INIT = "watch the init"
     DISOWN_INIT = "kill the init of a cell that is dead already, and forget it"
-    BLAME = "note that the cell ended while it started, unless it has said itself why"
-    EXCUSE = "forget why the cell ended: nobody is told"
+    BLAME = "note that the cell ended while it started, unless it has reported another failure"
+    EXCUSE = "forget the failure, so that no call is ended because of it"
     ASK_FOR_PATHS = "have the zygote put the session's paths in place"
-    INTRODUCE = "tell the cell whose it is"
+    INTRODUCE = "send the cell its session"
     OFFER = "tell the pool that a call may come"
-    MEASURE = "note what the call has used, as long as its processes are there to be asked"
+    MEASURE = "note what the call has used, while its processes exist"
     KILL_PROCESS = "kill the call process without waiting for the init"
     SWEEP = "have the init sweep, and make the next call process"
     SWEEP_AND_COUNT = "the same, with the init's account of the call process"
     JUDGE_LATENESS = "decide whether the call was only late, or has exceeded a limit"
     JUDGE_DEATH = "decide what the cell's death means for its call"
     CONCLUDE = "give the call its outcome"
-    KEEP = "begin anew with the process that stays"
-    RELEASE = "say that no process of the concluded call is left"
+    KEEP = "reset for the next call of the kept process"
+    RELEASE = "report that no process of the concluded call is left"
     TEAR_DOWN = "close the pipe of calls, and give the kept process time to tear down"
-    STOP_WATCHDOG = "give up the time that it has to start, or to tear down"
+    STOP_WATCHDOG = "cancel the deadline for the start, or for the teardown"
     KILL_INIT = "kill the init"
     BURY = "close what is open, and tell the pool"
 
@@ -205,7 +206,7 @@ TABLE: Final[Mapping[tuple[State, Event], Row]] = {
     (S.SWEEPING, E.EXITED): (S.SWEEPING, (A.RELEASE,)),
     (S.SWEEPING, E.KILLED): (S.DYING, (A.KILL_INIT,)),
     (S.SWEEPING, E.ORPHANED): (S.ORPHANED, (A.KILL_INIT,)),
-    (S.SWEEPING, E.DIED): (S.DEAD, (A.EXCUSE, A.BURY)),  # this cell started, so another one can, or reports why not
+    (S.SWEEPING, E.DIED): (S.DEAD, (A.EXCUSE, A.BURY)),  # a new cell can probably start; if not, it reports why
     #
     (S.RETIRING, E.EXITED): (S.RETIRING, (A.KILL_INIT,)),  # it takes up room until all its processes are gone
     (S.RETIRING, E.KILLED): (S.DYING, (A.KILL_INIT,)),
