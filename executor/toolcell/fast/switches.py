@@ -14,6 +14,7 @@ TRICKS: Final[Mapping[str, str]] = {
     "prewarm": "keep a cell in reserve for the next session",
     "prespawn": "begin the next cell before it is asked for",
     "fork_ahead": "fork the process for a cell's next call while a call lasts",
+    "requests": "go through a request in the zygote after it has prespawned a cell",
     "warm_up": "run a made-up call in a standby, so that its pages are its own",
     "code_pages": "have forks inherit the page tables of the interpreter's code",
     "fork_handlers": "run handlers of os.register_at_fork only in processes that need them",

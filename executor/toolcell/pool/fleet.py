@@ -75,6 +75,7 @@ class Fleet:
         self._maker_of: dict[int, ZygoteProcess] = {}
         self._recovery = Recovery()
         self._resuming: Deadline | None = None
+        self._lost_at = 0.0  # the last death of a zygote
 
     def __bool__(self) -> bool:
         return bool(self.zygotes)
@@ -171,10 +172,14 @@ class Fleet:
         else:
             self._deadlines.at(zygote.heard_at + STUCK_S, lambda: self.on_unanswered(id))
 
+    def was_absent(self, since: float) -> bool:
+        """Whether a zygote has died since then, or none has started after the last death."""
+        return self._lost_at >= since or not any(zygote.has_started for zygote in self.zygotes)
+
     def absence(self) -> Outcome:
-        """The outcome of a call that finds no zygote, while a later one is planned."""
+        """The outcome of a call that finds no zygote, or none that lives for long enough to make its cell."""
         pause_s = round(max(SOON_S, self.resumes_at - _now()), 2)
-        what = f"There is no zygote to make a cell: {self._recovery.deaths} have died, or could not be started."
+        what = f"No zygote could make a cell: {self._recovery.deaths} have died, or could not be started."
         cure = "Retry then. If it persists, free memory or raise the limits on processes and open files; see the log."
         message = f"{what} The next attempt is in {pause_s:g} s. {cure}"
         return Outcome(ending="unavailable", message=message, cure=cure, retry_after_s=pause_s)
@@ -184,6 +189,7 @@ class Fleet:
         if zygote not in self.zygotes:
             return
         self.zygotes.remove(zygote)
+        self._lost_at = _now()
         if not self._open:
             return
         _log.error("%r has died: %s", zygote, zygote.last_words() or "it said nothing")

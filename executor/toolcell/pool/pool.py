@@ -274,11 +274,11 @@ class Pool:
     def _expire(self, run: Run) -> None:
         if run in self.waiting:
             waited = _now() - run.queued_at
+            if self.fleet.was_absent(run.queued_at):
+                self._end_waiting(run, self.fleet.absence())
+                return
             if any(cell.spec.key == run.spec.key and cell.starting for cell in self.cells.values()):
                 self._end_waiting(run, Outcome(ending="timeout"))  # there was room, but its cell started too slowly
-                return
-            if not self.fleet:
-                self._end_waiting(run, self.fleet.absence())
                 return
             why, again_s = self._obstacle(run)
             message = (

@@ -18,6 +18,7 @@ from functools import partial
 from importlib import import_module
 from typing import NoReturn, cast
 
+from toolcell.fast.switches import is_on
 from toolcell.wire.control import exited, ready, recycled
 from toolcell.wire.frames import WireLimits
 from toolcell.wire.messages import AHEAD_NEEDS, VERSION, Failed, Hello, Load
@@ -29,7 +30,7 @@ from toolcell_sandbox.mechanisms import lifetime, rlimits
 from . import descendants, fds, loading, serve
 from .context import Contexts
 from .control import InitControl
-from .cow import forks
+from .cow import forks, warm
 from .link import Link
 from .options import Options
 from .scratch import Scratch
@@ -156,6 +157,8 @@ class Init:
         self.seq, self.child = 1, self.fork(gate)
         os.close(gate)
         os.write(fds.CONTROL, ready(self.seq, waiting=True))
+        if is_on("warm_up"):
+            warm.read_session(unbound.options, self.prepared.contexts.link)
         while any(fd == self.deaths_fd for fd, _event in watched.poll()):
             os.read(self.deaths_fd, 4096)
             self.on_deaths()

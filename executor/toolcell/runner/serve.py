@@ -134,6 +134,8 @@ def serve(prepared: CallTemplate, gate: int = -1, opener: int = -1) -> NoReturn:
         step()
     if warming is not None:
         warm.warm_up(warming, contexts)
+    if unbound is not None and is_on("warm_up"):
+        warm.read_session(unbound.options, contexts.link)
     if gate >= 0:
         told = os.read(gate, fds.READ_BYTES)
         if unbound is not None:

@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
+from fcntl import F_DUPFD_CLOEXEC, fcntl
 from typing import Any, NoReturn, cast
 
 from toolcell.fast.switches import is_on
@@ -44,7 +45,7 @@ from toolcell_sandbox.spawn import Child, spawn
 from toolcell_sandbox.view import Bound
 
 from . import cell, descendants, fds, serve
-from .cow import pages
+from .cow import pages, requests
 from .options import binds_of
 
 PRESPAWN_AFTER_MS = 10  # without a request; the last cell has nearly finished its start by then
@@ -89,8 +90,8 @@ class Zygote:
         self.doors: dict[int, tuple[int, Door]] = {}  # unbound cells by id: the pidfd and the way to add mounts
         self.like: tuple[Identity, tuple[str, ...], bool] | None = None  # the kind of the next prespawned cell
         self.poll = select.poll()
-        # Cells inherit descriptors 0 to 5. Our own 1 and 2 move above them.
-        self.saved = [os.dup(1), os.dup(2)]
+        # A cell gets its descriptors 1 to 5 from us, by number. Our own 1 and 2 are kept above them.
+        self.saved = [fcntl(fd, F_DUPFD_CLOEXEC, fds.FRAMES_OUT + 1) for fd in (1, 2)]
         self.children_fd = -1  # the list of our children, which get orphans if cells have no pid namespace
         for fd in (fds.CONTROL, fds.FRAMES_IN, fds.FRAMES_OUT):
             os.dup2(0, fd)
@@ -141,6 +142,8 @@ class Zygote:
             return  # the next requested cell takes the same steps and reports the error
         self.poll.register(self.prespawned.child.pidfd, select.POLLIN)
         self.poll.register(self.prespawned.mounts, select.POLLPRI)
+        if is_on("requests"):
+            requests.rehearse(CellProfile(system=system, proc=proc), [door for _pidfd, door in self.doors.values()])
 
     def end_prespawned(self) -> None:
         if self.prespawned is not None:

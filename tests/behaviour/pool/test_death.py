@@ -8,6 +8,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from toolcell import (
     Crashed,
     ExecutionError,
     MemoryRecord,
+    SandboxUnavailable,
     Session,
     Supervisor,
     ToolContext,
@@ -31,6 +33,9 @@ from toolcell.supervisor import runtime_of
 from toolcell.testing import misbehaving
 from toolcell.testing.backends import ListMemory
 from toolcell.testing.residue import cgroups_of
+from toolcell.wire.frames import encode
+from toolcell.wire.messages import Prepare, to_fields
+from toolcell.wire.protocol import ZYGOTE_LIMITS
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 TOOLS = [misbehaving.echo, misbehaving.sleep_for_ever, misbehaving.leave_a_daemon, misbehaving.ignore_every_signal]
@@ -70,6 +75,42 @@ async def test_calls_end_as_crashed_when_the_zygotes_are_killed_and_the_next_one
         assert time.monotonic() - started < SOON_S
         assert isinstance(result.error, Crashed), result.error
         assert (await session.call("echo", {"value": 1})).unwrap() == 1
+
+
+async def test_while_each_zygote_dies_soon_after_its_start_each_call_ends_with_an_error_that_says_when_to_retry(
+    supervise: Callable[..., Supervisor], workspace: Path
+) -> None:
+    async def kill_them_all() -> None:
+        while True:
+            for zygote in zygotes():
+                with suppress(psutil.NoSuchProcess):
+                    zygote.kill()
+            await anyio.sleep(0.02)
+
+    async with supervise([misbehaving.echo]) as supervisor, anyio.create_task_group() as tasks:
+        tasks.start_soon(kill_them_all)
+        await anyio.sleep(0.1)
+        session = await supervisor.open_session("main", workspace=workspace)
+        for _call in range(3):
+            with anyio.fail_after(2 + PATIENCE_S):
+                result = await session.call("echo", {"value": 1}, timeout=2)
+            assert result.error is not None
+            assert isinstance(result.error, SandboxUnavailable | Crashed), result
+        assert isinstance(result.error, SandboxUnavailable), result
+        assert result.error.retry_after_s
+        tasks.cancel_scope.cancel()
+
+
+async def test_the_log_has_the_last_words_of_a_zygote_that_had_made_cells(
+    supervise: Callable[..., Supervisor], workspace: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with supervise([misbehaving.echo]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        (await session.call("echo", {"value": 1})).unwrap()
+        (zygote,) = runtime_of(supervisor).pool.fleet.zygotes
+        assert zygote._socket is not None
+        zygote._socket.send(b"".join(encode(to_fields(Prepare(None, [], [])), ZYGOTE_LIMITS)))  # it had one
+        await until(lambda: "does not keep to the protocol" in caplog.text)
 
 
 async def test_a_zygote_that_is_killed_while_nothing_runs_is_not_noticed(

@@ -7,15 +7,18 @@ come, no further call is made up.
 import os
 from collections.abc import Callable
 from operator import attrgetter
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, cast
 
 from toolcell.fast.pipes import PIPE_BYTES
 from toolcell.runner import perform
 from toolcell.runner.context import Contexts
+from toolcell.runner.control import InitControl
 from toolcell.runner.link import Link
 from toolcell.runner.loading import Loaded, LoadError
-from toolcell.wire.frames import Field, WireLimits, encode
-from toolcell.wire.messages import Call, Error, Result, to_fields
+from toolcell.runner.options import Options, binds_of
+from toolcell.wire.frames import HEADER, Field, WireLimits, encode
+from toolcell.wire.messages import BindSession, Call, Error, Result, to_fields
+from toolcell_sandbox.view import Bind
 from toolcell_tools.context import ToolContext
 from toolcell_tools.definition import Tool
 
@@ -45,6 +48,8 @@ def _call(result: int) -> bytes:
     return b"".join(encode(to_fields(Call(1, "warm", "warm_up", {"remaining_s": 1.0}, arguments)), WireLimits()))
 
 
+_BIND = cast("Field", Bind("/tmp", writable=True, directory=True, inode=(0, 0), owner=None).to_wire())
+_SESSION = InitControl.packed(BindSession([_BIND], "/tmp", ["/tmp"], [], SESSION))[HEADER.size :]
 _CALLS = [_call(result) for result in range(len(_RESULTS))]
 _WARMING = (_CALLS[0], _CALLS[-1])
 
@@ -103,6 +108,15 @@ def warm_up(warming: Warming, contexts: Contexts) -> None:
         link.protocol.send(answer)
         link.start_over()
         contexts.ready = ready
+
+
+def read_session(options: Options, link: Link) -> None:
+    """In the init and the standby of a cell that waits for its session, read a made-up one."""
+    said = InitControl.unpacked(_SESSION)
+    assert isinstance(said, BindSession)
+    binds_of(said.binds)
+    bound = options.bound(said)
+    Contexts(bound.session, bound.protects, link, bound.file_bytes)
 
 
 def rehearse(answer: Callable[[Call, Loaded, Contexts, int], None]) -> None:
