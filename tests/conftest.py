@@ -1,10 +1,11 @@
 """Fixtures of all tests: both event loops, a workspace, a supervisor on small limits, and a check for leftovers."""
 
+import gc
 import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,19 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """With `-m smoke`, modules without a test that it takes are not even imported."""
     unwanted = config.option.markexpr == "smoke" and collection_path.match("test_*.py")
     return True if unwanted and not is_smoke(collection_path) else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector from going through the tests, which all live until the end: during the collection of
+    tests this takes a third of the time.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` looks at the markers
