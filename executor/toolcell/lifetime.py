@@ -1,7 +1,7 @@
-"""Lifetime: a task of its own in which something lives, so that any task may begin and end it.
+"""A lifetime: an object lives in a task of its own, so any task may begin and end it.
 
-A task group belongs to the task that entered it, and that task has to leave it. Here whoever begins or ends a lifetime
-only asks for it and waits; the tasks that run beside it belong to no other task either.
+A task group must be left by the task that entered it. So a caller that begins or ends a lifetime only sends a request
+to the lifetime's task and waits. The tasks that `beside` starts are in no task group.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ __all__ = ["WITHIN", "Lifetime"]
 _log = logging.getLogger("toolcell")
 State = Literal["new", "starting", "up", "ending", "over"]
 WITHIN: ContextVar[bool] = ContextVar("toolcell.lifetime.within", default=False)
-"""Set in tasks for which the end of the lifetime waits: they cannot wait for it in turn."""
+"""True in tasks that the end of the lifetime waits for. They must not wait for the end."""
 _WHY_NOT: dict[State, str] = {
     "new": "Start it first: async with Supervisor(…) as supervisor, or await supervisor.start().",
     "starting": "It is being started: wait for start().",
@@ -40,11 +40,11 @@ _ELSEWHERE = (
 
 
 class _Start:
-    """One attempt to live, and who waits for it."""
+    """One attempt to start, and the callers that wait for it."""
 
     def __init__(self) -> None:
         self.scope = anyio.CancelScope()
-        self.settled = anyio.Event()  # it is up, or it never will be
+        self.settled = anyio.Event()  # set when it is up, or has failed to start
         self.asked = anyio.Event()  # to end
         self.over = anyio.Event()
         self.refusal: BaseException | None = None
@@ -53,8 +53,8 @@ class _Start:
 
 
 class Lifetime:
-    """What runs from `begin` to `end`, in one task: `start()`, then `stay(up, asked)`, which calls `up()` when all of
-    it is there, waits for `asked()`, and takes it down.
+    """Runs `start()` and then `stay(up, asked)` in one task, from `begin` to `end`. `stay` calls `up()` when the start
+    is complete, waits for `asked()`, and ends everything.
     """
 
     def __init__(
@@ -79,22 +79,22 @@ class Lifetime:
 
     @property
     def reactor(self) -> Reactor:
-        """That of the event loop that it is on."""
+        """The reactor of the event loop on which it runs."""
         assert self._reactor is not None
         return self._reactor
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether its event loop was closed around it."""
+        """Whether its event loop was closed before its end."""
         return self.state in ("starting", "up", "ending") and self.reactor.is_over()
 
     @property
     def is_left_open(self) -> bool:
-        """Whether it was begun, and nobody has asked for its end."""
+        """Whether it was begun and `end` was not called."""
         return self.state != "new" and not self._is_asked
 
     def why_not(self) -> UsageError:
-        """What to tell a caller who needs it to be up."""
+        """The error for a caller that needs it to be up."""
         why = _WHY_NOT.get(self.state, _CUT_OFF)
         if self.state in ("ending", "over") and not self._is_asked:
             why = _CUT_OFF if self.failure is None else _FAILED
@@ -103,7 +103,7 @@ class Lifetime:
         return error
 
     def check(self) -> None:
-        """Raise UsageError where it is not up, or not on the caller's event loop."""
+        """Raise UsageError if it is not up, or runs on another event loop than the caller's."""
         if self.state != "up" or self.is_cut_off:
             raise self.why_not()
         self._check_here()
@@ -113,9 +113,10 @@ class Lifetime:
             raise UsageError(_ELSEWHERE)
 
     async def begin(self) -> None:
-        """Start it, or wait until another caller has. Raises what the start raises; then it may be tried again.
+        """Start it, or wait for the start that another caller began. Raises what the start raises. Then `begin` may be
+        called again.
 
-        A caller who is cancelled here takes the start back, unless another one waits for it too.
+        If the caller is cancelled and no other caller waits, the start is undone.
         """
         if self.state in ("ending", "over") or self.is_cut_off:
             raise self.why_not()
@@ -138,8 +139,8 @@ class Lifetime:
         start.is_had = True
 
     async def end(self) -> None:
-        """End it, or wait until another caller has; nothing where it was never begun. Raises what its tasks, and its
-        end, have raised, once. It ends also where callers are cancelled, and they wait for that.
+        """End it, or wait for the end that another caller began. Do nothing if it was never begun. Raises, once, what
+        its tasks and its end have raised. A cancelled caller still waits for the end.
         """
         if self._start is None or (self.state == "over" and self._is_told):
             return
@@ -152,23 +153,23 @@ class Lifetime:
             raise self.failure
 
     def beside(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
-        """Run it in a task of its own, until `end_tasks` at the latest. What it raises ends the lifetime."""
+        """Run a coroutine function in a task of its own. `end_tasks` cancels it. An exception in it ends the lifetime."""
         if self.state == "over":
-            return  # the supervisor is gone
+            return  # the supervisor has ended
         scope = anyio.CancelScope()
         self._beside[scope] = self.reactor.task(self._run_beside(scope, function, args))
 
     async def end_tasks(self) -> None:
-        """Cancel the tasks beside it, and wait for their ends."""
+        """Cancel the tasks that `beside` has started, and wait for their ends."""
         while self._beside:
             for scope in self._beside:
                 scope.cancel()
             first, task = next(iter(self._beside.items()))
             await task.ended()
-            self._beside.pop(first, None)  # one that was cancelled before its first step has not done it itself
+            self._beside.pop(first, None)  # a task that was cancelled before its first step has not done this
 
     def give_up(self) -> None:
-        """Its event loop was closed around it: nothing of it runs any more."""
+        """Note that its event loop was closed before its end, so none of its tasks runs."""
         self.state = "over"
         self._is_asked = self._is_told = True
 
@@ -225,7 +226,7 @@ class Lifetime:
             self._beside.pop(scope, None)
 
     def _fail(self, error: BaseException, *, of_task: bool) -> None:
-        """Note what a task beside it, or its end, has raised: tasks in a group, as a task group has it."""
+        """Note an exception of a task or of the end. Exceptions of tasks are in a group, as in a task group."""
         if not self._is_asked:
             _log.error("the supervisor ends, because a task of it failed", exc_info=error)
         self._failures.append(error)
@@ -233,11 +234,13 @@ class Lifetime:
         self.failure = error if alone else BaseExceptionGroup("the supervisor failed", self._failures)
 
     def _let_out(self, error: BaseException) -> None:
-        """Let what ends a program out of a task of asyncio, which passes it on; trio would call it a bug of its own."""
+        """Raise KeyboardInterrupt or SystemExit in an asyncio task, which passes it on. Trio would report it as an
+        internal error.
+        """
         if isinstance(error, (KeyboardInterrupt, SystemExit)) and isinstance(self._reactor, AsyncioReactor):
             task = asyncio.current_task()
             if task is not None:
-                task.add_done_callback(lambda ended: ended.exception())  # asked for; the log has it already
+                task.add_done_callback(lambda ended: ended.exception())  # requested, and already logged
             raise error
 
     def _up(self, start: _Start) -> None:
@@ -261,13 +264,13 @@ class Lifetime:
 
 
 async def _until_over(start: _Start) -> None:
-    """Wait for the end, also where the caller is cancelled: what nobody waits for is cut off with its loop."""
+    """Wait for the end, even if the caller is cancelled. An end that nobody waits for would stop with the event loop."""
     cancelled: BaseException | None = None
     with anyio.CancelScope(shield=not WITHIN.get()):
         while not start.over.is_set():
             try:
                 await start.over.wait()
-            except anyio.get_cancelled_exc_class() as error:  # by asyncio itself, which knows no shield
+            except anyio.get_cancelled_exc_class() as error:  # asyncio ignores the shield
                 if WITHIN.get():
                     raise
                 cancelled = error

@@ -1,6 +1,4 @@
-"""What happened: a record for each call and for each thing that an auditor would ask about. Written, never read, by
-calls.
-"""
+"""The journal: a record of each call and of each event that an auditor needs. Calls write it and never read it."""
 
 from .journal import Journal, RecentJournal, Record
 

@@ -1,6 +1,4 @@
-"""The journal that the supervisor writes: a small protocol, and the one that keeps the most recent records in
-memory.
-"""
+"""The protocol of a journal, and the default journal, which keeps the most recent records in memory."""
 
 import time
 from collections import deque
@@ -22,14 +20,14 @@ class _Fields(NamedTuple):
 
 
 class Record(_Fields):
-    """One event. `kind` is "call" (a call ended; where its caller had gone, `stdout`, `stderr` and `progress` are what
-    it had printed and reported), "denied" (the broker or the dispatcher refused), "quarantined" (what
-    a call made of protected names, and where that is now), "incident" (a cell broke the protocol, or a module claimed
-    the name of another tool), "egress" (a call's connection through its proxy has ended, or was refused: host, port,
-    allowed, reason, bytes_in, bytes_out), "http" (a request of `ctx.http`, or a redirect that it followed, is over, or
-    was refused: method, scheme, host, port, path, rule, allowed, reason, status, credentials by name, bytes_in,
-    bytes_out), "log" (a tool's own word) or "session" (opened, closed). `data` are its facts, JSON data; a traceback,
-    if there is one, is only here and never in what a model sees. `at` is Unix seconds, by default now.
+    """One event. `kind` is "call" (a call ended; if its caller had gone, `stdout`, `stderr` and `progress` hold its
+    output and progress), "denied" (the broker or the dispatcher refused), "quarantined" (a file with a protected name
+    that a call made, and its present place), "incident" (a cell broke the protocol, or a module claimed the name of
+    another tool), "egress" (a call's connection through its proxy has ended, or was refused: host, port, allowed,
+    reason, bytes_in, bytes_out), "http" (a request of `ctx.http`, or a redirect, has ended or was refused: method,
+    scheme, host, port, path, rule, allowed, reason, status, credentials by name, bytes_in, bytes_out), "log" (a tool
+    called `ctx.log`) or "session" (opened, closed). `data` holds the facts, as JSON data. A traceback appears only
+    here, never in what a model sees. `at` is in Unix seconds, by default now.
     """
 
     __slots__ = ()
@@ -47,25 +45,25 @@ class Record(_Fields):
 
     @classmethod
     def now(cls, kind: str, session_id: str, call_id: str, data: Mapping[str, Any]) -> Self:
-        """One event of this moment. Each call has one, and the constructor takes twice the time."""
+        """Make the record of an event that happens now. It takes half the time of the constructor."""
         return _new(cls, (kind, session_id, call_id, data, time.time()))
 
 
 class Journal(Protocol):
-    """Where records go. Called on the event loop for every call: take the record and return; never raise."""
+    """Receives the records. `write` is called on the event loop for every call. It must return at once and never raise."""
 
     def write(self, record: Record) -> None: ...
 
 
 class RecentJournal:
-    """Keeps the last `size` records in memory, and fewer where what tools log takes more than `log_bytes`; iterate over
-    it, oldest first. The default of `Supervisor`.
+    """Keeps the last `size` records in memory, or fewer if the logs of tools take more than `log_bytes`. Iterates from
+    the oldest record. The default journal of a `Supervisor`.
     """
 
     def __init__(self, size: int = 10_000, log_bytes: int = 32 * 1024 * 1024) -> None:
         self._records: deque[Record] = deque(maxlen=count("size", size, "Pass how many records to keep."))
         self._log_bytes = count("log_bytes", log_bytes, "Pass how many bytes of logs to keep.")
-        self._logs: deque[tuple[int, int]] = deque()  # of each, the number of its record, and what it takes
+        self._logs: deque[tuple[int, int]] = deque()  # the number and the size in bytes of each log record
         self._logged = 0
         self._written = 0
 
@@ -82,7 +80,7 @@ class RecentJournal:
             self._count(memory_of(record.data))
 
     def _count(self, size: int) -> None:
-        """Drop the oldest records until what is logged is within bounds."""
+        """Drop the oldest records until the logs are within `log_bytes`."""
         self._logs.append((self._written, size))
         self._logged += size
         while self._logs and self._logs[0][0] <= self._written - len(self._records):
@@ -94,7 +92,7 @@ class RecentJournal:
                 self._records.popleft()
 
     def of(self, *, kind: str = "", session_id: str = "", call_id: str = "") -> list[Record]:
-        """The records that match every word given."""
+        """The records that match all given arguments."""
         return [
             record
             for record in self._records

@@ -1,4 +1,4 @@
-"""Cleanup after supervisors that were killed, and the record that the next one cleans up by."""
+"""Clean up after supervisors that were killed, and begin the record that the next cleanup needs."""
 
 import logging
 from contextlib import ExitStack
@@ -18,7 +18,7 @@ _log = logging.getLogger("toolcell")
 async def begin_record(record: RunRecord, quarantine: Quarantine, journal: Journal) -> None:
     """Clean up after supervisors that were killed, and begin a record for the next one.
 
-    What goes wrong is in the log: it is about the past, or about what may never come.
+    Failures are only logged, because they do not concern the calls of this supervisor.
     """
     try:
         runtime = RuntimeDirectory()

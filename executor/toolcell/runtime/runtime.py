@@ -1,4 +1,4 @@
-"""The runtime of a supervisor: its start and its end, what it lends to calls, and its sessions."""
+"""The runtime of a supervisor: its start, its end, the services for its calls, and its sessions."""
 
 import logging
 import os
@@ -52,25 +52,25 @@ from .past import begin_record
 from .settings import Settings
 
 _log = logging.getLogger("toolcell")
-MAX_HOST_THREADS = 40  # of synchronous host tools; what the supervisor does in threads itself does not wait for theirs
+MAX_HOST_THREADS = 40  # of synchronous host tools; the supervisor's own work in threads has another limit
 
 
 class Runtime:
-    """Everything that a supervisor owns. The program holds a `Supervisor`, which stands before it."""
+    """Everything that a supervisor owns. The program holds a `Supervisor`, which delegates to this."""
 
     def __init__(self, settings: Settings, public: object) -> None:
-        """`public` is what toolsets are attached to: the supervisor as the program holds it."""
+        """`public` is the program's `Supervisor`, to which toolsets are attached."""
         self.settings = settings
         self.catalog = Catalog()
         self.metrics = Metrics()
-        self.record = RunRecord()  # of what the next supervisor removes if this one is killed
+        self.record = RunRecord()  # of the files that the next supervisor removes if this one is killed
         self.overflow = Overflow(settings.model_bytes, record=self.record)
         self.protection = Protection(settings.quarantine, self.record)
         self.gateway = Gateway(self.in_background, resolve=settings.resolve, most=default_max_connections())
         known = (*settings.tools, *settings.provider_tools)
         self._rules = PendingRules(settings.policy, known, open_ended=bool(settings.toolsets))
         self._written = WrittenPlaces()
-        self._resolved = {  # where there are paths, each session resolves them anew, for links may change
+        self._resolved = {  # profiles with paths are resolved at each session's opening, because links may change
             kind: preset.replace(follow_links=False)
             for kind, preset in settings.profiles.items()
             if not (preset.readable or preset.writable)
@@ -78,7 +78,7 @@ class Runtime:
         self._public = public
         self._life = Lifetime(self._start_pool, self._stay)
         self._sessions: dict[str, SessionCore] = {}
-        self._kept_gone: deque[Cell] = deque()  # with their processes, and not audited yet
+        self._kept_gone: deque[Cell] = deque()  # their processes have ended; they are not audited yet
         self._pool: Pool | None = None
         self._services: Services | None = None
         self.is_entered = False
@@ -92,28 +92,30 @@ class Runtime:
     # -- start and end ------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start it, from any task; nothing where it has been. Its tools are tried first."""
+        """Start the supervisor, from any task. Do nothing if it was started. Check its tools first."""
         if self._life.state == "new":
-            for tool in self.settings.tools.values():  # loud here rather than at the first call
+            for tool in self.settings.tools.values():  # errors are raised here rather than at the first call
                 self.catalog.checks(tool)
                 if tool.placement == "cell":
                     self.catalog.shipment(tool)
         await self._life.begin()
 
     async def close(self) -> None:
-        """End every call, session and process, from any task; nothing where it has ended, or was never started."""
+        """End every call, session and process, from any task. Do nothing if the supervisor has ended or was never
+        started.
+        """
         if self._life.is_cut_off:
             self.abandon()
         await self._life.end()
 
     @property
     def is_left_open(self) -> bool:
-        """Whether it was started and not closed, even where it has ended by itself."""
+        """Whether the supervisor was started and not closed, even if it has ended by itself."""
         return self._life.is_left_open
 
     @property
     def is_of_this_process(self) -> bool:
-        """Whether this process started it, and is no fork of that."""
+        """Whether this process started the supervisor. False in a fork."""
         return self._pid == os.getpid()
 
     @property
@@ -124,13 +126,15 @@ class Runtime:
 
     @property
     def services(self) -> Services:
-        """What its calls are given; UsageError where it does not run, on whichever event loop the caller is."""
+        """The services for its calls. Raises UsageError if the supervisor is not running. The caller may be on any
+        event loop.
+        """
         if self._services is None or self._pool is None:
             raise self._life.why_not()
         return self._services
 
     def in_background(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
-        """Run something of a call beside it, until the supervisor ends."""
+        """Run a coroutine function for a call in a task of its own. The end of the supervisor cancels it."""
         self._life.beside(function, *args)
 
     async def _start_pool(self) -> None:
@@ -175,8 +179,8 @@ class Runtime:
         )
 
     async def _stay(self, up: Callable[[], None], asked: Callable[[], Awaitable[None]]) -> None:
-        """In the supervisor's own task: stay up until that is `asked`, or a task fails, and take everything down."""
-        async with AsyncExitStack() as last:  # each step, the last first, also where one before it fails
+        """In the supervisor's own task, wait until `asked()` returns or a task fails. Then end everything."""
+        async with AsyncExitStack() as last:  # every step runs, the last first, even if another fails
             last.callback(self._forget_pool)
             last.push_async_callback(self._end)
             for toolset in self.settings.toolsets:
@@ -184,7 +188,7 @@ class Runtime:
             up()
             try:
                 await asked()
-            except GeneratorExit:  # the event loop was closed: nothing can be waited for any more
+            except GeneratorExit:  # the event loop was closed, so nothing can be awaited
                 last.pop_all()
                 self.abandon()
                 raise
@@ -204,7 +208,7 @@ class Runtime:
                 await ending.close([each for each in self._sessions.values() if each.parent is None])
 
     async def _audit_rest(self) -> None:
-        """Audit what calls have left that nobody has waited for."""
+        """Audit the files of kept processes that ended after their last call."""
         await self._audit_kept()
         for watch in await self.protection.close():
             record_findings(self.settings.journal, watch)
@@ -215,8 +219,8 @@ class Runtime:
         self._pool = None
 
     def abandon(self) -> None:
-        """End every process where the event loop was closed around the supervisor. What only the loop could do, such as
-        audits, is left to the next supervisor, as after one that was killed.
+        """End every process after the event loop was closed while the supervisor ran. Work that needs the loop, such as
+        audits, is left to the next supervisor, as after a kill.
         """
         pool, self._pool = self._pool, None
         self._life.give_up()
@@ -237,7 +241,7 @@ class Runtime:
     # -- sessions -----------------------------------------------------------------------------------------------------
 
     def open(self, opening: Opening, parent: SessionCore | None = None) -> SessionCore:
-        """Open a session; UsageError where its workspace, its profile or its place in the tree does not do."""
+        """Open a session. Raises UsageError if its workspace, its profile or its place in the tree is not allowed."""
         self._life.check()
         services = self.services
         if parent is not None:
@@ -332,16 +336,16 @@ class Runtime:
         )
 
     def check_running(self) -> None:
-        """Raise UsageError where it does not run, or runs on another event loop than the caller."""
+        """Raise UsageError if the supervisor is not running, or runs on another event loop than the caller's."""
         self._life.check()
 
     def require_running(self) -> None:
-        """Raise UsageError where it does not run, on whichever event loop the caller is."""
+        """Raise UsageError if the supervisor is not running. The caller may be on any event loop."""
         if self._pool is None:
             raise self._life.why_not()
 
     async def describe_module(self, session: SessionInfo, source: ModuleSource) -> object:
-        """What a module says of its tools, from a cell of this session. For `ModuleToolset`."""
+        """The module's description of its tools, read in a cell of this session. For `ModuleToolset`."""
         core = self._sessions[session.session_id]
         return await describe(core.services, core.caller, core.routes, source)
 
@@ -355,7 +359,7 @@ class Runtime:
 
 
 def _check_link(workspace: str | Path, root: Path, parent: Path) -> None:
-    """Raise UsageError for a child's workspace that a link leads out of its parent's."""
+    """Raise UsageError if a symbolic link leads a child's workspace out of its parent's."""
     around = [str(parent)]
     if is_below(os.path.abspath(workspace), around) and not is_below(str(root), around):
         raise UsageError(f"The workspace leads out of the parent's by a symbolic link: {str(workspace)!r}.")
@@ -368,7 +372,7 @@ def _web(own: WebClient | None, above: Caller | None) -> Callable[[], WebClient]
 
 
 def _asked(approver: Approver | None, owners: list[Channel]) -> tuple[Approver | None, tuple[Channel, ...]]:
-    """Who approves the calls of a session, and the channels that only show what is asked."""
+    """The approver of a session's calls, and the channels that only show the question."""
     if approver is not None:
         return approver, ()
     nearest = next((each for each in owners if isinstance(each, Approver)), None)

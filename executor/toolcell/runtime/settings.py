@@ -1,4 +1,4 @@
-"""Settings: what a supervisor was made with, checked, and overlaid on its config."""
+"""The settings of a supervisor: its arguments, checked, and its config for the arguments that were left out."""
 
 import math
 import os
@@ -30,7 +30,7 @@ APPROVAL_TIMEOUT_S = 300.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Settings:
-    """Every setting of a supervisor: what was given, else what its config says, else the default."""
+    """Every setting of a supervisor: the argument, else the value of its config, else the default."""
 
     tools: Mapping[str, Tool[..., Any]]
     provider_tools: Mapping[str, ProviderTool]
@@ -69,7 +69,7 @@ def settings_of(
     quarantine: str | Path | None,
     model_bytes: int | None,
 ) -> Settings:
-    """The settings that these arguments of `Supervisor` are; UsageError for a wrong one."""
+    """Make the settings from the arguments of `Supervisor`. Raises UsageError for a wrong one."""
     given = misuse.profiles_of(profiles)
     if config is not None:
         misuse.check_config(config)
@@ -122,7 +122,7 @@ def _check_numbers(approval_timeout_s: float, model_bytes: int, standby: int, ma
 def _by_name(
     tools: Iterable[Tool[..., Any] | TypedTool[Any] | ProviderTool | Callable[..., Any]],
 ) -> tuple[dict[str, Tool[..., Any]], dict[str, ProviderTool]]:
-    """The tools that run here, and those that their providers run."""
+    """The tools that toolcell runs, and the tools that their providers run, by name."""
     here: dict[str, Tool[..., Any]] = {}
     elsewhere: dict[str, ProviderTool] = {}
     for each in misuse.items("tools", tools, "[my_tool]"):
