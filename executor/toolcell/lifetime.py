@@ -153,7 +153,7 @@ class Lifetime:
             raise self.failure
 
     def beside(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
-        """Run a coroutine function in a task of its own. `end_tasks` cancels it. An exception in it ends the lifetime."""
+        """Run a coroutine function in a task of its own. `end_tasks` cancels it. If it raises, the lifetime ends."""
         if self.state == "over":
             return  # the supervisor has ended
         scope = anyio.CancelScope()
@@ -264,7 +264,7 @@ class Lifetime:
 
 
 async def _until_over(start: _Start) -> None:
-    """Wait for the end, even if the caller is cancelled. An end that nobody waits for would stop with the event loop."""
+    """Wait for the end, even if the caller is cancelled. Without a caller, it might stop with the loop."""
     cancelled: BaseException | None = None
     with anyio.CancelScope(shield=not WITHIN.get()):
         while not start.over.is_set():

@@ -50,7 +50,7 @@ class Record(_Fields):
 
 
 class Journal(Protocol):
-    """Receives the records. `write` is called on the event loop for every call. It must return at once and never raise."""
+    """Receives the records. `write` is called on the event loop for every call. It must be quick and never raise."""
 
     def write(self, record: Record) -> None: ...
 
