@@ -56,6 +56,8 @@ class Supervisor:
     - `resolve(host, port)` looks names up for `ProxyNetwork`: blocking, returns addresses (default: the system's).
     - `quarantine` is the directory for protected names that calls have made; by default a new one among the temporary
       files, at the first need.
+    - `state` is the directory that makes the supervisor durable: its journal survives a kill. One supervisor at a time
+      writes there, and no session may see it. Without it, nothing is kept after the end.
     - `model_bytes` (default: 100,000) is the longest output that a model is shown whole. A longer one is also written
       to a file, an artifact that `for_model` names.
 
@@ -82,6 +84,7 @@ class Supervisor:
         http: "HttpClient | None" = None,
         resolve: "Resolver | None" = None,
         quarantine: "str | Path | None" = None,
+        state: "str | Path | None" = None,
         model_bytes: int | None = None,
     ) -> None:
         with Uncollected():  # here, because a program that defines tools alone, or asks for help, does without
@@ -105,6 +108,7 @@ class Supervisor:
                 http=http,
                 resolve=resolve,
                 quarantine=quarantine,
+                state=state,
                 model_bytes=model_bytes,
             ),
             self,
@@ -116,7 +120,7 @@ class Supervisor:
     @property
     def journal(self) -> "Journal":
         """What takes a record of every call."""
-        return self._runtime.settings.journal
+        return self._runtime.journal
 
     @property
     def metrics(self) -> "Metrics":

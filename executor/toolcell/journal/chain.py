@@ -1,0 +1,105 @@
+"""The format of a durable journal's log: entries, each with a digest over its body and all entries before it.
+
+An entry is the length of its body (4 bytes, big-endian), a SHA-256 digest (32 bytes) and the body. The digest is over
+the digest of the entry before and the body, so no entry can be changed, removed or swapped without a change of every
+later digest. Who keeps a `Head` elsewhere can also tell that the last entries are missing. The body is a msgpack array:
+the entry's number from 1, the kind, the session's id, the call's id, the data, and the time in Unix seconds.
+"""
+
+import hashlib
+import struct
+from collections.abc import Iterator
+from typing import Any, BinaryIO, NamedTuple, Self
+
+import msgpack
+
+from toolcell.fast.tuples import made
+
+from .journal import Record
+
+PREFIX = struct.Struct(">I32s")
+MAX_BODY_BYTES = 16 * 1024 * 1024
+START = bytes(32)
+"""The digest before the first entry."""
+_packer = msgpack.Packer(default=repr)  # JSON data; anything else would end the call that is recorded
+
+
+class Head(NamedTuple):
+    """The end of a chain: the number of its last entry, and that entry's digest."""
+
+    number: int = 0
+    digest: bytes = START
+
+    def __str__(self) -> str:
+        return f"{self.number}:{self.digest.hex()}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The head that `str` wrote. Raises ValueError."""
+        number, _, digest = text.partition(":")
+        head = cls(int(number), bytes.fromhex(digest))
+        if head.number < 0 or len(head.digest) != len(START):
+            raise ValueError(f"{text!r} is not a head. Pass one that `toolcell audit verify` printed.")
+        return head
+
+
+class Entry(NamedTuple):
+    """One entry that was read: the head of the chain with it, its record, and the offset of its end in bytes."""
+
+    head: Head
+    record: Record
+    end: int
+
+
+class Broken(Exception):
+    """The chain is broken: `number` is the first entry that is wrong, at `offset` bytes."""
+
+    def __init__(self, what: str, number: int, offset: int) -> None:
+        self.number, self.offset = number, offset
+        super().__init__(f"Entry {number:,} at byte {offset:,} {what}.")
+
+
+def entry_of(head: Head, record: Record) -> tuple[Head, bytes]:
+    """The next head, and the bytes of the entry. Raises ValueError for a record of more than `MAX_BODY_BYTES`."""
+    number = head[0] + 1
+    body: bytes = _packer.pack((number, *record))
+    if len(body) > MAX_BODY_BYTES:
+        raise ValueError(f"a record of {len(body):,} bytes; the journal takes at most {MAX_BODY_BYTES:,}")
+    digest = hashlib.sha256(head[1] + body, usedforsecurity=False).digest()
+    return made(Head, (number, digest)), PREFIX.pack(len(body), digest) + body
+
+
+def entries(file: BinaryIO, head: Head = Head(), offset: int = 0) -> Iterator[Entry]:  # noqa: B008 - a NamedTuple
+    """Read and check the entries after `head`, which ends at `offset`. Stops before an incomplete entry at the end of
+    the file, which its writer may not have finished. Raises Broken."""
+    file.seek(offset)
+    while True:
+        prefix = file.read(PREFIX.size)
+        if len(prefix) < PREFIX.size:
+            return
+        number = head.number + 1
+        size, digest = PREFIX.unpack(prefix)
+        if size > MAX_BODY_BYTES:
+            raise Broken("has no valid length", number, offset)
+        body = file.read(size)
+        if len(body) < size:
+            return
+        if hashlib.sha256(head.digest + body).digest() != digest:
+            raise Broken("does not fit its digest, or the entry before it", number, offset)
+        record = _record(body, number, offset)
+        head, offset = Head(number, digest), offset + PREFIX.size + size
+        yield Entry(head, record, offset)
+
+
+def _record(body: bytes, number: int, offset: int) -> Record:
+    try:
+        said, kind, session_id, call_id, data, at = _unpacked(body)
+    except ValueError as error:
+        raise Broken(f"cannot be read: {error}", number, offset) from None
+    if said != number:
+        raise Broken(f"has the number {said}", number, offset)
+    return Record(kind, session_id, call_id, data, at)
+
+
+def _unpacked(body: bytes) -> list[Any]:
+    return msgpack.unpackb(body, strict_map_key=False, unicode_errors="replace")
