@@ -2,22 +2,22 @@
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import click
 
-from toolcell.config import load_config
+from toolcell.config.load import load_config
 from toolcell.errors import UsageError
 from toolcell.journal.chain import Broken, Head
 from toolcell.journal.journal import Record
-from toolcell.journal.reading import JournalReader, Numbered
+from toolcell.journal.reading import JournalReader, Numbered, Wanted
 from toolcell.journal.story import line_of, story_of
 from toolcell.state import StateDirectory
 
 
 def reader_of(state: str | None) -> JournalReader:
     """The reader of a state directory: this one, or that of the user's settings. Raises UsageError."""
-    place = state or load_config().state
+    place = state if state is not None else load_config().state
     if place is None:
         raise UsageError("No state directory is set. Pass --state DIRECTORY, or set state in the user's toolcell.toml.")
     directory = StateDirectory(place)
@@ -64,9 +64,8 @@ def export(state: str | None) -> None:
         _print([(each.head.number, each.record)], as_json=True)
 
 
-def guarded(run: object) -> int:
+def guarded(run: Callable[[], None]) -> int:
     """Run one of the commands. Returns the exit status: 1 for a broken chain, 2 for wrong use."""
-    assert callable(run)
     try:
         run()
     except Broken as error:
@@ -80,7 +79,7 @@ def guarded(run: object) -> int:
     return 0
 
 
-def _wanted(kind: str | None, session: str | None):  # noqa: ANN202
+def _wanted(kind: str | None, session: str | None) -> Wanted:
     def wanted(record: Record) -> bool:
         return (kind is None or record.kind == kind) and (session is None or record.session_id == session)
 

@@ -37,7 +37,9 @@ def intend(
     if not why:
         return None
     cure = "Free space on the disk of the state directory."
-    return SandboxUnavailable(message=f"The call was not run, because it could not be recorded. {why}", cure=cure)
+    return SandboxUnavailable(
+        message=f"The call was not run, because it could not be recorded. {why}", mechanism="", cure=cure
+    )
 
 
 def record(

@@ -9,7 +9,7 @@ the entry's number from 1, the kind, the session's id, the call's id, the data, 
 import hashlib
 import struct
 from collections.abc import Iterator
-from typing import Any, BinaryIO, NamedTuple, Self
+from typing import Any, BinaryIO, NamedTuple, Self, cast
 
 import msgpack
 
@@ -21,7 +21,7 @@ PREFIX = struct.Struct(">I32s")
 MAX_BODY_BYTES = 16 * 1024 * 1024
 START = bytes(32)
 """The digest before the first entry."""
-_packer = msgpack.Packer(default=repr)  # JSON data; anything else would end the call that is recorded
+_packer = msgpack.Packer(default=repr, unicode_errors="surrogatepass")
 
 
 class Head(NamedTuple):
@@ -62,10 +62,14 @@ class Broken(Exception):
 def entry_of(head: Head, record: Record) -> tuple[Head, bytes]:
     """The next head, and the bytes of the entry. Raises ValueError for a record of more than `MAX_BODY_BYTES`."""
     number = head[0] + 1
-    body: bytes = _packer.pack((number, *record))
+    try:
+        body = _packer.pack((number, *record))
+    except Exception as error:  # the data has an object of the program, whose repr fails
+        _packer.reset()
+        body = _packer.pack((number, *record._replace(data={"unreadable": type(error).__name__})))
     if len(body) > MAX_BODY_BYTES:
         raise ValueError(f"a record of {len(body):,} bytes; the journal takes at most {MAX_BODY_BYTES:,}")
-    digest = hashlib.sha256(head[1] + body, usedforsecurity=False).digest()
+    digest = hashlib.sha256(head[1] + body).digest()
     return made(Head, (number, digest)), PREFIX.pack(len(body), digest) + body
 
 
@@ -93,13 +97,10 @@ def entries(file: BinaryIO, head: Head = Head(), offset: int = 0) -> Iterator[En
 
 def _record(body: bytes, number: int, offset: int) -> Record:
     try:
-        said, kind, session_id, call_id, data, at = _unpacked(body)
+        unpacked = msgpack.unpackb(body, strict_map_key=False, unicode_errors="surrogatepass")
+        said, kind, session_id, call_id, data, at = cast("tuple[int, str, str, str, dict[str, Any], float]", unpacked)
     except ValueError as error:
         raise Broken(f"cannot be read: {error}", number, offset) from None
     if said != number:
         raise Broken(f"has the number {said}", number, offset)
     return Record(kind, session_id, call_id, data, at)
-
-
-def _unpacked(body: bytes) -> list[Any]:
-    return msgpack.unpackb(body, strict_map_key=False, unicode_errors="replace")

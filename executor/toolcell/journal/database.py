@@ -1,4 +1,4 @@
-"""The index of a durable journal: an SQLite database (WAL) that is filled from the log, and can be made again from it."""
+"""The index of a durable journal: an SQLite database (WAL), filled from the log and made again from it if lost."""
 
 import json
 import sqlite3
@@ -58,10 +58,12 @@ class Index:
             cursor.execute("COMMIT")
         self.head, self.size = last.head, last.end
 
-    def records(self, where: str = "", values: Iterable[object] = (), *, last: int = -1) -> Iterator[tuple[int, Record]]:
-        """The records that match an SQL condition, oldest first, with their numbers; of more than `last`, the last."""
-        query = f"SELECT * FROM records {f'WHERE {where}' if where else ''} ORDER BY number DESC LIMIT ?"  # noqa: S608
-        found = self._database.execute(f"SELECT * FROM ({query}) ORDER BY number", (*values, last))  # noqa: S608
+    def records(
+        self, where: str = "", values: Iterable[object] = (), *, last: int = -1
+    ) -> Iterator[tuple[int, Record]]:
+        """The last records that match an SQL condition, oldest first, with their numbers."""
+        query = f"SELECT * FROM records {f'WHERE {where}' if where else ''} ORDER BY number DESC LIMIT ?"
+        found = self._database.execute(f"SELECT * FROM ({query}) ORDER BY number", (*values, last))
         for number, at, kind, session, call, data in found:
             yield number, Record(kind, session, call, json.loads(data), at)
 

@@ -45,8 +45,10 @@ class Redaction:
         if name and _is_secret(name):
             self.is_complete = False
             return REDACTED
-        if value is None or isinstance(value, (bool, int, float)):
+        if value is None or isinstance(value, (bool, float)):
             return value
+        if isinstance(value, int):
+            return value if -(2**63) <= value < 2**64 else str(value)  # as much as msgpack takes
         if isinstance(value, str):
             room, self._room = self._room, max(0, self._room - len(value))
             if len(value) <= room:

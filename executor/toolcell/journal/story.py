@@ -83,8 +83,10 @@ def _sentence(record: Record) -> str:
 
 def _end(data: Any) -> str:
     if data.get("error") == "interrupted":
-        started = "It was never given to a process." if data.get("delivered") == "not started" else (
-            "It may have run, in part or in whole: its outcome is unknown."
+        started = (
+            "It was never given to a process."
+            if data.get("delivered") == "not started"
+            else ("It may have run, in part or in whole: its outcome is unknown.")
         )
         return f"The supervisor ended before the call did. {started}"
     used = (
