@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from toolcell.journal.chain import PREFIX, Broken, Head, entries, entry_of
+from toolcell.journal.chain import PREFIX, Broken, Head, entries, entry_of, new_packer
 from toolcell.journal.journal import Record
 
 
@@ -13,7 +13,9 @@ def written(count: int) -> tuple[bytes, list[tuple[int, int]], Head]:
     """A log of so many entries, the place of each, and its head."""
     head, data, places = Head(), b"", []
     for number in range(count):
-        head, entry = entry_of(head, Record("call", "main-1", f"main-1-{number}", {"tool": "echo", "error": None}))
+        head, entry = entry_of(
+            head, Record("call", "main-1", f"main-1-{number}", {"tool": "echo", "error": None}), new_packer()
+        )
         places.append((len(data), len(data) + len(entry)))
         data += entry
     return data, places, head
@@ -56,7 +58,7 @@ def test_removed_swapped_and_added_entries_are_found() -> None:
     for order in ([0, 2, 3], [0, 2, 1, 3], [0, 0, 1], [1, 2, 3]):
         with pytest.raises(Broken):
             numbers(b"".join(parts[index] for index in order))
-    _, forged = entry_of(Head(4, bytes(32)), Record("call", "main-1", "main-1-9", {}))
+    _, forged = entry_of(Head(4, bytes(32)), Record("call", "main-1", "main-1-9", {}), new_packer())
     with pytest.raises(Broken):
         numbers(data + forged)
 
@@ -68,7 +70,7 @@ def test_an_entry_that_is_not_complete_ends_the_log() -> None:
 
 
 def test_a_valid_entry_with_another_number_is_found() -> None:
-    _, entry = entry_of(Head(5, bytes(32)), Record("call", "main-1", "main-1-9", {}))
+    _, entry = entry_of(Head(5, bytes(32)), Record("call", "main-1", "main-1-9", {}), new_packer())
     with pytest.raises(Broken, match="has the number 6"):
         numbers(entry)
 
@@ -81,7 +83,7 @@ def test_a_head_that_is_none_is_refused() -> None:
 
 @pytest.mark.parametrize("value", ["\udc80", "\ud800text", b"bytes", None, -(2**63), 2**64 - 1, 1.5, [{"a": [1]}]])
 def test_what_is_written_is_read_as_it_was(value: object) -> None:
-    _, entry = entry_of(Head(), Record("log", "main-1", "", {"value": value}))
+    _, entry = entry_of(Head(), Record("log", "main-1", "", {"value": value}), new_packer())
     assert next(entries(io.BytesIO(entry))).record.data == {"value": value}
 
 
@@ -91,12 +93,12 @@ def test_an_object_whose_repr_fails_does_not_lose_the_record() -> None:
             raise KeyError("repr")
 
     for _again in range(2):
-        _, entry = entry_of(Head(), Record("log", "main-1", "c", {"value": Bad()}))
+        _, entry = entry_of(Head(), Record("log", "main-1", "c", {"value": Bad()}), new_packer())
         record = next(entries(io.BytesIO(entry))).record
         assert (record.call_id, record.data) == ("c", {"unreadable": "KeyError"})
 
 
 @pytest.mark.parametrize("value", [Path("a"), 2**64, -(2**70)])
 def test_a_value_that_msgpack_cannot_take_is_written_as_its_repr(value: object) -> None:
-    _, entry = entry_of(Head(), Record("log", "main-1", "", {"value": value}))
+    _, entry = entry_of(Head(), Record("log", "main-1", "", {"value": value}), new_packer())
     assert next(entries(io.BytesIO(entry))).record.data == {"value": repr(value)}

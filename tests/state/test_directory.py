@@ -1,6 +1,9 @@
 """The state directory: private, with one writer, with a version, and out of the sight of cells."""
 
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,6 +32,29 @@ def test_there_is_one_writer_at_a_time(state: StateDirectory) -> None:
     again = StateDirectory(state.path)
     again.open_to_write()
     again.close()
+
+
+def test_a_fork_that_outlives_the_supervisor_keeps_nobody_out(state: StateDirectory) -> None:
+    program = (
+        "import os, sys, time\n"
+        "from toolcell.state import StateDirectory\n"
+        "state = StateDirectory(sys.argv[1])\n"
+        "state.open_to_write()\n"
+        "child = os.fork()\n"
+        "if child:\n"
+        "    print(child, flush=True)\n"
+        "    os._exit(0)\n"
+        "time.sleep(30)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program, str(state.path)], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        parent.wait()
+        try:
+            state.open_to_write()
+            state.close()
+        finally:
+            os.kill(child, signal.SIGKILL)
 
 
 def test_a_directory_that_others_can_enter_is_refused(state: StateDirectory) -> None:

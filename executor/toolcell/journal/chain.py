@@ -21,7 +21,6 @@ PREFIX = struct.Struct(">I32s")
 MAX_BODY_BYTES = 16 * 1024 * 1024
 START = bytes(32)
 """The digest before the first entry."""
-_packer = msgpack.Packer(default=repr, unicode_errors="surrogatepass")
 
 
 class Head(NamedTuple):
@@ -59,14 +58,19 @@ class Broken(Exception):
         super().__init__(f"Entry {number:,} at byte {offset:,} {what}.")
 
 
-def entry_of(head: Head, record: Record) -> tuple[Head, bytes]:
+def new_packer() -> msgpack.Packer:
+    """What `entry_of` packs with. One thread at a time may use it."""
+    return msgpack.Packer(default=repr, unicode_errors="surrogatepass")
+
+
+def entry_of(head: Head, record: Record, packer: msgpack.Packer) -> tuple[Head, bytes]:
     """The next head, and the bytes of the entry. Raises ValueError for a record of more than `MAX_BODY_BYTES`."""
     number = head[0] + 1
     try:
-        body = _packer.pack((number, *record))
+        body = packer.pack((number, *record))
     except Exception as error:  # the data has an object of the program, whose repr fails
-        _packer.reset()
-        body = _packer.pack((number, *record._replace(data={"unreadable": type(error).__name__})))
+        packer.reset()
+        body = packer.pack((number, *record._replace(data={"unreadable": type(error).__name__})))
     if len(body) > MAX_BODY_BYTES:
         raise ValueError(f"a record of {len(body):,} bytes; the journal takes at most {MAX_BODY_BYTES:,}")
     digest = hashlib.sha256(head[1] + body).digest()

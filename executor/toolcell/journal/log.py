@@ -5,7 +5,7 @@ import os
 import threading
 from pathlib import Path
 
-from .chain import Entry, Head, entries, entry_of
+from .chain import Entry, Head, entries, entry_of, new_packer
 from .journal import Record
 
 _log = logging.getLogger("toolcell.journal")
@@ -27,6 +27,7 @@ class JournalLog:
         """Bytes up to the end of the last entry."""
         self._fd = -1
         self._lock = threading.Lock()
+        self._packer = new_packer()
         self._dirty = threading.Event()
         self._closing = threading.Event()
         self._syncing: threading.Thread | None = None
@@ -54,7 +55,7 @@ class JournalLog:
         """Append a record. Raises JournalFull, after which the file is as it was before."""
         with self._lock:
             try:
-                head, entry = entry_of(self.head, record)
+                head, entry = entry_of(self.head, record, self._packer)
                 written = os.write(self._fd, entry)
             except (ValueError, OSError) as error:
                 raise _full(self.path, error) from error

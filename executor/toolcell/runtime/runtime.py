@@ -177,6 +177,7 @@ class Runtime:
             self._durable = DurableJournal(state.log, state.database, self.settings.journal)
             self._durable.open()
         except (OSError, sqlite3.Error, Broken) as error:
+            self._durable = None
             state.close()
             raise UsageError(
                 f"The state directory {str(state.path)!r} cannot be used: {error} "
@@ -263,6 +264,7 @@ class Runtime:
             session.life.closed = True
         if pool is not None:
             pool.abandon()
+        self._close_state()
 
     def _on_kept_gone(self, cell: Cell) -> None:
         self._kept_gone.append(cell)

@@ -4,6 +4,7 @@ import fcntl
 import os
 import secrets
 import stat
+import weakref
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,18 @@ VERSION: Final = 1
 """The version of the files in a state directory. It is the number in the file `version`."""
 KEY_BYTES: Final = 32
 LOG, DATABASE = "journal.log", "journal.sqlite"
+
+
+_directories: weakref.WeakSet["StateDirectory"] = weakref.WeakSet()
+
+
+def _let_go_after_fork() -> None:
+    """In a fork of the program, close the locks: a fork that outlives the supervisor must not keep others out."""
+    for directory in list(_directories):
+        directory.close()
+
+
+os.register_at_fork(after_in_child=_let_go_after_fork)
 
 
 class StateDirectory:
@@ -30,6 +43,7 @@ class StateDirectory:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(os.path.abspath(path))
         self._lock = -1
+        _directories.add(self)
 
     def __repr__(self) -> str:
         return f"<StateDirectory {self.path}{' · written' if self._lock >= 0 else ''}>"
