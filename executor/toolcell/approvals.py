@@ -42,7 +42,9 @@ class ApprovalRequest:
 
     @property
     def digest(self) -> str:
-        """`sha256:<hex>` over the id, tool, fingerprint, arguments, session and expiry. An approval is bound to these."""
+        """`sha256:<hex>` over the id, tool, fingerprint, arguments, session and expiry. An approval is bound to
+        these.
+        """
         bound = [self.id, self.tool, self.fingerprint, dict(self.arguments), self.session_id, self.expires_at]
         text = json.dumps(bound, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -71,7 +71,9 @@ class HttpRule:
         return f"{methods} {self.scheme}://{'*.' if self.host.subdomains else ''}{name}{port}{self.path}{private}"
 
     def covers(self, method: str, scheme: str, host: str, port: int, path: str) -> bool:
-        """Whether this rule covers a request. `host` is normalised, and `path` has no query and no ambiguous segments."""
+        """Whether this rule covers a request. `host` is normalised, and `path` has no query and no ambiguous
+        segments.
+        """
         below = path == self.path or path.startswith(self.path + "/")
         return method in self.methods and scheme == self.scheme and self.host.covers(host, port) and below
 

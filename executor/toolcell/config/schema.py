@@ -97,7 +97,9 @@ def _without_null(text: str) -> str:
 
 
 def _asking(what: str, ask: Callable[[Any], object]) -> AfterValidator:
-    """A check by `ask`, the check of the object that gets the value. Its errors begin with the object's name, `what`."""
+    """A check by `ask`, the check of the object that gets the value. Its errors begin with the object's name,
+    `what`.
+    """
 
     def check(value: Any) -> Any:
         try:
