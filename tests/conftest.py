@@ -48,6 +48,8 @@ def small_profiles() -> dict[SessionKind, Profile]:
 
 
 ROOT = os.geteuid() == 0
+NO_SETTINGS = "/var/empty/toolcell-tests"
+"""A directory that does not exist, and whose absence every user can see."""
 FEW = 12
 
 
@@ -127,10 +129,13 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def runtime_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Supervisors of this run keep their records apart from those of other runs and of the other worker."""
+    """Supervisors of this run keep their records apart from those of other runs and of the other worker, and no test
+    reads the settings of the user who runs it.
+    """
     path = tmp_path_factory.mktemp("runtime")  # 0700
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(path))
+        monkeypatch.setenv("XDG_CONFIG_HOME", NO_SETTINGS)
         yield
 
 

@@ -1,4 +1,4 @@
-"""Approval of single calls by a person or a program: what is asked, what is answered, and who answers."""
+"""Approval of single calls by a person or a program: the request, the answer, and the approver."""
 
 import hashlib
 import json
@@ -18,10 +18,11 @@ __all__ = ["ApprovalQueue", "ApprovalRequest", "Approved", "Approver", "Denied"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRequest:
-    """One call that waits for a yes. It is bound to these very arguments and to this version of the tool, by `digest`,
-    and good for one answer until `expires_at` (Unix seconds). `preview` says what it would do, or
-    shows its arguments where the tool has none; `preview_by` says whose word that is. A tool may lie: show `arguments`
-    beside it. `reason` is why somebody is asked."""
+    """One call that waits for approval. `digest` binds the request to these arguments and to this version of the tool.
+    It takes one answer until `expires_at` (Unix seconds). `preview` describes the effect of the call, or shows its
+    arguments if the tool has no preview; `preview_by` names the author of the preview. A tool may lie, so show
+    `arguments` beside the preview. `reason` says why approval is needed.
+    """
 
     tool: str
     version: str
@@ -41,7 +42,9 @@ class ApprovalRequest:
 
     @property
     def digest(self) -> str:
-        """`sha256:<hex>` over what an approval is bound to: tool, fingerprint, arguments, session and expiry."""
+        """`sha256:<hex>` over the id, tool, fingerprint, arguments, session and expiry. An approval is bound to
+        these.
+        """
         bound = [self.id, self.tool, self.fingerprint, dict(self.arguments), self.session_id, self.expires_at]
         text = json.dumps(bound, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
@@ -49,30 +52,30 @@ class ApprovalRequest:
 
 @dataclass(frozen=True, slots=True)
 class Approved:
-    """Yes; with `arguments`, yes to these instead: they are validated, and what runs is what was approved."""
+    """The call may run. With `arguments`, it runs with these instead, after they are validated."""
 
     arguments: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """No. The model reads `message`: say what it may do instead."""
+    """The call may not run. The model reads `message`, which should say what it may do instead."""
 
     message: str = ""
 
 
 @runtime_checkable
 class Approver(Protocol):
-    """Who decides. Called on the event loop; it may wait for a person, up to the request's expiry."""
+    """Decides on requests. Called on the event loop. It may wait for a person until the request expires."""
 
     async def approve(self, request: ApprovalRequest) -> Approved | Denied: ...
 
 
 class ApprovalQueue:
-    """An approver for programs with a page or a prompt of their own: requests wait here until `decide` is called.
+    """An approver for programs with their own page or prompt. Each request waits here until `decide` is called.
 
-    Iterate over it for what is pending, oldest first. Each request takes one answer; a late or second one is a
-    KeyError. Use it from the event loop's thread.
+    Iterating yields the pending requests, the oldest first. Each request takes one answer. A late or second answer
+    raises KeyError. Use the queue on the event loop's thread.
     """
 
     def __init__(self) -> None:
@@ -97,7 +100,7 @@ class ApprovalQueue:
             self._answers.pop(request.id, None)
 
     def decide(self, request_id: str, answer: Approved | Denied) -> None:
-        """Answer the request of this id; KeyError where it is not pending (any more)."""
+        """Answer the request with this id. Raises KeyError if it is not pending."""
         _request, answered = self._pending.pop(request_id)
         self._answers[request_id] = answer
         answered.set()

@@ -1,11 +1,11 @@
-"""The same API without `await`: an event loop of its own in a thread, for programs that have none.
+"""The same API without `await`, for programs without an event loop. It runs an event loop in a thread.
 
     from toolcell.blocking import Supervisor
     with Supervisor(tools=[…]) as supervisor:
         session = supervisor.open_session("main", workspace=".")
         session.call("read", {"path": "README.md"})
 
-Methods may be called from any thread, many at a time. `start` and `close` are what `with` does.
+Any thread may call the methods, also at the same time. `with` calls `start` and `close`.
 """
 
 import atexit
@@ -53,7 +53,7 @@ R = TypeVar("R")
 
 
 class BlockingCallOptions(TypedDict, total=False):
-    """What `Session.call` takes by name."""
+    """The keyword options of `Session.call`."""
 
     call_id: str | None
     timeout: float | None
@@ -64,7 +64,7 @@ class BlockingCallOptions(TypedDict, total=False):
 
 
 class Session:
-    """A session, blocking. Made by `Supervisor.open_session` and `Session.open_child`."""
+    """A blocking session. Made by `Supervisor.open_session` and `Session.open_child`."""
 
     def __init__(self, inner: _session.Session, portal: BlockingPortal) -> None:
         self._inner = inner
@@ -199,14 +199,14 @@ class Session:
             self._running().call(partial(self._inner.close, grace_s=grace_s))
 
     def _running(self) -> BlockingPortal:
-        """The way to the event loop; UsageError where the supervisor does not run any more."""
+        """The portal to the event loop. Raises UsageError if the supervisor is not running."""
         _session.core_of(self._inner).require_running()
         return self._portal
 
 
 class Supervisor:
-    """A supervisor, blocking: a context manager with the constructor of `toolcell.Supervisor`. One that runs when the
-    program exits is closed then.
+    """A blocking supervisor: a context manager with the constructor of `toolcell.Supervisor`. It is closed when the
+    program exits.
     """
 
     @named
@@ -250,7 +250,7 @@ class Supervisor:
             state=state,
             model_bytes=model_bytes,
         )
-        self._turn = threading.Lock()  # of those who start and close it
+        self._turn = threading.Lock()  # held during the start and the close
         self._stack = ExitStack()
         self._portal: BlockingPortal | None = None
         self._loop_thread = self._pid = 0
@@ -267,7 +267,9 @@ class Supervisor:
         return self._inner.metrics
 
     def start(self) -> None:
-        """As `toolcell.Supervisor.start`, from any thread: start an event loop in a thread, and it on that."""
+        """As `toolcell.Supervisor.start`, from any thread. It starts an event loop in a thread, and the supervisor on
+        it.
+        """
         with self._turn:
             if self._portal is not None:
                 return
@@ -282,7 +284,9 @@ class Supervisor:
             atexit.register(self._close_at_exit)
 
     def close(self) -> None:
-        """As `toolcell.Supervisor.aclose`, from any thread but the loop's: end the supervisor, then its event loop."""
+        """As `toolcell.Supervisor.aclose`, from any thread except the loop's. It ends the supervisor, then its event
+        loop.
+        """
         if threading.get_ident() == self._loop_thread:
             raise UsageError(
                 "The supervisor cannot be closed by a callback of its own, which it would wait for. Close it in "
@@ -298,12 +302,12 @@ class Supervisor:
     def _end(self, portal: BlockingPortal) -> None:
         try:
             portal.call(self._inner.aclose)
-        except RuntimeError:  # the loop ends already, by a backend's SystemExit, say
+        except RuntimeError:  # the loop is ending already, for example after SystemExit in a backend
             if not _supervisor.runtime_of(self._inner).is_left_open:
                 raise
 
     def _hear_why(self) -> None:
-        """Raise why the supervisor has ended, where its loop ended first."""
+        """Raise the reason for the supervisor's end, if its loop ended first."""
         if _supervisor.runtime_of(self._inner).is_left_open:
             anyio.run(self._inner.aclose)
 

@@ -1,4 +1,4 @@
-"""ToolCall: one call of a tool as the runtime asked for it, the value that every step of the pipeline takes."""
+"""ToolCall: one call of a tool, as the program asked for it. Every step of the pipeline takes this value."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -9,8 +9,8 @@ if TYPE_CHECKING:
 
 
 class ToolCall(NamedTuple):
-    """`arguments` are plain JSON data. `attempt` counts from 1; a repaired call is a new ToolCall of the next
-    attempt. `session` and `declaration` are there for hooks and policies to read.
+    """`arguments` are plain JSON data. `attempt` counts from 1; a repaired call is a new ToolCall of the next attempt.
+    Hooks and policies may read `session` and `declaration`.
     """
 
     id: str

@@ -1,6 +1,6 @@
-"""Secrets that the supervisor adds to HTTP requests: where they come from, and where they go.
+"""Secrets that the supervisor adds to HTTP requests: their sources and their hosts.
 
-A Credential shows its value to nobody: not in repr, not in an error, and it cannot be pickled, so no tool can carry one
+A Credential never shows its value, neither in its repr nor in an error. It cannot be pickled, so no tool can carry it
 into a cell.
 """
 
@@ -16,9 +16,9 @@ from .http_rules import HttpRule
 __all__ = ["SHORTEST", "Credential", "Origin", "base64", "parse_origin"]
 
 Origin = tuple[str, str, int]
-"""Scheme, host and port: what a credential is for, and nothing less."""
+"""Scheme, host and port. A credential is for exactly one origin."""
 
-SHORTEST = 8  # what is shorter is found in texts by chance, and guessed by a tool that asks for its echo
+SHORTEST = 8  # a shorter secret occurs in texts by chance, and a tool could guess it
 LONGEST = 8 * 1024
 _NAME = re.compile(r"[A-Za-z0-9-]{1,128}")
 _PREFIX = re.compile(r"[\x20-\x7e]{0,128}")
@@ -32,10 +32,10 @@ _REFUSED = frozenset(
 class Credential:
     """One header that goes with every request to one host: `prefix`, then the secret.
 
-    The secret is `value`, or the environment variable `value_env` of this process, or what is in the file `value_file`,
-    without white space around it; the latter two are read anew for each request, for such secrets are rotated. With
-    `scheme="basic"` it is "user:password", which goes out in base64 (RFC 7617). ValueError for what cannot be a
-    credential.
+    The secret is `value`, or the environment variable `value_env` of this process, or the content of the file
+    `value_file` without surrounding white space. The variable and the file are read again for each request, because
+    such secrets are rotated. With `scheme="basic"` the secret is "user:password", which is sent in base64 (RFC 7617).
+    Raises ValueError if these cannot be a credential.
     """
 
     header: str = "Authorization"
@@ -68,13 +68,13 @@ class Credential:
 
     @property
     def source(self) -> str:
-        """Where the secret comes from, in words. Never the secret."""
+        """A description of the secret's source. Never the secret."""
         if self.value_env is not None:
             return f"the environment variable {self.value_env}"
         return "the program" if self.value_file is None else f"the file {os.fspath(self.value_file)}"
 
     def read(self) -> str:
-        """The secret, now. ValueError, without it, where it is not there or cannot be one."""
+        """The present secret. Raises ValueError, without the secret, if it is missing or invalid."""
         if self.value is not None:
             return self.value
         if self.value_env is not None:
@@ -113,8 +113,8 @@ def _check(secret: object, where: str) -> None:
 
 
 def parse_origin(place: str) -> Origin:
-    """The origin that "api.example.com", "api.example.com:8443" or "http://127.0.0.1:8080" names: https if it does not
-    say. ValueError for anything else: a credential is for one host.
+    """The origin that "api.example.com", "api.example.com:8443" or "http://127.0.0.1:8080" names. The default scheme is
+    https. Raises ValueError for anything else, because a credential is for one host.
     """
     try:
         rule = None if " " in place else HttpRule.parse(f"GET {place}")

@@ -1,5 +1,5 @@
-"""What toolcell raises at its user. What a tool, a model or a sandbox does is never raised: it is a `ToolError`
-value.
+"""The exceptions that toolcell raises in the user's program. A failure of a tool, a model or a sandbox is never raised.
+It is a `ToolError` value.
 """
 
 from collections.abc import Iterable
@@ -12,15 +12,15 @@ __all__ = ["ArgumentError", "ConfigError", "ConfigProblem", "SandboxUnavailableE
 
 
 class ArgumentError(UsageError, ValueError):
-    """An object of the API cannot be made of these arguments. A Profile, Limits and a network policy raise it too."""
+    """An argument of the API is wrong. Profile, Limits and network policies raise it too."""
 
 
 refuse_with(ArgumentError)
 
 
 class SandboxUnavailableError(ToolcellError):
-    """The supervisor cannot start: a mechanism of the sandbox is missing here. `mechanism` names it, `cure` mends
-    it.
+    """The supervisor cannot start: a mechanism of the sandbox is missing here. `mechanism` names it, and `cure` says
+    how to get it.
     """
 
     def __init__(self, message: str, mechanism: str = "", cure: str = "") -> None:
@@ -31,7 +31,7 @@ class SandboxUnavailableError(ToolcellError):
 
 @dataclass(frozen=True, slots=True)
 class ConfigProblem:
-    """One mistake in the settings: where it is, and what to do. `key` is empty where the file itself is wrong."""
+    """One mistake in the settings: its place and its remedy. `key` is empty if the file itself is wrong."""
 
     source: str
     line: int | None

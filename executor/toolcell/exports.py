@@ -1,4 +1,4 @@
-"""Tools in the dialects of model providers: `toolcell_tools.exports` as users of `toolcell` look for it."""
+"""Tools in the dialects of model providers: the names of `toolcell_tools.exports`."""
 
 from toolcell_tools.exports import (
     DialectName,

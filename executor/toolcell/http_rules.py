@@ -1,7 +1,7 @@
-"""Which HTTP requests may be made for a session's tools: rules, a line of text each. Pure: no socket is here.
+"""Rules for the HTTP requests of a session's tools. Each rule is a line of text. No code here opens a socket.
 
-The kernel has no part in this. The supervisor makes the requests, and holds the credentials; a cell needs no network,
-and gets no rules. `backends.http.checks` holds a request against them.
+The kernel does not enforce these rules. The supervisor makes the requests and holds the credentials. A cell needs no
+network and gets no rules. `backends.http.checks` compares a request with the rules.
 """
 
 import re
@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 from toolcell_sandbox.network import Pattern, read_pattern
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-"""What a rule may name; `*` stands for all of them. TRACE gives back what it was sent, CONNECT is a tunnel."""
+"""The methods that a rule may name. `*` stands for all of them. TRACE and CONNECT are left out: TRACE returns the
+request, and CONNECT opens a tunnel.
+"""
 PORTS = {"http": 80, "https": 443}
 _PLACE = re.compile(r"(?:([a-z][a-z0-9+.-]*)://)?([^/]*)(/.*)?", re.ASCII | re.DOTALL)
 _PATH = re.compile(r"(?:/[A-Za-z0-9._~!$&'()*+,;=:@%-]+)*/?")  # RFC 3986, 3.3, without empty segments
@@ -20,7 +22,7 @@ _EXAMPLES = "Write it like 'GET api.example.com', 'GET,POST https://api.example.
 
 @dataclass(frozen=True, slots=True)
 class HttpRule:
-    """One rule, read. `host` has its port; `path` is "" or "/" and whole segments, without a slash at the end.
+    """One parsed rule. `host` has its port; `path` is "" or "/" and whole segments, without a slash at the end.
 
     `private`: the host's addresses need not be public.
     """
@@ -33,7 +35,7 @@ class HttpRule:
 
     @classmethod
     def parse(cls, text: object) -> "HttpRule":
-        """Read "METHODS PLACE" or "METHODS PLACE private". ValueError, with the remedy, for what cannot be read.
+        """Parse "METHODS PLACE" or "METHODS PLACE private". Raises ValueError with the remedy.
 
         METHODS are separated by commas. PLACE is a host, or `*.` and the end of host names, with an optional scheme
         (https if left out), port and path, which stands for itself and all that is below it.
@@ -69,12 +71,14 @@ class HttpRule:
         return f"{methods} {self.scheme}://{'*.' if self.host.subdomains else ''}{name}{port}{self.path}{private}"
 
     def covers(self, method: str, scheme: str, host: str, port: int, path: str) -> bool:
-        """Whether a request falls under this rule. `host` is normalised; `path` has no query, and one reading."""
+        """Whether this rule covers a request. `host` is normalised, and `path` has no query and no ambiguous
+        segments.
+        """
         below = path == self.path or path.startswith(self.path + "/")
         return method in self.methods and scheme == self.scheme and self.host.covers(host, port) and below
 
     def common(self, other: "HttpRule") -> "HttpRule | None":
-        """What falls under both."""
+        """A rule for the requests that both rules cover, or None."""
         methods = self.methods & other.methods
         host = self.host if self.host.is_within(other.host) else other.host
         path = max(self.path, other.path, key=len)
@@ -85,7 +89,7 @@ class HttpRule:
         return HttpRule(methods, self.scheme, host, path, self.private and other.private)
 
     def is_within(self, others: Iterable["HttpRule"]) -> bool:
-        """Whether what falls under this rule falls under the others too, method by method."""
+        """Whether the others cover every request that this rule covers."""
         wider = list(others)
         return all(any(each.common(other) == each for other in wider) for each in self._by_method())
 
@@ -94,25 +98,25 @@ class HttpRule:
 
 
 def rules_of(texts: Iterable[str]) -> tuple[HttpRule, ...]:
-    """The rules that these lines are; equal ones once."""
+    """The rules in these lines, without duplicates."""
     return tuple(dict.fromkeys(HttpRule.parse(text) for text in texts))
 
 
 def is_narrower(texts: Iterable[str], others: Iterable[str]) -> bool:
-    """Whether the first rules allow nothing that the others do not (equal ones count)."""
+    """Whether the first rules allow nothing that the others do not. True for equal rules."""
     wider = rules_of(others)
     return all(rule.is_within(wider) for rule in rules_of(texts))
 
 
 def common(texts: Iterable[str], others: Iterable[str]) -> tuple[str, ...]:
-    """Rules that allow what both allow."""
+    """Rules for the requests that both allow."""
     wider = rules_of(others)
     both = [rule.common(other) for rule in rules_of(texts) for other in wider]
     return tuple(dict.fromkeys(str(rule) for rule in both if rule is not None))
 
 
 def _is_address(host: Pattern) -> bool:
-    """Whether it is an address itself: no name ends in a number (`network.normal_host`)."""
+    """Whether the host is an address. No name ends in a number (`network.normal_host`)."""
     return ":" in host.host or host.host.rpartition(".")[2].isdigit()
 
 

@@ -1,4 +1,4 @@
-"""What a program can get wrong in an argument: each check raises ArgumentError with the remedy, at once."""
+"""Checks of a program's arguments. Each raises ArgumentError with the remedy."""
 
 import inspect
 import math
@@ -24,7 +24,7 @@ _PARTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "memory": ("MemoryStore", ("search", "store")),
     "web": ("WebClient", ("search", "fetch")),
 }
-"""Of each argument that is an object of the user's, the protocol and the methods that the object must have."""
+"""For each argument that is an object of the user: the protocol, and the methods that the object must have."""
 
 
 def session_kind(kind: object) -> SessionKind:
@@ -42,7 +42,7 @@ def capability(name: object) -> Capability:
 
 
 def mechanisms(names: Iterable[str]) -> frozenset[str]:
-    """The mechanisms of the sandbox that are named."""
+    """The mechanisms of the sandbox with these names."""
     given = items("allow_missing", names, "{'landlock_scope'}")
     for name in given:
         if name not in NAMES:
@@ -51,7 +51,7 @@ def mechanisms(names: Iterable[str]) -> frozenset[str]:
 
 
 def profiles_of(given: Mapping[SessionKind, Profile] | None) -> dict[SessionKind, Profile]:
-    """The profile of each session kind that `given` has one for."""
+    """The profile of each session kind in `given`."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -62,7 +62,7 @@ def profiles_of(given: Mapping[SessionKind, Profile] | None) -> dict[SessionKind
 
 
 def check_profile(name: str, value: object) -> None:
-    """Refuse what is neither a Profile nor None."""
+    """Refuse an object that is neither a Profile nor None."""
     if value is not None and not isinstance(value, Profile):
         raise ArgumentError(f"{name} is not a Profile: {value!r}. Pass Profile.for_kind('main').replace(…).")
 
@@ -81,7 +81,7 @@ def seconds(name: str, value: object, otherwise: str = "") -> float:
 
 
 def grace(value: object) -> float:
-    """`value`, seconds from 0 on; without end for None."""
+    """`value`, a number of seconds from 0. None means infinity."""
     if value is None:
         return math.inf
     if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:
@@ -97,14 +97,14 @@ def count(name: str, value: object, otherwise: str) -> int:
 
 
 def whole(name: str, value: object) -> int:
-    """`value`, a whole number from 0 on."""
+    """`value`, a whole number from 0."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
     raise ArgumentError(f"{name} is not a whole number from 0 on: {value!r}. Pass how many there may be.")
 
 
 def mapping(name: str, given: Mapping[str, T] | None) -> Mapping[str, T]:
-    """`given`, a mapping; an empty one for None."""
+    """`given`, a mapping, or an empty one for None."""
     if given is None:
         return {}
     if isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -113,7 +113,7 @@ def mapping(name: str, given: Mapping[str, T] | None) -> Mapping[str, T]:
 
 
 def items(name: str, given: Iterable[T], example: str) -> tuple[T, ...]:
-    """What `given` holds; one object in the place of several is refused, and so is a text."""
+    """The items of `given`. A single object or a text is refused."""
     if isinstance(given, Iterable) and not isinstance(given, (str, bytes)):  # pyright: ignore[reportUnnecessaryIsInstance]
         return tuple(given)
     raise ArgumentError(f"{name} is not a list: {given!r}. Write {name}={example}.")
@@ -140,7 +140,7 @@ def check_parts(**given: object) -> None:
 
 
 def check_journal(value: object) -> None:
-    """Refuse a journal whose `write` would be called and never run: an async one, or a generator."""
+    """Refuse a journal whose `write` is async or a generator, because it would never run."""
     check_parts(journal=value)
     write = getattr(value, "write", None)
     if inspect.iscoroutinefunction(write) or inspect.isasyncgenfunction(write) or inspect.isgeneratorfunction(write):
@@ -161,13 +161,13 @@ def check_text(name: str, value: object) -> None:
 
 
 def check_callable(name: str, value: object) -> None:
-    """Refuse what is neither a function nor None."""
+    """Refuse an object that is neither a function nor None."""
     if value is not None and not callable(value):
         raise ArgumentError(f"{name} is not a function: {value!r}. Pass a function, or leave it out.")
 
 
 def check_names(function: str, given: Iterable[str], options: type) -> None:
-    """Refuse arguments that the function does not take, with the near name."""
+    """Refuse arguments that the function does not take. The error has a similar name."""
     for name in given:
         raise ArgumentError(unknown(function, name, ["name", "args", *options.__annotations__]))
 

@@ -1,4 +1,4 @@
-"""What a session may do: what the kernel enforces for its cells, and the HTTP requests that are made for its tools."""
+"""The profile of a session: the rules that the kernel enforces for its cells, and the rules for its HTTP requests."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ class Profile(CellProfile):
     """What a session's calls may see, use and ask for. Immutable; a narrower one is made with `narrow`, any other with
     `replace`.
 
-    `http` are the requests that the supervisor makes for tools with the grant "http", as rules like
-    "GET,POST https://api.example.com/v1"; none is made without a rule. The supervisor alone goes by them: no cell gets
-    them. The other fields are those of `toolcell_sandbox.CellProfile`, which cells get.
+    `http` are the requests that the supervisor makes for tools with the grant "http", as rules like "GET,POST
+    https://api.example.com/v1"; none is made without a rule. Only the supervisor uses these rules; no cell gets them.
+    The other fields are those of `toolcell_sandbox.CellProfile`, which cells get.
     """
 
     http: tuple[str, ...] = ()
@@ -38,7 +38,9 @@ class Profile(CellProfile):
 
     @named
     def lifting(self, *names: str) -> Self:
-        """A copy that does not protect these names. ValueError, with the near name, for one that it has not."""
+        """A copy that does not protect these names. Raises ValueError, with a similar name, for a name that is not
+        protected.
+        """
         return super().lifting(*names)
 
     @named
@@ -74,16 +76,18 @@ class Profile(CellProfile):
         return narrower
 
     def is_narrower_than(self, other: CellProfile) -> bool:
-        """True when this profile allows nothing that the other does not (an equal one counts)."""
+        """Whether this profile allows nothing that the other does not. True for equal profiles."""
         return super().is_narrower_than(other) and self._asks_no_more_than(other)
 
     @property
     def requests(self) -> tuple[str, ...]:
-        """The rules for HTTP requests that hold: `http` where "http" is granted, else none."""
+        """The rules for HTTP requests: `http` if "http" is granted, else none."""
         return self.http if "http" in self.grants else ()
 
     def explain(self) -> str:
-        """In plain words, what a call of such a session may do. Names of environment variables, never their values."""
+        """A description, in plain words, of what a call of such a session may do. It names environment variables
+        without their values.
+        """
         from toolcell_sandbox.explain import explain
 
         return explain(self, {"requests": _in_words(self)})
@@ -97,13 +101,13 @@ class Profile(CellProfile):
 
 
 def _read(rules: Iterable[str]) -> tuple[str, ...]:
-    from .http_rules import rules_of  # milliseconds that a profile without rules need not pay
+    from .http_rules import rules_of  # the import takes milliseconds, which a profile without rules does not need
 
     return tuple(map(str, rules_of(rules)))
 
 
 def _in_words(profile: Profile) -> list[str]:
-    """Which HTTP requests the supervisor makes for tools."""
+    """A description of the HTTP requests that the supervisor makes for tools."""
     if not profile.requests:
         unused = "; its rules count for nothing without the grant 'http'" if profile.http else ""
         return [f"none: no host is listed{unused}"]

@@ -1,4 +1,6 @@
-"""A module's source and its digest: the supervisor notes it, and a cell holds what it imports against it."""
+"""The source files of a module and their digest. The supervisor notes the digest, and a cell checks it before the
+import.
+"""
 
 import os
 import stat
@@ -8,7 +10,7 @@ MAX_SOURCE_BYTES = 64 * 1024 * 1024
 
 
 def source_files(module: str) -> list[str]:
-    """The source of a module or package at this path without its suffix; nothing where there is neither."""
+    """The source files of the module or package at this path, which has no suffix. Empty if there is none."""
     if os.path.isfile(module + ".py"):
         return [module + ".py"]
     if not os.path.isfile(os.path.join(module, "__init__.py")):
@@ -20,13 +22,15 @@ def source_files(module: str) -> list[str]:
 
 
 def source_digest(files: Iterable[str]) -> str:
-    """Of the source, so that another text is another tool. ValueError for what is no source or too much of it."""
-    import hashlib  # 5 ms of OpenSSL that most cells never need
+    """The digest of the source files, so a changed source is another tool. Raises ValueError for an invalid or too
+    large source.
+    """
+    import hashlib  # the import of OpenSSL takes 5 ms, and most cells do not need it
 
     digest, total = hashlib.sha256(), 0
     for file in files:
         with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as source:
-            if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):  # a FIFO would be waited for
+            if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):  # the open of a FIFO would wait for a writer
                 raise ValueError(f"{file} is not a regular file")
             text = source.read(MAX_SOURCE_BYTES - total + 1)
         total += len(text)

@@ -1,4 +1,4 @@
-"""Supervisor: what an agent runtime embeds. `runtime/` has what stands behind it."""
+"""The Supervisor, which an agent runtime embeds. `runtime/` implements it."""
 
 import warnings
 
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 class Supervisor:
     """`start` starts the zygotes, `aclose` ends every process, and `async with` does both. On asyncio and on trio.
 
-    Any task may start it and any other close it: it lives in a task of its own. It is used on the event loop that
-    started it, and is not started again after its end. If a task of its own fails, it ends by itself: the log says so,
-    calls under way are Cancelled, and `aclose` raises the failure.
+    Any task may start it and any other task may close it. It must be used on the event loop that started it, and cannot
+    be started again after its end. If one of its own tasks fails, it ends by itself: the failure is logged, running
+    calls are Cancelled, and `aclose` raises the failure.
 
-    - `tools` are Tools, TypedTools, ProviderTools or plain functions; `toolsets` are asked for more, by session.
+    - `tools` are Tools, TypedTools, ProviderTools or plain functions; `toolsets` offer more tools to each session.
     - `profiles` replaces the preset of a session kind.
     - `hooks` run before and after each call, in order.
     - `policy` decides which calls may run and which need approval (default: `TierPolicy()`). `approver` approves them;
@@ -50,19 +50,20 @@ class Supervisor:
     - `allow_missing` names mechanisms of the sandbox that may be missing here; every result then names them.
     - `max_cells` bounds the cells at any time; `standby` is how many call processes wait ready in each, 0 or 1 (the
       default).
-    - `config`, from `load_config`, gives what is left out of these; what is given here replaces it.
+    - `config`, from `load_config`, gives the values of omitted arguments.
     - `http` makes the requests of `ctx.http` that the profile's rules allow, with credentials of its own: by default a
       `BrokeredHttp` with those of `config`.
-    - `resolve(host, port)` looks names up for `ProxyNetwork`: blocking, returns addresses (default: the system's).
-    - `quarantine` is the directory for protected names that calls have made; by default a new one among the temporary
-      files, at the first need.
+    - `resolve(host, port)` looks names up for `ProxyNetwork`. It may block, and returns addresses (default: the
+      system's resolver).
+    - `quarantine` is the directory to which files with protected names are moved (default: a new temporary directory
+      when it is first needed).
     - `state` is the directory that makes the supervisor durable: its journal survives a kill. One supervisor at a time
       writes there, and no session may see it. Without it, nothing is kept after the end.
-    - `model_bytes` (default: 100,000) is the longest output that a model is shown whole. A longer one is also written
-      to a file, an artifact that `for_model` names.
+    - `model_bytes` (default: 100,000) is the size of the longest output that a model gets in full. A longer output is
+      also written to a file, an artifact that `for_model` names.
 
-    Starting raises SandboxUnavailableError where mechanisms are missing that `allow_missing` does not name. Its message
-    has all of them, their cures, and the `allow_missing` that would do.
+    The start raises SandboxUnavailableError if a mechanism is missing that `allow_missing` does not name. The message
+    has all missing mechanisms, their cures, and the `allow_missing` with which the start would succeed.
     """
 
     @named
@@ -87,7 +88,7 @@ class Supervisor:
         state: "str | Path | None" = None,
         model_bytes: int | None = None,
     ) -> None:
-        with Uncollected():  # here, because a program that defines tools alone, or asks for help, does without
+        with Uncollected():  # here, because a program that only defines tools, or prints help, does not need it
             from .runtime.runtime import Runtime
             from .runtime.settings import settings_of
 
@@ -119,25 +120,28 @@ class Supervisor:
 
     @property
     def journal(self) -> "Journal":
-        """What takes a record of every call."""
+        """The journal, which gets a record of every call."""
         return self._runtime.journal
 
     @property
     def metrics(self) -> "Metrics":
-        """What calls have cost so far."""
+        """The counts, times and memory of all calls so far."""
         return self._runtime.metrics
 
     async def start(self) -> None:
-        """Start it, from any task; nothing where it has been. A task that is cancelled meanwhile takes the start back.
+        """Start the supervisor, from any task. Do nothing if it was started. If the task is cancelled meanwhile, the
+        start is undone.
 
-        Raises SandboxUnavailableError as said above, after which it may be tried again, and UsageError after the end.
+        Raises SandboxUnavailableError as described above; then the start may be tried again. Raises UsageError after
+        the end.
         """
         await self._runtime.start()
 
     async def aclose(self) -> None:
-        """End every call, session and process, from any task; nothing where it has ended, or was never started.
+        """End every call, session and process, from any task. Do nothing if the supervisor has ended or was never
+        started.
 
-        It waits for the end, also where it is cancelled. Raises what failed in a task of the supervisor or at its end.
+        A cancelled caller still waits for the end. Raises what failed in a task of the supervisor or at its end.
         """
         await self._runtime.close()
 
@@ -154,7 +158,7 @@ class Supervisor:
         await self.aclose()
 
     def __del__(self) -> None:
-        runtime: Runtime | None = vars(self).get("_runtime")  # None where it could not be made
+        runtime: Runtime | None = vars(self).get("_runtime")  # None if it could not be made
         if runtime is not None and runtime.is_left_open and runtime.is_of_this_process:  # else it was forked
             warnings.warn(f"{self!r} was not closed: await aclose().", ResourceWarning, stacklevel=1, source=self)
             runtime.abandon()
@@ -200,10 +204,10 @@ class Supervisor:
         return Session(core)
 
     def status(self) -> "SupervisorStatus":
-        """What the kernel offers here, as probed at the start, and the zygotes as they are now."""
+        """The kernel's mechanisms, as probed at the start, and the present state of the zygotes."""
         return self._runtime.pool.status()
 
 
 def runtime_of(supervisor: Supervisor) -> "Runtime":
-    """What stands behind a supervisor: for this package's own parts and its tests."""
+    """The runtime of a supervisor, for other modules of this package and its tests."""
     return supervisor._runtime  # pyright: ignore[reportPrivateUsage] - the one way in

@@ -1,4 +1,4 @@
-"""The command line, `toolcell`. Importing this package loads nothing: cells import the demo's tools out of it."""
+"""The command line, `toolcell`. Importing this package loads nothing, because cells import the demo's tools from it."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The commands and their options. What a command does is imported when it runs, so that --help answers at once."""
+"""The commands and their options. The code of a command is imported when it runs, so --help is fast."""
 
 import sys
 
@@ -12,7 +12,7 @@ from toolcell_sandbox.report import NAMES
 def toolcell() -> None:
     """Run the tool calls of LLM agents, each in a sandboxed process of its own.
 
-    `toolcell doctor` says what this machine offers; `toolcell demo` shows what comes of it.
+    `toolcell doctor` checks this machine. `toolcell demo` shows the sandbox at work.
     """
 
 
@@ -38,14 +38,14 @@ def toolcell() -> None:
     help="Print the system call filter instead, instruction by instruction: of cells that may run programs or may not.",
 )
 def doctor(verbose: bool, as_json: bool, profile: str | None, config: str | None, filter_of: str | None) -> None:
-    """Say what this machine offers for a sandbox, and what cells may do in it.
+    """Check what this machine offers for a sandbox, and what cells may do in it.
 
-    Tries each kernel mechanism for real, in a process of its own, and names the cure for each that is missing; counts
-    the promises that rest on two layers here; says what the profiles of the settings allow. Mistakes come first; the
-    particulars are printed with --verbose. Changes nothing.
+    Tries each kernel mechanism in a process of its own, and names the cure for each missing one. Counts the promises
+    that two layers keep here. Says what the profiles of the settings allow. Problems come first. --verbose prints the
+    details. Changes nothing.
 
-    Exit status: 0 where everything required is there, 1 where something is missing, 2 where the probe itself failed or
-    the settings are wrong.
+    Exit status: 0 if everything required is there, 1 if something is missing, 2 if the probe failed or the settings are
+    wrong.
     """
     if filter_of is not None:
         from .doctor import disassembly
@@ -70,8 +70,8 @@ def demo(allow_missing: tuple[str, ...]) -> None:
     """Let three agent sessions work on a small project, with tools that misbehave.
 
     Starts one supervisor and a Main, a Branch and a Worker session on a project in a temporary folder. They use all
-    nine base tools; then tools crash, hang, flood, fork, lie and try to break out. Each row of the table is held
-    against the one right outcome.
+    nine base tools; then tools crash, hang, flood, fork, lie and try to break out. Each row of the table is compared
+    with the one right outcome.
 
     Needs no network: its web is a server on the loopback interface. Takes some seconds, leaves nothing behind.
 

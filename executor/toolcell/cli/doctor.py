@@ -1,4 +1,4 @@
-"""`toolcell doctor`: the probe, in a clean process of its own, and its findings for people or for programs."""
+"""`toolcell doctor`: run the probe in a clean process, and print its findings for people or for programs."""
 
 import json
 import platform
@@ -23,11 +23,11 @@ from toolcell_tools.capability import SessionKind
 from . import promises
 from .mechanisms import IDENTITY, lines
 
-PROBE_S = 30.0  # it takes 10 ms; a machine that needs longer is stuck
+PROBE_S = 30.0  # seconds; the probe takes 10 ms
 
 
 def run(*, as_json: bool, kind: str | None = None, file: str | None = None, verbose: bool = False) -> int:
-    """Print the findings, the mistakes first; return the exit status."""
+    """Print the findings, problems first. Return the exit status."""
     config, wrong = _settings(file)
     if wrong is not None:
         click.echo(f"The settings are wrong:\n{wrong}", err=True)
@@ -58,7 +58,7 @@ class ProbeFailed(Exception):
 
 
 def probe() -> SandboxReport:
-    """The report of a fresh interpreter: the probe forks and needs a single thread, which this process may not have."""
+    """The report of the probe, from a fresh interpreter: the probe forks, so it needs a single thread."""
     command = [sys.executable, "-I", "-m", "toolcell_sandbox.doctor"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_S, stdin=subprocess.DEVNULL)
@@ -77,7 +77,7 @@ def probe() -> SandboxReport:
 
 
 def machine() -> dict[str, str]:
-    """What a bug report needs beside the mechanisms."""
+    """The facts about the machine that a bug report needs."""
     return {"kernel": platform.release(), "machine": platform.machine(), "python": platform.python_version()}
 
 
@@ -93,19 +93,19 @@ def _findings(report: SandboxReport, config: Config | None, kind: str | None) ->
 
 
 def _shown(profile: Profile) -> dict[str, object]:
-    """A profile without the values of its environment, which may be secrets: this goes into bug reports."""
+    """A profile for bug reports, without the values of its environment, which may be secrets."""
     shown = {**profile.to_wire(), "env": sorted(profile.env), "http": [*profile.http]}
     return {**shown, "explained": profile.explain().splitlines()}
 
 
 def _credential(credential: Credential) -> str:
-    """Which header, from where, and whether it is there; never the secret."""
+    """The header and the source of a credential, and whether it can be read. Never the secret."""
     said = _unread(credential)
     return f"{credential.header}, from {credential.source}{f': {said}' if said else ''}"
 
 
 def _unread(credential: Credential) -> str:
-    """Why the credential cannot be read; empty where it can."""
+    """Why the credential cannot be read. Empty if it can."""
     try:
         credential.read()
     except ValueError as error:
@@ -118,7 +118,7 @@ def _kinds(kind: str | None) -> list[SessionKind]:
 
 
 def _lines(report: SandboxReport, config: Config | None, kind: str | None, *, verbose: bool) -> Iterator[str]:
-    """The mistakes first, each with its cure; then what was asked for."""
+    """The problems, each with its cure, then the findings that were asked for."""
     mistakes = [*_missing(report, config), *_unreadable(config)]
     yield from mistakes
     yield from [""] if mistakes else []
@@ -131,7 +131,7 @@ def _lines(report: SandboxReport, config: Config | None, kind: str | None, *, ve
 
 
 def _missing(report: SandboxReport, config: Config | None) -> Iterator[str]:
-    """The missing mechanisms, those with one cure together, and what a supervisor makes of it."""
+    """The missing mechanisms, grouped by cure, and the consequence for a supervisor."""
     for cure, group in by_cure(report.missing).items():
         yield f"Missing: {', '.join(mechanism.name for mechanism in group)}: {group[0].detail}"
         yield f"  cure: {cure}"
@@ -186,7 +186,7 @@ def _files(config: Config) -> str:
 
 
 def _profiles(config: Config, kind: str | None) -> Iterator[tuple[str, Profile]]:
-    """The profiles, equal ones once, each with the kinds of session that have it."""
+    """The distinct profiles, each with its session kinds."""
     for profile, group in groupby(_kinds(kind), lambda each: config.profiles[each]):
         yield " or ".join(each.value for each in group), profile
 

@@ -1,4 +1,4 @@
-"""A sandbox report as lines for people: mechanism by mechanism, with what each one is for."""
+"""A sandbox report as lines of text, one for each mechanism, with its purpose."""
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -41,7 +41,7 @@ _COLOUR = {"on": "green", "substituted": "yellow", "missing": "red"}
 
 
 def lines(report: SandboxReport) -> Iterator[str]:
-    """One line for each mechanism. A mechanism that is off has a second line: what replaces it, or what to do."""
+    """One line for each mechanism. A mechanism that is off has a second line: its replacement, or the cure."""
     told: dict[str, str] = {}  # a cure, and the first mechanism that it is for
     for mechanism in report.mechanisms:
         state = click.style(f"{mechanism.state:<11}", fg=_COLOUR[mechanism.state])

@@ -1,4 +1,4 @@
-"""The promises of the sandbox as lines for people."""
+"""The promises of the sandbox as lines of text."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ _COLOUR: dict[str, str] = dict(zip(VERDICTS, ("red", "yellow", "green"), strict=
 
 
 def short(report: SandboxReport) -> Iterator[str]:
-    """How many of the promises rest on two layers, and a line for each of the others."""
+    """The number of promises that two layers keep, and a line for each other promise."""
     all = [*((str(number), promise) for number, promise in enumerate(PROMISES, 1)), ("+", PROTECTED_NAMES)]
     weak = [(mark, promise) for mark, promise in all if promise.verdict(report.on) != VERDICTS[2]]
     yield f"{len(all) - len(weak)} of {len(all)} promises rest on two layers"
@@ -24,7 +24,7 @@ def short(report: SandboxReport) -> Iterator[str]:
 
 
 def lines(report: SandboxReport) -> Iterator[str]:
-    """For each promise its verdict, and below it the two layers."""
+    """For each promise, the verdict and the two layers."""
     for number, promise in enumerate(PROMISES, 1):
         yield from _lines(str(number), promise, report)
     yield from _lines("+", PROTECTED_NAMES, report)

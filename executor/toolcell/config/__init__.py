@@ -1,6 +1,6 @@
 """Settings from `toolcell.toml`: layers of files, checked one by one, into a profile for each kind of session.
 
-`load` and what it uses are imported by whoever loads a file: their models take milliseconds.
+A program that loads no file does not import `load`, whose models take milliseconds.
 """
 
 from .config import Config

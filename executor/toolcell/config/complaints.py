@@ -1,4 +1,4 @@
-"""What is wrong with a table of settings: the key, the near name and the remedy, and never a value."""
+"""Find the mistakes in a table of settings. A complaint has the key, a similar name and the remedy, never a value."""
 
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
@@ -18,7 +18,7 @@ Complaint = tuple[Key, str]
 
 
 def complaints(table: Mapping[str, object]) -> list[Complaint]:
-    """Everything that is wrong with the table of a file."""
+    """All mistakes in the table of a file."""
     try:
         FileTable.model_validate(table)
     except ValidationError as error:
@@ -28,7 +28,7 @@ def complaints(table: Mapping[str, object]) -> list[Complaint]:
 
 def _complaint(error: ErrorDetails) -> Complaint:
     place, is_unknown = error["loc"], error["type"] == "extra_forbidden"
-    if place[-1:] == ("[key]",) and not is_unknown:  # pydantic's mark of a key that is wrong itself
+    if place[-1:] == ("[key]",) and not is_unknown:  # pydantic's location of a wrong key
         place = place[:-1]
     key = tuple(part for part in place if isinstance(part, str)) if place[1:2] == ("credentials",) else place
     if is_unknown:
@@ -51,7 +51,7 @@ def _is_model(found: object) -> TypeGuard[type[BaseModel]]:
 
 
 def _unknown(name: str, model: type[BaseModel]) -> str:
-    """The near name if there is one, here or one table deeper; all names otherwise."""
+    """A similar name, if there is one in this table or one level deeper; otherwise all names."""
     here = [each for each, field in model.model_fields.items() if not field.exclude]
     names: dict[str, str] = {}
     for outer in here:
@@ -63,7 +63,7 @@ def _unknown(name: str, model: type[BaseModel]) -> str:
 
 
 def wider_than_a_worker(table: Mapping[str, Any]) -> Iterator[Complaint]:
-    """What a Worker's profile would ask for in vain: it holds read, memory.read and web, and nothing can widen it."""
+    """The grants of a Worker's profile that have no effect. A Worker has at most read, memory.read and web."""
     remedy = "Nothing can widen a Worker: leave it out, or use a Branch for this."
     for index, name in enumerate(table.get("grants", ())):
         if name not in WORKER_CAPABILITIES:

@@ -1,4 +1,4 @@
-"""`Config`: settings for a supervisor, whoever has put them together."""
+"""`Config`: the settings for a supervisor, from files and arguments."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,9 +12,9 @@ from toolcell_tools.capability import SessionKind
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Settings for a Supervisor: `Supervisor(config=…)`. `files` are those that were read, the lowest first. None is
-    the supervisor's own default. `credentials` are by host, for `BrokeredHttp`; they say where a secret is, and never
-    what.
+    """Settings for a Supervisor: `Supervisor(config=…)`. `files` are the files that were read, the lowest layer first.
+    None means the supervisor's default. `credentials` are by host, for `BrokeredHttp`. They name the place of a secret,
+    never the secret.
     """
 
     profiles: Mapping[SessionKind, Profile]

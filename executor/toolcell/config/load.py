@@ -1,7 +1,7 @@
 """`load_config`: the layers of settings, from the presets up, as one `Config`.
 
-Each file is checked by itself and laid on what is below it, so that a mistake is told with its file and line, and a
-project's file can be held against the layers below. pydantic-settings would merge first and check the sum.
+Each file is checked by itself before it is merged into the layers below. So an error has a file and a line, and a
+project's file can be compared with the layers below. pydantic-settings would merge first and check the result.
 """
 
 import os
@@ -25,7 +25,7 @@ from .source import NAME, ConfigSource, is_there, read, user_file
 
 ARGUMENTS = "the arguments of load_config"
 Table = Mapping[str, Any]
-"""A table that `complaints` had none about."""
+"""A table without complaints."""
 
 
 def load_config(
@@ -35,11 +35,12 @@ def load_config(
     profiles: Mapping[str, Mapping[str, Any]] | None = None,
     supervisor: Mapping[str, Any] | None = None,
 ) -> Config:
-    """The presets, overlaid by: the user's toolcell.toml, that of `directory`, `file`, and the tables given here.
+    """Load the presets, overlaid by the user's toolcell.toml, the one in `directory`, `file`, and the tables given
+    here.
 
-    The user's is `$XDG_CONFIG_HOME/toolcell/toolcell.toml`, or below `~/.config`. That of `directory` is content of a
-    project and may only narrow what is below it, unless it is named as `file` too. Tables are merged key by key; lists
-    and single values replace what is below. Raises ConfigError, with every mistake, its file and its line.
+    The user's file is `$XDG_CONFIG_HOME/toolcell/toolcell.toml`, or below `~/.config`. The file in `directory` belongs
+    to a project, and may only narrow the layers below, unless `file` names it too. Tables are merged key by key. Lists
+    and single values replace those below. Raises ConfigError, with every mistake, its file and its line.
     """
     for name, path in (("directory", directory), ("file", file)):
         if path is not None and not _is_path(path):
@@ -74,7 +75,7 @@ def _files(directory: str | os.PathLike[str] | None, file: str | os.PathLike[str
 
 
 def _is_path(path: object) -> bool:
-    """Whether it is one that a file can have, whatever a program has passed."""
+    """Whether a file can have this path. Accepts any object."""
     try:
         return isinstance(path, (str, os.PathLike)) and b"\0" not in os.fsencode(cast("str | os.PathLike[str]", path))
     except (TypeError, UnicodeEncodeError):
@@ -97,7 +98,7 @@ def _without_none(**tables: object) -> dict[str, object]:
 
 
 def _overlaid(below: Config, source: ConfigSource) -> tuple[Config, list[ConfigProblem]]:
-    """The config with a source laid on it, and what is wrong with that."""
+    """The config overlaid by a source, and the mistakes in the source."""
     problems: list[ConfigProblem] = []
     profiles = dict(below.profiles)
     for name, table in cast("Table", source.table.get("profiles", {})).items():
@@ -122,7 +123,7 @@ def _overlaid(below: Config, source: ConfigSource) -> tuple[Config, list[ConfigP
 
 
 def _setting(name: str, value: Any, source: ConfigSource, below: Config) -> Any:
-    """A setting of the supervisor, from what stands in the table. Credentials are laid on those below, by host."""
+    """A setting of the supervisor, from its value in the table. Credentials are merged by host."""
     match name:
         case "allow_missing":
             return frozenset(value)
@@ -142,7 +143,7 @@ def _remedy(source: ConfigSource) -> str:
 
 
 def _profile(profile: Profile, table: Table, source: ConfigSource) -> tuple[Profile, list[tuple[str, str]]]:
-    """The profile with a table laid on it, and for each field that it refuses, why."""
+    """The profile overlaid by a table, and the reason for each field that it refuses."""
     problems: list[tuple[str, str]] = []
     for name, value in table.items():
         try:
@@ -153,7 +154,7 @@ def _profile(profile: Profile, table: Table, source: ConfigSource) -> tuple[Prof
 
 
 def _field(profile: Profile, name: str, value: Any, source: ConfigSource) -> object:
-    """A field of a profile, from what stands in the table."""
+    """A field of a profile, from its value in the table."""
     match name:
         case "limits":
             return profile.limits.replace(**value)
@@ -161,7 +162,7 @@ def _field(profile: Profile, name: str, value: Any, source: ConfigSource) -> obj
             return frozenset(value)
         case "readable" | "writable":
             return tuple(_existing(source.path(path)) for path in value)
-        case "system":  # those that are not there are left out
+        case "system":  # files that do not exist are left out
             return tuple(source.path(path) for path in value)
         case "env":
             return {**profile.env, **value}
@@ -176,7 +177,7 @@ def _field(profile: Profile, name: str, value: Any, source: ConfigSource) -> obj
 
 
 def _credentials(table: Table, source: ConfigSource) -> dict[str, tuple[Credential, ...]]:
-    """The credentials of each host; a file with a secret is relative to where the settings stand."""
+    """The credentials of each host. The path of a file with a secret is relative to the settings file."""
     found: dict[str, tuple[Credential, ...]] = {}
     for place, given in table.items():
         listed = cast("list[Table]", given if isinstance(given, (list, tuple)) else [given])
@@ -192,7 +193,7 @@ def _credential(table: Table, source: ConfigSource) -> Credential:
 
 
 def _protected(below: tuple[str, ...], names: list[str]) -> tuple[str, ...]:
-    """A list of protected names, in which "..." stands for those below it and "!name" takes one out."""
+    """A list of protected names. "..." stands for the names of the layers below, and "!name" removes one."""
     kept = [each for name in names for each in (below if name == "..." else (name,)) if not each.startswith("!")]
     return lifted(expanded(kept), *(name[1:] for name in names if name.startswith("!")))
 

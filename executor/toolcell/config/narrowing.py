@@ -1,7 +1,7 @@
-"""What a project's own file may do: narrow. It comes with a repository, whose content nobody has vouched for.
+"""Check that a project's file only narrows the settings. The file comes with a repository that nobody has checked.
 
-Each key has a rule; a key without one is refused. `env` is among those: PATH, LD_PRELOAD or GIT_SSH_COMMAND decide
-which program a command runs. So is [supervisor], which serves other projects too.
+Each key has a rule, and a key without a rule is refused. `env` has none, because PATH, LD_PRELOAD or GIT_SSH_COMMAND
+decide which program a command runs. [supervisor] has none, because it serves other projects too.
 """
 
 import os
@@ -17,7 +17,7 @@ from toolcell_sandbox.profile import QUARANTINED, UNCHECKED, is_below
 from .complaints import Complaint
 
 Rule = Callable[[Profile, Profile], Iterator[Complaint]]
-"""What is wider in the second profile than in the first: the key below the field, and in which way."""
+"""The ways in which the second profile is wider than the first: the key below the field, and a description."""
 
 
 def widenings(old: Profile, new: Profile, names: Iterable[str]) -> Iterator[Complaint]:
@@ -52,7 +52,7 @@ def _system(old: Profile, new: Profile) -> Iterator[Complaint]:
 
 
 def _paths(new: Iterable[str], old: Iterable[str], what: str) -> Iterator[Complaint]:
-    """By real paths: the project may have a link to anything."""
+    """Compare real paths, because the project may have links."""
     roots = [os.path.realpath(path) for path in old]
     for path in new:
         if not is_below(os.path.realpath(path), roots):

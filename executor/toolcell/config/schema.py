@@ -1,7 +1,7 @@
-"""What may stand in a toolcell.toml: pydantic models of its tables. `complaints` says what is wrong with one.
+"""The pydantic models of the tables in a toolcell.toml. `complaints` describes the mistakes in one.
 
-An error of a check never shows a value, which may be a secret. The rules for limits, names and networks are those of
-`Limits`, `Profile` and `ProxyNetwork`, which the checks ask.
+The error of a check never shows a value, because it may be a secret. The checks of limits, names and networks call
+`Limits`, `Profile` and `ProxyNetwork`.
 """
 
 import math
@@ -46,12 +46,12 @@ _KINDS_OF_VALUE: tuple[tuple[type, str], ...] = (
 
 
 def is_table(value: object) -> TypeGuard[Mapping[str, object]]:
-    """A TOML table has text for keys; a mapping that a program passes may not."""
+    """Whether this is a mapping with text keys, as a TOML table is."""
     return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)  # pyright: ignore[reportUnknownVariableType]
 
 
 def not_a(wanted: str, value: object) -> ValueError:
-    """Of the value only its kind: it may be a secret that went astray."""
+    """The error for a value of a wrong type. It names only the type, because the value may be a secret."""
     found = next((words for kind, words in _KINDS_OF_VALUE if isinstance(value, kind)), f"a {type(value).__name__}")
     return ValueError(f"should be {wanted}, is {found}.")
 
@@ -60,7 +60,7 @@ def not_a(wanted: str, value: object) -> ValueError:
 
 
 def _is(wanted: str, *kinds: type) -> BeforeValidator:
-    """A value of these types; a bool is no number."""
+    """A check that the value has one of these types. A bool is not a number."""
 
     def check(value: object) -> object:
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
@@ -97,7 +97,9 @@ def _without_null(text: str) -> str:
 
 
 def _asking(what: str, ask: Callable[[Any], object]) -> AfterValidator:
-    """The check of the object that the value is for. Its errors begin with the object's name, `what`."""
+    """A check by `ask`, the check of the object that gets the value. Its errors begin with the object's name,
+    `what`.
+    """
 
     def check(value: Any) -> Any:
         try:
@@ -174,7 +176,9 @@ def _of_profile(name: str) -> AfterValidator:
 
 
 def _protected_name(name: str) -> None:
-    """One of them, "..." for those below, or "!name" for one that is lifted. `load` looks whether it is there."""
+    """Check a protected name, "..." for the names of the layers below, or "!name" to remove one. `load` checks that it
+    exists.
+    """
     check_names([name.removeprefix("!")] if name != "..." else [])
 
 
@@ -192,8 +196,8 @@ class _Table(BaseModel):
 
 
 def _table(name: str, of: Mapping[str, object]) -> type[_Table]:
-    """A model with these annotated fields, none of which must be set."""
-    make: Any = create_model  # whose signature has no place for fields that are known at run time only
+    """A model with these annotated fields. All are optional."""
+    make: Any = create_model  # its signature does not allow fields that are known only at run time
     return cast("type[_Table]", make(name, __base__=_Table, **{field: (kind, None) for field, kind in of.items()}))
 
 
@@ -201,7 +205,7 @@ LimitsTable = _table("LimitsTable", {each.name: Annotated[Any, _limit(each.name)
 
 
 class NetworkTable(_Table):
-    """A policy: its kind, and the fields of ProxyNetwork."""
+    """A network policy: its kind, and the fields of ProxyNetwork."""
 
     wanted: ClassVar[str] = 'a table such as { kind = "proxy", allow = ["example.org"] }'
     kind: _Text = ""
@@ -223,7 +227,7 @@ class NetworkTable(_Table):
 
 
 class CredentialTable(_Table):
-    """Where a secret is, and how it is sent; a secret itself never stands in a settings file."""
+    """The place of a secret, and how it is sent. A settings file never contains the secret."""
 
     wanted: ClassVar[str] = 'a table such as { value_env = "API_TOKEN", prefix = "Bearer " }'
     header: _Text = ""
@@ -240,7 +244,7 @@ class CredentialTable(_Table):
 
 
 class ProfileTable(_Table):
-    """The fields of Profile but `cwd`, which each call sets."""
+    """The fields of Profile, except `cwd`, which each call sets."""
 
     grants: Annotated[list[Annotated[_Text, _known("capability", CAPABILITIES)]], _Listed] = []
     limits: LimitsTable = Field(default=None)  # type: ignore[valid-type]
@@ -266,9 +270,7 @@ _Credentials = Annotated[list[CredentialTable], BeforeValidator(_one_or_more)]
 
 
 class SupervisorTable(_Table):
-    """What can be said of a Supervisor in data: all its arguments but objects and functions. A host may have one
-    credential or a list of them.
-    """
+    """The arguments of Supervisor that are plain data. A host may have one credential or a list of credentials."""
 
     max_cells: _Count = 1
     standby: Annotated[int, _is(_words(0, 1), int), _whole(0, 1)] = 1

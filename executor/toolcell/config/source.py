@@ -1,4 +1,4 @@
-"""One place that settings come from: a TOML file, or the arguments of `load_config`; and where in it a key stands."""
+"""A source of settings: a TOML file, or the arguments of `load_config`. It knows the line of each key."""
 
 import os
 import re
@@ -13,22 +13,24 @@ from typing import cast
 from toolcell.errors import ConfigError, ConfigProblem
 
 Key = tuple[str | int, ...]
-"""The way to a value: table names, the key, and the index in a list."""
+"""The path of a value: table names, the key, and the index in a list."""
 
 NAME = "toolcell.toml"
-MAX_BYTES = 64 * 1024  # a page of settings has 2 KiB; a project's file is not ours
+MAX_BYTES = 64 * 1024  # a page of settings has 2 KiB
 _DEEPEST_KEY = 8  # no setting is deeper than profiles.main.network.allow
 _PART = r"""(?:[\w-]+|"(?:\\.|[^"\\\n])*"|'[^'\n]*')"""
 _MANY_PARTS = re.compile(rf"(?<![\w-])(?:{_PART}[ \t]*\.[ \t]*){{64}}")  # tomllib needs the square of their number
 _TOKEN = re.compile(
     r"""\"{3}(?:\\.|[^\\])*?"{3,5}|'{3}.*?'{3,5}|"(?:\\.|[^"\\\n])*"|'[^'\n]*'|#[^\n]*|[\[\]{}\n]""", re.DOTALL
 )
-"""What decides where a statement of TOML ends: strings and comments as a whole, brackets and line ends."""
+"""The tokens that decide where a TOML statement ends: strings, comments, brackets and line ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigSource:
-    """`trusted` is False for a project's file: it came with the repository, and may only narrow."""
+    """A source of settings. `trusted` is False for a project's file, which came with the repository and may only
+    narrow.
+    """
 
     name: str
     table: Mapping[str, object]
@@ -37,21 +39,20 @@ class ConfigSource:
     text: str = field(default="", repr=False)
 
     def problem(self, key: Key, message: str) -> ConfigProblem:
-        """What is wrong at this key, with the line if it can be found."""
+        """The problem with this key, with its line if it is known."""
         return ConfigProblem(self.name, line_of(self.text, key), shown(key), message)
 
     def path(self, text: str) -> str:
-        """A path of these settings, absolute: `~` is the home, the rest is relative to where the settings stand.
-
-        An untrusted one without symbolic links: a repository may have a link to anything.
+        """The absolute path for a path in these settings. `~` is the home. A relative path begins at the settings file.
+        For an untrusted source, symbolic links are resolved, because a repository may have links.
         """
         path = os.path.normpath(os.path.join(self.folder, os.path.expanduser(text)))
         return path if self.trusted else os.path.realpath(path)
 
 
 def user_file() -> Path:
-    """Where the user's own settings are; XDG Base Directory Specification 0.8, which ignores a relative path. The path
-    is relative for a user without a home: then there are none, and the directory that we are in has none for them.
+    """The path of the user's settings, by the XDG Base Directory Specification 0.8, which ignores a relative path. For
+    a user without a home the path is relative, and is not read.
     """
     home = os.environ.get("XDG_CONFIG_HOME", "")
     folder = home if os.path.isabs(home) else os.path.expanduser("~/.config")
@@ -59,11 +60,11 @@ def user_file() -> Path:
 
 
 def read(path: Path, *, trusted: bool = True) -> ConfigSource:
-    """Read a file; ConfigError when it is not a small regular file with TOML in it."""
+    """Read a file. Raises ConfigError if it is not a small regular file with TOML."""
     name = str(path)
     try:
         with open(path, "rb", opener=_without_waiting) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # a fifo or a device would be read forever
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # a read from a FIFO or a device might never end
                 raise _wrong(name, "is not a file. Name a TOML file.")
             data = file.read(MAX_BYTES + 1) or b""  # None of one in /proc that has nothing yet
     except OSError as error:
@@ -83,7 +84,7 @@ def read(path: Path, *, trusted: bool = True) -> ConfigSource:
 
 
 def is_there(path: Path) -> bool:
-    """Whether something is at the path, if only a link to nothing, or cannot be seen: `read` says why."""
+    """Whether the path exists, is a broken link, or cannot be accessed. `read` reports the reason."""
     try:
         os.lstat(path)
     except OSError as error:
@@ -100,19 +101,20 @@ def _wrong(name: str, message: str) -> ConfigError:
 
 
 def shown(key: Key) -> str:
-    """A key as people write it: `profiles.main.readable[0]`."""
+    """A key in the usual notation: `profiles.main.readable[0]`."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in key).removeprefix(".")
 
 
 def line_of(text: str, key: Key) -> int | None:
-    """The line where a key of this TOML text is set, from 1; None if it cannot be told."""
+    """The line, from 1, in which a key of this TOML text is set. None if it is unknown."""
     return _lines(text).get(tuple(part for part in key if isinstance(part, str)))
 
 
 @lru_cache(maxsize=4)
 def _lines(text: str) -> Mapping[Key, int]:
-    """The line where each key is first set. tomllib keeps no positions, so each statement is parsed by itself: a
-    hostile file has thousands of mistakes, and their lines must not cost more than one reading of it."""
+    """The line where each key is first set. tomllib keeps no positions, so each statement is parsed by itself, once: a
+    hostile file may have thousands of mistakes.
+    """
     found: dict[Key, int] = {}
     table: Key = ()
     for line, statement in _statements(text):

@@ -1,4 +1,4 @@
-"""What calls come to in numbers, by tool and version. Fed with the records of the journal, never read by a call."""
+"""Metrics of calls, by tool and version, made from the records of the journal. No call reads them."""
 
 from .histogram import Histogram
 from .metrics import Metrics, Quantiles, SuggestedLimits, ToolMetrics

@@ -1,7 +1,7 @@
 """A histogram of fixed size with a known error, after DDSketch (Masson, Rim, Lee: VLDB 2019, section 2.1).
 
-Each bucket is 5 % wider than the one below it, so that a quantile is within 2.5 % of a true one whatever the values
-are, and two histograms add up without any loss. Unlike a sketch it never collapses buckets: its range is fixed.
+Each bucket is 5 % wider than the one below it, so a quantile has an error of at most 2.5 % for any values, and two
+histograms can be added without loss. Unlike a sketch, it never collapses buckets, because its range is fixed.
 """
 
 import math
@@ -12,18 +12,18 @@ from functools import cache
 
 GROWTH = 1.05
 RELATIVE_ERROR = (GROWTH - 1) / (GROWTH + 1)
-"""Of a quantile within the range; below `low` the error is at most `low` itself."""
+"""The relative error of a quantile within the range. Below `low`, the error is at most `low`."""
 _PER_LOG = 1 / math.log(GROWTH)
 
 
 @cache
 def _edges(low: float, high: float) -> tuple[float, ...]:
-    """Where each bucket but the first begins."""
+    """The lower edge of each bucket except the first."""
     return tuple(low * GROWTH**step for step in range(math.ceil(math.log(high / low) * _PER_LOG) + 1))
 
 
 class Histogram:
-    """Counts of values from `low` to `high`, in the unit of those. What is outside is counted at the nearer end."""
+    """Counts of values from `low` to `high`, in any unit. A value outside is counted in the nearest bucket."""
 
     __slots__ = ("_buckets", "_edges", "count", "high", "low", "maximum", "minimum", "total")
 
@@ -38,7 +38,7 @@ class Histogram:
         self.maximum = 0.0
 
     def add(self, values: Sequence[float]) -> None:
-        """Count values, at least one, each 0 or above. Many at once are counted bucket by bucket, not one by one."""
+        """Count values, at least one, each 0 or above. Many values at once are counted by bucket, which is faster."""
         buckets, edges, ordered = self._buckets, self._edges, sorted(values)
         counted, count = 0, len(ordered)
         while counted < count:
@@ -52,7 +52,7 @@ class Histogram:
         self.maximum = max(self.maximum, ordered[-1])
 
     def quantile(self, q: float) -> float:
-        """The value below which a share `q` of the values lies, 0 to 1, by nearest rank; 0 where there is none."""
+        """The value below which a share `q` of the values lies, 0 to 1, by nearest rank. 0 if there are no values."""
         rank = max(1, math.ceil(q * self.count))
         seen = 0
         for index, count in enumerate(self._buckets):
@@ -62,7 +62,7 @@ class Histogram:
         return 0.0
 
     def plus(self, other: "Histogram") -> "Histogram":
-        """The histogram of both their values. ValueError for one of another range."""
+        """The histogram of the values of both. Raises ValueError if the ranges differ."""
         if (self.low, self.high) != (other.low, other.high):
             raise ValueError("Histograms of different ranges do not add up. Make both with the same low and high.")
         both = Histogram(self.low, self.high)

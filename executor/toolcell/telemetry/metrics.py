@@ -1,6 +1,6 @@
 """Metrics: calls, errors, latency and usage of each tool and version, and the limits that they suggest.
 
-`Metrics` is a journal: it takes the records that the dispatcher writes anyway, or those of a journal that was kept.
+`Metrics` is a journal: it takes the records that the dispatcher writes, or those of a stored journal.
 """
 
 import math
@@ -19,7 +19,7 @@ MAX_SERIES = 1_000  # 32 KB each at the most
 OTHER, UNKNOWN = "(other)", "(unknown)"  # no tool can be named so
 MARGIN = 1.5
 LEAST_S = 1.0  # what a busy machine can add to any call
-LEAST_MEMORY_BYTES = 128 * 1024 * 1024  # the interpreter's own address space, where that is what is limited
+LEAST_MEMORY_BYTES = 128 * 1024 * 1024  # the interpreter's own address space, if address space is limited
 _MIB = 1024 * 1024
 _AT_ONCE = 128  # calls that are counted together
 _SECONDS, _BYTES = (1e-5, 1e5), (4096.0, 2.0**42)
@@ -27,7 +27,7 @@ _SECONDS, _BYTES = (1e-5, 1e5), (4096.0, 2.0**42)
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """Of `count` calls; each quantile within 2.5 % of a true one, `maximum` and `mean` exact."""
+    """Quantiles of `count` calls, each with an error of at most 2.5 %. `maximum` and `mean` are exact."""
 
     count: int
     mean: float
@@ -39,9 +39,8 @@ class Quantiles:
 
 @dataclass(frozen=True, slots=True)
 class ToolMetrics:
-    """One tool in one version. `errors` counts by error kind; refused calls are calls too, but never ran.
-
-    The quantiles are of calls that ran: seconds of wall clock, of waiting, of processor, and bytes of memory at peak.
+    """One tool in one version. `errors` counts by error kind; refused calls are included. The quantiles are of calls
+    that ran: wall-clock time, waiting time and CPU time in seconds, and peak memory in bytes.
     """
 
     tool: str
@@ -55,20 +54,20 @@ class ToolMetrics:
 
     @property
     def success_rate(self) -> float:
-        """From 0 to 1, of all calls; 1 where there were none."""
+        """The share of successful calls, from 0 to 1. 1 if there were no calls."""
         return 1.0 - sum(self.errors.values()) / self.calls if self.calls else 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class SuggestedLimits:
-    """What a tool's history suggests, from its `calls` that succeeded; `limits` is fit for `tool(fn, limits=…)`."""
+    """The limits that a tool's `calls` successful calls suggest. `limits` can be passed to `tool(fn, limits=…)`."""
 
     calls: int
     limits: Mapping[str, float]
 
 
 class _Usages:
-    """Four histograms, of calls that ended alike."""
+    """Four histograms of calls with the same end."""
 
     __slots__ = ("cpu", "memory", "queue", "wall")
 
@@ -84,7 +83,7 @@ class _Usages:
         self.memory.add([call["max_rss_bytes"] for call in calls])
 
     def add(self, other: "_Usages | None") -> "_Usages":
-        """Count all calls that the other has counted."""
+        """Add the counts of the other."""
         if other is not None:
             self.wall, self.queue = self.wall.plus(other.wall), self.queue.plus(other.queue)
             self.cpu, self.memory = self.cpu.plus(other.cpu), self.memory.plus(other.memory)
@@ -101,7 +100,7 @@ class _Series:
         self.failed: _Usages | None = None
 
     def usages(self, succeeded: bool) -> _Usages:
-        """Of those calls, made for the first of them."""
+        """The histograms of these calls, made at the first of them."""
         if succeeded:
             self.succeeded = self.succeeded or _Usages()
             return self.succeeded
@@ -124,20 +123,20 @@ class _Series:
 
 
 _Key = tuple[str, str, str | None]
-"""A tool, its version, and the kind of error that a call of it ended with."""
+"""A tool, its version, and the error kind of a call's end."""
 
 
 class Metrics:
-    """Counts of calls. Implements `Journal`, so that `for record in kept: metrics.write(record)` takes up a history.
-
-    Written on one thread, it may be read on any. Memory is bounded: past `max_series` pairs of tool and version, the
-    rest is counted together as the tool "(other)"; calls of names that no tool has are counted as "(unknown)".
+    """Counts of calls. Implements `Journal`, so that `for record in kept: metrics.write(record)` counts a stored
+    journal. One thread may write, and any thread may read. Memory is bounded: after `max_series` pairs of tool and
+    version, further pairs are counted together as the tool "(other)". Calls of unknown tools are counted as
+    "(unknown)".
     """
 
     def __init__(self, max_series: int = MAX_SERIES) -> None:
         self._max_series = max_series
         self._series: dict[tuple[str, str], _Series] = {}
-        self._new: deque[Mapping[str, Any]] = deque()  # not counted yet: many at once take half the time
+        self._new: deque[Mapping[str, Any]] = deque()  # not counted yet: to count many at once is faster
         self._lock = RLock()  # held by whoever counts, and while the counts are read
 
     def __repr__(self) -> str:
@@ -145,7 +144,7 @@ class Metrics:
             return f"<Metrics of {len(found)} tools · {sum(one.calls for one in found.values()):,} calls>"
 
     def write(self, record: Record) -> None:
-        """Count the call that `record` is of; records of anything else are passed over."""
+        """Count the call of `record`. Records of other kinds are ignored."""
         data = record.data
         if "attempt" in data:
             self._new.append(data)
@@ -155,7 +154,7 @@ class Metrics:
 
     @contextmanager
     def _counted(self) -> Generator[Mapping[tuple[str, str], _Series], None, None]:
-        """All that was written, counted, for as long as this is entered."""
+        """The counts of everything that was written, while this context is entered."""
         with self._lock:
             alike: dict[_Key, list[Mapping[str, Any]]] = {}
             while self._new:
@@ -170,7 +169,7 @@ class Metrics:
         series.calls += len(calls)
         if error is not None:
             series.errors[error] = series.errors.get(error, 0) + len(calls)
-        ran = [call for call in calls if call["wall_s"] != 0]  # not refused, nor ended before there was a process
+        ran = [call for call in calls if call["wall_s"] != 0]  # neither refused nor ended before it had a process
         if ran:
             series.usages(error is None).count(ran)
 
@@ -189,15 +188,14 @@ class Metrics:
             return iter([_metrics_of(tool, version, series) for (tool, version), series in sorted(found.items())])
 
     def of(self, tool: str, version: str | None = None) -> ToolMetrics:
-        """One tool's numbers, in one version or in all of them together; zeros for one that was never called."""
+        """The metrics of one tool, in one version or in all versions together. Zeros if it was never called."""
         return _metrics_of(tool, version or "", self._all_of(tool, version))
 
     def suggested_limits(self, tool: str, version: str | None = None, *, margin: float = MARGIN) -> SuggestedLimits:
-        """Limits under which the calls that succeeded would have done so again.
+        """Limits under which the successful calls would succeed again.
 
-        Each is the 99th percentile times `margin`, never less than the most that was seen, nor than 1 s or 128 MiB.
-        Calls that failed do not count: what ran away would raise the limit that it ran into. Without a success there
-        is nothing to suggest: `limits` is empty.
+        Each is the 99th percentile times `margin`, and at least the maximum, 1 s or 128 MiB. Failed calls do not count,
+        because a runaway call would raise the limit that ended it. Without a successful call, `limits` is empty.
         """
         usages = self._all_of(tool, version).succeeded
         if usages is None:

@@ -14,7 +14,7 @@ _SUMMARIES = {
 
 
 def exposition(metrics: Metrics) -> str:
-    """What an endpoint answers that Prometheus scrapes; serve it as `CONTENT_TYPE`."""
+    """The text for an endpoint that Prometheus scrapes. Serve it as `CONTENT_TYPE`."""
     return "".join(f"{line}\n" for line in _lines(list(metrics)))
 
 

@@ -1,6 +1,4 @@
-"""A channel, a memory, a web and an HTTP client that remember what reached them. For tests of the runtime and of tools
-alike.
-"""
+"""A channel, a memory, a web client and an HTTP client that record their calls. For tests."""
 
 from collections.abc import Callable, Mapping
 
@@ -38,10 +36,7 @@ class ListMemory:
 
 
 class DictWeb:
-    """A WebClient of a few pages; `asked` holds every URL and query.
-
-    `on_fetch` is called before a page is given.
-    """
+    """A WebClient of a few pages; `asked` holds every URL and query. `on_fetch` is called before a page is returned."""
 
     def __init__(self, pages: Mapping[str, bytes] | None = None, on_fetch: Callable[[str], None] | None = None) -> None:
         self.pages = dict(pages or {})
@@ -63,9 +58,8 @@ class DictWeb:
 
 
 class DictHttp:
-    """An HttpClient with a few answers, by "METHOD URL"; `asked` holds every request, as the rules let it through.
-
-    An answer is a body, with status 200, or an HttpReply.
+    """An HttpClient with a few answers, by "METHOD URL". `asked` holds every request that the rules allowed. An answer
+    is an HttpReply, or a body for status 200.
     """
 
     def __init__(self, answers: Mapping[str, bytes | HttpReply] | None = None) -> None:

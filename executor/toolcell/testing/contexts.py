@@ -1,7 +1,7 @@
-"""A ToolContext for unit tests: no process, no sandbox, and everything else as in a call.
+"""A ToolContext for unit tests, as in a call but without a process and a sandbox.
 
-Files and commands are real, below a directory. Channel, memory, web and HTTP go through the supervisor's own broker to
-backends that remember. What a session of the kind does not hold is None here too.
+Files and commands are real, below a directory. Channel, memory, web and HTTP go through the supervisor's broker to
+backends that record their calls. A handle that a session of this kind lacks is None.
 """
 
 import shutil
@@ -37,7 +37,7 @@ __all__ = ["RecordedContext", "Recorder", "context"]
 
 
 class Recorder:
-    """What a tool reported: `progressed` holds (message, fraction), `logged` (message, level, fields), in order."""
+    """The reports of a tool: `progressed` holds (message, fraction), `logged` (message, level, fields), in order."""
 
     def __init__(self, deadline: float) -> None:
         self.progressed: list[tuple[str, float | None]] = []
@@ -46,7 +46,7 @@ class Recorder:
         self._cancelled = False
 
     def cancel(self) -> None:
-        """Take the call back: `ctx.cancelled` is True from now on."""
+        """Cancel the call: `ctx.cancelled` is True from now on."""
         self._cancelled = True
 
     def progress(self, message: str, fraction: float | None) -> None:
@@ -88,14 +88,14 @@ def context(
     deadline_s: float = 30.0,
     attempt: int = 1,
 ) -> RecordedContext:
-    """A context as a call in a session of this kind has it. Works in sync and async tests, without any process.
+    """Make the context of a call in a session of this kind. Works in sync and async tests, without any process.
 
-    `tool` narrows the handles to what that tool needs and uses, as a real call does; without it every handle that the
-    kind can hold is there. `grants` are the session's, if fewer. Without `workspace` there is an empty directory, which
-    goes with the context. Without backends there are a ListChannel, a ListMemory, an empty DictWeb and an empty
-    DictHttp; pass your own to look into them afterwards. `http_rules` are what a profile has in `http`. `deadline_s` is
-    in seconds from now. Raises UsageError for a grant that the kind cannot hold, and for a need of `tool` that the
-    session does not.
+    `tool` narrows the handles to what that tool needs and uses, as a real call does. Without it, the context has every
+    handle that the kind can hold. `grants` are the session's grants, by default all of its kind. The default workspace
+    is an empty directory, which is removed with the context. The default backends are a ListChannel, a ListMemory, an
+    empty DictWeb and an empty DictHttp. Pass your own to inspect them afterwards. `http_rules` are the rules of a
+    profile's `http`. `deadline_s` is in seconds from now. Raises UsageError for a grant that the kind cannot hold, and
+    for a need of `tool` that the session does not.
     """
     kind = SessionKind(kind)
     given = _grants(kind, grants, tool)
@@ -151,7 +151,7 @@ def _grants(
 
 @dataclass(frozen=True, slots=True)
 class _TestSession:
-    """Who the broker serves."""
+    """The session that the broker serves."""
 
     channel: Channel
     memory: MemoryStore
@@ -162,24 +162,24 @@ class _TestSession:
     agent_id: str = "agent"
 
     def principal(self) -> broker.Principal:
-        """For one request, in whichever event loop it runs."""
+        """The principal for one request, on the running event loop."""
         requester = Requester(self.http_rules, self.http, Trail(_unrecorded))
         return broker.Principal(self.id, self.agent_id, self.channel, self.memory, self.web, requester)
 
 
 def _unrecorded(record: dict[str, Any]) -> None:
-    """There is no journal."""
+    """Drop the record, because there is no journal."""
 
 
 class _InProcess:
-    """In the place of a cell's link: requests go to the broker directly, with the same checks and refusals."""
+    """Replaces a cell's link. Requests go directly to the broker, with the same checks and refusals."""
 
     def __init__(self, session: _TestSession, table: broker.Table) -> None:
         self._session = session
         self._table = table
 
     def request(self, operation: str, arguments: dict[str, Field]) -> Field:
-        """From a thread of its own, since a test may have an event loop running in this one."""
+        """Make a request in another thread, because this one may run a test's event loop."""
         with ThreadPoolExecutor(1) as thread:
             return thread.submit(anyio.run, partial(self.arequest, operation, arguments)).result()
 

@@ -1,7 +1,7 @@
-"""Fixtures for pytest, on hand wherever toolcell is installed: their names begin with `toolcell_`.
+"""Fixtures for pytest. They are available if toolcell is installed, and their names begin with `toolcell_`.
 
-They are plain fixtures, for sync tests and for async ones, whatever plugin runs those. pytest imports this module at
-each start, also in projects that have nothing to do with toolcell: it imports the rest when a fixture is used.
+They are plain fixtures, for sync tests and for async tests with any plugin. pytest imports this module at each start,
+in every project, so the module imports toolcell only when a fixture is used.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class OpenSession(Protocol):
-    """`toolcell_session(tools, kind="main", **options)`: the options are those of `Supervisor` and `open_session`."""
+    """`toolcell_session(tools, kind="main", **options)`: `options` are those of `Supervisor` and `open_session`."""
 
     def __call__(self, tools: Any = (), kind: "SessionKind | str" = "main", **options: Any) -> "blocking.Session": ...
 
@@ -78,7 +78,7 @@ def toolcell_session(toolcell_workspace: Path) -> "Iterator[OpenSession]":
 @pytest.fixture
 def toolcell_supervisor() -> "Iterator[Callable[..., Supervisor]]":
     """`async with toolcell_supervisor([tool], …) as supervisor`: a Supervisor for an async test, or an async fixture
-    around this one. One that the test leaves open is an error.
+    around this one. It is an error if the test leaves it open.
     """
     from toolcell.errors import UsageError
     from toolcell.supervisor import Supervisor, runtime_of

@@ -1,7 +1,7 @@
-"""Functions that try what a sandbox must not let through, to be made tools of. Each says what came of it.
+"""Functions for tools that try what a sandbox must prevent. Each returns the outcome.
 
-`attempt` makes one of `ATTEMPTS` and returns "done" or the name of the errno; `handles` tells which handles are None;
-`ask` writes a raw request frame of its own making and returns the supervisor's answer.
+`attempt` makes one of `ATTEMPTS` and returns "done" or the name of the errno; `handles` returns which handles are None.
+`ask` writes a forged request frame and returns the supervisor's answer.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ REQUEST = 20  # the number of a request frame (toolcell.wire.messages)
 
 
 def handles(ctx: ToolContext) -> dict[str, bool]:
-    """Of each handle, whether it is there; "workspace" is whether it can be used."""
+    """Whether each handle exists. "workspace" is whether it can be used."""
     there = {name: getattr(ctx, name) is not None for name in _HANDLES}
     try:
         ctx.workspace.list(".")
@@ -35,7 +35,7 @@ def handles(ctx: ToolContext) -> dict[str, bool]:
 
 
 def ask(operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Forge a request on the raw pipe; return what the supervisor answers: `ok` and `value`."""
+    """Forge a request on the raw pipe. Return the supervisor's answer: `ok` and `value`."""
     misbehaving.write_frames(misbehaving.frame_of(REQUEST, misbehaving.call_number(), 1_000, operation, arguments))
     _kind, _call, request, ok, value = misbehaving.read_frame()
     return {"request": request, "ok": ok, "value": value}
@@ -61,7 +61,7 @@ def _truncate_on_open(path: str) -> None:
 
 
 def _execute(path: str) -> None:
-    """In a child, which tells by its exit code why it could not."""
+    """Execute in a child, whose exit code is the errno of a failure."""
     child = os.fork()
     if child == 0:
         try:
@@ -180,7 +180,7 @@ ATTEMPTS: dict[str, Callable[[Any], object]] = {
     "memfd": lambda _: os.close(os.memfd_create("x")),
     "mlock": lambda _: _checked(_libc.mlockall(3)),
 }
-"""What can be tried, by name; each takes a path, a pid, flags or None."""
+"""The attempts, by name. Each takes a path, a pid, flags or None."""
 
 
 def attempt(name: str, target: Any = None) -> str:
@@ -193,7 +193,7 @@ def attempt(name: str, target: Any = None) -> str:
 
 
 def entries(path: str) -> list[str]:
-    """The names in a directory, none where it is not there."""
+    """The names in a directory. Empty if it does not exist."""
     with contextlib.suppress(FileNotFoundError):
         return sorted(os.listdir(path))
     return []

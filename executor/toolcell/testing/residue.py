@@ -1,8 +1,6 @@
-"""What a supervisor could leave behind in its process: children, descriptors, cgroups, mounts, temporary files.
+"""Find what a supervisor has left behind in its process: children, descriptors, cgroups, mounts, temporary files.
 
-before = Residue.now()
-…
-assert not Residue.now().beyond(before)
+before = Residue.now() … assert not Residue.now().beyond(before)
 """
 
 import os
@@ -28,7 +26,7 @@ class Residue:
 
     @classmethod
     def now(cls) -> Self:
-        """What there is at this moment."""
+        """The present snapshot."""
         return cls(
             frozenset(_children()),
             dict(_fds()),
@@ -38,8 +36,8 @@ class Residue:
         )
 
     def beyond(self, before: "Residue") -> list[str]:
-        """One line for each thing that is here and was not `before`. Descriptors are compared by their number only
-        when there are more of them: an event loop may close one and open another.
+        """One line for each thing that was not there `before`. Descriptors are only reported if there are more than
+        before, because an event loop may close one and open another.
         """
         found = [f"child process {pid} ({_command(pid)})" for pid in sorted(self.children - before.children)]
         if len(self.fds) > len(before.fds):
@@ -66,9 +64,7 @@ def cgroups_of(pid: int) -> Iterator[str]:
         root, mount_point = fields[3], fields[4]
         relative = own.get(min(mine), "/").removeprefix(root.rstrip("/")).strip("/")
         steps = [""] + ["/".join(relative.split("/")[: n + 1]) for n in range(len(relative.split("/")))]
-        for step in dict.fromkeys(
-            steps
-        ):  # on v2 the groups are made in the nearest ancestor that passes controllers on
+        for step in dict.fromkeys(steps):  # with v2, groups are made in the nearest ancestor that delegates controllers
             directory = os.path.join(mount_point, step)
             try:
                 names = os.listdir(directory)

@@ -1,4 +1,4 @@
-"""Running one tool in a real cell: what its sandbox, its limits and its schema make of it."""
+"""Run one tool in a real cell, with its sandbox, its limits and its schema."""
 
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
@@ -37,12 +37,12 @@ async def run_tool(
     allow_missing: Iterable[str] = (),
     on_progress: OnProgress | None = None,
 ) -> ToolResult:
-    """Call one tool, or plain function, once, in a supervisor, a session and a cell of its own; on asyncio and trio.
+    """Call one tool, or a plain function, once, in its own supervisor, session and cell. On asyncio and trio.
 
-    Nothing of them is left afterwards, nor of the workspace where none is given. Backends are in memory if left out:
-    the web and HTTP are empty, and `profile` says which requests may be made. `timeout` is in seconds. Whatever the
-    tool does is in the result; SandboxUnavailableError is raised where this machine cannot run cells, and says what is
-    missing and how to mend it.
+    Nothing of them is left afterwards, and a default workspace is removed. The default backends are in memory, with no
+    pages and no HTTP answers. `profile` says which requests may be made. `timeout` is in seconds. Every failure of the
+    tool is in the result. Raises SandboxUnavailableError if this machine cannot run cells. The error names what is
+    missing and the cure.
     """
     tool = as_tool(tool)
     with _directory(workspace) as root:

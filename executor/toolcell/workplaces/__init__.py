@@ -1,1 +1,1 @@
-"""The only code that touches a tree which a cell can write to."""
+"""The records and the cleanup of supervisors that were killed."""

@@ -1,7 +1,7 @@
-"""Clean up after dead supervisors: find their records, remove what is provably theirs, audit workspaces.
+"""Clean up after dead supervisors: find their records, remove their files and cgroups, and audit workspaces.
 
-A record is believed in nothing that can be looked at: a directory is removed where its name, owner, mode and inode are
-those of one that a supervisor made, a cgroup likewise; a workspace is audited, which deletes nothing.
+Everything in a record is checked. A directory is removed only if its name, owner, mode and inode are those of a
+supervisor's directory. A cgroup is checked likewise. A workspace is audited, which deletes nothing.
 """
 
 import errno
@@ -27,7 +27,7 @@ from .runtime import RuntimeDirectory, try_lock
 
 _log = logging.getLogger("toolcell")
 WITHIN_S = 10.0
-"""The time for all that dead supervisors have left. What is not done by then is the next supervisor's."""
+"""The time in seconds for the whole cleanup. The next supervisor does the rest."""
 PROCESSES_S = 2.0  # a supervisor's processes are gone within one second of its death
 _NAMES = {kind: re.compile(rf"toolcell-{kind}-[a-z0-9_]{{8}}") for kind in (OUTPUTS, QUARANTINE, DRAFTS)}  # mkdtemp's
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -39,15 +39,15 @@ class Audited:
 
     pid: int
     findings: list[Finding] = field(default_factory=list[Finding])
-    unknown: str = ""  # what the audit could not see
-    stuck: str = ""  # what it could not move away
+    unknown: str = ""  # parts that the audit could not see
+    stuck: str = ""  # findings that it could not move
 
 
 def clean(runtime: RuntimeDirectory, quarantine: Quarantine, within_s: float = WITHIN_S) -> list[Audited]:
-    """Clean up after every dead supervisor of this user, and say what the audits found. Blocks; OSError where the
-    directory of records cannot be read, TimeoutError where another supervisor is at it for too long.
+    """Clean up after every dead supervisor of this user, and yield the findings of the audits. Blocks. Raises OSError
+    if the directory of records cannot be read, and TimeoutError if another supervisor cleans up for too long.
 
-    A record is removed when all is done that it asks for. One that cannot be read is put aside, with a word in the log.
+    A record is removed when its cleanup is complete. An unreadable record is put aside, with a warning in the log.
     """
     until = time.monotonic() + within_s
     found: list[Audited] = []
@@ -95,7 +95,7 @@ def _clean_record(
 
 
 def _clean_after(left: Left, quarantine: Quarantine, until: float, found: list[Audited]) -> bool:
-    """Remove what one supervisor left, and audit; whether nothing is left to be done."""
+    """Remove what one supervisor has left, and audit. Returns whether everything was done."""
     done = True
     for path, inode in left.cgroups if left.is_of_this_boot else ():
         try:
@@ -128,7 +128,7 @@ def _clean_after(left: Left, quarantine: Quarantine, until: float, found: list[A
 
 
 def _await_processes(left: Left, until: float) -> None:
-    """Wait until no process of a dead supervisor is left that could write, which is a matter of milliseconds."""
+    """Wait until no process of a dead supervisor can write. This takes milliseconds."""
     until = min(until, time.monotonic() + PROCESSES_S)
     while left.shows_processes and any(process.lives for process in left.processes):
         if time.monotonic() > until:
@@ -138,10 +138,11 @@ def _await_processes(left: Left, until: float) -> None:
 
 
 def audit_after(flight: InFlight, quarantine: Quarantine) -> Settled:
-    """Move to quarantine what was made or changed under a protected name, or moved there, since calls were in flight.
+    """Move files to the quarantine that were made, changed or moved under a protected name since the calls were in
+    flight.
 
-    The state before them died with their supervisor. So a file counts that was changed since, a directory that was and
-    was not there before, and what lies below a directory that was put in the place where names begin (`.git`).
+    The state before the calls is lost with their supervisor. So these count: a file that was changed since, a new
+    directory, and the content of a directory that replaced the beginning of a protected name (`.git`).
     """
     roots = tuple(dict.fromkeys(map(os.path.realpath, flight.writable)))
     trees = ProtectedTrees(roots, flight.names)
@@ -176,9 +177,8 @@ def _is_newly_there(path: str, flight: InFlight) -> bool:
 
 
 def _remove(kind: str, path: str, inode: Inode) -> None:
-    """Remove a directory that a supervisor made; a quarantine, and what is in it, only where it is empty.
-
-    PermissionError where it is not one: by its name, owner, mode or inode. Every step is by a descriptor.
+    """Remove a directory that a supervisor made. A quarantine is removed only if it is empty. Raises PermissionError if
+    name, owner, mode or inode are not those of such a directory. Every step uses descriptors.
     """
     parent_path, name = os.path.split(path)
     try:
@@ -217,7 +217,7 @@ def _remove_entry(kind: str, parent: int, name: str) -> None:
         walker.remove(name, parent)
     elif stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
         try:
-            os.rmdir(name, dir_fd=parent)  # a shelf on which nothing was put
+            os.rmdir(name, dir_fd=parent)  # a quarantine without a file
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise

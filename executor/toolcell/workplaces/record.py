@@ -1,7 +1,7 @@
 """The record of what to clean up if this supervisor is killed: a file of lines, locked while it lives.
 
-A line is a JSON array, appended by one write before what it is about can matter. A line that was cut off by the end of
-its writer is therefore about nothing. The lock proves life; so does the process, where a fork holds the lock.
+A line is a JSON array. It is appended by one write before the event that it describes, so an incomplete line can be
+ignored. A held lock shows that the supervisor lives, unless only a fork holds it. Then the process number decides.
 """
 
 import errno
@@ -24,10 +24,10 @@ from .runtime import RuntimeDirectory, try_lock
 _log = logging.getLogger("toolcell")
 VERSION = 1
 REWRITE_BYTES = 256 * 1024
-"""A record that is longer, and four times as long as when it was last written anew, is written anew."""
+"""A record that is longer than this, and than four times its size after the last rewrite, is rewritten."""
 MAX_BYTES = 64 * 1024 * 1024
 OUTPUTS, QUARANTINE, DRAFTS = "outputs", "quarantine", "drafts"
-_CLOCK_REALTIME_COARSE = 5  # linux/time.h: what the kernel stamps files with
+_CLOCK_REALTIME_COARSE = 5  # linux/time.h: the clock of file timestamps
 
 Inode = tuple[int, int]
 Trees = tuple[tuple[str, ...], tuple[str, ...]]
@@ -36,25 +36,25 @@ Trees = tuple[tuple[str, ...], tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process, by its number and the clock tick that it was started in."""
+    """A process, by its pid and the clock tick of its start."""
 
     pid: int
     started: int
 
     @classmethod
     def of(cls, pid: int) -> "Process":
-        """The process of this number; with 0 for its start where there is none, which no process has."""
+        """The process with this pid. Its start is 0 if there is none."""
         return cls(pid, started_at(pid))
 
     @property
     def lives(self) -> bool:
-        """Whether it runs here. A zombie does not."""
+        """Whether the process runs here. False for a zombie."""
         return self.started != 0 and started_at(self.pid) == self.started
 
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """Writable roots in which calls were in flight, and what a look at them needs."""
+    """Writable roots in which calls were in flight, with the data that an audit of them needs."""
 
     writable: tuple[str, ...]
     names: tuple[str, ...]
@@ -64,7 +64,7 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What a record says."""
+    """The content of a record."""
 
     owner: Process
     boot: str
@@ -80,17 +80,17 @@ class Left:
 
     @property
     def shows_processes(self) -> bool:
-        """Whether its process numbers mean something here."""
+        """Whether its pids are valid here."""
         return self.is_of_this_boot and self.pid_namespace == pid_namespace()
 
     @property
     def owner_is_gone(self) -> bool:
-        """Whether the supervisor is surely dead, whoever holds its lock."""
+        """Whether the supervisor is certainly dead, even if its lock is held."""
         return not self.is_of_this_boot or (self.shows_processes and not self.owner.lives)
 
 
 class RunRecord:
-    """A supervisor's record of itself. Before `begin`, and where it cannot be kept, it takes notes of nothing."""
+    """A supervisor's record of itself. Before `begin`, and if it cannot be kept, it writes nothing."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # outputs are written by threads
@@ -110,11 +110,11 @@ class RunRecord:
 
     @property
     def path(self) -> str:
-        """Where it is; "" where it is not kept."""
+        """The path of the record, "" if none is kept."""
         return f"{self._directory.path}/{self._name}" if self._directory is not None else ""
 
     def begin(self, directory: RuntimeDirectory) -> None:
-        """Make the file, and own `directory` from now on. OSError where it cannot be made."""
+        """Make the file, and own `directory` from now on. Raises OSError if that fails."""
         self._lines[("owner", 0)] = _line(
             "toolcell", VERSION, os.getpid(), started_at(os.getpid()), boot_id(), pid_namespace()
         )
@@ -126,7 +126,7 @@ class RunRecord:
             raise
 
     def end(self) -> None:
-        """Remove the file: nothing is left that it is about."""
+        """Remove the file, because nothing is left to clean up."""
         with self._lock:
             if self._fd >= 0 and self._directory is not None:
                 with suppress(FileNotFoundError):  # somebody has emptied the directory
@@ -138,7 +138,7 @@ class RunRecord:
                 self._directory = None
 
     def directory(self, kind: str, path: str) -> None:
-        """A directory was made, which is of this kind."""
+        """Note a new directory of this kind."""
         if self._fd >= 0:
             info = os.lstat(path)
             self._note(("directory", path), _line("directory", kind, path, info.st_dev, info.st_ino))
@@ -153,19 +153,19 @@ class RunRecord:
         self.directory(DRAFTS, path)
 
     def cgroup(self, paths: Iterable[str]) -> None:
-        """A cgroup was made: one directory of each hierarchy."""
+        """Note a new cgroup: one directory in each hierarchy."""
         for path in paths:
             if self._fd >= 0:
                 info = os.lstat(path)
                 self._note(("cgroup", path), _line("cgroup", path, info.st_dev, info.st_ino))
 
     def process(self, pid: int) -> None:
-        """A zygote or a cell's init was started, with which all that it started ends."""
+        """Note a new zygote or a cell's init. All their processes end with them."""
         if self._fd >= 0:
             self._note(("process", pid), _line("process", pid, started_at(pid)))
 
     def enter(self, trees: Trees, since_ns: int, held: tuple[Bound, ...]) -> None:
-        """A call is about to be sent that may write there. `held` is what of protected names there was before it."""
+        """Note that a call will be sent that may write there. `held` are the protected files that existed before it."""
         if self._fd < 0:
             return
         roots, names = trees
@@ -183,10 +183,10 @@ class RunRecord:
                 self._held[number] = held
                 lines["held", number] = _line("held", number, [each.inode for each in held])
             lines["enter", number] = b'["enter",%d,%d]\n' % (number, since_ns)
-            self._write(lines)  # at once: a rewrite in between would drop those without their "enter"
+            self._write(lines)  # in one write: a rewrite in between would drop those without their "enter"
 
     def leave(self, trees: Trees) -> None:
-        """What may write there is gone, and the roots have been audited."""
+        """Note that no process can write there, and that the roots were audited."""
         with self._lock:
             number = self._trees.get(trees)
             if self._fd >= 0 and number is not None and self._lines.pop(("enter", number), None) is not None:
@@ -197,7 +197,7 @@ class RunRecord:
             self._write({key: line})
 
     def _write(self, lines: dict[tuple[str, object], bytes], passing: bytes = b"") -> None:
-        """Append lines that are so now, and one that only says what is so no more. The lock is held."""
+        """Append lines that are true now, and a line that cancels an earlier one. The lock is held."""
         if self._fd < 0:
             return
         self._lines |= lines
@@ -208,13 +208,13 @@ class RunRecord:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
             self._size += len(text)
             if self._size > self._rewrite_at:
-                self._rewrite_at = 2 * self._size  # where this one fails, not again at each line
+                self._rewrite_at = 2 * self._size  # if this rewrite fails, it is not tried again at each line
                 self._rewrite()
         except OSError:
             _log.exception("a line could not be written to this supervisor's record: %s", self.path)
 
     def _rewrite(self) -> None:
-        """Write what is so now to a new file, and remove the old one. Where both are left, they say the same."""
+        """Write the present state to a new file, and remove the old one. If both remain, they say the same."""
         assert self._directory is not None
         for kind, key in list(self._lines):
             if kind in ("tree", "held"):
@@ -229,7 +229,7 @@ class RunRecord:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(f"{name}.new", flags, 0o600, dir_fd=self._directory.fd)
         try:
-            try_lock(fd)  # before anybody can take it for a dead one's
+            try_lock(fd)  # before another supervisor can take it for a dead one's
             text = b"".join(self._lines.values())
             if os.write(fd, text) != len(text):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._directory.path)
@@ -247,7 +247,7 @@ class RunRecord:
         self._rewrite_at = max(REWRITE_BYTES, 4 * len(text))
 
     def forget(self) -> None:
-        """In a fork of the supervisor's process: the record is not its own, and neither is the lock."""
+        """In a fork of the supervisor's process, drop the record and the lock, which belong to the supervisor."""
         self._lock = threading.Lock()  # another thread may have held it
         if self._fd >= 0:
             os.close(self._fd)
@@ -269,12 +269,12 @@ os.register_at_fork(after_in_child=_forget_after_fork)
 
 
 def moment_ns() -> int:
-    """Now, by the clock that files are stamped with: what changes from now on is stamped no earlier."""
+    """The present time by the clock of file timestamps. No later change has an earlier timestamp."""
     return time.clock_gettime_ns(_CLOCK_REALTIME_COARSE)
 
 
 def read(raw: bytes) -> Left:
-    """What a record says. ValueError for one that no supervisor has written."""
+    """Read a record. Raises ValueError if no supervisor has written it."""
     lines: list[object] = [
         json.loads(line) for line in raw.split(b"\n")[:-1]
     ]  # what follows the last newline was cut off
@@ -353,7 +353,9 @@ def _inode(pair: object) -> Inode:
 
 
 def started_at(pid: int) -> int:
-    """The clock tick since boot in which a process was started (proc_pid_stat(5)); 0 for none, or a zombie."""
+    """The clock tick of a process's start, since boot (proc_pid_stat(5)). 0 if there is no such process, or it is a
+    zombie.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -363,7 +365,7 @@ def started_at(pid: int) -> int:
 
 
 def boot_id() -> str:
-    """This boot of the machine."""
+    """The id of the present boot."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             return file.read().strip()
@@ -372,5 +374,5 @@ def boot_id() -> str:
 
 
 def pid_namespace() -> int:
-    """The namespace that process numbers are of."""
+    """The inode of the present pid namespace."""
     return os.stat("/proc/self/ns/pid").st_ino

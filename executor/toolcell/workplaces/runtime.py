@@ -1,4 +1,4 @@
-"""The user's runtime directory, where each supervisor keeps a record of itself: 0700, and nobody else's."""
+"""The user's runtime directory (0700), where each supervisor keeps its record."""
 
 import errno
 import fcntl
@@ -18,7 +18,7 @@ _AGAIN_S = 0.02
 
 class RuntimeDirectory:
     """An open directory: `$XDG_RUNTIME_DIR/toolcell`, `/run/user/<uid>/toolcell`, for root `/run/toolcell`, else
-    `toolcell-<uid>` among the temporary files. PermissionError, with the cure, where others can reach it.
+    `toolcell-<uid>` among the temporary files. Raises PermissionError, with the cure, if other users can access it.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class RuntimeDirectory:
     def _open(self, path: str) -> None:
         try:
             os.mkdir(path, 0o700)
-            os.chmod(path, 0o700)  # whatever the umask took away; nobody else may put another in its place
+            os.chmod(path, 0o700)  # the umask may have removed bits
         except FileExistsError:
             pass
         try:
@@ -71,11 +71,11 @@ class RuntimeDirectory:
             os.close(fd)
 
     def records(self) -> list[str]:
-        """The names of the records in it."""
+        """The names of the records."""
         return sorted(name for name in os.listdir(self.fd) if name.endswith(".record"))
 
     def aside(self, record: str) -> str:
-        """Put a record that cannot be read aside, for people to look at; of these the `KEPT_ASIDE` latest are kept."""
+        """Put an unreadable record aside for inspection. The latest `KEPT_ASIDE` of them are kept."""
         aside = record.removesuffix(".record") + _ASIDE
         os.rename(record, aside, src_dir_fd=self.fd, dst_dir_fd=self.fd)
         with os.scandir(self.fd) as entries:
@@ -86,7 +86,7 @@ class RuntimeDirectory:
         return aside
 
     def close(self) -> None:
-        """Close it. One among the temporary files is removed with the last record."""
+        """Close the directory. A directory among the temporary files is removed if it has no record."""
         if self.fd < 0:
             return
         if self._temporary and set(os.listdir(self.fd)) <= {_LOCK}:
@@ -103,7 +103,7 @@ def _unusable(path: str, why: str) -> PermissionError:
 
 
 def _bases() -> Iterator[str]:
-    """The directories in which this user may have one. What others can write to is none."""
+    """The directories in which this user may have one. A directory that others can write to is not among them."""
     me = os.geteuid()
     named = os.environ.get("XDG_RUNTIME_DIR", "")
     for path, others in ((named, 0o077), (f"/run/user/{me}", 0o077), *([("/run", 0o022)] if me == 0 else [])):

@@ -107,8 +107,13 @@ def remove_stale(path: str, inode: tuple[int, int], pid: int) -> bool:
     if not is_cgroup or not name.startswith(f"{_PREFIX}{pid}-") or os.path.realpath(base) != base:
         raise PermissionError(errno.EPERM, "it is no cgroup of that supervisor", path)
     group = Cgroup({"unified": path})
-    group.kill()
-    group.remove()
+    try:
+        group.kill()
+        group.remove()
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENODEV):  # another supervisor has removed it meanwhile
+            return False
+        raise
     return True
 
 

@@ -217,3 +217,21 @@ def test_a_group_of_the_same_name_that_was_made_since_is_let_be(tree: Any) -> No
     assert remove_stale(path, (info.st_dev, info.st_ino), pid) and not os.path.exists(path)
     assert not remove_stale(path, (info.st_dev, info.st_ino), pid), "it is gone"
     mine.remove()
+
+
+def test_a_group_that_another_supervisor_removes_meanwhile_is_no_error(
+    tree: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = tree.create("mine", Limits())
+    path = f"{os.path.dirname(mine.paths[0])}/{group_prefix(_pid_of_a_dead_process())}raced"
+    os.mkdir(path)
+    info, pid, kill = os.stat(path), int(os.path.basename(path).split("-")[1]), Cgroup.kill
+
+    def kill_late(group: Cgroup) -> None:
+        os.rmdir(path)
+        kill(group)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Cgroup, "kill", kill_late)
+        assert not remove_stale(path, (info.st_dev, info.st_ino), pid)
+    mine.remove()

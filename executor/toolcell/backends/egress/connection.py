@@ -1,4 +1,4 @@
-"""One connection of a call, from its first byte to its record: read, judged, looked up, connected, relayed."""
+"""One connection of a call: read the request, check it, look the host up, connect, relay, and record."""
 
 import logging
 import socket
@@ -27,7 +27,7 @@ from toolcell.backends.guard import Target
 __all__ = ["Connection", "ConnectionOutcome", "answer"]
 
 _log = logging.getLogger("toolcell.egress")
-HEAD_S = 10.0  # all of a request's head, so that a client which drips gains nothing (nginx: 60 s between two reads)
+HEAD_S = 10.0  # for the whole head of a request, so that a slow client gains nothing (nginx: 60 s between two reads)
 CONNECT_S = 10.0  # name lookup and connection, each
 CHUNK_BYTES = 64 * 1024
 TEXT_CHARS = 400
@@ -35,8 +35,8 @@ TEXT_CHARS = 400
 
 @dataclass(slots=True)
 class ConnectionOutcome:
-    """What became of one connection: the record of the audit. `allowed` is the decision; `reason` says why not, or why
-    an allowed one ended otherwise than by its two ends. Bytes are counted on the far side: `in` is towards the cell.
+    """The record of one connection. `allowed` is the decision. `reason` says why it was refused, or why an allowed
+    connection was cut off. Bytes are counted on the side of the remote host; `in` is towards the cell.
     """
 
     method: str = ""
@@ -50,14 +50,14 @@ class ConnectionOutcome:
 
 
 class ProxiedCall(Protocol):
-    """The call on whose behalf the connection is."""
+    """The call that the connection is for."""
 
     rules: EgressRules
     lookups: Lookups
     idle_s: float
 
     def room(self, direction: str) -> int:
-        """How many more bytes may go "in" or "out"."""
+        """The number of bytes that may still go "in" or "out"."""
         ...
 
     def moved(self, direction: str, count: int) -> None: ...
@@ -65,7 +65,7 @@ class ProxiedCall(Protocol):
 
 
 class _NotConnected(Exception):
-    """The client gets this status and text instead."""
+    """There is no connection. The client gets this status and text."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -73,11 +73,11 @@ class _NotConnected(Exception):
 
 
 class _Ended(Exception):
-    """A running exchange is over, for the reason given; "" where that is its natural end."""
+    """The exchange has ended, for this reason. "" for a regular end."""
 
 
 class Connection:
-    """`run` is its task; `end` ends it at once, from anywhere on the loop."""
+    """One connection. `run` is its task. `end` ends it at once, and may be called from any code on the loop."""
 
     def __init__(self, call: ProxiedCall, client: socket.socket) -> None:
         self.outcome = ConnectionOutcome()
@@ -86,7 +86,7 @@ class Connection:
         self._upstream: socket.socket | None = None
         self._scope: anyio.CancelScope | None = None
         self._over = False
-        self._answered = False  # something has gone to the client, so it is too late for an error page
+        self._answered = False  # bytes were sent to the client, so it is too late for an error page
         self._moved = time.monotonic()
 
     # -- its life -----------------------------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ class Connection:
                 await self._serve()
         except OSError as error:
             self.outcome.reason = self.outcome.reason or f"the connection broke: {error.strerror or error}"
-        except Exception:  # a bug of ours must not take the supervisor's other tasks with it
+        except Exception:  # a bug here must not end the supervisor's other tasks
             _log.exception("the proxy failed")
             self.outcome.reason = self.outcome.reason or "the proxy failed"
         finally:
@@ -107,7 +107,7 @@ class Connection:
             self._close()
 
     def end(self, reason: str = "") -> None:
-        """Cut both sides now and put it on record, once."""
+        """Close both sides now, and write the record, once."""
         if self._over:
             return
         self._over = True
@@ -117,9 +117,9 @@ class Connection:
                 try:
                     sock.shutdown(socket.SHUT_RDWR)
                 except OSError:
-                    pass  # it is not connected any more
+                    pass  # the client has disconnected
         if self._scope is None:
-            self._close()  # its task has not begun, and may never
+            self._close()  # its task has not begun, and may never begin
         else:
             self._scope.cancel()
         self._call.ended(self, self.outcome)
@@ -165,7 +165,7 @@ class Connection:
             await linger(self._client)
 
     def _reset(self) -> None:
-        """End with a reset instead of an end of file, so that the client knows that something is missing."""
+        """End with a reset instead of an end of file, so the client sees that data are missing."""
         try:
             self._client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         except OSError:
@@ -190,7 +190,7 @@ class Connection:
         raise _NotConnected(408, f"The request's head was not whole after {HEAD_S:g} s.")
 
     async def _reach(self, request: RequestHead) -> tuple[Target, socket.socket]:
-        """Judge, look up once, judge the addresses, and connect to one of those very addresses."""
+        """Check the request, look the host up once, check the addresses, and connect to one of these addresses."""
         target = target_of(request)
         self.outcome.host, self.outcome.port = target.host, target.port
         self._call.rules.check(target)
@@ -224,7 +224,7 @@ class Connection:
     # -- relaying -----------------------------------------------------------------------------------------------------
 
     async def _tunnel(self, rest: bytes) -> None:
-        """Bytes, both ways, until both sides have ended."""
+        """Relay bytes in both directions until both sides have ended."""
         upstream = self._far_side()
         await self._send(self._client, b"HTTP/1.1 200 Connection established\r\n\r\n")
         self._answered = True
@@ -233,7 +233,7 @@ class Connection:
         )
 
     async def _exchange(self, request: RequestHead, target: Target, rest: bytes) -> None:
-        """One request, one response, and the end."""
+        """Relay one request and one response, and end the connection."""
         await self._forward("out", rewrite_request(request, target.path, target.authority))
         body = Chunked() if request.length is None else Counted(request.length)
         done = anyio.Event()
@@ -256,7 +256,7 @@ class Connection:
         async def return_response() -> None:
             await self._copy_response()
             done.set()
-            raise _Ended  # whatever of the body is left, nobody wants it any more
+            raise _Ended  # the rest of the body is not needed
 
         try:
             await self._both(send_body, return_response)
@@ -284,7 +284,7 @@ class Connection:
         await self._copy(upstream, self._client, "in", bytes(data))
 
     async def _both(self, *halves: Callable[[], Awaitable[None]]) -> None:
-        """Run the two directions; the first that fails ends the other, and is what is raised."""
+        """Run both directions. The first failure ends the other direction and is raised."""
         failed: list[Exception] = []
 
         async def run(half: Callable[[], Awaitable[None]], scope: anyio.CancelScope) -> None:
@@ -301,7 +301,7 @@ class Connection:
             raise failed[0]
 
     async def _copy(self, source: socket.socket, sink: socket.socket, direction: str, data: bytes = b"") -> None:
-        """Until the source ends; then the sink hears of that."""
+        """Copy until the source ends. Then end the sink."""
         if data:
             await self._forward(direction, data)
         while data := await self._receive(source):
@@ -309,7 +309,7 @@ class Connection:
         sink.shutdown(socket.SHUT_WR)
 
     async def _forward(self, direction: str, data: bytes) -> None:
-        """Send to the far side ("out") or to the client ("in"), as far as the byte cap lets it."""
+        """Send to the remote host ("out") or to the client ("in"), within the cap on bytes."""
         allowed = data[: max(0, self._call.room(direction))]
         self._call.moved(direction, len(allowed))
         if direction == "out":
@@ -342,7 +342,7 @@ class Connection:
                 await self._until(sock, anyio.wait_writable)
 
     async def _until(self, sock: socket.socket, wait: Callable[[socket.socket], Awaitable[None]]) -> None:
-        """Wait, as long as something moves in one direction or the other."""
+        """Wait for something, while bytes move in either direction."""
         while True:
             with anyio.move_on_after(max(0.0, self._moved + self._call.idle_s - time.monotonic())):
                 await wait(sock)
@@ -359,7 +359,9 @@ _CAP = "This call has moved as many bytes as ProxyNetwork(max_bytes=...) allows.
 
 
 def answer(status: int, text: str) -> bytes:
-    """A response of ours. The text is in the status line too, since that is all that clients show after a CONNECT."""
+    """A response of the proxy. The text is in the status line too, because clients show only that line after a
+    CONNECT.
+    """
     text = "".join(character if character.isascii() and character.isprintable() else "?" for character in text)
     body = f"{text[:TEXT_CHARS]}\n".encode()
     head = f"HTTP/1.1 {status} {text[:TEXT_CHARS]}\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\n"

@@ -1,4 +1,6 @@
-"""The way out: made once in a supervisor, it gives each call that connects a proxy of its own, and bounds them all."""
+"""The gateway of a supervisor. It gives each call that connects its own proxy, and bounds the connections of all
+calls.
+"""
 
 import socket
 from collections.abc import Callable, Coroutine
@@ -14,16 +16,16 @@ from toolcell_sandbox.network import ProxyNetwork
 __all__ = ["ConnectionOutcome", "Egress", "Gateway"]
 
 DECISIONS = 10_000
-"""Connections of one call, refused ones included; each is a record. npm opens some hundred."""
+"""The most connections of one call, refused ones included. Each makes a record. npm opens about a hundred."""
 CONNECTION_COST = 192 * 1024
-"""What a connection takes at the most: a request's head, a piece of 64 KiB under way each way, and its tasks."""
+"""The most memory of a connection: a request's head, 64 KiB in each direction, and its tasks."""
 Start = Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
 Write = Callable[[dict[str, Any]], None]
 
 
 class Gateway:
-    """`start` runs something beside the rest; `most` bounds the connections of all calls at a time, for each takes two
-    descriptors of this process. `resolve(host, port)` is blocking and returns addresses.
+    """`start` runs a coroutine function in the background. `most` bounds the connections of all calls at a time,
+    because each takes two descriptors. `resolve(host, port)` may block, and returns addresses.
     """
 
     def __init__(self, start: Start, *, resolve: Resolver, most: int) -> None:
@@ -33,11 +35,13 @@ class Gateway:
         self._most = most
 
     def egress(self, policy: ProxyNetwork, write: Write, account: Account) -> "Egress":
-        """The proxy of one call; `write` takes the record of each connection, `account` what it takes while open."""
+        """Make the proxy of one call. `write` takes the record of each connection. `account` is charged for open
+        connections.
+        """
         return Egress(self, policy, write, account)
 
     def take(self, run: Callable[[], Coroutine[Any, Any, None]]) -> bool:
-        """Start the task of one more connection, if there is room for it."""
+        """Start the task of another connection, if there is room."""
         if self.open >= self._most:
             return False
         self.open += 1
@@ -46,7 +50,7 @@ class Gateway:
 
 
 class Egress:
-    """The proxy of one call. Everything that it has open ends with `close`, at once."""
+    """The proxy of one call. `close` ends all its connections at once."""
 
     def __init__(self, gateway: Gateway, policy: ProxyNetwork, write: Write, account: Account) -> None:
         self.rules = EgressRules(policy)
@@ -62,7 +66,7 @@ class Egress:
         self._closed = False
 
     def take(self, client: socket.socket) -> bool:
-        """Serve this connection, or refuse it. Says whether another may come."""
+        """Serve or refuse this connection. Returns whether another one may follow."""
         if self._closed:
             client.close()
             return False
@@ -82,7 +86,7 @@ class Egress:
         return True
 
     def close(self) -> None:
-        """The call is over."""
+        """End all connections, because the call is over."""
         self._closed = True
         for connection in list(self._connections):
             connection.end("the call ended")

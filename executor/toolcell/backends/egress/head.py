@@ -1,7 +1,7 @@
-"""Reading what a client and a server say before a body: strict (RFC 9112), so that no two readers can differ. Sans-IO.
+"""Parse the heads of requests and responses strictly (RFC 9112), so that no two parsers can differ. Sans-IO.
 
-Whatever has two readings is refused, never mended: bare line ends, folded lines, space before a colon, two lengths,
-a length beside an encoding. What goes on is written anew from what was understood.
+An ambiguous head is refused, never repaired: bare line ends, folded lines, space before a colon, two lengths, a length
+beside an encoding. The forwarded head is written anew from the parsed one.
 """
 
 import re
@@ -17,7 +17,7 @@ __all__ = [
     "rewrite_response",
 ]
 
-HEAD_BYTES = 32 * 1024  # Apache and nginx take 8 KiB a line, and a few lines of that
+HEAD_BYTES = 32 * 1024  # Apache and nginx accept lines of 8 KiB, and several of them
 HEADERS = 100  # as Apache's LimitRequestFields and http.client
 _TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?")
@@ -32,12 +32,12 @@ Header = tuple[bytes, bytes]
 
 
 class BadHead(Exception):
-    """It cannot be read in exactly one way. The message says what is wrong with it."""
+    """The head is invalid or ambiguous. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestHead:
-    """`target` is as it was sent. `length` is the body's; None for a chunked one."""
+    """A parsed request head. `target` is unchanged. `length` is the body's length, None if it is chunked."""
 
     method: str
     target: str
@@ -46,7 +46,7 @@ class RequestHead:
 
 
 def end_of_head(data: bytes | bytearray) -> int:
-    """Where the body starts, 0 while the head is not complete. BadHead when it has grown too large."""
+    """The offset of the body, 0 if the head is not complete. Raises BadHead if the head is too large."""
     end = data.find(b"\r\n\r\n", 0, HEAD_BYTES)
     if end >= 0:
         return end + 4
@@ -56,7 +56,7 @@ def end_of_head(data: bytes | bytearray) -> int:
 
 
 def parse_request(head: bytes) -> RequestHead:
-    """Read a whole request head, its empty line included."""
+    """Parse a complete request head, with its empty line."""
     line, headers = _lines(head)
     parts = line.split(b" ")
     if len(parts) != 3 or not re.fullmatch(rb"[A-Z]{1,32}", parts[0]):
@@ -77,7 +77,7 @@ def parse_request(head: bytes) -> RequestHead:
 
 
 def rewrite_request(request: RequestHead, path: str, authority: str) -> bytes:
-    """The request as it goes on: to the checked authority, for one exchange, with nothing that was meant for us."""
+    """The forwarded request head: for the checked authority and for one exchange, without headers for the proxy."""
     lines = [f"{request.method} {path} HTTP/1.1".encode(), b"Host: " + authority.encode()]
     dropped = _HOP_BY_HOP | _named_by_connection(request.headers)
     framing = (b"host", b"content-length", b"transfer-encoding")
@@ -91,7 +91,7 @@ def rewrite_request(request: RequestHead, path: str, authority: str) -> bytes:
 
 
 def rewrite_response(head: bytes) -> tuple[int, bytes]:
-    """The status, and the response head as it goes back: the same, but the connection ends with it."""
+    """The status, and the forwarded response head, which says that the connection ends after the response."""
     line, headers = _lines(head)
     found = _STATUS.fullmatch(line)
     if found is None:

@@ -1,4 +1,4 @@
-"""Where a request's body ends, so that exactly one request goes on over a connection. Sans-IO."""
+"""Find the end of a request's body, so that exactly one request is forwarded over a connection. Sans-IO."""
 
 import re
 
@@ -11,7 +11,7 @@ _LINE_BYTES, _TRAILER_BYTES = 16, 8 * 1024
 
 
 class Counted:
-    """A body of a known length. What comes after it is not part of it and is dropped."""
+    """A body of a known length. Later bytes are dropped."""
 
     __slots__ = ("_left",)
 
@@ -23,14 +23,14 @@ class Counted:
         return self._left == 0
 
     def feed(self, data: bytes) -> bytes:
-        """What of `data` goes on."""
+        """The part of `data` to forward."""
         taken = data[: self._left]
         self._left -= len(taken)
         return taken
 
 
 class Chunked:
-    """A chunked body, read strictly and written anew; no chunk extensions, and trailers are dropped."""
+    """A chunked body, parsed strictly and written anew. Chunk extensions are refused, and trailers are dropped."""
 
     __slots__ = ("_buffer", "_left", "_state", "_trailers", "done")
 
@@ -42,7 +42,7 @@ class Chunked:
         self.done = False
 
     def feed(self, data: bytes) -> bytes:
-        """What goes on, as chunks. BadHead for what is not chunks."""
+        """The chunks to forward. Raises BadHead for invalid chunks."""
         self._buffer += data
         out = bytearray()
         while not self.done and self._step(out):
@@ -50,7 +50,7 @@ class Chunked:
         return bytes(out)
 
     def _step(self, out: bytearray) -> bool:
-        """Go one part on; False when more must come first."""
+        """Parse the next part. Returns False if more data are needed."""
         if self._state == "data":
             taken = bytes(self._buffer[: self._left])
             if not taken:

@@ -1,4 +1,4 @@
-"""Sockets that do not block, on asyncio and on trio alike; and one name lookup."""
+"""Non-blocking sockets on asyncio and on trio, and name lookups."""
 
 import errno
 import os
@@ -20,8 +20,8 @@ LINGER_S, LINGER_BYTES = 1.0, 256 * 1024
 
 
 class Lookups:
-    """Name lookups in threads, at most `most` at a time. A lookup cannot be ended, so one whose caller has gone counts
-    until it ends by itself.
+    """Name lookups in threads, at most `most` at a time. A lookup cannot be cancelled, so it counts until it ends, even
+    if its caller has gone.
     """
 
     def __init__(self, resolve: Resolver, most: int = 16) -> None:
@@ -31,7 +31,7 @@ class Lookups:
         self._most = most
 
     async def addresses(self, host: str, port: int) -> list[str]:
-        """Look the name up, once. OSError where there is no such name, or no room."""
+        """Look the name up, once. Raises OSError if there is no such name, or no room for a lookup."""
         if not self._room.acquire(blocking=False):
             raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         ticket = _Ticket(self._room)
@@ -57,7 +57,7 @@ class Lookups:
 
 
 class _Ticket:
-    """One place among the lookups, given back once: by its thread, or by its caller if that never started."""
+    """A place among the lookups. It is returned once: by its thread, or by the caller if the thread never started."""
 
     __slots__ = ("_room", "started")
 
@@ -72,7 +72,9 @@ class _Ticket:
 
 
 async def connect(addresses: Sequence[Address], port: int) -> tuple[socket.socket, Address]:
-    """A connection to the first address that answers, which must have been checked before. OSError for the last one."""
+    """Connect to the first address that answers. The addresses must have been checked. Raises the OSError of the last
+    one.
+    """
     last: OSError | None = None
     for address in addresses[:ATTEMPTS]:
         family = socket.AF_INET if address.version == 4 else socket.AF_INET6
@@ -97,7 +99,7 @@ async def connect(addresses: Sequence[Address], port: int) -> tuple[socket.socke
 
 
 async def linger(sock: socket.socket) -> None:
-    """Say that nothing more comes, and read on for a moment: closing with bytes unread would take our answer back."""
+    """End the sending direction, and read for a moment. A close with unread bytes would discard the answer."""
     try:
         sock.shutdown(socket.SHUT_WR)
         left = LINGER_BYTES
@@ -109,4 +111,4 @@ async def linger(sock: socket.socket) -> None:
                     return
                 left -= len(data)
     except OSError:
-        pass  # it has hung up, which is as good
+        pass  # it has disconnected already

@@ -1,4 +1,4 @@
-"""What a request may reach: pure decisions over a policy. The URL guard reads the host; the allow-list judges it."""
+"""Decide what a request may reach, by a policy. The URL guard parses the host, and the allow-list decides. Pure."""
 
 import re
 from collections.abc import Iterable
@@ -12,7 +12,9 @@ __all__ = ["EgressRules", "target_of"]
 
 
 def target_of(request: RequestHead) -> Target:
-    """Where the request wants to go: what CONNECT names, or the whole URL of any other. Refused if it is unclear."""
+    """The target of a request: the authority of CONNECT, or the URL of any other request. Raises Refused if it is
+    unclear.
+    """
     if request.method == "CONNECT":
         if not re.search(r":[0-9]{1,5}\Z", request.target) or set(request.target) & set("/?#"):
             raise Refused("CONNECT needs a host and a port, like example.org:443, and nothing else.")
@@ -26,14 +28,14 @@ def target_of(request: RequestHead) -> Target:
 
 
 class EgressRules:
-    """One policy, read once."""
+    """A parsed policy."""
 
     def __init__(self, policy: ProxyNetwork) -> None:
         self._patterns = policy.patterns()
         self._private = policy.private_pairs()
 
     def check(self, target: Target) -> None:
-        """Refused unless the allow-list covers host and port. Before any name is looked up."""
+        """Raise Refused unless the allow-list covers host and port. Called before any name is looked up."""
         if not covered(self._patterns, target.host, target.port):
             where = _pair(target)
             raise Refused(
@@ -42,7 +44,9 @@ class EgressRules:
             )
 
     def addresses(self, target: Target, answers: Iterable[str]) -> list[Address]:
-        """The addresses that may be connected to. Refused if one of them is not public and no exception says it may."""
+        """The addresses to which the proxy may connect. Raises Refused if one of them is neither public nor an
+        exception.
+        """
         try:
             return checked_addresses(target, answers, self._private)
         except Refused:

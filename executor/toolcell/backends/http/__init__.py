@@ -1,7 +1,7 @@
-"""HTTP requests for tools: checked against the rules of the session's profile, sent with credentials that no cell sees.
+"""HTTP requests for tools, checked by the rules of the session's profile, and sent with credentials that no cell sees.
 
-`requester` decides what is sent and follows redirects; `client` sends one request to one host; `redaction` takes what
-it added out of the answer.
+`requester` decides what is sent and follows redirects; `client` sends one request to one host; `redaction` removes
+credentials from the answer.
 """
 
 from toolcell.backends.http.client import BrokeredHttp

@@ -1,6 +1,6 @@
-"""Whether a request falls under the rules of a profile, and what of it a tool may say. Pure: no socket, no clock.
+"""Check a request by the rules of a profile, and the headers that a tool may set. Pure: no socket, no clock.
 
-What two servers could read differently (a header with an underscore, a path with dots in disguise) is refused.
+A request that two servers could parse differently is refused: a header with an underscore, an encoded dot segment.
 """
 
 import re
@@ -15,10 +15,10 @@ from toolcell.http_rules import METHODS, HttpRule
 __all__ = ["answer_headers", "checked_headers", "checked_method", "rule_for"]
 
 MAX_HEADERS = 64
-HEADER_BYTES = 16 * 1024  # nginx and Apache take 8 KiB a line
-DECODED = 4  # times; a path that is not plain by then has no good reason
-_ENDED = re.compile(r"[;?#]")  # by parameters, or by what is a query or a fragment once it is decoded
-_UNSEEN = dict.fromkeys((*range(0x21), 0x7F, 0x85))  # control characters and spaces, which some readers drop
+HEADER_BYTES = 16 * 1024  # nginx and Apache accept lines of 8 KiB
+DECODED = 4  # decodings; no honest path needs more
+_ENDED = re.compile(r"[;?#]")  # after parameters, or after a decoded query or fragment
+_UNSEEN = dict.fromkeys((*range(0x21), 0x7F, 0x85))  # control characters and spaces, which some parsers drop
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")  # RFC 9110, 5.6.2
 _VALUE = re.compile(r"[\t\x20-\x7e]*")
 
@@ -81,7 +81,7 @@ _NOT_FOR_A_TOOL = frozenset(
 
 
 def checked_method(method: str) -> str:
-    """The method in capitals."""
+    """The method in upper case. Raises Refused if it is not allowed."""
     name = method.upper() if method.isascii() else method
     if name not in METHODS:
         raise Refused(f"The method {method[:20]!r} is not one that is sent. Use one of {', '.join(METHODS)}.")
@@ -89,7 +89,7 @@ def checked_method(method: str) -> str:
 
 
 def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """What a tool may say in headers, with names in lower case."""
+    """The headers of a tool, with names in lower case. Raises Refused for a header that a tool may not set."""
     if len(headers) > MAX_HEADERS or sum(len(name) + len(value) for name, value in headers.items()) > HEADER_BYTES:
         raise Refused(f"The headers are too many or too long. Send at most {MAX_HEADERS}, of {HEADER_BYTES:,} bytes.")
     checked: dict[str, str] = {}
@@ -111,7 +111,9 @@ def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def rule_for(rules: Sequence[HttpRule], method: str, target: Target) -> HttpRule:
-    """The rule that covers the request, one without private addresses first. Refused, with the cure, if none does."""
+    """The rule that covers the request, preferably one without private addresses. Raises Refused, with the cure, if
+    there is none.
+    """
     path = target.path.partition("?")[0]
     covering = [rule for rule in rules if rule.covers(method, target.scheme, target.host, target.port, path)]
     if covering and any(rule.path for rule in covering) and not _has_one_reading(path):
@@ -126,7 +128,7 @@ def rule_for(rules: Sequence[HttpRule], method: str, target: Target) -> HttpRule
 
 
 def _has_one_reading(path: str) -> bool:
-    """Whether no reader could find a dot segment in the path, even one that decodes it more than once."""
+    """Whether no parser could find a dot segment in the path, even one that decodes the path more than once."""
     for _ in range(DECODED):
         path = unicodedata.normalize("NFKC", path)  # of a full-width dot, a dot; of a full-width "%", a "%"
         segments = (_ENDED.split(segment)[0] for segment in re.split(r"[/\\]", path))
@@ -134,7 +136,7 @@ def _has_one_reading(path: str) -> bool:
             return False
         try:
             decoded = unquote(path, errors="strict")
-        except UnicodeDecodeError:  # an overlong dot, perhaps
+        except UnicodeDecodeError:  # possibly an overlong encoding of a dot
             return False
         if decoded == path:
             return "\0" not in path
@@ -143,7 +145,9 @@ def _has_one_reading(path: str) -> bool:
 
 
 def answer_headers(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """What a tool gets of the answer's headers, names in lower case; several of one name are joined by ", "."""
+    """The headers of the answer that a tool gets, with names in lower case. Several headers of one name are joined by
+    ", ".
+    """
     found: dict[str, str] = {}
     names = [name.lower() for name, _value in headers]
     encoded = "content-encoding" in names

@@ -1,4 +1,4 @@
-"""The default HTTP client: one request to one host, with the credentials that the supervisor holds for it."""
+"""The default HTTP client: sends one request to one host, with the supervisor's credentials for that host."""
 
 import ssl
 from collections.abc import Mapping, Sequence
@@ -27,12 +27,12 @@ _AT_ONCE = 64
 class BrokeredHttp:
     """Sends requests and adds credentials; implements `HttpClient`. Safe to share between tasks and sessions.
 
-    `credentials` has for each host what goes with every request to it: one Credential, or several. A host is written
-    "api.example.com", "api.example.com:8443" or "http://127.0.0.1:8080"; it is https if it does not say, and no
-    credential goes to another scheme, host or port. Which requests are made at all is for the rules of the profile.
-    `timeout_s` covers one request, from name lookup to last byte; the end of the call ends it sooner.
-    `resolve(host, port)` is blocking and returns addresses; `tls` is for a private authority.
-    ValueError for a host that is not one, and for a credential that is not there.
+    `credentials` maps each host to the Credential, or the several, for every request to it. A host is written
+    "api.example.com", "api.example.com:8443" or "http://127.0.0.1:8080"; the default scheme is https. No credential is
+    sent to another scheme, host or port. The rules of the profile decide which requests are made. `timeout_s` covers
+    one request, from name lookup to last byte; the end of the call ends it sooner. `resolve(host, port)` may block, and
+    returns addresses. `tls` is for a private authority. Raises ValueError for an invalid host and for a missing
+    credential.
     """
 
     def __init__(
@@ -67,8 +67,8 @@ class BrokeredHttp:
 
     async def send(self, request: HttpRequest) -> HttpReply:
         """Send one request and return its answer, a redirect included. Raise `Refused` for an address that is not
-        allowed, `NotConfigured` for a credential that has gone, and `Unreachable` for everything else: also for an
-        answer that is too large, incomplete or too late.
+        allowed, `NotConfigured` for a credential that is missing now, and `Unreachable` for every other failure, such
+        as a too large, incomplete or late answer.
         """
         target = parse_url(request.url, any_port=True)
         credentials = self._credentials.get((target.scheme, target.host, target.port), ()) if request.authorize else ()
@@ -135,7 +135,7 @@ class _AnswerRoom:
 
 
 def _require_whole(target: Target, reply: "ExchangeReply", max_bytes: int) -> None:
-    """Half an answer would be taken for all of it."""
+    """Raise Unreachable for an incomplete answer, which a tool could take for a complete one."""
     if len(reply.body) >= max_bytes and reply.truncated:
         raise Unreachable(f"The answer of {target.host} is larger than {max_bytes:,} bytes. Ask for less at a time.")
     if reply.truncated:

@@ -1,4 +1,4 @@
-"""Credentials as headers of a request, and out of its answer again."""
+"""Add credentials to the headers of a request, and remove them from its answer."""
 
 import json
 import re
@@ -17,7 +17,9 @@ _HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'
 
 
 def headers_for(credentials: Iterable[Credential], host: str) -> tuple[Mapping[str, str], "Redaction"]:
-    """The headers that these credentials are, and what takes them out of an answer. NotConfigured without a secret."""
+    """The headers for these credentials, and the redaction of the answer. Raises NotConfigured if a secret is
+    missing.
+    """
     headers: dict[str, str] = {}
     secrets: list[str] = []
     for credential in credentials:
@@ -35,11 +37,10 @@ def headers_for(credentials: Iterable[Credential], host: str) -> tuple[Mapping[s
 
 
 class Redaction:
-    """Takes secrets out of what a server says: as they are, and as JSON, HTML, URLs and base64 write them.
+    """Removes secrets from an answer: in plain form, and as JSON, HTML, URLs and base64 encode them.
 
-    A safety net for a server that repeats what it was sent. One that means to tell finds another way to write it.
-    The time is linear in the body, whatever server and secret are; a body goes window by window, so that a thread at it
-    lets others run.
+    It is for servers that repeat parts of the request. A malicious server can encode a secret in another way. The time
+    is linear in the body. The body is processed in windows, so that other threads can run between them.
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:
@@ -58,7 +59,7 @@ class Redaction:
         while at < len(body):
             following = at + WINDOW_BYTES
             for start, end in _merged(self._found(body, at, following + longest - 1)):
-                if start < following:  # else the next window has all of it
+                if start < following:  # otherwise the next window contains all of it
                     redacted += memoryview(body)[copied:start]
                     redacted += _REDACTED
                     copied = at = end
@@ -66,9 +67,9 @@ class Redaction:
         return bytes(redacted + memoryview(body)[copied:]) if copied else body
 
     def _found(self, body: bytes, start: int, end: int) -> list[tuple[int, int]]:
-        """Where there are secrets, in this part of the body."""
+        """The places of secrets in this part of the body."""
         found: list[tuple[int, int]] = []
-        for text in self._bytes:  # `find` is linear (bpo-41972), which a pattern of what begins alike is not
+        for text in self._bytes:  # `find` is linear (bpo-41972), and a regular expression is not
             at = body.find(text, start, end)
             while at >= 0:
                 found.append((at, at + len(text)))
@@ -77,7 +78,7 @@ class Redaction:
 
 
 def _merged(found: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same places in order, those that overlap as one: a secret may be part of a longer one."""
+    """The places in order, with overlapping ones merged: a secret may be part of a longer one."""
     merged: list[tuple[int, int]] = []
     for start, end in sorted(found):
         if merged and start < merged[-1][1]:

@@ -1,4 +1,4 @@
-"""What one call may ask for over HTTP: each request and each redirect is held against the rules before it is sent."""
+"""The HTTP requests of one call. Each request and each redirect is checked by the rules before it is sent."""
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
@@ -16,7 +16,7 @@ from toolcell_tools.handles import HttpResponse
 __all__ = ["MAX_REQUEST", "MAX_RESPONSE", "Requester"]
 
 Grow = Callable[[int], Coroutine[Any, Any, None]] | None
-"""What waits for the room that a large answer takes; None where there is no such bound."""
+"""Waits for room for a large answer. None if there is no bound."""
 MAX_REQUEST = 4 * 1024 * 1024
 MAX_RESPONSE = 8 * 1024 * 1024
 MAX_REDIRECTS = 5
@@ -37,11 +37,11 @@ class Requester:
     async def request(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes, *, grow: Grow = None
     ) -> HttpResponse:
-        """The answer, after redirects, whatever its status. Raise `Refused` for what is not allowed, and what the
-        client raises for the rest.
+        """The answer after redirects, with any status. Raises `Refused` if a request is not allowed, and what the
+        client raises.
 
-        A redirect to another origin (scheme, host or port) takes no credentials along, and of the tool's headers only
-        those that say what the body is and who asks.
+        A redirect to another origin (scheme, host or port) is followed without credentials, and with only those headers
+        of the tool that describe the body or name the client.
         """
         async with self._room:
             with self._trail.outcome() as outcome:
@@ -74,7 +74,7 @@ class Requester:
         return _noted(outcome, parse_url(url, any_port=True))
 
     def _redirected(self, outcome: HttpOutcome, method: str, origin: Target, reply: HttpReply) -> Target:
-        """Where an answer leads, and by which method (WHATWG Fetch, HTTP-redirect fetch)."""
+        """The target and the method of a redirect (WHATWG Fetch, HTTP-redirect fetch)."""
         assert reply.location is not None
         to_get = (reply.status == 303 and method != "HEAD") or (reply.status in (301, 302) and method == "POST")
         outcome.method = "GET" if to_get else method

@@ -1,4 +1,4 @@
-"""The records of the HTTP requests of one call: one for each, and for each redirect, whatever comes of it."""
+"""The records of the HTTP requests of one call. Each request and each redirect has one, whatever its outcome."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -12,10 +12,11 @@ __all__ = ["HttpOutcome", "Trail"]
 
 @dataclass(slots=True, eq=False)
 class HttpOutcome:
-    """What became of one request. `allowed` is the decision; `reason` says why not, or why there is no answer.
+    """The record of one request. `allowed` is the decision. `reason` says why it was refused, or why there is no
+    answer.
 
-    `path` is without its query. `credentials` are the names of the headers that the supervisor added; their values are
-    nowhere. Bytes are those of the bodies, `in` towards the cell.
+    `path` is without its query. `credentials` are the names of the headers that the supervisor added, never their
+    values. Bytes are those of the bodies; `in` is towards the cell.
     """
 
     method: str = ""
@@ -42,7 +43,7 @@ class Trail:
 
     @contextmanager
     def outcome(self) -> Generator[HttpOutcome]:
-        """The outcome of one request, to be filled in; on record when the block ends."""
+        """The outcome of one request, which the caller fills in. It is recorded when the block ends."""
         outcome = HttpOutcome()
         self._open[outcome] = None
         try:
@@ -61,7 +62,7 @@ class Trail:
             self._end(outcome)
 
     def close(self) -> None:
-        """The call is over: what is still open is on record before the caller has the result."""
+        """Record the open requests, because the call is over. Called before the caller gets the result."""
         for outcome in list(self._open):
             outcome.reason = "the call ended"
             self._end(outcome)

@@ -1,4 +1,4 @@
-"""What the right outcome of a step is, in words for people and as a check."""
+"""The right outcome of a step, as text and as a check."""
 
 import errno
 import os
@@ -34,7 +34,7 @@ from toolcell_tools.result import ToolResult
 
 from .stage import DemoStage
 
-SLACK_S = 0.5  # a deadline is rung at once; a busy machine may need a moment to get to it
+SLACK_S = 0.5  # a busy machine may be late at a deadline
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Expectation:
 
 
 def happened(result: ToolResult) -> str:
-    """What happened, in a line: what the tool has to say, or the error with its facts."""
+    """The outcome in one line: the tool's display, or the error with its facts."""
     if result.error is not None:
         return _of_error(result.error)
     if result.tool == "shell":
@@ -87,7 +87,7 @@ _FIELDS: Mapping[LimitedResource, str] = MappingProxyType(
         "result": "result_bytes",
     }
 )
-"""The limits that have a unit; processes and files are counted."""
+"""The limits with a unit. Processes and files are counts."""
 
 
 # -- results ----------------------------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ def has(**facts: object) -> Expectation:
 
 
 def mentions(text: str) -> Expectation:
-    """A result in which the model can read this."""
+    """A result whose text for the model contains this."""
     return Expectation(
         f"something about {text!r}", lambda result, _: not result.is_error and text in result.for_model()
     )
@@ -166,7 +166,7 @@ def unknown(suggestion: str) -> Expectation:
 
 
 def timed_out(seconds: float) -> Expectation:
-    """A Timeout, at the deadline and no later."""
+    """A Timeout at the deadline."""
 
     def holds(result: ToolResult, _stage: DemoStage) -> bool:
         late = result.usage.wall_s + result.usage.queue_s - seconds
@@ -198,12 +198,12 @@ def unsaid(text: str) -> Expectation:
 
 
 def holds_text(path: str, text: str) -> Expectation:
-    """A file of the project has this in it."""
+    """A file of the project contains this."""
     return Expectation(f"{path} contains {text.strip()!r}", lambda _, stage: text in (stage.project / path).read_text())
 
 
 def unchanged(path: str, text: str) -> Expectation:
-    """A file of the project is this, to the letter."""
+    """A file of the project has exactly this content."""
     return Expectation(f"{path} is unchanged", lambda _, stage: (stage.project / path).read_text() == text)
 
 
@@ -216,7 +216,7 @@ def not_on_the_host(path: Path) -> Expectation:
 
 
 def gone(name: str, within_s: float = 1.0) -> Expectation:
-    """No process of this name is left. The sweep goes on while the result travels, so it gets a moment."""
+    """No process of this name is left. The sweep may end shortly after the result."""
 
     def holds(_result: ToolResult, _stage: DemoStage) -> bool:
         until = time.monotonic() + within_s
@@ -240,8 +240,9 @@ def on_record(kind: str, **facts: object) -> Expectation:
 
 
 def sees_only_what_is_bound(paths: Iterable[str]) -> Expectation:
-    """Each path is absent, or refused where the cell has no root of its own, or a mere step on the way to what the
-    profile binds (an interpreter below a home folder)."""
+    """Each path is absent, is refused (if the cell has no root of its own), or only leads to a path that the profile
+    binds, such as an interpreter below a home.
+    """
     wanted = tuple(paths)
 
     def holds(result: ToolResult, stage: DemoStage) -> bool:

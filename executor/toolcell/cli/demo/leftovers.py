@@ -15,7 +15,7 @@ MADE = frozenset({"notes/fix.md"})
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """One thing that was looked at; `wrong` says what is not as it should be, or is empty."""
+    """One check. `wrong` describes the problem, or is empty."""
 
     what: str
     wrong: str = ""
@@ -23,7 +23,7 @@ class Leftover:
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What this process had before the supervisor started."""
+    """The state of this process before the supervisor started."""
 
     descriptors: int
     children: frozenset[int]
@@ -34,20 +34,20 @@ class Before:
 
 
 def while_running(before: Before) -> Iterator[Leftover]:
-    """This process forks nothing: its children are the zygotes, which it exec'd."""
+    """Check that this process has no children except zygotes."""
     others = [child for child in _new_children(before, recursive=False) if not _is_zygote(child)]
     yield Leftover("the supervisor's only children are its zygotes", _listed(others))
 
 
 def afterwards(before: Before, stage: DemoStage) -> Iterator[Leftover]:
-    """Everything is gone but what the sessions made in the project."""
+    """Check that nothing is left except the files in the project."""
     yield Leftover("no process is left", _listed(_new_children(before, recursive=True)))
     more = _descriptors() - before.descriptors
     yield Leftover("no file descriptor is left open", f"{more} more than before" if more > 0 else "")
     places = dict.fromkeys(
         [Path("/tmp"), Path(tempfile.gettempdir()), Path(os.path.expanduser("~")), Path.cwd(), stage.project.parent]
     )
-    strays = [str(place) for place in places if os.path.lexists(place / stage.mark)]  # none where we may not look
+    strays = [str(place) for place in places if os.path.lexists(place / stage.mark)]  # none if unreadable
     yield Leftover("no file of a tool lies outside the project", ", ".join(strays))
     files = {
         str(path.relative_to(stage.project))

@@ -1,4 +1,4 @@
-"""Playing the scenario: one supervisor, three sessions, every step held against what must come of it."""
+"""Play the scenario with one supervisor and three sessions, and compare each step with the right outcome."""
 
 import logging
 import tempfile
@@ -28,7 +28,7 @@ from .view import LEGEND, DemoView, Row, view
 
 
 def run(allow_missing: tuple[str, ...]) -> int:
-    """Play it and show it; return the exit status."""
+    """Play the scenario and show it. Return the exit status."""
     logging.getLogger("toolcell").addHandler(logging.NullHandler())  # the table says it all
     report: SandboxReport | None = None
     with view() as shown:
@@ -58,7 +58,7 @@ def _play(shown: DemoView, allow_missing: tuple[str, ...]) -> int:
 
 
 class Play:
-    """One performance. `wrong` gathers a line for each outcome that was not the right one."""
+    """One run of the scenario. `wrong` has a line for each wrong outcome."""
 
     def __init__(
         self, around: DemoStage, shown: DemoView, before: leftovers.Before, allow_missing: tuple[str, ...]
@@ -71,7 +71,7 @@ class Play:
         self.wrong: list[str] = []
 
     async def run(self) -> None:
-        """The performance proper, from the supervisor's start to its end."""
+        """Run all steps, from the supervisor's start to its end."""
         tools = [*base_tools(), *TOOLS]
         journal = self._stage.journal
         async with Supervisor(tools, journal=journal, allow_missing=self._allow_missing) as supervisor:
@@ -85,7 +85,7 @@ class Play:
             self.look(leftovers.while_running(self._before))
 
     async def open_sessions(self, supervisor: Supervisor) -> None:
-        """The cast: Main, and below it a Branch and a Worker."""
+        """Open a Main session, and below it a Branch and a Worker."""
         main = await supervisor.open_session(
             SessionKind.MAIN,
             workspace=self._stage.project,
@@ -98,7 +98,7 @@ class Play:
         self._stage.sessions.update(main=main, branch=branch, worker=worker)
 
     async def perform(self, step: Step) -> None:
-        """Make the step's call, show what came of it and remember what was wrong."""
+        """Make the step's call, show its outcome, and note what was wrong."""
         call = call_text(step.tool, step.arguments)
         self._view.begins(step.who, call)
         started = time.monotonic()
@@ -126,7 +126,7 @@ class Play:
                 self.wrong.append(f"{finding.what}: {finding.wrong}")
 
     def verdict(self, seconds: float) -> int:
-        """Say how it went; return the exit status."""
+        """Print the verdict. Return the exit status."""
         if not self.wrong:
             self._view.say(
                 click.style(f"\n{self._calls} calls in {seconds:.1f} s, each with the right outcome.", fg="green")
@@ -139,7 +139,7 @@ class Play:
 
 
 def call_text(tool: str, arguments: Mapping[str, Any]) -> str:
-    """The call, short: the tool and its arguments' values."""
+    """The call in short: the tool and the values of its arguments."""
     limit = max(12, 32 // max(1, len(arguments)))
     values = ", ".join(_brief(value, limit) for value in arguments.values())
     return f"{tool}({values})"

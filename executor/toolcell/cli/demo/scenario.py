@@ -1,4 +1,4 @@
-"""The demo's steps, in order: who calls what, and what must come of it."""
+"""The demo's steps in order: the calling session, the call, and the right outcome."""
 
 import os
 import signal
@@ -64,7 +64,7 @@ def step(who: str, tool: str, arguments: Mapping[str, Any], *expected: Expectati
 
 
 def scenario(stage: DemoStage) -> tuple[Act, ...]:
-    """The whole of it."""
+    """All steps."""
     return (
         Act("Three sessions mend a small project", project(stage)),
         Act("Tools that fail, each in a process of its own", failures()),

@@ -54,7 +54,7 @@ PAGE = """<!doctype html><html><head><title>Rounding half up</title></head><body
 
 
 class Inbox:
-    """A channel that keeps what agents say. Implements `toolcell.Channel`."""
+    """A channel that keeps the messages of agents. Implements `toolcell.Channel`."""
 
     def __init__(self) -> None:
         self.messages: list[str] = []
@@ -64,7 +64,7 @@ class Inbox:
 
 
 class DemoServer:
-    """A socket on the loopback interface that waits for connections, which must not come."""
+    """A socket on the loopback interface that must get no connection."""
 
     def __init__(self) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0))
@@ -73,7 +73,7 @@ class DemoServer:
         self._accepted = 0
 
     def connections(self) -> int:
-        """How many there were so far."""
+        """The number of connections so far."""
         with suppress(BlockingIOError):
             while True:
                 self._socket.accept()[0].close()
@@ -116,7 +116,7 @@ class _Pages(http.server.BaseHTTPRequestHandler):
 
 @contextmanager
 def _website() -> Generator[int, None, None]:
-    """Serve the pages in a thread; gives the port."""
+    """Serve the pages in a thread. Yields the port."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Pages)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, name="demo-web")
     thread.start()
@@ -130,7 +130,7 @@ def _website() -> Generator[int, None, None]:
 
 @dataclass
 class DemoStage:
-    """Everything around the sessions. `mark` is a name that only this run uses, to find what it might leave behind."""
+    """The surroundings of the sessions. `mark` is a name that only this run uses, to find its leftovers."""
 
     project: Path
     web_port: int
@@ -143,7 +143,7 @@ class DemoStage:
 
     @property
     def origin(self) -> str:
-        """The web's address."""
+        """The address of the web server."""
         return f"http://127.0.0.1:{self.web_port}"
 
     def web(self) -> PublicWeb:

@@ -1,4 +1,4 @@
-"""The demo's own tools: one that is useful, the others as bad as they come. Cells import this module by its path."""
+"""The demo's own tools: one useful tool and many hostile ones. Cells import this module by its path."""
 
 import ctypes
 import errno
@@ -19,7 +19,7 @@ PROTOCOL_PIPE = 5  # toolcell.runner.fds.FRAMES_OUT
 
 
 def _attempt(what: Callable[[], object]) -> str:
-    """The name of the errno that it got, or "done"."""
+    """The name of the errno, or "done"."""
     try:
         what()
     except OSError as error:
@@ -87,7 +87,7 @@ def forks() -> None:
         except BlockingIOError:
             if os.getpid() == first:
                 raise
-            time.sleep(60)  # the children hold their places
+            time.sleep(60)  # the children keep running
 
 
 @tool(limits={"output_bytes": OUTPUT_BYTES})
@@ -162,7 +162,7 @@ def writes_garbage() -> None:
 
 @tool
 def forges_a_request(ctx: ToolContext, text: str) -> str:
-    """Ask the supervisor for a channel that was not granted, by writing the frame oneself."""
+    """Ask the supervisor for a channel that was not granted, with a forged frame."""
     from toolcell.runner.fds import FRAMES_IN, FRAMES_OUT
     from toolcell.wire.frames import FrameDecoder, WireLimits, encode
     from toolcell.wire.messages import Reply, Request, from_fields, to_fields

@@ -1,4 +1,4 @@
-"""How the demo is shown: a live table on a terminal, one plain line for each row anywhere else."""
+"""The output of the demo: a live table on a terminal, otherwise one plain line for each row."""
 
 from dataclasses import dataclass
 from types import TracebackType
@@ -16,7 +16,7 @@ LEGEND = f"{RIGHT} before a call: it ended as it should, with a result or with t
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What came of a call. `expected` is empty where all of it held."""
+    """The outcome of a call. `expected` is empty if the outcome was right."""
 
     who: str
     call: str
@@ -30,7 +30,7 @@ class Row:
 
 
 class DemoView(Protocol):
-    """Hears what happens, as it happens. A context manager."""
+    """Shows events as they happen. A context manager."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -45,20 +45,20 @@ class DemoView(Protocol):
         ...
 
     def ended(self, row: Row) -> None:
-        """It has ended."""
+        """The call has ended."""
         ...
 
     def checked(self, what: str, wrong: str) -> None:
-        """Something was looked at; `wrong` is empty where it is as it should be."""
+        """A check was made. `wrong` is empty if it succeeded."""
         ...
 
     def say(self, text: str) -> None:
-        """A line of prose, which may carry ANSI colours."""
+        """Print a line of text, which may have ANSI colours."""
         ...
 
 
 def view() -> DemoView:
-    """The live one where standard output is a terminal."""
+    """The view for standard output: live if it is a terminal."""
     console = Console(highlight=False)
     return (
         LiveView(console) if console.is_terminal else PlainView(Console(highlight=False, soft_wrap=True, no_color=True))
@@ -66,7 +66,7 @@ def view() -> DemoView:
 
 
 class PlainView:
-    """One line a row, complete, in columns: for logs, pipes and tests."""
+    """One complete line for each row, in columns, for logs, pipes and tests."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -102,8 +102,9 @@ class PlainView:
 
 
 class LiveView:
-    """A table that grows; the call under way is its last row, with a spinner. Ended rows scroll like any output, so
-    that a terminal of any height shows them all."""
+    """A growing table. The running call is the last row, with a spinner. Finished rows scroll, so a terminal of any
+    height shows them all.
+    """
 
     def __init__(self, console: Console) -> None:
         self._console = console
