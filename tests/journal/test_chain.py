@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from toolcell.journal.chain import PREFIX, Broken, Head, entries, entry_of, new_packer
+from toolcell.journal.chain import PREFIX, BrokenChain, Head, entries, entry_of, new_packer
 from toolcell.journal.journal import Record
 
 
@@ -46,7 +46,7 @@ def test_a_changed_byte_is_found_or_ends_the_log_early(offset: int) -> None:
     changed[offset] ^= 1
     try:
         found = list(entries(io.BytesIO(bytes(changed))))
-    except Broken as error:
+    except BrokenChain as error:
         assert error.offset <= offset
     else:  # the length of an entry is longer than the file: `JournalReader.verified_end` sees that there is a rest
         assert found[-1:] == [] or found[-1].head != head
@@ -56,10 +56,10 @@ def test_removed_swapped_and_added_entries_are_found() -> None:
     data, places, _head = written(4)
     parts = [data[start:end] for start, end in places]
     for order in ([0, 2, 3], [0, 2, 1, 3], [0, 0, 1], [1, 2, 3]):
-        with pytest.raises(Broken):
+        with pytest.raises(BrokenChain):
             numbers(b"".join(parts[index] for index in order))
     _, forged = entry_of(Head(4, bytes(32)), Record("call", "main-1", "main-1-9", {}), new_packer())
-    with pytest.raises(Broken):
+    with pytest.raises(BrokenChain):
         numbers(data + forged)
 
 
@@ -71,7 +71,7 @@ def test_an_entry_that_is_not_complete_ends_the_log() -> None:
 
 def test_a_valid_entry_with_another_number_is_found() -> None:
     _, entry = entry_of(Head(5, bytes(32)), Record("call", "main-1", "main-1-9", {}), new_packer())
-    with pytest.raises(Broken, match="has the number 6"):
+    with pytest.raises(BrokenChain, match="has the number 6"):
         numbers(entry)
 
 

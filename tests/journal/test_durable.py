@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from toolcell.journal import RecentJournal, Record
-from toolcell.journal.chain import Broken
+from toolcell.journal.chain import BrokenChain
 from toolcell.journal.durable import DurableJournal, interrupted
 from toolcell.journal.reading import JournalReader
 
@@ -81,7 +81,7 @@ def test_a_log_that_was_cut_short_is_refused(tmp_path: Path) -> None:
     journal.write(end("a"))
     journal.close()
     os.truncate(tmp_path / "log", 40)
-    with pytest.raises(Broken, match="is missing"):
+    with pytest.raises(BrokenChain, match="is missing"):
         opened(tmp_path)
 
 
@@ -93,7 +93,7 @@ def test_another_log_is_refused(tmp_path: Path) -> None:
         journal.close()
     with open(tmp_path / "one" / "log", "ab") as file:  # so that it is not shorter
         file.write((tmp_path / "other" / "log").read_bytes())
-    with pytest.raises(Broken):
+    with pytest.raises(BrokenChain):
         opened(tmp_path / "one")
 
 
@@ -108,7 +108,7 @@ def test_verify_notices_a_shorter_log_by_a_head_that_was_kept(tmp_path: Path) ->
     last = list(reader.entries())[-2]
     os.truncate(tmp_path / "log", last.end)
     assert reader.verify(first).number == last.head.number
-    with pytest.raises(Broken, match="the log ends before"):
+    with pytest.raises(BrokenChain, match="the log ends before"):
         reader.verify(known)
 
 

@@ -42,8 +42,8 @@ def test_a_fork_that_outlives_the_supervisor_keeps_nobody_out(state: StateDirect
         "state.open_to_write()\n"
         "child = os.fork()\n"
         "if child:\n"
-        "    print(child, flush=True)\n"
         "    os._exit(0)\n"
+        "print(os.getpid(), flush=True)\n"
         "time.sleep(30)\n"
     )
     with subprocess.Popen([sys.executable, "-c", program, str(state.path)], stdout=subprocess.PIPE) as parent:

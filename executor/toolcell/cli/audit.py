@@ -8,7 +8,7 @@ import click
 
 from toolcell.config.load import load_config
 from toolcell.errors import UsageError
-from toolcell.journal.chain import Broken, Head
+from toolcell.journal.chain import BrokenChain, Head
 from toolcell.journal.journal import Record
 from toolcell.journal.reading import JournalReader, Numbered, Wanted
 from toolcell.journal.story import line_of, story_of
@@ -68,7 +68,7 @@ def guarded(run: Callable[[], None]) -> int:
     """Run one of the commands. Returns the exit status: 1 for a broken chain, 2 for wrong use."""
     try:
         run()
-    except Broken as error:
+    except BrokenChain as error:
         click.echo(f"The journal is damaged. {error}", err=True)
         return 1
     except (UsageError, OSError) as error:

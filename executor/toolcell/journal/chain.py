@@ -42,7 +42,7 @@ class Head(NamedTuple):
         return head
 
 
-class Entry(NamedTuple):
+class JournalEntry(NamedTuple):
     """One entry that was read: the head of the chain with it, its record, and the offset of its end in bytes."""
 
     head: Head
@@ -50,7 +50,7 @@ class Entry(NamedTuple):
     end: int
 
 
-class Broken(Exception):
+class BrokenChain(Exception):
     """The chain is broken: `number` is the first entry that is wrong, at `offset` bytes."""
 
     def __init__(self, what: str, number: int, offset: int) -> None:
@@ -77,9 +77,9 @@ def entry_of(head: Head, record: Record, packer: msgpack.Packer) -> tuple[Head, 
     return made(Head, (number, digest)), PREFIX.pack(len(body), digest) + body
 
 
-def entries(file: BinaryIO, head: Head = Head(), offset: int = 0) -> Iterator[Entry]:  # noqa: B008 - a NamedTuple
+def entries(file: BinaryIO, head: Head = Head(), offset: int = 0) -> Iterator[JournalEntry]:  # noqa: B008 - a NamedTuple
     """Read and check the entries after `head`, which ends at `offset`. Stops before an incomplete entry at the end of
-    the file, which its writer may not have finished. Raises Broken."""
+    the file, which its writer may not have finished. Raises BrokenChain."""
     file.seek(offset)
     while True:
         prefix = file.read(PREFIX.size)
@@ -88,15 +88,15 @@ def entries(file: BinaryIO, head: Head = Head(), offset: int = 0) -> Iterator[En
         number = head.number + 1
         size, digest = PREFIX.unpack(prefix)
         if size > MAX_BODY_BYTES:
-            raise Broken("has no valid length", number, offset)
+            raise BrokenChain("has no valid length", number, offset)
         body = file.read(size)
         if len(body) < size:
             return
         if hashlib.sha256(head.digest + body).digest() != digest:
-            raise Broken("does not fit its digest, or the entry before it", number, offset)
+            raise BrokenChain("does not fit its digest, or the entry before it", number, offset)
         record = _record(body, number, offset)
         head, offset = Head(number, digest), offset + PREFIX.size + size
-        yield Entry(head, record, offset)
+        yield JournalEntry(head, record, offset)
 
 
 def _record(body: bytes, number: int, offset: int) -> Record:
@@ -104,7 +104,7 @@ def _record(body: bytes, number: int, offset: int) -> Record:
         unpacked = msgpack.unpackb(body, strict_map_key=False, unicode_errors="surrogatepass")
         said, kind, session_id, call_id, data, at = cast("tuple[int, str, str, str, dict[str, Any], float]", unpacked)
     except ValueError as error:
-        raise Broken(f"cannot be read: {error}", number, offset) from None
+        raise BrokenChain(f"cannot be read: {error}", number, offset) from None
     if said != number:
-        raise Broken(f"has the number {said}", number, offset)
+        raise BrokenChain(f"has the number {said}", number, offset)
     return Record(kind, session_id, call_id, data, at)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 
-from .chain import START, Entry, Head
+from .chain import START, Head, JournalEntry
 from .journal import Record
 from .redact import digest_of
 
@@ -44,7 +44,7 @@ class Index:
     def close(self) -> None:
         self._database.close()
 
-    def fill(self, entries: Iterable[Entry]) -> None:
+    def fill(self, entries: Iterable[JournalEntry]) -> None:
         """Add entries that follow `head`, in one transaction."""
         taken = list(entries)
         if not taken:

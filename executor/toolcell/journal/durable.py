@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from .chain import Broken, Entry, Head, entries
+from .chain import BrokenChain, Head, JournalEntry, entries
 from .database import Index
 from .journal import Journal, Record
 from .log import JournalFull, JournalLog
@@ -40,12 +40,12 @@ class DurableJournal:
         return self._log.head
 
     def open(self) -> list[Record]:
-        """Open the log, and record the calls that were interrupted. Returns those records. Raises Broken, OSError or
-        sqlite3.Error."""
+        """Open the log, and record the calls that were interrupted. Returns those records. Raises BrokenChain,
+        OSError or sqlite3.Error."""
         index = Index(self._index_path, to_write=True)
         try:
             if index.size > (self._log.path.stat().st_size if self._log.path.exists() else 0):
-                raise Broken("is missing, with all later entries", index.head.number, index.size)
+                raise BrokenChain("is missing, with all later entries", index.head.number, index.size)
             index.fill(self._log.open(index.head, index.size))
             found = [
                 Record("call", record.session_id, record.call_id, _interruption(record, started=started))
@@ -133,7 +133,7 @@ def _interruption(intent: Record, *, started: bool) -> Mapping[str, Any]:
     return {**given, "error": "interrupted", "message": message, "delivered": delivered}
 
 
-def all_entries(path: Path) -> Iterable[Entry]:
-    """Every entry of a log, checked. Raises Broken or OSError."""
+def all_entries(path: Path) -> Iterable[JournalEntry]:
+    """Every entry of a log, checked. Raises BrokenChain or OSError."""
     with open(path, "rb") as file:
         yield from entries(file)

@@ -5,7 +5,7 @@ import os
 import threading
 from pathlib import Path
 
-from .chain import Entry, Head, entries, entry_of, new_packer
+from .chain import Head, JournalEntry, entries, entry_of, new_packer
 from .journal import Record
 
 _log = logging.getLogger("toolcell.journal")
@@ -32,21 +32,25 @@ class JournalLog:
         self._closing = threading.Event()
         self._syncing: threading.Thread | None = None
 
-    def open(self, head: Head = Head(), offset: int = 0) -> list[Entry]:  # noqa: B008 - a NamedTuple
+    def open(self, head: Head = Head(), offset: int = 0) -> list[JournalEntry]:  # noqa: B008 - a NamedTuple
         """Open the file, or make it, and return the entries after `head`, which ends at `offset`.
 
         Bytes after the last complete entry, from a write that a power failure has cut off, are moved to a file beside
-        the log. Raises Broken, or OSError.
+        the log. Raises BrokenChain, or OSError.
         """
         self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        found: list[Entry] = []
-        with open(self.path, "rb") as file:
-            found.extend(entries(file, head, offset))
-            self.head, self.size = (found[-1].head, found[-1].end) if found else (head, offset)
-            file.seek(self.size)
-            rest = file.read()
-        if rest:
-            self._set_aside(rest)
+        try:
+            with open(self.path, "rb") as file:
+                found = list(entries(file, head, offset))
+                self.head, self.size = (found[-1].head, found[-1].end) if found else (head, offset)
+                file.seek(self.size)
+                rest = file.read()
+            if rest:
+                self._set_aside(rest)
+        except BaseException:
+            os.close(self._fd)
+            self._fd = -1
+            raise
         self._syncing = threading.Thread(target=self._sync, name="toolcell-journal", daemon=True)
         self._syncing.start()
         return found

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from toolcell.errors import UsageError
 
-from .chain import Broken, Entry, Head, entries
+from .chain import BrokenChain, Head, JournalEntry, entries
 from .database import Index
 from .journal import Record
 
@@ -52,13 +52,13 @@ class JournalReader:
                         yield each.head.number, each.record
                 time.sleep(FOLLOW_S)
 
-    def entries(self) -> Iterator[Entry]:
-        """Every entry, checked. Raises Broken."""
+    def entries(self) -> Iterator[JournalEntry]:
+        """Every entry, checked. Raises BrokenChain."""
         with open(self._log, "rb") as file:
             yield from entries(file)
 
     def verified_end(self) -> tuple[Head, int]:
-        """Check the whole log. Returns its head and its size in bytes. Raises Broken."""
+        """Check the whole log. Returns its head and its size in bytes. Raises BrokenChain."""
         head, end = Head(), 0
         for each in self.entries():
             head, end = each.head, each.end
@@ -69,17 +69,17 @@ class JournalReader:
                 for each in entries(file, head, end):
                     head, end = each.head, each.end
             if end == before:
-                raise Broken("is not complete", head.number + 1, end)
+                raise BrokenChain("is not complete", head.number + 1, end)
         return head, end
 
     def verify(self, known: Head | None = None) -> Head:
-        """Check the whole log against a head that was kept elsewhere. Returns the present head. Raises Broken."""
+        """Check the whole log against a head that was kept elsewhere. Returns the present head. Raises BrokenChain."""
         if known is not None and known.number:
             for each in self.entries():
                 if each.head.number == known.number:
                     if each.head.digest != known.digest:
-                        raise Broken("is another one than the head that was kept", known.number, each.end)
+                        raise BrokenChain("is another one than the head that was kept", known.number, each.end)
                     break
             else:
-                raise Broken("is missing: the log ends before the head that was kept", known.number, 0)
+                raise BrokenChain("is missing: the log ends before the head that was kept", known.number, 0)
         return self.verified_end()[0]

@@ -30,7 +30,7 @@ def _is_secret(name: str) -> bool:
     return _SECRET.search(name) is not None
 
 
-class Redaction:
+class ArgumentRedaction:
     """Makes a copy of a call's arguments. `is_complete` says whether the copy has everything."""
 
     def __init__(self, most_chars: int = MOST_CHARS) -> None:
@@ -69,6 +69,6 @@ def arguments_for_journal(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of an intent for these arguments: a copy, and a digest if the copy is not complete. Otherwise, who
     needs the digest can make it of the copy.
     """
-    redaction = Redaction()
+    redaction = ArgumentRedaction()
     kept = redaction.of(arguments)
     return {"arguments": kept} if redaction.is_complete else {"arguments": kept, "digest": digest_of(arguments)}

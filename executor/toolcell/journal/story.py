@@ -81,6 +81,10 @@ def _sentence(record: Record) -> str:
             return f"{record.kind}: {data}"
 
 
+def _seconds(value: float) -> str:
+    return f"{value:.3g} s" if value >= 1 or not value else f"{value * 1e3:.3g} ms"
+
+
 def _end(data: Any) -> str:
     if data.get("error") == "interrupted":
         started = (
@@ -90,8 +94,8 @@ def _end(data: Any) -> str:
         )
         return f"The supervisor ended before the call did. {started}"
     used = (
-        f"It took {data.get('wall_s', 0.0):.3g} s after {data.get('queue_s', 0.0):.3g} s of waiting, "
-        f"{data.get('cpu_s', 0.0):.3g} s of CPU time and {data.get('memory_bytes', 0) / 2**20:.3g} MiB."
+        f"It took {_seconds(data.get('wall_s', 0.0))} after {_seconds(data.get('queue_s', 0.0))} of waiting, "
+        f"{_seconds(data.get('cpu_s', 0.0))} of CPU time and {data.get('memory_bytes', 0) / 2**20:.3g} MiB."
     )
     if data.get("error") is None:
         return f"It ended with a result. {used} It shows: {data.get('display', '')!r}."

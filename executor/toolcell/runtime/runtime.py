@@ -27,7 +27,7 @@ from toolcell.dispatch.protected_names import audit_kept, record_findings
 from toolcell.dispatch.services import Caller, Services
 from toolcell.errors import UsageError
 from toolcell.journal import Journal, Record
-from toolcell.journal.chain import Broken
+from toolcell.journal.chain import BrokenChain
 from toolcell.journal.durable import DurableJournal
 from toolcell.lifetime import Lifetime
 from toolcell.pool.cell import Cell
@@ -176,7 +176,7 @@ class Runtime:
             state.open_to_write()
             self._durable = DurableJournal(state.log, state.database, self.settings.journal)
             self._durable.open()
-        except (OSError, sqlite3.Error, Broken) as error:
+        except (OSError, sqlite3.Error, BrokenChain) as error:
             self._durable = None
             state.close()
             raise UsageError(
