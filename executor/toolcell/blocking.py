@@ -228,6 +228,7 @@ class Supervisor:
         http: HttpClient | None = None,
         resolve: Resolver | None = None,
         quarantine: str | Path | None = None,
+        state: str | Path | None = None,
         model_bytes: int | None = None,
     ) -> None:
         self._inner = _supervisor.Supervisor(
@@ -246,6 +247,7 @@ class Supervisor:
             http=http,
             resolve=resolve,
             quarantine=quarantine,
+            state=state,
             model_bytes=model_bytes,
         )
         self._turn = threading.Lock()  # held during the start and the close

@@ -57,6 +57,8 @@ class Supervisor:
       system's resolver).
     - `quarantine` is the directory to which files with protected names are moved (default: a new temporary directory
       when it is first needed).
+    - `state` is the directory that makes the supervisor durable: its journal survives a kill. One supervisor at a time
+      writes there, and no session may see it. Without it, nothing is kept after the end.
     - `model_bytes` (default: 100,000) is the size of the longest output that a model gets in full. A longer output is
       also written to a file, an artifact that `for_model` names.
 
@@ -83,6 +85,7 @@ class Supervisor:
         http: "HttpClient | None" = None,
         resolve: "Resolver | None" = None,
         quarantine: "str | Path | None" = None,
+        state: "str | Path | None" = None,
         model_bytes: int | None = None,
     ) -> None:
         with Uncollected():  # here, because a program that only defines tools, or prints help, does not need it
@@ -106,6 +109,7 @@ class Supervisor:
                 http=http,
                 resolve=resolve,
                 quarantine=quarantine,
+                state=state,
                 model_bytes=model_bytes,
             ),
             self,
@@ -117,7 +121,7 @@ class Supervisor:
     @property
     def journal(self) -> "Journal":
         """The journal, which gets a record of every call."""
-        return self._runtime.settings.journal
+        return self._runtime.journal
 
     @property
     def metrics(self) -> "Metrics":
