@@ -1,6 +1,7 @@
 """Making tools: what is refused, and what a Tool knows."""
 
 import functools
+import inspect
 import pickle
 import subprocess
 import sys
@@ -244,6 +245,7 @@ def test_a_tool_travels_by_value_without_its_caches() -> None:
     copy: Tool[..., int] = pickle.loads(cloudpickle.dumps(times))
     assert copy(ctx=None, n=2) == 6
     assert copy.bind({"n": 4.0}, None) == {"n": 4, "ctx": None}
+    assert inspect.getsource(copy.fn.__code__) == inspect.getsource(times.fn.__code__)
     assert copy.declaration.model_dump() == times.declaration.model_dump()
 
 
