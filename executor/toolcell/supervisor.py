@@ -7,7 +7,7 @@ from toolcell_sandbox.refusal import named
 from .errors import UsageError
 from .fast.imports import Uncollected
 
-TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
+TYPE_CHECKING = False  # type checkers know this name; an import of typing would take milliseconds
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
@@ -40,25 +40,19 @@ class Supervisor:
     be started again after its end. If one of its own tasks fails, it ends by itself: the failure is logged, running
     calls are Cancelled, and `aclose` raises the failure.
 
-    - `tools` are Tools, TypedTools, ProviderTools or plain functions; `toolsets` offer more tools to each session.
-    - `profiles` replaces the preset of a session kind.
-    - `hooks` run before and after each call, in order.
-    - `policy` decides which calls may run and which need approval (default: `TierPolicy()`). `approver` approves them;
-      without one, the nearest session at or above the call's that owns a channel does. A call waits for the answer for
-      `approval_timeout_s` seconds (default: 300).
-    - `journal` takes a record of every call.
-    - `allow_missing` names mechanisms of the sandbox that may be missing here; every result then names them.
-    - `max_cells` bounds the cells at any time; `standby` is how many call processes wait ready in each, 0 or 1 (the
-      default).
-    - `config`, from `load_config`, gives the values of omitted arguments.
-    - `http` makes the requests of `ctx.http` that the profile's rules allow, with credentials of its own: by default a
-      `BrokeredHttp` with those of `config`.
-    - `resolve(host, port)` looks names up for `ProxyNetwork`. It may block, and returns addresses (default: the
-      system's resolver).
-    - `quarantine` is the directory to which files with protected names are moved (default: a new temporary directory
-      when it is first needed).
-    - `model_bytes` (default: 100,000) is the size of the longest output that a model gets in full. A longer output is
-      also written to a file, an artifact that `for_model` names.
+    - `tools` are Tools, TypedTools, ProviderTools or plain functions; `toolsets` offer more tools to each session. -
+    `profiles` replaces the preset of a session kind. - `hooks` run before and after each call, in order. - `policy`
+    decides which calls may run and which need approval (default: `TierPolicy()`). `approver` answers requests for
+    approval; without one, the nearest session at or above the call's that owns a channel does. A call waits for the
+    answer for `approval_timeout_s` seconds (default: 300). - `journal` takes a record of every call. - `allow_missing`
+    names mechanisms of the sandbox that may be missing here; every result then names them. - `max_cells` bounds the
+    cells at any time; `standby` is how many call processes wait ready in each, 0 or 1 (the default). - `config`, from
+    `load_config`, gives the values of omitted arguments. - `http` makes the requests of `ctx.http` that the profile's
+    rules allow, with credentials of its own: by default a `BrokeredHttp` with those of `config`. - `resolve(host,
+    port)` looks names up for `ProxyNetwork`. It may block, and returns addresses (default: the system's resolver). -
+    `quarantine` is the directory to which files with protected names are moved (default: a new temporary directory when
+    it is first needed). - `model_bytes` (default: 100,000) is the size of the longest output that a model gets in full.
+    A longer output is also written to a file, an artifact that `for_model` names.
 
     The start raises SandboxUnavailableError if a mechanism is missing that `allow_missing` does not name. The message
     has all missing mechanisms, their cures, and the `allow_missing` with which the start would succeed.
@@ -85,7 +79,7 @@ class Supervisor:
         quarantine: "str | Path | None" = None,
         model_bytes: int | None = None,
     ) -> None:
-        with Uncollected():  # here, because a program that only defines tools, or prints help, does not need it
+        with Uncollected():  # imported here, because a program that only defines tools or prints help does not need it
             from .runtime.runtime import Runtime
             from .runtime.settings import settings_of
 
@@ -154,8 +148,10 @@ class Supervisor:
         await self.aclose()
 
     def __del__(self) -> None:
-        runtime: Runtime | None = vars(self).get("_runtime")  # None if it could not be made
-        if runtime is not None and runtime.is_left_open and runtime.is_of_this_process:  # else it was forked
+        runtime: Runtime | None = vars(self).get("_runtime")  # None if the constructor failed
+        if (
+            runtime is not None and runtime.is_left_open and runtime.is_of_this_process
+        ):  # otherwise this process is a fork
             warnings.warn(f"{self!r} was not closed: await aclose().", ResourceWarning, stacklevel=1, source=self)
             runtime.abandon()
 

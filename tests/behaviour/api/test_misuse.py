@@ -118,7 +118,7 @@ OTHERS: list[tuple[Make, str]] = [
     (functools.partial(Profile.for_kind, "mian"), "no profile for this session kind: 'mian'. Use 'main'"),
     (functools.partial(ProxyNetwork, allow=["https://x"]), "has an entry that is a URL: 'https://x'. Write it like"),
     (functools.partial(cast("Make", ProxyNetwork), alow=[]), "ProxyNetwork takes no 'alow'. Did you mean 'allow'?"),
-    (Credential, "has one of value, value_env and value_file. Pass one of them."),
+    (Credential, "has exactly one of value, value_env and value_file. Pass one of them."),
     (functools.partial(BrokeredHttp, timeout_s=0), "timeout_s is not above 0: 0"),
 ]
 

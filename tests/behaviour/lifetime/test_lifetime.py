@@ -74,7 +74,7 @@ async def test_start_and_aclose_may_be_repeated_and_overlap(supervise: Supervise
     with pytest.raises(UsageError, match="not running"):
         await session.call("echo")
     for again in (supervisor.start, supervisor.__aenter__):
-        with pytest.raises(UsageError, match=r"has been closed\. Make another one"):
+        with pytest.raises(UsageError, match=r"It is closed\. Make another one"):
             await again()
 
 
@@ -203,7 +203,7 @@ async def test_a_task_of_its_own_that_fails_ends_it_and_aclose_raises_the_failur
         await anyio.sleep(0.1)
         runtime_of(supervisor).in_background(fail)
     assert isinstance(results[0].error, Cancelled)
-    with pytest.raises(UsageError, match="A task of it failed") as refused:
+    with pytest.raises(UsageError, match="One of its tasks failed") as refused:
         await session.call("echo")
     assert "lost" in repr(refused.value.__cause__)
     assert [record.levelno for record in caplog.records if record.exc_info] == [logging.ERROR]

@@ -498,7 +498,7 @@ def test_a_runtime_directory_of_another_user_is_refused_with_the_cure(scene: Sce
 
 def test_a_runtime_directory_that_is_a_link_is_refused(scene: Scene) -> None:
     (scene.path / "run" / "toolcell").symlink_to(scene.path / "temporary")
-    with pytest.raises(PermissionError, match="no directory that this user can open"):
+    with pytest.raises(PermissionError, match="not a directory that this user can open"):
         RuntimeDirectory()
 
 
