@@ -931,7 +931,7 @@ def _nothing(*_: object) -> None:
 
 
 def change_everything() -> int:
-    """Change environment, working directory, umask, limits, signals, modules, path, builtins, gc and hooks. Return 1."""
+    """Change environment, cwd, umask, limits, signals, modules, path, builtins, gc and hooks. Return 1."""
     os.environ.clear()
     os.environ["LEFT"] = "over"
     os.chdir("/usr")
