@@ -94,7 +94,7 @@ def time_left(ctx: ToolContext) -> float:
 
 
 async def search_many(ctx: ToolContext, queries: int) -> int:
-    """Make `number` concurrent searches of memory. Return how many records they found in all."""
+    """Make `queries` concurrent searches of memory. Return how many records they found in all."""
     import asyncio
 
     assert ctx.memory is not None

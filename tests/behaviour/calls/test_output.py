@@ -357,7 +357,7 @@ async def test_a_file_into_which_nothing_could_be_written_is_neither_named_nor_l
 
 
 class Thinks(Hook):
-    """An object whose `flush` never returns."""
+    """A hook that never returns."""
 
     async def after_call(self, call: ToolCall, result: ToolResult) -> None:
         await anyio.sleep_forever()

@@ -55,7 +55,7 @@ def table(ids: list[int]) -> Table:
 
 
 def wrong_table(ctx: ToolContext) -> Table:
-    """Return a value that is declared as a table but is not one."""
+    """Return an invalid value that is declared as a table."""
     ctx.values["seen"] = 1
     assert ctx.writer is not None
     ctx.writer.write_text("made.txt", "made")
@@ -63,7 +63,7 @@ def wrong_table(ctx: ToolContext) -> Table:
 
 
 def measured(value: Any) -> ToolResult:
-    """Return a picture beside a number."""
+    """Return a number, with a picture beside it."""
     return ToolResult(
         output=value,
         content=[TextBlock(text="a note"), ImageBlock.from_bytes(b"png", "image/png")],
@@ -438,7 +438,7 @@ async def test_the_session_values_stay_small_whatever_calls_leave_in_them(superv
 async def test_a_flood_of_artifacts_or_blocks_is_refused_unread(supervise: Any, workspace: Path) -> None:
     @tool
     def many(what: str) -> ToolResult:
-        """Return many blocks."""
+        """Return too many blocks, or too many artifacts."""
         if what == "content":
             return ToolResult(content=[TextBlock(text="")] * 10_001)
         return ToolResult(artifacts=[Artifact(str(number), "made") for number in range(10_001)])

@@ -226,7 +226,7 @@ def file_systems(below: str) -> None:
 
 
 def own_mounts() -> None:
-    """Change nothing. The mounts of this machine stay as they are."""
+    """Do only the preparation that precedes every step. The mounts of this machine stay unchanged."""
 
 
 def limit(setting: str) -> None:

@@ -276,7 +276,7 @@ def remember(ctx: ToolContext) -> None:
 
 
 class Exits(ListMemory):
-    """A memory that tries to end the program."""
+    """A memory whose `store` raises SystemExit."""
 
     async def store(self, record: MemoryRecord, *, namespace: str) -> str:
         raise SystemExit(3)

@@ -19,7 +19,7 @@ from toolcell.supervisor import runtime_of
 
 @tool(needs={Capability.READ, Capability.WRITE}, timeout=600)
 def plant(ctx: ToolContext, then: str = "") -> str:
-    """Make protected names and one other name; then hang if `hang` is true."""
+    """Make protected names and one other name; then hang if `then` says so."""
     root = ctx.workspace_root
     (root / ".vscode").mkdir(exist_ok=True)
     (root / ".vscode" / "tasks.json").write_text("evil")

@@ -192,7 +192,7 @@ def _burn(seconds: float) -> None:
 
 
 def claim_to_have_used_nothing() -> str:
-    """Use the processor for 0.2 s, and send a false account of it."""
+    """Use the processor for 0.2 s, and read the process's own account."""
     _burn(0.2)
     return "done" if resource.getrusage(resource.RUSAGE_SELF).ru_utime > 0 else "odd"
 
@@ -221,7 +221,7 @@ def again_from_a_pipe() -> bytes:
 
 
 def files_of_the_machine() -> None:
-    """Raise the error of an open on a machine that has no file left."""
+    """Raise the error that an open raises on a machine with no file left."""
     raise OSError(errno.ENFILE, os.strerror(errno.ENFILE))
 
 

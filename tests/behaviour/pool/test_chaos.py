@@ -174,7 +174,7 @@ class Load:
 
 @pytest.fixture(params=[0, 256], ids=["as it is", "ulimit -n 256"])
 def descriptors(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Use this many descriptors, or the present number for 0."""
+    """Set the limit of descriptors to the parameter; 0 keeps the present limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (request.param or soft, hard))
     yield

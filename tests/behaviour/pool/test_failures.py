@@ -197,7 +197,7 @@ def nap(seconds: float) -> str:
 
 @tool(lifetime="session")
 def look(ctx: ToolContext, seconds: float) -> list[int]:
-    """Return whether the caller has gone, if `seconds` is 0; otherwise sleep.
+    """Sleep. Return the pid, and whether the caller has gone, which is checked only if `seconds` is 0.
 
     Args:
         seconds: How long.

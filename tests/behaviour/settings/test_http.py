@@ -1,4 +1,6 @@
-"""Rules for requests and credentials in a toolcell.toml: where a secret is, never what; a project only narrows."""
+"""Rules for requests and credentials in a toolcell.toml: it has the source of a secret, never the secret; a project
+only narrows.
+"""
 
 import pickle
 from pathlib import Path
@@ -144,7 +146,7 @@ def test_a_project_may_not_widen_them(places: Places, rule: str) -> None:
 
 
 def test_a_project_has_no_say_in_credentials(places: Places, tmp_path: Path) -> None:
-    """Else a repository could send what is in any file of the user's to the host that its rules allow."""
+    """Otherwise a repository could send the content of any of the user's files to the host that its rules allow."""
     places.user(USER)
     secret = tmp_path / "id_ed25519"
     secret.write_text(SECRET)
