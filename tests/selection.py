@@ -59,6 +59,7 @@ SMOKE = (
     "dispatch/test_validate.py",
     "escape/test_escape.py::test_no_namespaces_is_no_worse_where_not_even_an_empty_unshare_is_allowed",
     "journal/test_journal.py",
+    "state/test_directory.py",
     "pool/cell/test_state.py",
     "pool/test_budget.py",
     "pool/test_parts.py",

@@ -119,6 +119,7 @@ if TYPE_CHECKING:
     from .credentials import Credential
     from .dispatch.hooks import Deny, Hook
     from .dispatch.policy import Policy, TierPolicy
+    from .dispatch.repeats import RepeatGuard
     from .errors import ConfigError, ConfigProblem, SandboxUnavailableError, ToolcellError, UsageError
     from .journal.journal import Journal, RecentJournal, Record
     from .pool.recovery import SupervisorStatus
@@ -185,6 +186,7 @@ _HOMES = {
     "toolcell.config.load": "load_config",
     "toolcell.credentials": "Credential",
     "toolcell.dispatch.hooks": "Deny Hook",
+    "toolcell.dispatch.repeats": "RepeatGuard",
     "toolcell.dispatch.policy": "Policy TierPolicy",
     "toolcell.errors": "ConfigError ConfigProblem SandboxUnavailableError ToolcellError UsageError",
     "toolcell.journal.journal": "Journal RecentJournal Record",
@@ -288,6 +290,7 @@ __all__ = [
     "RecentJournal",
     "Record",
     "Renamed",
+    "RepeatGuard",
     "Reporter",
     "RequestDenied",
     "ResourceBlock",

@@ -220,6 +220,7 @@ class Supervisor:
         http: HttpClient | None = None,
         resolve: Resolver | None = None,
         quarantine: str | Path | None = None,
+        state: str | Path | None = None,
         model_bytes: int | None = None,
     ) -> None:
         self._inner = _supervisor.Supervisor(
@@ -238,6 +239,7 @@ class Supervisor:
             http=http,
             resolve=resolve,
             quarantine=quarantine,
+            state=state,
             model_bytes=model_bytes,
         )
         self._turn = threading.Lock()  # held during start and close

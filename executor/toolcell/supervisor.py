@@ -40,19 +40,27 @@ class Supervisor:
     be started again after its end. If one of its own tasks fails, it ends by itself: the failure is logged, running
     calls are Cancelled, and `aclose` raises the failure.
 
-    - `tools` are Tools, TypedTools, ProviderTools or plain functions; `toolsets` offer more tools to each session. -
-    `profiles` replaces the preset of a session kind. - `hooks` run before and after each call, in order. - `policy`
-    decides which calls may run and which need approval (default: `TierPolicy()`). `approver` answers requests for
-    approval; without one, the nearest session at or above the call's that owns a channel does. A call waits for the
-    answer for `approval_timeout_s` seconds (default: 300). - `journal` takes a record of every call. - `allow_missing`
-    names mechanisms of the sandbox that may be missing here; every result then names them. - `max_cells` bounds the
-    cells at any time; `standby` is how many call processes wait ready in each, 0 or 1 (the default). - `config`, from
-    `load_config`, gives the values of omitted arguments. - `http` makes the requests of `ctx.http` that the profile's
-    rules allow, with credentials of its own: by default a `BrokeredHttp` with those of `config`. - `resolve(host,
-    port)` looks names up for `ProxyNetwork`. It may block, and returns addresses (default: the system's resolver). -
-    `quarantine` is the directory to which files with protected names are moved (default: a new temporary directory when
-    it is first needed). - `model_bytes` (default: 100,000) is the size of the longest output that a model gets in full.
-    A longer output is also written to a file, an artifact that `for_model` names.
+    - `tools` are Tools, TypedTools, ProviderTools or plain functions; `toolsets` offer more tools to each session.
+    - `profiles` replaces the preset of a session kind.
+    - `hooks` run before and after each call, in order.
+    - `policy` decides which calls may run and which need approval (default: `TierPolicy()`). `approver` answers;
+      without one, the nearest session at or above the call's that owns a channel does. A call waits for the answer for
+      `approval_timeout_s` seconds (default: 300).
+    - `journal` takes a record of every call.
+    - `allow_missing` names mechanisms of the sandbox that may be missing here; every result then names them.
+    - `max_cells` bounds the cells at any time; `standby` is how many call processes wait ready in each, 0 or 1 (the
+      default).
+    - `config`, from `load_config`, gives the values of omitted arguments.
+    - `http` makes the requests of `ctx.http` that the profile's rules allow, with credentials of its own: by default a
+      `BrokeredHttp` with those of `config`.
+    - `resolve(host, port)` looks names up for `ProxyNetwork`. It may block, and returns addresses (default: the
+      system's resolver).
+    - `quarantine` is the directory to which files with protected names are moved (default: a new temporary directory
+      when it is first needed).
+    - `state` is the directory that makes the supervisor durable: its journal survives a kill. One supervisor at a time
+      writes there, and no session may see it. Without it, nothing is kept after the end.
+    - `model_bytes` (default: 100,000) is the size of the longest output that a model gets in full. A longer output is
+      also written to a file, an artifact that `for_model` names.
 
     The start raises SandboxUnavailableError if a mechanism is missing that `allow_missing` does not name. The message
     has all missing mechanisms, their cures, and the `allow_missing` with which the start would succeed.
@@ -77,6 +85,7 @@ class Supervisor:
         http: "HttpClient | None" = None,
         resolve: "Resolver | None" = None,
         quarantine: "str | Path | None" = None,
+        state: "str | Path | None" = None,
         model_bytes: int | None = None,
     ) -> None:
         with Uncollected():  # imported here, because a program that only defines tools or prints help does not need it
@@ -100,6 +109,7 @@ class Supervisor:
                 http=http,
                 resolve=resolve,
                 quarantine=quarantine,
+                state=state,
                 model_bytes=model_bytes,
             ),
             self,
@@ -111,7 +121,7 @@ class Supervisor:
     @property
     def journal(self) -> "Journal":
         """The journal, which gets a record of every call."""
-        return self._runtime.settings.journal
+        return self._runtime.journal
 
     @property
     def metrics(self) -> "Metrics":

@@ -9,6 +9,7 @@ import tracemalloc
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from toolcell import Capability, Limits, Profile, RecentJournal, Record, Session, Supervisor, ToolContext, tool
 from toolcell.telemetry import Metrics
@@ -151,6 +152,21 @@ SAMPLE = re.compile(
     r"\{(?P<labels>[a-zA-Z_]\w*=\"(?:[^\"\\\n]|\\[\\n\"])*\"(?:,[a-zA-Z_]\w*=\"(?:[^\"\\\n]|\\[\\n\"])*\")*)\}"
     r" (?P<value>[0-9.e+-]+)"
 )
+
+
+def test_the_parser_of_prometheus_reads_every_number_and_name() -> None:
+    odd = 'odd "name"\\\n'
+    text = exposition(metrics_of(record(), record(error="timeout"), record(odd, version="2")))
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    calls = {
+        (sample.labels["tool"], sample.labels["outcome"]): sample.value for sample in families["toolcell_calls"].samples
+    }
+    assert calls == {("t", "ok"): 1.0, ("t", "timeout"): 1.0, (odd, "ok"): 1.0}
+    assert {family.type for family in families.values()} == {"counter", "summary"}
+    wall = families["toolcell_call_wall_seconds"].samples
+    assert {sample.labels.get("quantile") for sample in wall} == {"0.5", "0.9", "0.99", None}
+    assert {sample.labels["tool"] for sample in wall} == {"t", odd}
+    assert all(family.documentation for family in families.values())
 
 
 def test_the_exposition_is_what_its_specification_asks_for() -> None:

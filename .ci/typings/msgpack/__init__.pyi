@@ -11,7 +11,15 @@ class Timestamp:
     def __init__(self, seconds: int, nanoseconds: int = ...) -> None: ...
 
 class Packer:
-    def __init__(self, *, use_bin_type: bool = ..., autoreset: bool = ..., strict_types: bool = ...) -> None: ...
+    def __init__(
+        self,
+        *,
+        default: Callable[[Any], object] | None = ...,
+        use_bin_type: bool = ...,
+        autoreset: bool = ...,
+        strict_types: bool = ...,
+        unicode_errors: str | None = ...,
+    ) -> None: ...
     def pack(self, obj: object) -> bytes: ...
     def getbuffer(self) -> memoryview: ...
     def bytes(self) -> bytes: ...
@@ -24,6 +32,7 @@ def unpackb(
     packed: bytes | bytearray | memoryview,
     *,
     raw: bool = ...,
+    unicode_errors: str | None = ...,
     strict_map_key: bool = ...,
     list_hook: Callable[[list[Any]], object] | None = ...,
     object_pairs_hook: Callable[[list[tuple[Any, Any]]], object] | None = ...,

@@ -80,3 +80,77 @@ def demo(allow_missing: tuple[str, ...]) -> None:
     from .demo.play import run
 
     sys.exit(run(allow_missing))
+
+
+@toolcell.group(short_help="Read the journal of a durable supervisor.")
+def audit() -> None:
+    """Read the journal that Supervisor(state=DIRECTORY) keeps, also while it is written.
+
+    Exit status: 0, or 1 if the journal is damaged, or 2 for wrong use.
+    """
+
+
+_state = click.option(
+    "--state", metavar="DIRECTORY", help="The state directory. Default: `state` in the user's toolcell.toml."
+)
+_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+_kind = click.option("--kind", metavar="KIND", help="Only records of this kind, such as call, intent or egress.")
+_session = click.option("--session", metavar="ID", help="Only records of this session.")
+
+
+@audit.command("list", short_help="Print the last records.")
+@_state
+@_kind
+@_session
+@click.option("--last", default=50, show_default=True, type=click.IntRange(1), help="The most records to print.")
+@_json
+def audit_list(state: str | None, kind: str | None, session: str | None, last: int, as_json: bool) -> None:
+    """Print the last records, one in a line, the oldest first."""
+    from . import audit as it
+
+    sys.exit(it.guarded(lambda: it.show_list(state, kind=kind, session=session, last=last, as_json=as_json)))
+
+
+@audit.command("show", short_help="Tell the story of a call.")
+@click.argument("call")
+@_state
+@_json
+def audit_show(call: str, state: str | None, as_json: bool) -> None:
+    """Tell what happened in the call with the id CALL, from its request to its end."""
+    from . import audit as it
+
+    sys.exit(it.guarded(lambda: it.show_call(state, call, as_json=as_json)))
+
+
+@audit.command("follow", short_help="Print records as they are written.")
+@_state
+@_kind
+@_session
+@_json
+def audit_follow(state: str | None, kind: str | None, session: str | None, as_json: bool) -> None:
+    """Print each new record until Ctrl-C."""
+    from . import audit as it
+
+    sys.exit(it.guarded(lambda: it.follow(state, kind=kind, session=session, as_json=as_json)))
+
+
+@audit.command("verify", short_help="Check that no record was changed.")
+@_state
+@click.option("--head", metavar="HEAD", help="A head that an earlier verify printed and that was kept elsewhere.")
+def audit_verify(state: str | None, head: str | None) -> None:
+    """Check the digests of all records, and print the journal's head.
+
+    Without --head, records that are missing at the end cannot be noticed.
+    """
+    from . import audit as it
+
+    sys.exit(it.guarded(lambda: it.verify(state, head)))
+
+
+@audit.command("export", short_help="Print every record as JSON.")
+@_state
+def audit_export(state: str | None) -> None:
+    """Print every record as one JSON object a line."""
+    from . import audit as it
+
+    sys.exit(it.guarded(lambda: it.export(state)))

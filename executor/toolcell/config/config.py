@@ -24,6 +24,7 @@ class Config:
     approval_timeout_s: float | None = None
     model_bytes: int | None = None
     quarantine: str | None = None
+    state: str | None = None
     files: tuple[Path, ...] = ()
     credentials: Mapping[str, tuple[Credential, ...]] = field(
         default_factory=lambda: MappingProxyType[str, tuple[Credential, ...]]({})

@@ -127,7 +127,7 @@ def _setting(name: str, value: Any, source: ConfigSource, below: Config) -> Any:
     match name:
         case "allow_missing":
             return frozenset(value)
-        case "quarantine":
+        case "quarantine" | "state":
             return source.path(value)
         case "credentials":
             return MappingProxyType({**below.credentials, **_credentials(value, source)})

@@ -286,6 +286,7 @@ class SupervisorTable(_Table):
     ] = 1.0
     model_bytes: _Count = 1
     quarantine: _Text = ""
+    state: _Text = ""
 
 
 ProfilesTable = _table("ProfilesTable", {kind.value: ProfileTable for kind in SessionKind})

@@ -63,7 +63,7 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
     if run is not None and run.streams is not None:
         result = await run.streams.told(result)
     # record
-    record(services, caller.id, call, tool.version, result.error, used, outcome)
+    record(services, caller.id, call, tool.version, result.error, used, outcome, result.display)
     return result
 
 

@@ -18,6 +18,7 @@ from .context import CallContext, Repair
 from .execute import UNROUTABLE, Ran, in_cell, unusable
 from .grant import mutates
 from .permit import permit
+from .record import intend, record
 from .resolve import resolved
 from .result import drafted
 from .validate import Valid
@@ -100,10 +101,17 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
         route = routes.to(offer, changes=changes)
     except UNROUTABLE as error:
         return refused(context, call, tool, unusable(error))
+    unrecorded = intend(services, caller.id, call, route.asked)
+    if unrecorded is not None:
+        return refused(context, call, tool, unrecorded)
     # run
     wall_s = timeout_s if timeout_s is not None else tool.timeout or route.limits.wall_s
     if tool.placement == "host":
-        outcome, used = await host.run(context, tool, call, wall_s=wall_s, result_bytes=route.limits.result_bytes)
+        try:
+            outcome, used = await host.run(context, tool, call, wall_s=wall_s, result_bytes=route.limits.result_bytes)
+        except BaseException:
+            record(services, caller.id, call, tool.version, approve.closed(call.tool))
+            raise
         return await concluded(context, call, checks, Ran(route, drafted(route, call), outcome, used))
     ran = await in_cell(context, route, call, packed, changes, wall_s)
     if type(ran) is not Ran:

@@ -1,16 +1,19 @@
-"""The last step: one record of each call, for the journal and the metrics. No step of a call reads it."""
+"""The records of a call: its intent before it is sent, and its end. No step of a call reads them."""
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from toolcell.call import ToolCall
 from toolcell.journal import Record
+from toolcell.journal.redact import arguments_for_journal
 from toolcell.pool.run import NOTHING_USED, Outcome, Used
-from toolcell_tools.errors import ToolError
+from toolcell_tools.errors import SandboxUnavailable, ToolError
 
 from .services import Services
 
 TRACEBACK_CHARS = 20_000
+DISPLAY_CHARS = 1_000
 _log = logging.getLogger("toolcell.tool")
 
 
@@ -21,6 +24,24 @@ def facts_of(call: ToolCall, version: str, used: Used) -> dict[str, Any]:
     return facts
 
 
+def intend(
+    services: Services, session_id: str, call: ToolCall, asked: Mapping[str, object]
+) -> SandboxUnavailable | None:
+    """With a state directory, write the intent of a call, which will be sent next. `asked` are the facts
+    that all calls of its route share. Returns the error of a call that may not be sent, because its intent could not be
+    written."""
+    if services.durable is None:
+        return None
+    facts = {**asked, "attempt": call.attempt, **arguments_for_journal(call.arguments)}
+    why = services.durable.intend(Record.now("intent", session_id, call.id, facts))
+    if not why:
+        return None
+    cure = "Free space on the disk of the state directory."
+    return SandboxUnavailable(
+        message=f"The call was not run, because it could not be recorded. {why}", mechanism="", cure=cure
+    )
+
+
 def record(
     services: Services,
     session_id: str,
@@ -29,6 +50,7 @@ def record(
     error: ToolError | None,
     used: Used = NOTHING_USED,
     outcome: Outcome | None = None,
+    display: str = "",
 ) -> None:
     """Record the call: the facts, the error, and the stack trace of a tool that raised."""
     kind, facts = "call", facts_of(call, version, used)
@@ -40,6 +62,8 @@ def record(
         if isinstance(trace, str):
             trace = facts["traceback"] = trace[-TRACEBACK_CHARS:]
             _log.info("call %s of %s failed:\n%s", call.id, call.tool, trace)
+    if display and services.durable is not None:
+        facts["display"] = display[:DISPLAY_CHARS]
     made = Record.now(kind, session_id, call.id, facts)
     services.journal.write(made)
     services.metrics.write(made)

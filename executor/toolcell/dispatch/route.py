@@ -43,6 +43,8 @@ class Route:
     """The guard of protected names, if its cells may write."""
     sandbox: SandboxSummary
     """The sandbox summary in its results."""
+    asked: Mapping[str, object]
+    """The facts in the intents of its calls: what was asked, by whom, and with which grants."""
     is_misplaced: bool
     """Whether another kind of file has taken the place of the workspace."""
 
@@ -184,6 +186,14 @@ class Routes:
             exclusive=caller.id if alone and not shared else "",
             guarded=services.protection.of(profile),
             sandbox=summary_for(services.sandbox, profile.reach),
+            asked={
+                "tool": tool.name,
+                "version": tool.version,
+                "tier": str(tool.declaration.tier),
+                "agent": caller.agent_id,
+                "session_kind": str(caller.kind),
+                "grants": sorted(map(str, given)),
+            },
             is_misplaced=place.is_taken and profile.cwd == self._path,
         )
 

@@ -12,6 +12,7 @@ from toolcell.approvals import Approver
 from toolcell.backends.egress import Gateway
 from toolcell.backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from toolcell.journal import Journal
+from toolcell.journal.durable import DurableJournal
 from toolcell.pool.pool import Pool
 from toolcell.pool.reactor import Reactor
 from toolcell.profile import Profile
@@ -35,6 +36,8 @@ class Services:
     pool: Pool
     reactor: Reactor
     journal: Journal
+    durable: DurableJournal | None
+    """The same journal, if the supervisor has a state directory: it takes each call's intent."""
     metrics: Metrics
     catalog: Catalog
     hooks: tuple[object, ...]

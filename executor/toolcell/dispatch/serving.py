@@ -201,7 +201,10 @@ class SessionRun(Run):
         try:
             principal = self._principal or self._new_principal()
             principal = replace(principal, grow=partial(self._grow, held))
-            return True, await broker.serve(self._route.table, principal, request.operation, request.arguments)
+            served = await broker.serve(self._route.table, principal, request.operation, request.arguments)
+            if self._services.durable is not None:
+                self._record("operation", {"operation": request.operation})
+            return True, served
         except broker.Refusal as refusal:
             if refusal.kind == "permission_denied":
                 self._record("denied", {"operation": request.operation[:64], "by": "broker"})
@@ -251,7 +254,7 @@ class SessionRun(Run):
     def _record_given_up(self) -> None:
         """Write the output and reports of an ended call without a caller to the journal."""
         outcome = self.outcome
-        if not self._given_up or outcome is None or self.cell is None:
+        if not self._given_up or outcome is None:
             return
         self._given_up = False
         if self.streams is not None:
@@ -263,6 +266,14 @@ class SessionRun(Run):
         if outcome.progress is not None:
             facts["progress"] = shortened(outcome.progress.message)
         self._services.journal.write(Record("call", self._context.caller.id, self.call_id, facts))
+
+    def on_queued(self) -> None:
+        if self._has_result and self._services.durable is not None:
+            self._record("queued", {})
+
+    def on_taken(self) -> None:
+        if self._has_result and self._services.durable is not None:
+            self._record("sent", {})
 
     def on_incident(self, what: str) -> None:
         _log.warning("call %s of %s: %s", self.call_id, self.tool, what)

@@ -182,6 +182,7 @@ class Pool:
             run.end(self._too_many_wait(run), _now())
             return
         self.waiting[run] = None
+        run.on_queued()
         run.deadline = self._deadlines.at(run.deadline_at, lambda: self._expire(run))
         self._pump()
 
@@ -254,6 +255,7 @@ class Pool:
         if idle is not None and cell in idle:
             idle.remove(cell)
         del self.waiting[run]
+        run.on_taken()
         self._assign(run, cell, _now())
         if not self.waiting:
             self.prewarmer.soon()

@@ -260,6 +260,12 @@ class Run(ABC):
     def on_output(self, output: Output, before: Capture) -> None:
         """The call, or one of its commands, has printed `output`. `before` bytes were captured earlier."""
 
+    def on_queued(self) -> None:  # noqa: B027 - most owners need no word of it
+        """No process is free, so the call waits."""
+
+    def on_taken(self) -> None:  # noqa: B027
+        """The call has waited, and is given to a process next."""
+
     @abstractmethod
     def on_request(self, request: Request) -> None: ...
 

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sqlite3
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
@@ -25,7 +26,9 @@ from toolcell.dispatch.overflow import Overflow
 from toolcell.dispatch.protected_names import audit_kept, record_findings
 from toolcell.dispatch.services import Caller, Services
 from toolcell.errors import UsageError
-from toolcell.journal import Record
+from toolcell.journal import Journal, Record
+from toolcell.journal.chain import BrokenChain
+from toolcell.journal.durable import DurableJournal
 from toolcell.lifetime import Lifetime
 from toolcell.pool.cell import Cell
 from toolcell.pool.pool import Pool
@@ -63,6 +66,7 @@ class Runtime:
         self.settings = settings
         self.catalog = Catalog()
         self.metrics = Metrics()
+        self.journal: Journal = settings.journal  # from the start on, the durable one if there is a state directory
         self.record = RunRecord()  # of the files that the next supervisor removes if this one is killed
         self.overflow = Overflow(settings.model_bytes, record=self.record)
         self.protection = Protection(settings.quarantine, self.record)
@@ -83,6 +87,7 @@ class Runtime:
         self._services: Services | None = None
         self.is_entered = False
         self._pid = 0
+        self._durable: DurableJournal | None = None
         self._memory: SQLiteMemory | None = None
 
     def __repr__(self) -> str:
@@ -139,7 +144,8 @@ class Runtime:
 
     async def _start_pool(self) -> None:
         settings = self.settings
-        await begin_record(self.record, self.protection.quarantine, settings.journal)
+        self._open_state()
+        await begin_record(self.record, self.protection.quarantine, self.journal)
         pool = Pool(
             self._life.reactor,
             allow_missing=settings.allow_missing,
@@ -153,9 +159,37 @@ class Runtime:
             await pool.start()
         except BaseException:
             self.record.end()
+            self._close_state()
             raise
         self._pool, self._pid = pool, os.getpid()
         self._services = self._new_services(pool)
+
+    def _open_state(self) -> None:
+        """Make the supervisor durable, if it has a state directory. Raises UsageError if that cannot be used."""
+        state = self.settings.state
+        if state is None:
+            return
+        try:
+            for profile in self.settings.profiles.values():
+                for path in (*profile.readable, *profile.writable, *profile.system):
+                    state.require_apart(path, "a profile's path")
+            state.open_to_write()
+            self._durable = DurableJournal(state.log, state.database, self.settings.journal)
+            self._durable.open()
+        except (OSError, sqlite3.Error, BrokenChain) as error:
+            self._durable = None
+            state.close()
+            raise UsageError(
+                f"The state directory {str(state.path)!r} cannot be used: {error} "
+                "Look at it with `toolcell audit verify`, and move the journal away or restore a copy."
+            ) from error
+        self.journal = self._durable
+
+    def _close_state(self) -> None:
+        if self._durable is not None and self.settings.state is not None:
+            self._durable.close()
+            self.settings.state.close()
+            self._durable, self.journal = None, self.settings.journal
 
     def _new_services(self, pool: Pool) -> Services:
         settings = self.settings
@@ -163,7 +197,8 @@ class Runtime:
         return Services(
             pool=pool,
             reactor=self._life.reactor,
-            journal=settings.journal,
+            journal=self.journal,
+            durable=self._durable,
             metrics=self.metrics,
             catalog=self.catalog,
             hooks=settings.hooks,
@@ -198,7 +233,8 @@ class Runtime:
             async with AsyncExitStack() as last:
                 last.push_async_callback(self._life.end_tasks)
                 last.push_async_callback(close_all, self.settings.toolsets)
-                last.callback(self._rules.report, self.settings.journal)
+                last.callback(self._close_state)
+                last.callback(self._rules.report, self.journal)
                 last.callback(self.record.end)
                 last.callback(self.overflow.close)
                 if self._memory is not None:
@@ -211,7 +247,7 @@ class Runtime:
         """Audit the files of kept processes that ended after their last call."""
         await self._audit_kept()
         for watch in await self.protection.close():
-            record_findings(self.settings.journal, watch)
+            record_findings(self.journal, watch)
         for directory in await self.protection.end_looks():
             _log.warning("%s stays unchecked for protected names: the supervisor ended first", directory)
 
@@ -228,6 +264,7 @@ class Runtime:
             session.life.closed = True
         if pool is not None:
             pool.abandon()
+        self._close_state()
 
     def _on_kept_gone(self, cell: Cell) -> None:
         self._kept_gone.append(cell)
@@ -236,7 +273,7 @@ class Runtime:
     async def _audit_kept(self) -> None:
         while self._kept_gone:
             cell, living = self._kept_gone.popleft(), self.pool.kept_writable()
-            await audit_kept(self.protection, self.settings.journal, cell, living, self.in_background)
+            await audit_kept(self.protection, self.journal, cell, living, self.in_background)
 
     # -- sessions -----------------------------------------------------------------------------------------------------
 
@@ -283,6 +320,10 @@ class Runtime:
             profile = self._resolved[opening.kind]
         require_texts(str(root), profile)
         require_apart(self.record.path, (str(root), *profile.writable))
+        if self.settings.state is not None:
+            self.settings.state.require_apart(str(root), "the workspace")
+            for path in (*profile.readable, *profile.writable, *profile.system):
+                self.settings.state.require_apart(path, "the profile's path")
         return profile if parent is None else within(profile, parent.caller.profile)
 
     def _new_caller(
@@ -331,7 +372,7 @@ class Runtime:
                 settings.toolsets,
                 data,
                 on_refused=partial(report_refused, self.services, id),
-                on_offered=partial(self._rules.met, session_id=id, journal=settings.journal),
+                on_offered=partial(self._rules.met, session_id=id, journal=self.journal),
             ),
         )
 

@@ -18,6 +18,7 @@ from toolcell.dispatch.policy import Policy
 from toolcell.errors import UsageError
 from toolcell.journal import Journal, RecentJournal
 from toolcell.profile import Profile
+from toolcell.state import StateDirectory
 from toolcell_tools.capability import SessionKind
 from toolcell_tools.definition import Tool
 from toolcell_tools.provider import ProviderTool
@@ -47,6 +48,7 @@ class Settings:
     http: HttpClient
     resolve: Resolver
     quarantine: str | None
+    state: StateDirectory | None
     model_bytes: int
 
 
@@ -67,6 +69,7 @@ def settings_of(
     http: HttpClient | None,
     resolve: Resolver | None,
     quarantine: str | Path | None,
+    state: str | Path | None,
     model_bytes: int | None,
 ) -> Settings:
     """Make the settings from the arguments of `Supervisor`. Raises UsageError for a wrong one."""
@@ -80,6 +83,7 @@ def settings_of(
         approval_timeout_s = config.approval_timeout_s if approval_timeout_s is None else approval_timeout_s
         model_bytes = config.model_bytes if model_bytes is None else model_bytes
         quarantine = config.quarantine if quarantine is None else quarantine
+        state = config.state if state is None else state
     approval_timeout_s = APPROVAL_TIMEOUT_S if approval_timeout_s is None else approval_timeout_s
     model_bytes = FOR_MODEL_BYTES if model_bytes is None else model_bytes
     standby = 1 if standby is None else standby
@@ -105,6 +109,7 @@ def settings_of(
         http=_http_of(config) if http is None else http,
         resolve=resolve,
         quarantine=None if quarantine is None else os.path.abspath(misuse.path("quarantine", quarantine)),
+        state=None if state is None else StateDirectory(misuse.path("state", state)),
         model_bytes=model_bytes,
     )
 

@@ -1,0 +1,95 @@
+"""`toolcell audit`: read the journal of a state directory, also while a supervisor writes to it."""
+
+import json
+import sys
+from collections.abc import Callable, Iterable
+
+import click
+
+from toolcell.config.load import load_config
+from toolcell.errors import UsageError
+from toolcell.journal.chain import BrokenChain, Head
+from toolcell.journal.journal import Record
+from toolcell.journal.reading import JournalReader, Numbered, Wanted
+from toolcell.journal.story import line_of, story_of
+from toolcell.state import StateDirectory
+
+
+def reader_of(state: str | None) -> JournalReader:
+    """The reader of a state directory: this one, or that of the user's settings. Raises UsageError."""
+    place = state if state is not None else load_config().state
+    if place is None:
+        raise UsageError("No state directory is set. Pass --state DIRECTORY, or set state in the user's toolcell.toml.")
+    directory = StateDirectory(place)
+    return JournalReader(directory.log, directory.database)
+
+
+def show_list(state: str | None, *, kind: str | None, session: str | None, last: int, as_json: bool) -> None:
+    conditions = [(column, value) for column, value in (("kind", kind), ("session", session)) if value is not None]
+    where = " AND ".join(f"{column} = ?" for column, _value in conditions)
+    found = reader_of(state).records(
+        where, tuple(value for _column, value in conditions), wanted=_wanted(kind, session), last=last
+    )
+    _print(found, as_json=as_json)
+
+
+def show_call(state: str | None, call: str, *, as_json: bool) -> None:
+    found = reader_of(state).records("call = ?", (call,), wanted=lambda record: record.call_id == call, last=100_000)
+    if not found:
+        raise UsageError(f"The journal has no call {call!r}. `toolcell audit list --kind call` has the ids.")
+    if as_json:
+        _print(found, as_json=True)
+    else:
+        for line in story_of(record for _number, record in found):
+            click.echo(line)
+
+
+def follow(state: str | None, *, kind: str | None, session: str | None, as_json: bool) -> None:
+    for one in reader_of(state).follow(_wanted(kind, session)):
+        _print([one], as_json=as_json)
+        sys.stdout.flush()
+
+
+def verify(state: str | None, head: str | None) -> None:
+    try:
+        known = None if head is None else Head.parse(head)
+    except ValueError as error:
+        raise UsageError(f"--head is not a head: {error}") from None
+    present = reader_of(state).verify(known)
+    click.echo(f"The chain of {present.number:,} entries is whole. Keep this head elsewhere:\n{present}")
+
+
+def export(state: str | None) -> None:
+    for each in reader_of(state).entries():
+        _print([(each.head.number, each.record)], as_json=True)
+
+
+def guarded(run: Callable[[], None]) -> int:
+    """Run one of the commands. Returns the exit status: 1 for a broken chain, 2 for wrong use."""
+    try:
+        run()
+    except BrokenChain as error:
+        click.echo(f"The journal is damaged. {error}", err=True)
+        return 1
+    except (UsageError, OSError) as error:
+        click.echo(str(error), err=True)
+        return 2
+    except (KeyboardInterrupt, BrokenPipeError):
+        return 0
+    return 0
+
+
+def _wanted(kind: str | None, session: str | None) -> Wanted:
+    def wanted(record: Record) -> bool:
+        return (kind is None or record.kind == kind) and (session is None or record.session_id == session)
+
+    return wanted
+
+
+def _print(found: Iterable[Numbered], *, as_json: bool) -> None:
+    for number, record in found:
+        if as_json:
+            facts = {"number": number, "at": record.at, "kind": record.kind, "session": record.session_id}
+            click.echo(json.dumps({**facts, "call": record.call_id, "data": record.data}, default=repr))
+        else:
+            click.echo(line_of(number, record))

@@ -1,0 +1,102 @@
+"""A call's records as sentences for an operator: what was asked, who allowed it, what ran, and how it ended."""
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from toolcell_tools.preview import printable
+
+from .journal import Record
+
+
+def line_of(number: int, record: Record) -> str:
+    """One record in one line: its number, time, kind, session or call, and what it says."""
+    where = record.call_id or record.session_id or "-"
+    return f"{number:>8}  {time_of(record.at)}  {record.kind:<11}  {printable(where)}  {_summary(record)}"
+
+
+def story_of(records: Iterable[Record]) -> Iterator[str]:
+    """What happened in a call, from its records in order."""
+    for record in records:
+        yield f"{time_of(record.at)}  {printable(_sentence(record))}"
+        if record.kind == "intent":
+            for name, value in record.data.get("arguments", {}).items():
+                yield f"    {printable(str(name))}: {printable(repr(value))}"
+        elif trace := record.data.get("traceback"):
+            yield from (f"    {printable(text)}" for text in str(trace).splitlines())
+
+
+def time_of(at: float) -> str:
+    """The time in UTC, to the millisecond."""
+    return datetime.fromtimestamp(at, UTC).isoformat(sep=" ", timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _summary(record: Record) -> str:
+    data = record.data
+    tool = f"{data['tool']} " if "tool" in data else ""
+    match record.kind:
+        case "call" | "denied":
+            what = str(data.get("operation") or data.get("error") or "ok")
+        case "approval":
+            what = str(data.get("answer"))
+        case _:
+            what = str(data.get("event") or data.get("what") or data.get("operation") or data.get("host") or "")
+    return printable(tool + what)
+
+
+def _sentence(record: Record) -> str:
+    data: Any = record.data
+    tool = data.get("tool", "")
+    match record.kind:
+        case "intent":
+            grants = ", ".join(data["grants"]) or "no capability"
+            return (
+                f"Agent {data['agent']} in the {data['session_kind']} session {record.session_id} asked for {tool} "
+                f"{data['version']} (tier {data['tier']}, attempt {data['attempt']}), with {grants}. "
+                f"The arguments have the digest {data.get('digest', 'that can be made from them')}."
+            )
+        case "queued":
+            return "No process was free, so the call waited."
+        case "sent":
+            return "The call was given to a process."
+        case "approval":
+            return f"Approval was asked ({data['reason']}): {data['answer']}."
+        case "operation":
+            return f"It used {data['operation']}."
+        case "denied" if "operation" in data:
+            return f"It was refused {data['operation']}, which its grants do not allow."
+        case "egress" | "http":
+            verb = "reached" if data.get("allowed") else "was refused"
+            moved = f"{data.get('bytes_out', 0):,} bytes out, {data.get('bytes_in', 0):,} bytes in"
+            return f"It {verb} {data.get('host')}:{data.get('port')} ({moved}). {data.get('reason') or ''}".strip()
+        case "quarantined":
+            return "It made or changed files under protected names; they were moved to the quarantine."
+        case "incident":
+            return f"Incident: {data.get('what')}."
+        case "log":
+            return f"The tool logged ({data.get('level')}): {data.get('message')}"
+        case "call" | "denied":
+            return _end(data)
+        case _:
+            return f"{record.kind}: {data}"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.3g} s" if value >= 1 or not value else f"{value * 1e3:.3g} ms"
+
+
+def _end(data: Any) -> str:
+    if data.get("error") == "interrupted":
+        started = (
+            "It was never given to a process."
+            if data.get("delivered") == "not started"
+            else ("It may have run, in part or in whole: its outcome is unknown.")
+        )
+        return f"The supervisor ended before the call did. {started}"
+    used = (
+        f"It took {_seconds(data.get('wall_s', 0.0))} after {_seconds(data.get('queue_s', 0.0))} of waiting, "
+        f"{_seconds(data.get('cpu_s', 0.0))} of CPU time and {data.get('memory_bytes', 0) / 2**20:.3g} MiB."
+    )
+    if data.get("error") is None:
+        return f"It ended with a result. {used} It shows: {data.get('display', '')!r}."
+    return f"It ended with the error {data['error']!r}: {data.get('message', '')} {used}"

@@ -1,0 +1,104 @@
+"""The chained log: what is changed, removed, swapped, cut off or added is found."""
+
+import io
+from pathlib import Path
+
+import pytest
+
+from toolcell.journal.chain import PREFIX, BrokenChain, Head, entries, entry_of, new_packer
+from toolcell.journal.journal import Record
+
+
+def written(count: int) -> tuple[bytes, list[tuple[int, int]], Head]:
+    """A log of so many entries, the place of each, and its head."""
+    head, data, places = Head(), b"", []
+    for number in range(count):
+        head, entry = entry_of(
+            head, Record("call", "main-1", f"main-1-{number}", {"tool": "echo", "error": None}), new_packer()
+        )
+        places.append((len(data), len(data) + len(entry)))
+        data += entry
+    return data, places, head
+
+
+def numbers(data: bytes) -> list[int]:
+    return [each.head.number for each in entries(io.BytesIO(data))]
+
+
+def test_what_was_written_is_read_with_its_head() -> None:
+    data, places, head = written(3)
+    found = list(entries(io.BytesIO(data)))
+    assert [each.record.call_id for each in found] == ["main-1-0", "main-1-1", "main-1-2"]
+    assert [each.end for each in found] == [end for _start, end in places]
+    assert found[-1].head == head == Head.parse(str(head))
+
+
+def test_reading_may_begin_after_any_entry() -> None:
+    data, _places, _head = written(3)
+    first = next(entries(io.BytesIO(data)))
+    assert [each.head.number for each in entries(io.BytesIO(data), first.head, first.end)] == [2, 3]
+
+
+@pytest.mark.parametrize("offset", range(0, 340, 7))
+def test_a_changed_byte_is_found_or_ends_the_log_early(offset: int) -> None:
+    data, _places, head = written(4)
+    changed = bytearray(data)
+    changed[offset] ^= 1
+    try:
+        found = list(entries(io.BytesIO(bytes(changed))))
+    except BrokenChain as error:
+        assert error.offset <= offset
+    else:  # the length of an entry is longer than the file: `JournalReader.verified_end` sees that there is a rest
+        assert found[-1:] == [] or found[-1].head != head
+
+
+def test_removed_swapped_and_added_entries_are_found() -> None:
+    data, places, _head = written(4)
+    parts = [data[start:end] for start, end in places]
+    for order in ([0, 2, 3], [0, 2, 1, 3], [0, 0, 1], [1, 2, 3]):
+        with pytest.raises(BrokenChain):
+            numbers(b"".join(parts[index] for index in order))
+    _, forged = entry_of(Head(4, bytes(32)), Record("call", "main-1", "main-1-9", {}), new_packer())
+    with pytest.raises(BrokenChain):
+        numbers(data + forged)
+
+
+def test_an_entry_that_is_not_complete_ends_the_log() -> None:
+    data, places, _head = written(3)
+    for cut in (1, PREFIX.size, PREFIX.size + 1, places[2][1] - places[2][0] - 1):
+        assert numbers(data[: places[2][0] + cut]) == [1, 2]
+
+
+def test_a_valid_entry_with_another_number_is_found() -> None:
+    _, entry = entry_of(Head(5, bytes(32)), Record("call", "main-1", "main-1-9", {}), new_packer())
+    with pytest.raises(BrokenChain, match="has the number 6"):
+        numbers(entry)
+
+
+def test_a_head_that_is_none_is_refused() -> None:
+    for text in ("", "1", "1:zz", "1:00", "-1:" + "00" * 32):
+        with pytest.raises(ValueError):
+            Head.parse(text)
+
+
+@pytest.mark.parametrize("value", ["\udc80", "\ud800text", b"bytes", None, -(2**63), 2**64 - 1, 1.5, [{"a": [1]}]])
+def test_what_is_written_is_read_as_it_was(value: object) -> None:
+    _, entry = entry_of(Head(), Record("log", "main-1", "", {"value": value}), new_packer())
+    assert next(entries(io.BytesIO(entry))).record.data == {"value": value}
+
+
+def test_an_object_whose_repr_fails_does_not_lose_the_record() -> None:
+    class Bad:
+        def __repr__(self) -> str:
+            raise KeyError("repr")
+
+    for _again in range(2):
+        _, entry = entry_of(Head(), Record("log", "main-1", "c", {"value": Bad()}), new_packer())
+        record = next(entries(io.BytesIO(entry))).record
+        assert (record.call_id, record.data) == ("c", {"unreadable": "KeyError"})
+
+
+@pytest.mark.parametrize("value", [Path("a"), 2**64, -(2**70)])
+def test_a_value_that_msgpack_cannot_take_is_written_as_its_repr(value: object) -> None:
+    _, entry = entry_of(Head(), Record("log", "main-1", "", {"value": value}), new_packer())
+    assert next(entries(io.BytesIO(entry))).record.data == {"value": repr(value)}

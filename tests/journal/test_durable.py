@@ -1,0 +1,126 @@
+"""The durable journal: what it finds after a kill, and what happens if its files are damaged, lost or full."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from toolcell.journal import RecentJournal, Record
+from toolcell.journal.chain import BrokenChain
+from toolcell.journal.durable import DurableJournal, interrupted
+from toolcell.journal.reading import JournalReader
+
+
+def opened(place: Path) -> tuple[DurableJournal, list[Record]]:
+    journal = DurableJournal(place / "log", place / "index", RecentJournal())
+    return journal, journal.open()
+
+
+def intent(call: str) -> Record:
+    facts = {"tool": "echo", "version": "1.0.0", "attempt": 1, "arguments": {}}
+    return Record("intent", "main-1", call, facts)
+
+
+def end(call: str) -> Record:
+    return Record("call", "main-1", call, {"tool": "echo", "error": None})
+
+
+def kinds(place: Path) -> list[str]:
+    return [each.record.kind for each in JournalReader(place / "log", place / "index").entries()]
+
+
+def test_calls_without_an_end_are_found_with_what_is_known_of_them() -> None:
+    refused = Record("denied", "main-1", "b", {"operation": "memory.store"})  # of an operation, so it ends no call
+    records = [intent("a"), intent("b"), refused, intent("c"), Record("queued", "main-1", "c"), end("a")]
+    assert [(record.call_id, sent) for record, sent in interrupted(records)] == [("b", True), ("c", False)]
+    sent = [*records, Record("sent", "main-1", "c")]
+    assert [(record.call_id, sent) for record, sent in interrupted(sent)] == [("b", True), ("c", True)]
+
+
+def test_an_interrupted_call_is_recorded_once(tmp_path: Path) -> None:
+    journal, _found = opened(tmp_path)
+    journal.intend(intent("a"))
+    journal._log.close()  # as a kill leaves it: without the index, and without the end
+    again, found = opened(tmp_path)
+    assert [(record.call_id, record.data["delivered"]) for record in found] == [("a", "outcome unknown")]
+    again.close()
+    third, found = opened(tmp_path)
+    assert found == []
+    third.close()
+
+
+def test_the_index_is_made_again_if_it_is_lost(tmp_path: Path) -> None:
+    journal, _found = opened(tmp_path)
+    journal.write(end("a"))
+    journal.close()
+    for name in ("index", "index-wal", "index-shm"):
+        (tmp_path / name).unlink(missing_ok=True)
+    again, _found = opened(tmp_path)
+    again.close()
+    reader = JournalReader(tmp_path / "log", tmp_path / "index")
+    found = reader.records("kind = ?", ("call",), wanted=lambda record: record.kind == "call", last=10)
+    assert [record.call_id for _number, record in found] == ["a"]
+
+
+def test_what_a_power_failure_has_cut_off_is_set_aside(tmp_path: Path) -> None:
+    journal, _found = opened(tmp_path)
+    journal.write(end("a"))
+    journal.close()
+    before = kinds(tmp_path)
+    with open(tmp_path / "log", "ab") as file:
+        file.write(b"\0\0\1\0half")
+    again, _found = opened(tmp_path)
+    again.close()
+    assert kinds(tmp_path) == [*before, "supervisor", "supervisor"]
+    (aside,) = tmp_path.glob("log.cut-*")
+    assert aside.read_bytes() == b"\0\0\1\0half" and aside.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_log_that_was_cut_short_is_refused(tmp_path: Path) -> None:
+    journal, _found = opened(tmp_path)
+    journal.write(end("a"))
+    journal.close()
+    os.truncate(tmp_path / "log", 40)
+    with pytest.raises(BrokenChain, match="is missing"):
+        opened(tmp_path)
+
+
+def test_another_log_is_refused(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        journal, _found = opened(tmp_path / name)
+        journal.write(end(name))
+        journal.close()
+    with open(tmp_path / "one" / "log", "ab") as file:  # so that it is not shorter
+        file.write((tmp_path / "other" / "log").read_bytes())
+    with pytest.raises(BrokenChain):
+        opened(tmp_path / "one")
+
+
+def test_verify_notices_a_shorter_log_by_a_head_that_was_kept(tmp_path: Path) -> None:
+    journal, _found = opened(tmp_path)
+    journal.write(end("a"))
+    first = JournalReader(tmp_path / "log", tmp_path / "index").verify()
+    journal.write(end("b"))
+    journal.close()
+    reader = JournalReader(tmp_path / "log", tmp_path / "index")
+    known = reader.verify(first)
+    last = list(reader.entries())[-2]
+    os.truncate(tmp_path / "log", last.end)
+    assert reader.verify(first).number == last.head.number
+    with pytest.raises(BrokenChain, match="the log ends before"):
+        reader.verify(known)
+
+
+def test_a_full_disk_refuses_intents_and_leaves_the_chain_whole(tmp_path: Path) -> None:
+    journal, _found = opened(tmp_path)
+    fd, journal._log._fd = journal._log._fd, os.open("/dev/full", os.O_WRONLY)
+    assert "cannot be written: No space left on device. Free space there." in journal.intend(intent("a"))
+    journal.write(end("b"))
+    assert "No space left" in journal.failure
+    os.close(journal._log._fd)
+    journal._log._fd = fd
+    assert journal.intend(intent("c")) == ""
+    journal.close()
+    assert kinds(tmp_path) == ["supervisor", "intent", "supervisor"]
+    JournalReader(tmp_path / "log", tmp_path / "index").verify()

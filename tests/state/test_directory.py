@@ -1,0 +1,106 @@
+"""The state directory: private, with one writer, with a version, and out of the sight of cells."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from toolcell import UsageError
+from toolcell.state import StateDirectory
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> StateDirectory:
+    return StateDirectory(tmp_path / "state")
+
+
+def test_it_is_made_for_its_user_alone(state: StateDirectory) -> None:
+    state.open_to_write()
+    assert os.stat(state.path).st_mode & 0o777 == 0o700
+    assert state.version() == 1
+    state.close()
+
+
+def test_there_is_one_writer_at_a_time(state: StateDirectory) -> None:
+    state.open_to_write()
+    with pytest.raises(UsageError, match=rf"process {os.getpid()}\) writes to"):
+        StateDirectory(state.path).open_to_write()
+    state.close()
+    again = StateDirectory(state.path)
+    again.open_to_write()
+    again.close()
+
+
+def test_a_fork_that_outlives_the_supervisor_keeps_nobody_out(state: StateDirectory) -> None:
+    program = (
+        "import os, sys, time\n"
+        "from toolcell.state import StateDirectory\n"
+        "state = StateDirectory(sys.argv[1])\n"
+        "state.open_to_write()\n"
+        "child = os.fork()\n"
+        "if child:\n"
+        "    os._exit(0)\n"
+        "print(os.getpid(), flush=True)\n"
+        "time.sleep(30)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program, str(state.path)], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        parent.wait()
+        try:
+            state.open_to_write()
+            state.close()
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
+def test_a_directory_that_others_can_enter_is_refused(state: StateDirectory) -> None:
+    state.path.mkdir(mode=0o755)
+    with pytest.raises(UsageError, match="chmod 700"):
+        state.open_to_write()
+
+
+def test_a_link_is_refused(state: StateDirectory, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir(mode=0o700)
+    state.path.symlink_to(tmp_path / "other")
+    with pytest.raises(UsageError, match="is not a directory"):
+        state.open_to_write()
+
+
+def test_a_later_version_is_refused_and_a_wrong_one_is_told(state: StateDirectory) -> None:
+    state.path.mkdir(mode=0o700)
+    (state.path / "version").write_text("99\n")
+    with pytest.raises(UsageError, match="has version 99, and this toolcell knows 1"):
+        state.open_to_write()
+    (state.path / "version").write_text("one\n")
+    with pytest.raises(UsageError, match="has no version number"):
+        state.open_to_write()
+    (state.path / "version").unlink()
+    state.open_to_write()  # the lock was released
+    state.close()
+
+
+def test_the_key_is_made_once_and_is_private(state: StateDirectory) -> None:
+    state.open_to_write()
+    key = state.key()
+    assert len(key) == 32 and state.key() == key
+    assert os.stat(state.path / "key").st_mode & 0o777 == 0o600
+    (state.path / "key").chmod(0o644)
+    with pytest.raises(UsageError, match="is not a key that only its user can read"):
+        state.key()
+    state.close()
+
+
+@pytest.mark.parametrize("directory", ["", "state", "state/below", "link"])
+def test_a_directory_that_shows_it_to_a_cell_is_refused(state: StateDirectory, tmp_path: Path, directory: str) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    with pytest.raises(UsageError, match="overlap"):
+        state.require_apart(str(tmp_path / directory), "the workspace")
+
+
+def test_another_directory_is_apart(state: StateDirectory, tmp_path: Path) -> None:
+    state.require_apart(str(tmp_path / "project"), "the workspace")
+    state.require_apart("/usr", "the profile's path")
