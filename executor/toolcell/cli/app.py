@@ -84,9 +84,9 @@ def demo(allow_missing: tuple[str, ...]) -> None:
 
 @toolcell.group(short_help="Read the journal of a durable supervisor.")
 def audit() -> None:
-    """Read the journal that Supervisor(state=DIRECTORY) keeps, also while it is written.
+    """Read the journal of Supervisor(state=DIRECTORY), even while it is written.
 
-    Exit status: 0, or 1 if the journal is damaged, or 2 for wrong use.
+    Exit status: 0 for success, 1 if the journal is damaged, 2 for wrong use.
     """
 
 
@@ -111,12 +111,12 @@ def audit_list(state: str | None, kind: str | None, session: str | None, last: i
     sys.exit(it.guarded(lambda: it.show_list(state, kind=kind, session=session, last=last, as_json=as_json)))
 
 
-@audit.command("show", short_help="Tell the story of a call.")
+@audit.command("show", short_help="Print what happened in a call.")
 @click.argument("call")
 @_state
 @_json
 def audit_show(call: str, state: str | None, as_json: bool) -> None:
-    """Tell what happened in the call with the id CALL, from its request to its end."""
+    """Print what happened in the call with the id CALL, from its request to its end."""
     from . import audit as it
 
     sys.exit(it.guarded(lambda: it.show_call(state, call, as_json=as_json)))
@@ -136,11 +136,11 @@ def audit_follow(state: str | None, kind: str | None, session: str | None, as_js
 
 @audit.command("verify", short_help="Check that no record was changed.")
 @_state
-@click.option("--head", metavar="HEAD", help="A head that an earlier verify printed and that was kept elsewhere.")
+@click.option("--head", metavar="HEAD", help="A head that an earlier verify has printed, from a copy elsewhere.")
 def audit_verify(state: str | None, head: str | None) -> None:
     """Check the digests of all records, and print the journal's head.
 
-    Without --head, records that are missing at the end cannot be noticed.
+    Without --head, missing records at the end are not detected.
     """
     from . import audit as it
 

@@ -140,7 +140,7 @@ def _missing(report: SandboxReport, config: Config | None) -> Iterator[str]:
     if config is not None and config.allow_missing.issuperset(mechanism.name for mechanism in wholes(report.missing)):
         yield "The settings allow this: a supervisor with these settings starts here."
         return
-    yield f"A supervisor refuses to start here. To do without, knowingly:  {report.do_without()}"
+    yield f"A supervisor refuses to start here. To do without, knowingly: {report.do_without()}"
 
 
 def _unreadable(config: Config | None) -> Iterator[str]:
