@@ -51,9 +51,9 @@ def test_a_header_has_a_prefix_or_basic_authentication() -> None:
         ({"value": TOKEN, "value_env": "X"}, "one of value, value_env and value_file"),
         ({"value": "short"}, "8 to 8,192 characters"),
         ({"value": f"{TOKEN}\r\nX: y"}, "printable ASCII"),
-        ({"value": TOKEN, "header": "Host"}, "no header for a secret"),
-        ({"value": TOKEN, "header": "Content-Length"}, "no header for a secret"),
-        ({"value": TOKEN, "header": "X Y"}, "no header for a secret"),
+        ({"value": TOKEN, "header": "Host"}, "not a header for a secret"),
+        ({"value": TOKEN, "header": "Content-Length"}, "not a header for a secret"),
+        ({"value": TOKEN, "header": "X Y"}, "not a header for a secret"),
         ({"value": TOKEN, "prefix": "Bearer\n"}, "short printable ASCII"),
         ({"value": TOKEN, "scheme": "digest"}, "Use 'plain' or 'basic'"),
     ],
@@ -106,7 +106,7 @@ def test_a_credential_travels_nowhere() -> None:
     credential = Credential(value=TOKEN)
     for carrier in (credential, BrokeredHttp(credentials={"a.example": credential}), {"kept": [credential]}):
         for dump in (pickle.dumps, cloudpickle.dumps, copy.deepcopy):
-            with pytest.raises(TypeError, match="is not pickled"):
+            with pytest.raises(TypeError, match="cannot be pickled"):
                 dump(carrier)
 
 
@@ -119,7 +119,7 @@ async def test_a_tool_that_holds_a_credential_is_refused_before_anything_runs() 
         """Give the secret away."""
         return credential.read()
 
-    with pytest.raises(UsageError, match="A Credential is not pickled") as caught:
+    with pytest.raises(UsageError, match="A Credential cannot be pickled") as caught:
         async with Supervisor([leak]):
             pass
     assert TOKEN not in "".join(traceback.format_exception(caught.value))

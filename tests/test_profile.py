@@ -147,7 +147,7 @@ def test_a_profile_says_which_requests_are_made() -> None:
     assert "GET POST https://api.example.com/v1 and below, GET https://10.0.0.1 (may be a private address)" in told
     assert "GET https://in.example (may be a private address) environment" in told
     without = main.replace(http=("GET api.example.com",), grants=frozenset({"read"}))
-    assert "its rules count for nothing without the grant 'http'" in words(without)
+    assert "its rules have no effect without the grant 'http'" in words(without)
 
 
 def test_the_rest_is_said_as_of_a_cell() -> None:

@@ -7,7 +7,7 @@ Importing this package loads nothing; each name loads its module on first use.
 
 from importlib import import_module
 
-TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
+TYPE_CHECKING = False  # type checkers know this name; an import of typing would take milliseconds
 if TYPE_CHECKING:
     from typing import TypeAlias
 
@@ -362,6 +362,6 @@ def __getattr__(name: str) -> object:
         return import_module("importlib.metadata").version("toolcell")
     if name not in _HOME_OF:
         raise AttributeError(f"module 'toolcell' has no attribute {name!r}")
-    import_module("toolcell.errors")  # what a Profile refuses is a UsageError from then on
+    import_module("toolcell.errors")  # after this import, the errors of Profile are UsageErrors
     value = globals()[name] = getattr(import_module(_HOME_OF[name]), name)
     return value

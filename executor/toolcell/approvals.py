@@ -20,8 +20,8 @@ __all__ = ["ApprovalQueue", "ApprovalRequest", "Approved", "Approver", "Denied"]
 class ApprovalRequest:
     """One call that waits for approval. `digest` binds the request to these arguments and to this version of the tool.
     It takes one answer until `expires_at` (Unix seconds). `preview` describes the effect of the call, or shows its
-    arguments if the tool has no preview; `preview_by` names the author of the preview. A tool may lie, so show
-    `arguments` beside the preview. `reason` says why approval is needed.
+    arguments if the tool has no preview; `preview_by` names the author of the preview. A preview by the tool may be
+    false, so show `arguments` beside it. `reason` says why approval is needed.
     """
 
     tool: str
@@ -42,8 +42,8 @@ class ApprovalRequest:
 
     @property
     def digest(self) -> str:
-        """`sha256:<hex>` over the id, tool, fingerprint, arguments, session and expiry. An approval is bound to
-        these.
+        """`sha256:<hex>` over the id, tool, fingerprint, arguments, session and expiry. An approval holds for these
+        only.
         """
         bound = [self.id, self.tool, self.fingerprint, dict(self.arguments), self.session_id, self.expires_at]
         text = json.dumps(bound, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
@@ -52,7 +52,7 @@ class ApprovalRequest:
 
 @dataclass(frozen=True, slots=True)
 class Approved:
-    """The call may run. With `arguments`, it runs with these instead, after they are validated."""
+    """The call may run. With `arguments`, it runs with these arguments instead, after they are validated."""
 
     arguments: Mapping[str, Any] | None = None
 
@@ -74,7 +74,7 @@ class Approver(Protocol):
 class ApprovalQueue:
     """An approver for programs with their own page or prompt. Each request waits here until `decide` is called.
 
-    Iterating yields the pending requests, the oldest first. Each request takes one answer. A late or second answer
+    Iterating yields the pending requests, the oldest first. Each request takes one answer; a late or second answer
     raises KeyError. Use the queue on the event loop's thread.
     """
 
@@ -89,7 +89,7 @@ class ApprovalQueue:
         return len(self._pending)
 
     async def approve(self, request: ApprovalRequest) -> Approved | Denied:
-        """Wait for the answer. The pipeline ends the wait at the request's expiry."""
+        """Wait for the answer. The pipeline ends the wait when the request expires."""
         answered = anyio.Event()
         self._pending[request.id] = (request, answered)
         try:

@@ -1,12 +1,4 @@
-"""The same API without `await`, for programs without an event loop. It runs an event loop in a thread.
-
-    from toolcell.blocking import Supervisor
-    with Supervisor(tools=[…]) as supervisor:
-        session = supervisor.open_session("main", workspace=".")
-        session.call("read", {"path": "README.md"})
-
-Any thread may call the methods, also at the same time. `with` calls `start` and `close`.
-"""
+"""The same API without `await`, for programs without an event loop. It runs an event loop in a thread."""
 
 import atexit
 import os
@@ -129,7 +121,7 @@ class Session:
         **others: Never,
     ) -> ToolResult:
         """As `toolcell.Session.call`. `repair` and `on_progress` are plain functions, called on the loop's thread.
-        `on_output` is called in another one, so that it may be slow.
+        `on_output` is called in another thread, so it may be slow.
         """
 
         misuse.check_names("Session.call", others, BlockingCallOptions)
@@ -250,7 +242,7 @@ class Supervisor:
             state=state,
             model_bytes=model_bytes,
         )
-        self._turn = threading.Lock()  # held during the start and the close
+        self._turn = threading.Lock()  # held during start and close
         self._stack = ExitStack()
         self._portal: BlockingPortal | None = None
         self._loop_thread = self._pid = 0
@@ -289,7 +281,7 @@ class Supervisor:
         """
         if threading.get_ident() == self._loop_thread:
             raise UsageError(
-                "The supervisor cannot be closed by a callback of its own, which it would wait for. Close it in "
+                "A callback of the supervisor cannot close it, because the close waits for the callback. Close it in "
                 "another thread."
             )
         with self._turn:
@@ -307,12 +299,12 @@ class Supervisor:
                 raise
 
     def _hear_why(self) -> None:
-        """Raise the reason for the supervisor's end, if its loop ended first."""
+        """If the loop ended first, raise the reason for the supervisor's end."""
         if _supervisor.runtime_of(self._inner).is_left_open:
             anyio.run(self._inner.aclose)
 
     def _close_at_exit(self) -> None:
-        if self._pid == os.getpid():  # a fork has no thread with an event loop
+        if self._pid == os.getpid():  # a fork lacks the thread of the event loop
             self.close()
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""ToolCall: one call of a tool, as the program asked for it. Every step of the pipeline takes this value."""
+"""ToolCall: one call of a tool, as the program requested it. Every step of the pipeline takes this value."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,5 +21,5 @@ class ToolCall(NamedTuple):
     declaration: "ToolDeclaration | None" = None
 
     def with_arguments(self, arguments: Mapping[str, Any]) -> "ToolCall":
-        """The same call with other arguments: what a hook returns to replace them."""
+        """The same call with other arguments. A hook returns it to replace the arguments."""
         return self._replace(arguments=arguments)

@@ -35,7 +35,7 @@ class Credential:
     The secret is `value`, or the environment variable `value_env` of this process, or the content of the file
     `value_file` without surrounding white space. The variable and the file are read again for each request, because
     such secrets are rotated. With `scheme="basic"` the secret is "user:password", which is sent in base64 (RFC 7617).
-    Raises ValueError if these cannot be a credential.
+    Raises ValueError for invalid fields.
     """
 
     header: str = "Authorization"
@@ -48,10 +48,10 @@ class Credential:
     def __post_init__(self) -> None:
         if not _fits(_NAME, self.header) or self.header.lower() in _REFUSED:
             raise ArgumentError(
-                f"Credential.header is no header for a secret: {self.header!r}. Use a name like 'Authorization'."
+                f"Credential.header is not a header for a secret: {self.header!r}. Use a name like 'Authorization'."
             )
         if sum(each is not None for each in (self.value, self.value_env, self.value_file)) != 1:
-            raise ArgumentError("A Credential has one of value, value_env and value_file. Pass one of them.")
+            raise ArgumentError("A Credential has exactly one of value, value_env and value_file. Pass one of them.")
         if not _fits(_PREFIX, self.prefix):
             raise ArgumentError("Credential.prefix is not short printable ASCII. Write it like 'Bearer '.")
         if self.scheme not in ("plain", "basic"):
@@ -64,7 +64,9 @@ class Credential:
             _check(self.value, "Credential.value")
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
-        raise TypeError("A Credential is not pickled, for it would travel to a cell. Give it to the supervisor alone.")
+        raise TypeError(
+            "A Credential cannot be pickled, because it would be sent to a cell. Pass it to the supervisor only."
+        )
 
     @property
     def source(self) -> str:
@@ -87,9 +89,9 @@ class Credential:
                 with open(self.value_file, encoding="utf-8") as file:
                     secret = file.read(LONGEST + 2)
             except OSError as error:
-                raise ArgumentError(f"{self.source} cannot be read: {error.strerror}. Mend that.") from None
+                raise ArgumentError(f"{self.source} cannot be read: {error.strerror}. Make it readable.") from None
             except UnicodeDecodeError:
-                raise ArgumentError(f"{self.source} is not text. Put the secret alone into it.") from None
+                raise ArgumentError(f"{self.source} is not text. Put only the secret into it.") from None
         secret = secret.strip()
         _check(secret, self.source)
         return secret
@@ -109,7 +111,9 @@ def _fits(pattern: re.Pattern[str], value: object) -> bool:
 
 def _check(secret: object, where: str) -> None:
     if not _fits(_SECRET, secret):
-        raise ArgumentError(f"{where} is not {SHORTEST} to {LONGEST:,} characters of printable ASCII. Mend the secret.")
+        raise ArgumentError(
+            f"{where} is not {SHORTEST} to {LONGEST:,} characters of printable ASCII. Correct the secret."
+        )
 
 
 def parse_origin(place: str) -> Origin:

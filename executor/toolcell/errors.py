@@ -1,5 +1,5 @@
-"""The exceptions that toolcell raises in the user's program. A failure of a tool, a model or a sandbox is never raised.
-It is a `ToolError` value.
+"""The exceptions that toolcell raises in the user's program. Failures of a tool, a model or a sandbox are not raised.
+They are `ToolError` values.
 """
 
 from collections.abc import Iterable
@@ -19,8 +19,8 @@ refuse_with(ArgumentError)
 
 
 class SandboxUnavailableError(ToolcellError):
-    """The supervisor cannot start: a mechanism of the sandbox is missing here. `mechanism` names it, and `cure` says
-    how to get it.
+    """The supervisor cannot start, because a mechanism of the sandbox is missing here. `mechanism` names the mechanism,
+    and `cure` says how to get it.
     """
 
     def __init__(self, message: str, mechanism: str = "", cure: str = "") -> None:

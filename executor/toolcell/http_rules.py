@@ -22,9 +22,9 @@ _EXAMPLES = "Write it like 'GET api.example.com', 'GET,POST https://api.example.
 
 @dataclass(frozen=True, slots=True)
 class HttpRule:
-    """One parsed rule. `host` has its port; `path` is "" or "/" and whole segments, without a slash at the end.
+    """One parsed rule. `host` includes its port. `path` is "" or "/" and whole segments, without a slash at the end.
 
-    `private`: the host's addresses need not be public.
+    If `private` is true, the host's addresses need not be public.
     """
 
     methods: frozenset[str]
@@ -42,7 +42,7 @@ class HttpRule:
         """
         words = text.split(" ") if isinstance(text, str) else []
         if len(words) not in (2, 3) or (len(words) == 3 and words[2] != "private"):
-            raise _unreadable(text, "is not methods, one space and a place, with 'private' behind it or not")
+            raise _unreadable(text, "is not methods, a space and a place, with an optional 'private' after them")
         methods = frozenset(METHODS if words[0] == "*" else words[0].split(","))
         if not methods <= set(METHODS):
             raise _unreadable(text, f"names a method other than {', '.join(METHODS)}")
@@ -52,10 +52,12 @@ class HttpRule:
         if scheme not in PORTS:
             raise _unreadable(text, "has a scheme other than http and https")
         if not _PATH.fullmatch(path) or {".", ".."} & set(path.split("/")):
-            raise _unreadable(text, "has a path with empty or dot segments, a query, or characters which no path has")
+            raise _unreadable(
+                text, "has a path with empty or dot segments, a query, or characters that are invalid in a path"
+            )
         host = read_pattern(authority, "Profile.http", _EXAMPLES)
         if host.subdomains and len(words) == 3:
-            raise _unreadable(text, "says 'private' of more than one host; write each exception out")
+            raise _unreadable(text, "has 'private' for more than one host; write a rule for each host")
         host = host if host.port is not None else replace(host, port=PORTS[scheme])
         return cls(methods, scheme, host, path.rstrip("/"), len(words) == 3 or _is_address(host))
 
@@ -103,7 +105,7 @@ def rules_of(texts: Iterable[str]) -> tuple[HttpRule, ...]:
 
 
 def is_narrower(texts: Iterable[str], others: Iterable[str]) -> bool:
-    """Whether the first rules allow nothing that the others do not. True for equal rules."""
+    """Whether the first rules allow only requests that the others allow. True for equal rules."""
     wider = rules_of(others)
     return all(rule.is_within(wider) for rule in rules_of(texts))
 

@@ -24,11 +24,11 @@ WITHIN: ContextVar[bool] = ContextVar("toolcell.lifetime.within", default=False)
 """True in tasks that the end of the lifetime waits for. They must not wait for the end."""
 _WHY_NOT: dict[State, str] = {
     "new": "Start it first: async with Supervisor(…) as supervisor, or await supervisor.start().",
-    "starting": "It is being started: wait for start().",
-    "ending": "It is being closed. Make another one.",
-    "over": "It has been closed. Make another one.",
+    "starting": "It is starting: wait for start().",
+    "ending": "It is closing. Make another one.",
+    "over": "It is closed. Make another one.",
 }
-_FAILED = "A task of it failed, which is in the log, and which aclose() raises. Make another one."
+_FAILED = "One of its tasks failed; the log has the error, and aclose() raises it. Make another one."
 _CUT_OFF = (
     "Its event loop ended without aclose(), or cancelled every task. Start, use and close it in one run of a loop, or "
     "take toolcell.blocking, which has a loop of its own."
@@ -44,12 +44,12 @@ class _Start:
 
     def __init__(self) -> None:
         self.scope = anyio.CancelScope()
-        self.settled = anyio.Event()  # set when it is up, or has failed to start
+        self.settled = anyio.Event()  # set when the object is up, or its start has failed
         self.asked = anyio.Event()  # to end
         self.over = anyio.Event()
         self.refusal: BaseException | None = None
         self.waiting = 0
-        self.is_had = False  # by a caller that was told so
+        self.is_had = False  # a caller knows that the object is up
 
 
 class Lifetime:
@@ -64,9 +64,9 @@ class Lifetime:
     ) -> None:
         self.state: State = "new"
         self.failure: BaseException | None = None
-        """What ended it, or went wrong at its end."""
+        """The exceptions that ended it, or were raised at its end."""
         self._beside: dict[anyio.CancelScope, Task] = {}
-        self._failures: list[BaseException] = []  # of tasks beside it
+        self._failures: list[BaseException] = []  # exceptions of the tasks that `beside` started
         self._start_up = start
         self._stay = stay
         self._start: _Start | None = None
@@ -166,7 +166,7 @@ class Lifetime:
                 scope.cancel()
             first, task = next(iter(self._beside.items()))
             await task.ended()
-            self._beside.pop(first, None)  # a task that was cancelled before its first step has not done this
+            self._beside.pop(first, None)  # a task that was cancelled before its first step is still listed
 
     def give_up(self) -> None:
         """Note that its event loop was closed before its end, so none of its tasks runs."""
@@ -178,7 +178,7 @@ class Lifetime:
         self._start = start = _Start()
         self._is_asked = False
         self.state = "starting"
-        self._task = self._reactor.task(self._run(start))  # an event loop holds tasks weakly
+        self._task = self._reactor.task(self._run(start))  # event loops only hold weak references to tasks
         return start
 
     def _ask(self, start: _Start) -> None:
@@ -228,7 +228,7 @@ class Lifetime:
     def _fail(self, error: BaseException, *, of_task: bool) -> None:
         """Note an exception of a task or of the end. Exceptions of tasks are in a group, as in a task group."""
         if not self._is_asked:
-            _log.error("the supervisor ends, because a task of it failed", exc_info=error)
+            _log.error("the supervisor ends, because one of its tasks failed", exc_info=error)
         self._failures.append(error)
         alone = len(self._failures) == 1 and (not of_task or isinstance(error, BaseExceptionGroup))
         self.failure = error if alone else BaseExceptionGroup("the supervisor failed", self._failures)

@@ -24,7 +24,7 @@ _PARTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "memory": ("MemoryStore", ("search", "store")),
     "web": ("WebClient", ("search", "fetch")),
 }
-"""For each argument that is an object of the user: the protocol, and the methods that the object must have."""
+"""For each argument that takes an object of the user: its protocol, and the methods that the object must have."""
 
 
 def session_kind(kind: object) -> SessionKind:
@@ -86,7 +86,7 @@ def grace(value: object) -> float:
         return math.inf
     if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:
         return value
-    raise ArgumentError(f"grace_s is below 0: {value!r}. Pass seconds, or None for what the profile gives.")
+    raise ArgumentError(f"grace_s is below 0: {value!r}. Pass seconds, or None for the profile's value.")
 
 
 def count(name: str, value: object, otherwise: str) -> int:
@@ -100,7 +100,7 @@ def whole(name: str, value: object) -> int:
     """`value`, a whole number from 0."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
-    raise ArgumentError(f"{name} is not a whole number from 0 on: {value!r}. Pass how many there may be.")
+    raise ArgumentError(f"{name} is not a whole number from 0 on: {value!r}. Pass the largest number allowed.")
 
 
 def mapping(name: str, given: Mapping[str, T] | None) -> Mapping[str, T]:
@@ -113,7 +113,7 @@ def mapping(name: str, given: Mapping[str, T] | None) -> Mapping[str, T]:
 
 
 def items(name: str, given: Iterable[T], example: str) -> tuple[T, ...]:
-    """The items of `given`. A single object or a text is refused."""
+    """The items of `given`. A single object and a text are refused."""
     if isinstance(given, Iterable) and not isinstance(given, (str, bytes)):  # pyright: ignore[reportUnnecessaryIsInstance]
         return tuple(given)
     raise ArgumentError(f"{name} is not a list: {given!r}. Write {name}={example}.")
@@ -140,11 +140,13 @@ def check_parts(**given: object) -> None:
 
 
 def check_journal(value: object) -> None:
-    """Refuse a journal whose `write` is async or a generator, because it would never run."""
+    """Refuse a journal whose `write` is async or a generator, because its body would never run."""
     check_parts(journal=value)
     write = getattr(value, "write", None)
     if inspect.iscoroutinefunction(write) or inspect.isasyncgenfunction(write) or inspect.isgeneratorfunction(write):
-        raise ArgumentError(f"write of {value!r} is async or a generator. Write a plain def: nobody waits for it.")
+        raise ArgumentError(
+            f"write of {value!r} is async or a generator. Write a plain def, because its result is not awaited."
+        )
 
 
 def check_texts(**given: object) -> None:
@@ -155,7 +157,7 @@ def check_texts(**given: object) -> None:
 
 
 def check_text(name: str, value: object) -> None:
-    """Refuse a name that is no text."""
+    """Refuse a name that is not a text."""
     if not isinstance(value, str):
         raise ArgumentError(f"{name} is not a text: {value!r}. Pass a str.")
 
@@ -167,13 +169,13 @@ def check_callable(name: str, value: object) -> None:
 
 
 def check_names(function: str, given: Iterable[str], options: type) -> None:
-    """Refuse arguments that the function does not take. The error has a similar name."""
+    """Refuse arguments that the function does not take. The error suggests a similar name."""
     for name in given:
         raise ArgumentError(unknown(function, name, ["name", "args", *options.__annotations__]))
 
 
 def settings_of(config: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """The settings of a session by their names."""
+    """The settings of a session, by name."""
     if config is None:
         return {}
     if not isinstance(config, Mapping) or not all(isinstance(key, str) for key in config):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -17,8 +17,8 @@ _CELL_FIELDS = tuple(CellProfile.__dataclass_fields__)
 @refusing
 @dataclass(frozen=True, kw_only=True)
 class Profile(CellProfile):
-    """What a session's calls may see, use and ask for. Immutable; a narrower one is made with `narrow`, any other with
-    `replace`.
+    """What a session's calls may see, use and ask for. Immutable: `narrow` makes a narrower profile, and
+    `replace` makes any other.
 
     `http` are the requests that the supervisor makes for tools with the grant "http", as rules like "GET,POST
     https://api.example.com/v1"; none is made without a rule. Only the supervisor uses these rules; no cell gets them.
@@ -101,7 +101,7 @@ class Profile(CellProfile):
 
 
 def _read(rules: Iterable[str]) -> tuple[str, ...]:
-    from .http_rules import rules_of  # the import takes milliseconds, which a profile without rules does not need
+    from .http_rules import rules_of  # the import takes milliseconds, and a profile without rules does not need it
 
     return tuple(map(str, rules_of(rules)))
 
@@ -109,7 +109,7 @@ def _read(rules: Iterable[str]) -> tuple[str, ...]:
 def _in_words(profile: Profile) -> list[str]:
     """A description of the HTTP requests that the supervisor makes for tools."""
     if not profile.requests:
-        unused = "; its rules count for nothing without the grant 'http'" if profile.http else ""
+        unused = "; its rules have no effect without the grant 'http'" if profile.http else ""
         return [f"none: no host is listed{unused}"]
     from .http_rules import METHODS, rules_of
 

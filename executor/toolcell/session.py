@@ -96,8 +96,9 @@ class Session:
 
     @property
     def values(self) -> dict[str, Any]:
-        """The values that tools get as `ctx.values`, with those that earlier calls left there. New values take effect
-        with the next call."""
+        """The values that tools get as `ctx.values`, including values that earlier calls have set. New values take
+        effect with the next call.
+        """
         return self._core.caller.data.info.values
 
     @values.setter

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def memory_of(value: object) -> int:
-    """Memory of JSON data with all nested values, in bytes. A shared value counts at each occurrence."""
+    """The memory of JSON data with all nested values, in bytes. A shared value counts at each occurrence."""
     values: list[Any] = [value]
     total = 0
     while values:

@@ -22,8 +22,8 @@ def source_files(module: str) -> list[str]:
 
 
 def source_digest(files: Iterable[str]) -> str:
-    """The digest of the source files, so a changed source is another tool. Raises ValueError for an invalid or too
-    large source.
+    """The digest of the source files, so that a tool with changed source is another tool. Raises ValueError for an
+    invalid or too large source.
     """
     import hashlib  # the import of OpenSSL takes 5 ms, and most cells do not need it
 

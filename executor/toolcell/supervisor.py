@@ -7,7 +7,7 @@ from toolcell_sandbox.refusal import named
 from .errors import UsageError
 from .fast.imports import Uncollected
 
-TYPE_CHECKING = False  # checkers know this name; importing typing would cost milliseconds
+TYPE_CHECKING = False  # type checkers know this name; an import of typing would take milliseconds
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
@@ -43,7 +43,7 @@ class Supervisor:
     - `tools` are Tools, TypedTools, ProviderTools or plain functions; `toolsets` offer more tools to each session.
     - `profiles` replaces the preset of a session kind.
     - `hooks` run before and after each call, in order.
-    - `policy` decides which calls may run and which need approval (default: `TierPolicy()`). `approver` approves them;
+    - `policy` decides which calls may run and which need approval (default: `TierPolicy()`). `approver` answers;
       without one, the nearest session at or above the call's that owns a channel does. A call waits for the answer for
       `approval_timeout_s` seconds (default: 300).
     - `journal` takes a record of every call.
@@ -88,7 +88,7 @@ class Supervisor:
         state: "str | Path | None" = None,
         model_bytes: int | None = None,
     ) -> None:
-        with Uncollected():  # here, because a program that only defines tools, or prints help, does not need it
+        with Uncollected():  # imported here, because a program that only defines tools or prints help does not need it
             from .runtime.runtime import Runtime
             from .runtime.settings import settings_of
 
@@ -158,8 +158,8 @@ class Supervisor:
         await self.aclose()
 
     def __del__(self) -> None:
-        runtime: Runtime | None = vars(self).get("_runtime")  # None if it could not be made
-        if runtime is not None and runtime.is_left_open and runtime.is_of_this_process:  # else it was forked
+        runtime: Runtime | None = vars(self).get("_runtime")  # None if the constructor failed
+        if runtime is not None and runtime.is_left_open and runtime.is_of_this_process:  # otherwise in a fork
             warnings.warn(f"{self!r} was not closed: await aclose().", ResourceWarning, stacklevel=1, source=self)
             runtime.abandon()
 

@@ -1,6 +1,6 @@
-"""What the broker reaches the outside world with: protocols to implement, and a default for memory, web and HTTP.
+"""The broker's access to the outside world: protocols to implement, and a default for memory, web and HTTP.
 
-Backends run in the supervisor's process and are trusted. Their arguments come from a tool and are not.
+Backends run in the supervisor's process and are trusted. Their arguments come from a tool and are not trusted.
 Importing this package loads nothing; each name loads its module on first use.
 """
 

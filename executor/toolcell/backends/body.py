@@ -1,4 +1,4 @@
-"""The body of an answer, decoded piece by piece within a bound, so a decompression bomb cannot fill the memory."""
+"""Decode the body of an answer in bounded pieces, so that a decompression bomb cannot fill the memory."""
 
 import zlib
 from collections.abc import Iterator
@@ -8,14 +8,14 @@ from toolcell.backends.errors import Unreachable
 
 __all__ = ["FREE_BYTES", "Body"]
 
-FREE_BYTES = 64 * 1024  # a body may have so many before room for its maximum is reserved
-PIECE = 64 * 1024  # inflated at a time, because the event loop waits meanwhile
-_SLACK = 64 * 1024  # a compressed body may be so many bytes longer than its decoded form
+FREE_BYTES = 64 * 1024  # of a body that are kept before room for its maximum is reserved
+PIECE = 64 * 1024  # inflated at a time, because the event loop is blocked meanwhile
+_SLACK = 64 * 1024  # by which a compressed body may exceed its decoded form
 
 
 class Body:
-    """Keeps at most `max_bytes` of what arrives, decoded as the header `encoding` says. Raises Unreachable for an
-    encoding that is not supported. `declared` is the length that the server announced.
+    """Keeps at most `max_bytes` of an answer, decoded according to `encoding`, its Content-Encoding. `declared` is the
+    length that the server announced. Raises Unreachable for an unsupported encoding.
     """
 
     def __init__(self, max_bytes: int, encoding: str = "", declared: int | None = None) -> None:
@@ -30,23 +30,24 @@ class Body:
         return len(self._kept) <= self._max_bytes and self._received <= self._max_bytes + _SLACK
 
     def decode(self, data: bytes) -> Iterator[bytes]:
-        """Yield what `data` decodes to, in pieces; `keep` each before the next. Raises `zlib.error` for a damaged
-        body."""
+        """Yield the decoded form of `data` in pieces. Call `keep` for each piece before the next. Raises `zlib.error`
+        for a damaged body.
+        """
         self._received += len(data)
         while data and self.wants_more:
             piece, data = self._decoder.feed(data, self._max_bytes + 1 - len(self._kept))
             yield piece
 
     def is_free(self, piece: bytes) -> bool:
-        """Whether the piece can be kept without asking for room."""
+        """Whether the piece can be kept without a request for room."""
         return len(self._kept) + len(piece) <= FREE_BYTES
 
     def keep(self, piece: bytes) -> None:
         self._kept += piece
 
     def end(self, *, whole: bool) -> tuple[bytes, bool, int | None]:
-        """Return the body, whether bytes of it are missing, and its full length if known. `whole` says that the server
-        has sent the last byte.
+        """Return the body, whether bytes of it are missing, and its full length if known. `whole` says whether the
+        server has sent the last byte.
         """
         truncated = not (whole and self._decoder.complete and len(self._kept) <= self._max_bytes)
         plain = isinstance(self._decoder, _Plain)
@@ -58,7 +59,7 @@ class _Decoder(Protocol):
     @property
     def complete(self) -> bool: ...
     def feed(self, data: bytes, room: int) -> tuple[bytes, bytes]:
-        """Return at most `room` bytes, and the data that is still to be fed."""
+        """Return at most `room` decoded bytes, and the rest of `data`."""
         ...
 
 
@@ -106,7 +107,7 @@ class _Inflate:
                 self._inflate = zlib.decompressobj(31 if self._gzip else 15 if zlib_header else -15)
             elif self._inflate.eof:
                 if not self._gzip or data[0] != 0x1F:
-                    return out, b""  # what follows the stream is padding
+                    return out, b""  # data after the stream are padding
                 self._inflate = None
                 continue
             out += self._inflate.decompress(data, room - len(out))

@@ -1,4 +1,4 @@
-"""The default channel: an agent's words go to the log of the program that runs it."""
+"""The default channel: it writes an agent's messages to the log of the program that runs the agent."""
 
 import logging
 
@@ -8,13 +8,13 @@ from toolcell_tools.preview import printable
 __all__ = ["LogChannel"]
 
 _log = logging.getLogger("toolcell.channel")
-_LEVEL = logging.WARNING  # the level that a program without logging set-up shows on stderr
+_LEVEL = logging.WARNING  # the level that a program without a logging configuration shows on stderr
 
 
 class LogChannel:
     """Writes each message to the logger `toolcell.channel` at WARNING, which Python shows on stderr by default.
 
-    Raises NotConfigured if no handler takes the message, because nobody has seen it then.
+    Raises NotConfigured if no handler takes the message, because then nobody has seen it.
     """
 
     async def send(self, text: str, *, sender: str) -> None:
@@ -27,7 +27,7 @@ class LogChannel:
 
 
 def _is_shown() -> bool:
-    """Whether a handler takes the message: a handler of the logger, of a logger above it, or Python's last resort."""
+    """Whether a handler takes the message: a handler of this logger or of a parent logger, or Python's last resort."""
     if not _log.isEnabledFor(_LEVEL):
         return False
     handlers: list[logging.Handler] = []

@@ -13,12 +13,12 @@ __all__ = ["open_database", "transaction"]
 
 T = TypeVar("T")
 
-_APPLICATION_ID = 0x746C636C  # "tlcl": tells our files from those of other programs
+_APPLICATION_ID = 0x746C636C  # "tlcl": distinguishes our files from files of other programs
 _VERSION = 1
 _BUSY_S = 5.0  # how long to wait for another process that writes
 
-# `room` is the namespace as one token of digits, which no stemmer touches: FTS5 then intersects two lists instead of
-# ranking everybody's records. The namespace itself is compared as well, so a collision of hashes shows nothing.
+# `room` is the namespace as one token of digits, which no stemmer changes. FTS5 then intersects two lists, instead of
+# ranking the records of all namespaces. The namespace is compared as well, so a hash collision is harmless.
 _SCHEMA = (
     """CREATE TABLE record(
         number INTEGER PRIMARY KEY, namespace TEXT NOT NULL, room TEXT NOT NULL, id TEXT NOT NULL, text TEXT NOT NULL,
@@ -73,14 +73,14 @@ def open_database(path: str | Path) -> sqlite3.Connection:
 
 
 def _prepare(db: sqlite3.Connection) -> None:
-    _check(_version(db))  # before anything is written to a file that may not be ours
+    _check(_version(db))  # before writing, because the file may be another program's
     give_up = time.monotonic() + _BUSY_S
     while True:
         try:
             db.execute("PRAGMA journal_mode = WAL")
             break
         except sqlite3.OperationalError:
-            # Two processes that switch at once: SQLite reports "locked" here without waiting its timeout.
+            # If two processes switch at once, SQLite reports "locked" here without waiting for its timeout.
             if time.monotonic() > give_up:
                 raise
             time.sleep(0.02)
@@ -90,7 +90,7 @@ def _prepare(db: sqlite3.Connection) -> None:
 
 def _version(db: sqlite3.Connection) -> int | None:
     """The schema's version; 0 for an empty file, None for a file of another program."""
-    # One statement reads one snapshot: another process may be making the schema.
+    # One statement reads one snapshot, because another process may be making the schema.
     application, version, tables = db.execute(
         "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master) "
         "FROM pragma_application_id, pragma_user_version"
@@ -101,7 +101,7 @@ def _version(db: sqlite3.Connection) -> int | None:
 
 
 def _migrate(db: sqlite3.Connection) -> None:
-    version = _version(db)  # again, now that nobody else writes: another process may have been first
+    version = _version(db)  # again, under the write lock: another process may have made the schema
     _check(version)
     if version == 0:
         for statement in _SCHEMA:

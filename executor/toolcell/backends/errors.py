@@ -8,11 +8,11 @@ class BackendError(Exception):
 
 
 class Refused(BackendError):
-    """The request itself is not acceptable: the same request will be refused again."""
+    """The request is not acceptable. The same request would be refused again."""
 
 
 class NotConfigured(BackendError):
-    """The operation needs a setting or a component that the backend was made without."""
+    """The operation needs a setting or a component that the backend lacks."""
 
 
 class Unreachable(BackendError):

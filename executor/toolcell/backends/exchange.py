@@ -1,6 +1,7 @@
-"""One request over one connection to a checked address, with a bound on all that is kept. httpcore speaks HTTP. It has
-no proxy, no retry, no HTTP/2, no authorities of its own and one request for each connection. This module loads
-httpcore, and `outbound` loads this module.
+"""Send one request over one connection to a checked address, and bound all data that are kept.
+
+httpcore speaks HTTP. It has no proxy, no retry, no HTTP/2, no authorities of its own and one request for each
+connection. This module loads httpcore, and `outbound` loads this module.
 """
 
 import logging
@@ -24,9 +25,9 @@ __all__ = ["ExchangeReply", "ask"]
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _HEADERS = 100  # as http.client, and Apache's LimitRequestFields
-_LONGEST = 2**63 - 1  # bytes of a body that a server may announce; a larger number is no length
-_SENT_WITH_LENGTH = frozenset({"PATCH", "POST", "PUT"})  # also where it is 0 (RFC 9110, 8.6)
-_PIECES = 32  # of a body, before other tasks have their turn
+_LONGEST = 2**63 - 1  # bytes of a body that a server may announce; a larger number is invalid
+_SENT_WITH_LENGTH = frozenset({"PATCH", "POST", "PUT"})  # even if it is 0 (RFC 9110, 8.6)
+_PIECES = 32  # of a body, before other tasks run
 
 # httpcore logs the heads of answers at DEBUG, and a server may repeat a credential in one.
 _ours: ContextVar[bool] = ContextVar("toolcell.backends.exchange", default=False)
@@ -37,8 +38,8 @@ for _name in ("httpcore.connection", "httpcore.http11"):
 @dataclass(frozen=True, slots=True)
 class ExchangeReply:
     """`body` is decoded and has at most `max_bytes`. `total_bytes` is its full decoded length, if known. `location` is
-    the target of a redirect, whose body is not read. `headers` are in the order in which they came. `address` is the
-    one that was connected to.
+    the target of a redirect, whose body is not read. `headers` are in the order of their arrival. `address` is the
+    address of the connection.
     """
 
     status: int
@@ -65,9 +66,10 @@ async def ask(
     body: bytes = b"",
     on_large: Callable[[], Awaitable[None]] | None = None,
 ) -> ExchangeReply:
-    """Ask one of `addresses` for `target`, before the deadline of the caller's cancel scope. `headers` are sent
-    unchanged, beside Host, Connection and Content-Length. `on_large` is awaited once, before more than `FREE_BYTES` of
-    the body are kept. https needs `tls`. Raise `Unreachable` for every failure.
+    """Send a request for `target` to one of `addresses`, before the deadline of the caller's cancel scope.
+
+    `headers` are sent unchanged, beside Host, Connection and Content-Length. `on_large` is awaited once, before more
+    than `FREE_BYTES` of the body are kept. https needs `tls`. Raises `Unreachable` for every failure.
     """
     assert tls is not None or target.scheme == "http"
     pinned = Pinned(target, addresses)
@@ -121,13 +123,13 @@ async def _reply(
 
 
 def _joined(response: httpcore.Response, name: bytes) -> bytes | None:
-    """The values of every header of this name, as one."""
+    """The values of every header of this name, joined."""
     values = [value for each, value in response.headers if each.lower() == name]
     return b", ".join(values) if values else None
 
 
 def _declared(response: httpcore.Response) -> int | None:
-    """The announced length; None without one. h11 has checked that it is one number."""
+    """The announced length, or None. h11 has checked that it is one number."""
     length = _joined(response, b"content-length")
     if length is None or _joined(response, b"transfer-encoding") is not None:
         return None
@@ -157,7 +159,7 @@ async def _read(
         else:
             whole = True
     except httpcore.RemoteProtocolError:
-        pass  # it breaks off
+        pass  # the body breaks off
     finally:
         pinned.end_body()
         await _exhaust(chunks)
@@ -170,7 +172,7 @@ async def _exhaust(chunks: AsyncIterator[bytes]) -> None:
         async for _ in chunks:
             pass
     except httpcore.RemoteProtocolError:
-        pass  # as `Pinned.end_body` means it to
+        pass  # intended by `Pinned.end_body`
 
 
 def _why(host: str, error: Exception) -> str:
@@ -181,7 +183,7 @@ def _why(host: str, error: Exception) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """The reason in the words of the system, never in those of the server, and without an address."""
+    """The reason in the words of the system, without an address. The server's words are never used."""
     if isinstance(error, httpcore.ProtocolError):
         return "its answer is not valid HTTP/1.1, or breaks off"
     for each in _causes(error):

@@ -22,7 +22,7 @@ MAX_URL = 8192  # nginx and Apache refuse request lines over 8 KiB by default
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMERIC = re.compile(r"[0-9]+|0x[0-9a-f]*")  # WHATWG URL, "ends in a number": such a host is an IPv4 address
-_DEVIATIONS = "\u00df\u03c2\u200c\u200d"  # IDNA 2003 and 2008 turn these into two different names (UTS 46)
+_DEVIATIONS = "\u00df\u03c2\u200c\u200d"  # IDNA 2003 and 2008 encode these as two different names (UTS 46)
 
 # Public according to `ipaddress`, but not in fact: 6to4 relay anycast (RFC 7526), IETF protocol assignments, Azure's
 # wire server.
@@ -170,6 +170,6 @@ def is_public(address: Address) -> bool:
     isatap = (int(address) >> 32) & 0xFDFFFFFF == 0x5EFE  # RFC 5214: 0000:5efe or 0200:5efe, then IPv4
     if isatap and not is_public(low):
         return False
-    # Outside 2000::/3 lie loopback, compat (::a.b.c.d), ULA, link- and site-local, multicast, local-use NAT64.
+    # Outside 2000::/3 are loopback, compat (::a.b.c.d), ULA, link- and site-local, multicast, local-use NAT64.
     unlisted = not any(address in n for n in _NOT_PUBLIC_V6)
     return unlisted and address in _GLOBAL_UNICAST and address.is_global

@@ -1,4 +1,4 @@
-"""The default memory store: one SQLite file with full-text search, without a further dependency or server.
+"""The default memory store: one SQLite file with full-text search, without another dependency or server.
 
 Text is indexed with FTS5 (Porter stemming, diacritics ignored) and ranked by bm25. FTS5's tokenizer cannot split text
 of scripts without spaces between words, so such text is also searched by substring.
@@ -35,7 +35,7 @@ _MAX_LIMIT = 100
 _MAX_LABEL = 256  # of an id, a kind, a namespace, a tag
 _MAX_TAGS = 32
 _MAX_TIME = 253_402_300_800.0  # the year 10000, where datetime ends
-_SCANNED = 5000  # newest records that a substring search looks at
+_SCANNED = 5000  # the newest records, which a substring search covers
 
 _INSERT = "INSERT INTO record(namespace, room, id, text, kind, tags, created_at) VALUES (?, ?, ?, ?, ?, ?, ?)"
 _DELETE = "DELETE FROM record WHERE namespace = ? AND id = ?"

@@ -1,5 +1,6 @@
-"""What the web client and the HTTP client share: name lookups in threads, TLS, and a bound on requests at a time. The
-first request that needs httpcore or the system's authorities loads them, in a thread.
+"""Shared parts of the web client and the HTTP client: name lookups in threads, TLS, and a bound on concurrent requests.
+
+The first request that needs httpcore or the system's authorities loads them, in a thread.
 """
 
 import socket
@@ -57,7 +58,7 @@ class Outbound:
         return await self._threads.run(work, abandon=abandon)
 
     async def addresses(self, target: Target) -> list[str]:
-        """Look the host up, once. An address needs no lookup."""
+        """Look the host up, once. An address is returned without a lookup."""
         if target.literal is not None:
             return [str(target.literal)]
         try:

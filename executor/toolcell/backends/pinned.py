@@ -1,7 +1,7 @@
-"""A network backend for httpcore that connects to addresses which the guard has checked, and to nothing else.
+"""A network backend for httpcore that connects only to addresses which the guard has checked.
 
 Each connection is for one request. The bytes before the body are bounded here, because h11 bounds neither the number of
-headers nor that of interim answers.
+headers nor the number of interim answers.
 """
 
 import math
@@ -19,18 +19,19 @@ __all__ = ["HEAD_BYTES", "HeadTooLarge", "Pinned"]
 
 HEAD_BYTES = 64 * 1024  # of all heads of one answer, interim ones included
 _HEAD_LINES = 256
-_HEAD_READ = 4 * 1024  # bytes at a time, because the event loop waits while h11 reads them
+_HEAD_READ = 4 * 1024  # bytes at a time, because h11 blocks the event loop while it reads them
 _ATTEMPTS = 4  # addresses of one name to try, each with a part of the time
 
 
 class HeadTooLarge(Exception):
-    """The server sends more before the body than any answer needs."""
+    """The server sent more bytes before the body than any answer needs."""
 
 
 class Pinned(httpcore.AsyncNetworkBackend):
-    """Connects to the first of `addresses` that answers, at the port of `target`. The host and port that httpcore
-    passes are ignored. TLS checks the name of `target`. `address` is the one that was connected to. Works on asyncio
-    and on trio.
+    """Connects to the first of `addresses` that answers, at the port of `target`.
+
+    The host and port that httpcore passes are ignored. TLS checks the name of `target`. `address` is the address of the
+    connection. Works on asyncio and on trio.
     """
 
     def __init__(self, target: Target, addresses: Sequence[Address]) -> None:
@@ -64,7 +65,7 @@ class Pinned(httpcore.AsyncNetworkBackend):
         raise failed or httpcore.ConnectError("no address answered in time")
 
     def end_head(self) -> None:
-        """Say that the answer's last head was read, and its body follows."""
+        """Note that the answer's last head was read, and that its body follows."""
         for stream in self._streams:
             stream.is_head = False
 
@@ -74,7 +75,7 @@ class Pinned(httpcore.AsyncNetworkBackend):
             stream.is_over = True
 
     async def aclose(self) -> None:
-        """Close the connection. httpcore does not, if it is cancelled in the TLS handshake."""
+        """Close the connection. httpcore does not close it if it is cancelled in the TLS handshake."""
         with anyio.CancelScope(shield=True):
             for stream in self._streams:
                 await stream.aclose()

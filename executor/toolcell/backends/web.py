@@ -35,8 +35,8 @@ _AT_ONCE = 16
 class PublicWeb:
     """GET requests on the public web; implements `WebClient`. Tasks and sessions may share one.
 
-    `search_url` is a SearXNG-style JSON endpoint with `{query}` in it; the guard checks it like any page. One on a
-    private network must be listed in `allow_private`, and the agent can then fetch it too. `allow_private` lists
+    `search_url` is a SearXNG-style JSON endpoint with `{query}` in it; the guard checks it like any page. An endpoint
+    on a private network must be listed in `allow_private`, and the agent can then fetch it too. `allow_private` lists
     "host:port" pairs, as they are written in URLs, that may be on a private network or an unusual port. This is the
     only exception to the guard. `timeout_s` is for a whole fetch, from the first name lookup to the last byte.
     `resolve(host, port)` is blocking and returns addresses; `tls` is for a private authority.

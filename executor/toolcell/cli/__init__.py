@@ -2,7 +2,7 @@
 
 
 def main() -> None:
-    """The console script `toolcell`: runs the command that the arguments name and exits with its status."""
+    """The console script `toolcell`: run the command that the arguments name, and exit with its status."""
     from .app import toolcell
 
     toolcell(prog_name="toolcell")

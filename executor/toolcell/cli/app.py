@@ -16,7 +16,7 @@ def toolcell() -> None:
     """
 
 
-@toolcell.command(short_help="Say what is wrong here, and what cells may do.")
+@toolcell.command(short_help="Report problems of this machine, and the rights of cells.")
 @click.option("-v", "--verbose", is_flag=True, help="Print every mechanism, promise and profile in full.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON, for programs and bug reports.")
 @click.option(
@@ -27,7 +27,7 @@ def toolcell() -> None:
 @click.option(
     "--config",
     metavar="FILE",
-    help="A toolcell.toml to load too, above the user's and the one of this directory.",
+    help="A further toolcell.toml, which overrides the user's and the one in this directory.",
 )
 @click.option(
     "--filter",
@@ -35,12 +35,12 @@ def toolcell() -> None:
     type=click.Choice(["exec", "noexec"]),
     is_flag=False,
     flag_value="exec",
-    help="Print the system call filter instead, instruction by instruction: of cells that may run programs or may not.",
+    help="Print the system call filter instead, instruction by instruction: for cells with or without programs.",
 )
 def doctor(verbose: bool, as_json: bool, profile: str | None, config: str | None, filter_of: str | None) -> None:
     """Check what this machine offers for a sandbox, and what cells may do in it.
 
-    Tries each kernel mechanism in a process of its own, and names the cure for each missing one. Counts the promises
+    Tries each kernel mechanism in a separate process, and names the cure for each missing one. Counts the promises
     that two layers keep here. Says what the profiles of the settings allow. Problems come first. --verbose prints the
     details. Changes nothing.
 
@@ -57,17 +57,17 @@ def doctor(verbose: bool, as_json: bool, profile: str | None, config: str | None
     sys.exit(run(as_json=as_json, kind=profile, file=config, verbose=verbose))
 
 
-@toolcell.command(short_help="Let three sessions work, with tools that misbehave.")
+@toolcell.command(short_help="Run three sessions, with tools that misbehave.")
 @click.option(
     "--allow-missing",
     type=click.Choice(NAMES),
     metavar="MECHANISM",
     multiple=True,
-    help="A mechanism of `toolcell doctor` that may be missing here. Repeat it for several. What it would have "
-    "prevented may then happen, and is shown.",
+    help="A mechanism of `toolcell doctor` that may be missing here. Repeat the option for several. The demo then "
+    "shows what the mechanism would have prevented.",
 )
 def demo(allow_missing: tuple[str, ...]) -> None:
-    """Let three agent sessions work on a small project, with tools that misbehave.
+    """Run three agent sessions on a small project, with tools that misbehave.
 
     Starts one supervisor and a Main, a Branch and a Worker session on a project in a temporary folder. They use all
     nine base tools; then tools crash, hang, flood, fork, lie and try to break out. Each row of the table is compared
@@ -84,9 +84,9 @@ def demo(allow_missing: tuple[str, ...]) -> None:
 
 @toolcell.group(short_help="Read the journal of a durable supervisor.")
 def audit() -> None:
-    """Read the journal that Supervisor(state=DIRECTORY) keeps, also while it is written.
+    """Read the journal of Supervisor(state=DIRECTORY), even while it is written.
 
-    Exit status: 0, or 1 if the journal is damaged, or 2 for wrong use.
+    Exit status: 0 for success, 1 if the journal is damaged, 2 for wrong use.
     """
 
 
@@ -111,12 +111,12 @@ def audit_list(state: str | None, kind: str | None, session: str | None, last: i
     sys.exit(it.guarded(lambda: it.show_list(state, kind=kind, session=session, last=last, as_json=as_json)))
 
 
-@audit.command("show", short_help="Tell the story of a call.")
+@audit.command("show", short_help="Print what happened in a call.")
 @click.argument("call")
 @_state
 @_json
 def audit_show(call: str, state: str | None, as_json: bool) -> None:
-    """Tell what happened in the call with the id CALL, from its request to its end."""
+    """Print what happened in the call with the id CALL, from its request to its end."""
     from . import audit as it
 
     sys.exit(it.guarded(lambda: it.show_call(state, call, as_json=as_json)))
@@ -136,11 +136,11 @@ def audit_follow(state: str | None, kind: str | None, session: str | None, as_js
 
 @audit.command("verify", short_help="Check that no record was changed.")
 @_state
-@click.option("--head", metavar="HEAD", help="A head that an earlier verify printed and that was kept elsewhere.")
+@click.option("--head", metavar="HEAD", help="A head that an earlier verify has printed, from a copy elsewhere.")
 def audit_verify(state: str | None, head: str | None) -> None:
     """Check the digests of all records, and print the journal's head.
 
-    Without --head, records that are missing at the end cannot be noticed.
+    Without --head, missing records at the end are not detected.
     """
     from . import audit as it
 

@@ -1,4 +1,4 @@
-"""`toolcell audit`: read the journal of a state directory, also while a supervisor writes to it."""
+"""`toolcell audit`: read the journal of a state directory, even while a supervisor writes to it."""
 
 import json
 import sys
@@ -16,7 +16,7 @@ from toolcell.state import StateDirectory
 
 
 def reader_of(state: str | None) -> JournalReader:
-    """The reader of a state directory: this one, or that of the user's settings. Raises UsageError."""
+    """The reader of the given state directory, or of the state directory in the user's settings. Raises UsageError."""
     place = state if state is not None else load_config().state
     if place is None:
         raise UsageError("No state directory is set. Pass --state DIRECTORY, or set state in the user's toolcell.toml.")
@@ -36,7 +36,7 @@ def show_list(state: str | None, *, kind: str | None, session: str | None, last:
 def show_call(state: str | None, call: str, *, as_json: bool) -> None:
     found = reader_of(state).records("call = ?", (call,), wanted=lambda record: record.call_id == call, last=100_000)
     if not found:
-        raise UsageError(f"The journal has no call {call!r}. `toolcell audit list --kind call` has the ids.")
+        raise UsageError(f"The journal has no call {call!r}. `toolcell audit list --kind call` lists the ids.")
     if as_json:
         _print(found, as_json=True)
     else:
@@ -56,7 +56,7 @@ def verify(state: str | None, head: str | None) -> None:
     except ValueError as error:
         raise UsageError(f"--head is not a head: {error}") from None
     present = reader_of(state).verify(known)
-    click.echo(f"The chain of {present.number:,} entries is whole. Keep this head elsewhere:\n{present}")
+    click.echo(f"The chain of {present.number:,} entries is intact. Keep this head elsewhere:\n{present}")
 
 
 def export(state: str | None) -> None:
@@ -65,7 +65,7 @@ def export(state: str | None) -> None:
 
 
 def guarded(run: Callable[[], None]) -> int:
-    """Run one of the commands. Returns the exit status: 1 for a broken chain, 2 for wrong use."""
+    """Run one of the commands. Return the exit status: 1 for a broken chain, 2 for wrong use."""
     try:
         run()
     except BrokenChain as error:

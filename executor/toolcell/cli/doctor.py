@@ -72,12 +72,12 @@ def probe() -> SandboxReport:
             said += " (-I leaves out PYTHONPATH and packages of `pip install --user`; install toolcell into a virtual "
             said += "environment)"
         raise ProbeFailed(
-            f"the probe ended with status {done.returncode} and said: {said}. Run it by hand: {' '.join(command)}"
+            f"the probe ended with status {done.returncode} and printed: {said}. Run it by hand: {' '.join(command)}"
         ) from None
 
 
 def machine() -> dict[str, str]:
-    """The facts about the machine that a bug report needs."""
+    """The facts about the machine for a bug report."""
     return {"kernel": platform.release(), "machine": platform.machine(), "python": platform.python_version()}
 
 
@@ -93,19 +93,19 @@ def _findings(report: SandboxReport, config: Config | None, kind: str | None) ->
 
 
 def _shown(profile: Profile) -> dict[str, object]:
-    """A profile for bug reports, without the values of its environment, which may be secrets."""
+    """A profile for bug reports, without the values of environment variables, which may be secrets."""
     shown = {**profile.to_wire(), "env": sorted(profile.env), "http": [*profile.http]}
     return {**shown, "explained": profile.explain().splitlines()}
 
 
 def _credential(credential: Credential) -> str:
-    """The header and the source of a credential, and whether it can be read. Never the secret."""
+    """The header and the source of a credential, and whether the secret can be read. Never the secret."""
     said = _unread(credential)
     return f"{credential.header}, from {credential.source}{f': {said}' if said else ''}"
 
 
 def _unread(credential: Credential) -> str:
-    """Why the credential cannot be read. Empty if it can."""
+    """The reason why the credential cannot be read. Empty if it can be read."""
     try:
         credential.read()
     except ValueError as error:
@@ -118,7 +118,7 @@ def _kinds(kind: str | None) -> list[SessionKind]:
 
 
 def _lines(report: SandboxReport, config: Config | None, kind: str | None, *, verbose: bool) -> Iterator[str]:
-    """The problems, each with its cure, then the findings that were asked for."""
+    """The problems, each with its cure, then the requested findings."""
     mistakes = [*_missing(report, config), *_unreadable(config)]
     yield from mistakes
     yield from [""] if mistakes else []
@@ -131,14 +131,14 @@ def _lines(report: SandboxReport, config: Config | None, kind: str | None, *, ve
 
 
 def _missing(report: SandboxReport, config: Config | None) -> Iterator[str]:
-    """The missing mechanisms, grouped by cure, and the consequence for a supervisor."""
+    """The missing mechanisms, grouped by cure, and what their lack means for a supervisor."""
     for cure, group in by_cure(report.missing).items():
         yield f"Missing: {', '.join(mechanism.name for mechanism in group)}: {group[0].detail}"
         yield f"  cure: {cure}"
     if not report.missing:
         return
     if config is not None and config.allow_missing.issuperset(mechanism.name for mechanism in wholes(report.missing)):
-        yield "The settings allow that: a supervisor with them starts here."
+        yield "The settings allow this: a supervisor with these settings starts here."
         return
     yield f"A supervisor refuses to start here. To do without, knowingly: {report.do_without()}"
 
@@ -186,7 +186,7 @@ def _files(config: Config) -> str:
 
 
 def _profiles(config: Config, kind: str | None) -> Iterator[tuple[str, Profile]]:
-    """The distinct profiles, each with its session kinds."""
+    """The distinct profiles, each with the session kinds that have it."""
     for profile, group in groupby(_kinds(kind), lambda each: config.profiles[each]):
         yield " or ".join(each.value for each in group), profile
 
@@ -194,10 +194,10 @@ def _profiles(config: Config, kind: str | None) -> Iterator[tuple[str, Profile]]
 def _profile_lines(config: Config, kind: str | None) -> Iterator[str]:
     yield _files(config)
     for names, profile in _profiles(config, kind):
-        yield f"\nThe most that a cell of a {names} session may do:"
+        yield f"\nThe widest rights of a cell of a {names} session:"
         yield from (f"  {line}" for line in profile.explain().splitlines())
         if profile.reach != NoNetwork():
-            what = "is not kept" if isinstance(profile.reach, HostNetwork) else "is kept but for those hosts"
+            what = "is not kept" if isinstance(profile.reach, HostNetwork) else "is kept except for those hosts"
             yield f"  Its profile grants a network: promise 3 {what}."
     for place, credentials in config.credentials.items():
         yield f"\nRequests to {place} carry {'; and '.join(map(_credential, credentials))}"

@@ -9,25 +9,25 @@ from toolcell_sandbox.report import Mechanism, SandboxReport
 
 PURPOSE: Mapping[str, str] = MappingProxyType(
     {
-        "user_namespace": "an identity of its own, without privileges",
-        "mount_namespace": "sees only the files that were bound in",
+        "user_namespace": "has an identity of its own, without privileges",
+        "mount_namespace": "sees only the files that are bound in",
         "pid_namespace": "sees and signals only its own processes",
         "net_namespace": "has no network interface",
         "ipc_namespace": "shares no memory or queue with others",
         "uts_namespace": "does not see the host's name",
         "cgroup_namespace": "does not see the host's control groups",
-        "mount_setattr": "makes mounts read-only, all the way down",
+        "mount_setattr": "makes mounts read-only, with all mounts below them",
         "idmapped_mounts": "works on root's files without being root",
-        "pivot_root": "leaves the host's file system for good",
-        "proc": "a /proc that shows only its own processes",
-        "landlock": "file access, a second time and independently",
-        "landlock_net": "TCP ports, a second time and independently",
-        "landlock_scope": "signals and sockets stay inside the call",
+        "pivot_root": "cannot return to the host's file system",
+        "proc": "has a /proc with only its own processes",
+        "landlock": "restricts file access, as a second layer",
+        "landlock_net": "restricts TCP ports, as a second layer",
+        "landlock_scope": "keeps signals and sockets inside the call",
         "seccomp": "makes only the system calls it needs",
         "no_new_privs": "gains no privilege by running a program",
         "close_range": "inherits no open file",
         "pidfd": "is ended by handle, never by a reused number",
-        "cgroup": "limits of memory and processes for the whole cell",
+        "cgroup": "has limits of memory and processes as a whole",
     }
 )
 IDENTITY: Mapping[str, str] = MappingProxyType(
@@ -42,7 +42,7 @@ _COLOUR = {"on": "green", "substituted": "yellow", "missing": "red"}
 
 def lines(report: SandboxReport) -> Iterator[str]:
     """One line for each mechanism. A mechanism that is off has a second line: its replacement, or the cure."""
-    told: dict[str, str] = {}  # a cure, and the first mechanism that it is for
+    told: dict[str, str] = {}  # each cure, and the first mechanism that needs it
     for mechanism in report.mechanisms:
         state = click.style(f"{mechanism.state:<11}", fg=_COLOUR[mechanism.state])
         purpose = PURPOSE.get(mechanism.name, "")

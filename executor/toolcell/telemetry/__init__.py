@@ -1,4 +1,4 @@
-"""Metrics of calls, by tool and version, made from the records of the journal. No call reads them."""
+"""Metrics of calls by tool and version, computed from the journal's records. No call reads them."""
 
 from .histogram import Histogram
 from .metrics import Metrics, Quantiles, SuggestedLimits, ToolMetrics

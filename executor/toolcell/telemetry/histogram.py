@@ -1,7 +1,8 @@
 """A histogram of fixed size with a known error, after DDSketch (Masson, Rim, Lee: VLDB 2019, section 2.1).
 
-Each bucket is 5 % wider than the one below it, so a quantile has an error of at most 2.5 % for any values, and two
-histograms can be added without loss. Unlike a sketch, it never collapses buckets, because its range is fixed.
+Each bucket is 5 % wider than the bucket below it. So a quantile has an error of at most 2.5 % for any values, and two
+histograms can be added without loss. Unlike DDSketch, the histogram never collapses buckets, because its range is
+fixed.
 """
 
 import math
@@ -23,7 +24,7 @@ def _edges(low: float, high: float) -> tuple[float, ...]:
 
 
 class Histogram:
-    """Counts of values from `low` to `high`, in any unit. A value outside is counted in the nearest bucket."""
+    """Counts of values from `low` to `high`, in any unit. Values outside this range count in the nearest bucket."""
 
     __slots__ = ("_buckets", "_edges", "count", "high", "low", "maximum", "minimum", "total")
 
@@ -38,7 +39,9 @@ class Histogram:
         self.maximum = 0.0
 
     def add(self, values: Sequence[float]) -> None:
-        """Count values, at least one, each 0 or above. Many values at once are counted by bucket, which is faster."""
+        """Count values, at least one, each 0 or above. Many values at once are faster, because they are counted by
+        bucket.
+        """
         buckets, edges, ordered = self._buckets, self._edges, sorted(values)
         counted, count = 0, len(ordered)
         while counted < count:
@@ -52,7 +55,7 @@ class Histogram:
         self.maximum = max(self.maximum, ordered[-1])
 
     def quantile(self, q: float) -> float:
-        """The value below which a share `q` of the values lies, 0 to 1, by nearest rank. 0 if there are no values."""
+        """The value below which a share `q` (0 to 1) of the values lies, by nearest rank. 0 if there are no values."""
         rank = max(1, math.ceil(q * self.count))
         seen = 0
         for index, count in enumerate(self._buckets):
@@ -62,9 +65,9 @@ class Histogram:
         return 0.0
 
     def plus(self, other: "Histogram") -> "Histogram":
-        """The histogram of the values of both. Raises ValueError if the ranges differ."""
+        """The histogram of the values of both histograms. Raises ValueError if the ranges differ."""
         if (self.low, self.high) != (other.low, other.high):
-            raise ValueError("Histograms of different ranges do not add up. Make both with the same low and high.")
+            raise ValueError("Histograms of different ranges cannot be added. Make both with the same low and high.")
         both = Histogram(self.low, self.high)
         both._buckets = array("Q", map(int.__add__, self._buckets, other._buckets))
         both.count = self.count + other.count
@@ -74,7 +77,7 @@ class Histogram:
         return both
 
     def _middle(self, index: int) -> float:
-        """The value whose relative distance to both edges of a bucket is the same."""
+        """The value that has the same relative distance to both edges of a bucket."""
         if index == 0:
             return self.low
         return self.low * GROWTH**index * 2 / (1 + GROWTH)

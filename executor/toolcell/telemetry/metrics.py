@@ -15,13 +15,13 @@ from toolcell.journal import Record
 
 from .histogram import Histogram
 
-MAX_SERIES = 1_000  # 32 KB each at the most
-OTHER, UNKNOWN = "(other)", "(unknown)"  # no tool can be named so
+MAX_SERIES = 1_000  # at most 32 KB each
+OTHER, UNKNOWN = "(other)", "(unknown)"  # not valid as tool names
 MARGIN = 1.5
-LEAST_S = 1.0  # what a busy machine can add to any call
+LEAST_S = 1.0  # the time that a busy machine can add to any call
 LEAST_MEMORY_BYTES = 128 * 1024 * 1024  # the interpreter's own address space, if address space is limited
 _MIB = 1024 * 1024
-_AT_ONCE = 128  # calls that are counted together
+_AT_ONCE = 128  # calls counted together
 _SECONDS, _BYTES = (1e-5, 1e5), (4096.0, 2.0**42)
 
 
@@ -60,7 +60,7 @@ class ToolMetrics:
 
 @dataclass(frozen=True, slots=True)
 class SuggestedLimits:
-    """The limits that a tool's `calls` successful calls suggest. `limits` can be passed to `tool(fn, limits=…)`."""
+    """Limits that the `calls` successful calls of a tool suggest. Pass `limits` to `tool(fn, limits=…)`."""
 
     calls: int
     limits: Mapping[str, float]
@@ -127,17 +127,17 @@ _Key = tuple[str, str, str | None]
 
 
 class Metrics:
-    """Counts of calls. Implements `Journal`, so that `for record in kept: metrics.write(record)` counts a stored
-    journal. One thread may write, and any thread may read. Memory is bounded: after `max_series` pairs of tool and
-    version, further pairs are counted together as the tool "(other)". Calls of unknown tools are counted as
-    "(unknown)".
+    """Counts of calls. Implements `Journal`, so `for record in kept: metrics.write(record)` counts a stored journal.
+
+    One thread may write, and any thread may read. Memory is bounded: after `max_series` pairs of tool and version,
+    further pairs are counted together as the tool "(other)". Calls of unknown tools are counted as "(unknown)".
     """
 
     def __init__(self, max_series: int = MAX_SERIES) -> None:
         self._max_series = max_series
         self._series: dict[tuple[str, str], _Series] = {}
-        self._new: deque[Mapping[str, Any]] = deque()  # not counted yet: to count many at once is faster
-        self._lock = RLock()  # held by whoever counts, and while the counts are read
+        self._new: deque[Mapping[str, Any]] = deque()  # not counted yet: counting many at once is faster
+        self._lock = RLock()  # held while records are counted, and while the counts are read
 
     def __repr__(self) -> str:
         with self._counted() as found:
@@ -154,7 +154,7 @@ class Metrics:
 
     @contextmanager
     def _counted(self) -> Generator[Mapping[tuple[str, str], _Series], None, None]:
-        """The counts of everything that was written, while this context is entered."""
+        """The counts of all records so far, valid while this context is entered."""
         with self._lock:
             alike: dict[_Key, list[Mapping[str, Any]]] = {}
             while self._new:
@@ -169,7 +169,9 @@ class Metrics:
         series.calls += len(calls)
         if error is not None:
             series.errors[error] = series.errors.get(error, 0) + len(calls)
-        ran = [call for call in calls if call["wall_s"] != 0]  # neither refused nor ended before it had a process
+        ran = [
+            call for call in calls if call["wall_s"] != 0
+        ]  # not refused, and not ended before a process was assigned
         if ran:
             series.usages(error is None).count(ran)
 
@@ -188,14 +190,15 @@ class Metrics:
             return iter([_metrics_of(tool, version, series) for (tool, version), series in sorted(found.items())])
 
     def of(self, tool: str, version: str | None = None) -> ToolMetrics:
-        """The metrics of one tool, in one version or in all versions together. Zeros if it was never called."""
+        """The metrics of one tool, for one version or for all versions together. Zeros if the tool was never called."""
         return _metrics_of(tool, version or "", self._all_of(tool, version))
 
     def suggested_limits(self, tool: str, version: str | None = None, *, margin: float = MARGIN) -> SuggestedLimits:
-        """Limits under which the successful calls would succeed again.
+        """Limits under which the successful calls would have succeeded.
 
-        Each is the 99th percentile times `margin`, and at least the maximum, 1 s or 128 MiB. Failed calls do not count,
-        because a runaway call would raise the limit that ended it. Without a successful call, `limits` is empty.
+        Each limit is the 99th percentile times `margin`, but at least the maximum, and at least 1 s or 128 MiB. Failed
+        calls do not count, because a runaway call would raise the limit that ended it. Without a successful call,
+        `limits` is empty.
         """
         usages = self._all_of(tool, version).succeeded
         if usages is None:
@@ -216,10 +219,10 @@ class Metrics:
         return [asdict(one) | {"success_rate": one.success_rate} for one in self]
 
     def merge(self, other: "Metrics") -> None:
-        """Add the counts of another supervisor's metrics to these. Exact but for `max_series`."""
+        """Add the counts of another supervisor's metrics to these. The sums are exact, except beyond `max_series`."""
         with other._counted() as found:
             copies = {key: series.copy() for key, series in found.items()}
-        with self._lock:  # one lock at a time: the other may be taking up these
+        with self._lock:  # one lock at a time: another thread may be merging these into the other
             for (tool, version), theirs in copies.items():
                 self._series_of(tool, version).add(theirs)
 

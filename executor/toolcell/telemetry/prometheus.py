@@ -1,4 +1,7 @@
-"""Metrics in the text format of Prometheus, version 0.0.4: https://prometheus.io/docs/instrumenting/exposition_formats/"""
+"""Metrics in the text format of Prometheus, version 0.0.4.
+
+https://prometheus.io/docs/instrumenting/exposition_formats/
+"""
 
 from collections.abc import Iterator
 
@@ -6,9 +9,9 @@ from .metrics import Metrics, Quantiles, ToolMetrics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SUMMARIES = {
-    "wall_s": ("toolcell_call_wall_seconds", "Wall clock of calls that ran."),
-    "queue_s": ("toolcell_call_queue_seconds", "Waiting of calls before they ran."),
-    "cpu_s": ("toolcell_call_cpu_seconds", "Processor time of calls that ran."),
+    "wall_s": ("toolcell_call_wall_seconds", "Wall-clock time of calls that ran."),
+    "queue_s": ("toolcell_call_queue_seconds", "Waiting time of calls before they ran."),
+    "cpu_s": ("toolcell_call_cpu_seconds", "CPU time of calls that ran."),
     "max_rss_bytes": ("toolcell_call_max_rss_bytes", "Peak memory of calls that ran."),
 }
 

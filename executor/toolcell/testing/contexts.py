@@ -1,4 +1,4 @@
-"""A ToolContext for unit tests, as in a call but without a process and a sandbox.
+"""A ToolContext for unit tests: like that of a call, but without a process and a sandbox.
 
 Files and commands are real, below a directory. Channel, memory, web and HTTP go through the supervisor's broker to
 backends that record their calls. A handle that a session of this kind lacks is None.
@@ -37,7 +37,7 @@ __all__ = ["RecordedContext", "Recorder", "context"]
 
 
 class Recorder:
-    """The reports of a tool: `progressed` holds (message, fraction), `logged` (message, level, fields), in order."""
+    """The reports of a tool, in order: `progressed` holds (message, fraction), `logged` (message, level, fields)."""
 
     def __init__(self, deadline: float) -> None:
         self.progressed: list[tuple[str, float | None]] = []
@@ -143,8 +143,8 @@ def _grants(
     if narrowed.missing:
         missing = ", ".join(sorted(narrowed.missing))
         raise UsageError(
-            f"The tool {tool.name!r} needs {missing}, which this {kind.value} session does not hold: a real call is "
-            "PermissionDenied. Take another kind or grant it."
+            f"The tool {tool.name!r} needs {missing}, which this {kind.value} session does not hold: a real call "
+            "would be PermissionDenied. Take another kind or grant it."
         )
     return narrowed.given
 
@@ -172,14 +172,14 @@ def _unrecorded(record: dict[str, Any]) -> None:
 
 
 class _InProcess:
-    """Replaces a cell's link. Requests go directly to the broker, with the same checks and refusals."""
+    """Replaces the link of a cell. Requests go directly to the broker, which makes the same checks."""
 
     def __init__(self, session: _TestSession, table: broker.Table) -> None:
         self._session = session
         self._table = table
 
     def request(self, operation: str, arguments: dict[str, Field]) -> Field:
-        """Make a request in another thread, because this one may run a test's event loop."""
+        """Make a request in another thread, because this thread may run a test's event loop."""
         with ThreadPoolExecutor(1) as thread:
             return thread.submit(anyio.run, partial(self.arequest, operation, arguments)).result()
 

@@ -1,7 +1,6 @@
-"""Functions that misbehave, one way each, to be made tools of: `tool(misbehaving.segfault)`.
+"""Functions that misbehave, each in one way. Make tools of them: `tool(misbehaving.segfault)`.
 
-Each runs until something stops it, unless its docstring says what it returns. They are safe to run in a cell, and
-nowhere else.
+Each runs until it is ended, unless its docstring says what it returns. They are safe to run in a cell only.
 """
 
 import asyncio
@@ -56,7 +55,7 @@ def raise_generator_exit() -> NoReturn:
 
 
 def raise_a_group() -> NoReturn:
-    """Raise a BaseExceptionGroup with a SystemExit in it."""
+    """Raise a BaseExceptionGroup that contains a SystemExit."""
     raise BaseExceptionGroup("several", [ValueError("one"), SystemExit(3)])
 
 
@@ -88,7 +87,7 @@ def raise_with_a_huge_message() -> NoReturn:
 
 
 def raise_a_spoofed_kind() -> NoReturn:
-    """Raise an exception that is named like one of toolcell's errors and has their fields."""
+    """Raise an exception that has the name and the fields of one of toolcell's errors."""
     spoof = type("PermissionDenied", (Exception,), {"kind": "permission_denied", "missing": ["write"]})
     raise spoof("let me in")
 
@@ -99,44 +98,44 @@ def fail_with_data_that_cannot_be_sent() -> NoReturn:
 
 
 def recurse() -> int:
-    """Call itself until Python's recursion limit."""
+    """Call this function recursively, up to Python's recursion limit."""
     return recurse() + 1
 
 
 def read_stdin() -> str:
-    """Ask for input, of which there is none."""
+    """Read a line from standard input, which is empty."""
     return input("name? ")
 
 
 def exit_with_3() -> NoReturn:
-    """sys.exit(3)."""
+    """Call sys.exit(3)."""
     sys.exit(3)
 
 
 def exit_with_a_message() -> NoReturn:
-    """sys.exit with a message, which means code 1 and the message on stderr."""
+    """Call sys.exit with a message: exit code 1, and the message on stderr."""
     sys.exit("had enough")
 
 
 def os_exit_7() -> NoReturn:
-    """os._exit(7)."""
+    """Call os._exit(7)."""
     os._exit(7)
 
 
 def os_exit_from_a_thread() -> NoReturn:
-    """os._exit(7) from another thread."""
+    """Call os._exit(7) in another thread."""
     threading.Thread(target=os._exit, args=(7,)).start()
     time.sleep(100)
     os._exit(1)
 
 
 def give_no_result() -> NoReturn:
-    """os._exit(0), without a result."""
+    """Call os._exit(0), without a result."""
     os._exit(0)
 
 
 def exec_something_else() -> NoReturn:
-    """Replace the process by a shell that exits with 5."""
+    """Replace the process by a shell that exits with code 5."""
     os.execv("/bin/sh", ["/bin/sh", "-c", "exit 5"])
 
 
@@ -149,19 +148,19 @@ def segfault() -> bytes:
 
 
 def abort() -> NoReturn:
-    """os.abort()."""
+    """Call os.abort()."""
     os.abort()
 
 
 def kill_itself() -> NoReturn:
-    """SIGKILL to itself."""
+    """Send SIGKILL to the own process."""
     os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(100)
     os._exit(1)
 
 
 def kill_everyone() -> NoReturn:
-    """SIGKILL to every process that it may signal, then to itself."""
+    """Send SIGKILL to every process that may be signalled, then to the own process."""
     with contextlib.suppress(PermissionError, ProcessLookupError):
         os.kill(-1, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -169,7 +168,7 @@ def kill_everyone() -> NoReturn:
 
 
 def signal_its_init() -> int:
-    """Send every signal to pid 1 and return how many could be sent."""
+    """Send every signal to pid 1. Return how many were sent without an error."""
     sent = 0
     for number in range(1, 65):
         with contextlib.suppress(OSError):
@@ -180,7 +179,7 @@ def signal_its_init() -> int:
 
 
 def overflow_the_c_stack() -> int:
-    """Recurse through C on a stack of 64 KiB until it is used up."""
+    """Recurse in C until a stack of 64 KiB overflows."""
 
     def deeper(_: int) -> int:
         return sorted([1], key=deeper)[0]
@@ -194,7 +193,7 @@ def overflow_the_c_stack() -> int:
 
 
 def stop_itself() -> int:
-    """SIGSTOP to itself."""
+    """Send SIGSTOP to the own process."""
     os.kill(os.getpid(), signal.SIGSTOP)
     return 1
 
@@ -207,7 +206,7 @@ def _ignore_all_signals() -> None:
 
 
 def ignore_every_signal() -> NoReturn:
-    """Ignore and block whatever can be ignored and blocked, and stay."""
+    """Ignore and block every signal for which this is possible, and stay."""
     _ignore_all_signals()
     while True:
         time.sleep(1)
@@ -217,42 +216,42 @@ def ignore_every_signal() -> NoReturn:
 
 
 def loop_for_ever() -> NoReturn:
-    """An endless loop."""
+    """Run an endless loop."""
     while True:
         pass
 
 
 def loop_in_c_for_ever() -> int:
-    """A computation of minutes in C, with the GIL held."""
+    """Run a computation of minutes in C, holding the GIL."""
     return int(pow(7, 10**9))
 
 
 def sleep_for_ever() -> None:
-    """Sleep."""
+    """Sleep without end."""
     time.sleep(10_000)
 
 
 def swallow_everything() -> NoReturn:
-    """Catch whatever is raised in it, and go on."""
+    """Catch every exception, and continue."""
     while True:
         with contextlib.suppress(BaseException):
             time.sleep(1)
 
 
 async def block_the_loop() -> None:
-    """An async tool that blocks its event loop."""
+    """Block the event loop, in an async tool."""
     time.sleep(10_000)
 
 
 def burn_and_go_on() -> NoReturn:
-    """Use the processor without end, and handle the signal that says enough."""
+    """Use the processor without end, and ignore SIGXCPU, the signal at the soft limit."""
     signal.signal(signal.SIGXCPU, signal.SIG_IGN)
     while True:
         pass
 
 
 def burn_in_children() -> NoReturn:
-    """Four children, each in an endless loop."""
+    """Start four children, each in an endless loop."""
     for _ in range(4):
         if os.fork() == 0:
             loop_for_ever()
@@ -261,7 +260,7 @@ def burn_in_children() -> NoReturn:
 
 
 def burn_in_short_children() -> NoReturn:
-    """One child after the other, each burning 50 ms and waited for."""
+    """Start children one after the other, wait for each, and use the processor for 50 ms in each."""
     while True:
         child = os.fork()
         if child == 0:
@@ -276,14 +275,14 @@ def burn_in_short_children() -> NoReturn:
 
 
 def eat_memory() -> NoReturn:
-    """Keep allocating 1 MiB."""
+    """Allocate 1 MiB at a time, without end."""
     eaten: list[bytearray] = []
     while True:
         eaten.append(bytearray(_MIB))
 
 
 def eat_memory_and_go_on() -> NoReturn:
-    """Keep allocating 1 MiB and swallow MemoryError."""
+    """Allocate 1 MiB at a time, and ignore MemoryError."""
     eaten: list[bytearray] = []
     while True:
         with contextlib.suppress(MemoryError):
@@ -296,7 +295,7 @@ def ask_for_a_terabyte() -> int:
 
 
 def eat_memory_in_children() -> NoReturn:
-    """Ten children with 40 MiB each."""
+    """Start ten children that take 40 MiB each."""
     for _ in range(10):
         if os.fork() == 0:
             held = bytearray(40 * _MIB)
@@ -314,7 +313,7 @@ def eat_memory_in_a_memfd() -> NoReturn:
 
 
 def eat_shared_memory() -> NoReturn:
-    """Ten children, each filling an anonymous shared mapping of 20 MiB."""
+    """Start ten children that each fill an anonymous shared mapping of 20 MiB."""
     for _ in range(10):
         if os.fork() == 0:
             shared = mmap.mmap(-1, 20 * _MIB)
@@ -325,7 +324,7 @@ def eat_shared_memory() -> NoReturn:
 
 
 def lock_memory() -> int:
-    """mlockall; return its errno."""
+    """Call mlockall. Return its errno."""
     return ctypes.get_errno() if _libc.mlockall(3) else 0
 
 
@@ -339,7 +338,7 @@ def fork_bomb() -> NoReturn:
 
 
 def fork_bomb_that_goes_on() -> NoReturn:
-    """The same, swallowing the errors."""
+    """Fork in an endless loop, in every child too, and ignore errors."""
     while True:
         with contextlib.suppress(OSError):
             os.fork()
@@ -359,7 +358,7 @@ def thread_bomb() -> NoReturn:
 
 
 def thread_bomb_that_goes_on() -> NoReturn:
-    """The same, swallowing the errors."""
+    """Start sleeping threads without end, and ignore errors."""
     while True:
         with contextlib.suppress(RuntimeError):
             threading.Thread(target=time.sleep, args=(10_000,)).start()
@@ -380,19 +379,19 @@ def open_pipes() -> NoReturn:
 
 
 def fork_and_return_twice() -> int:
-    """Return the pid that fork gave: one number in the parent, 0 in the child."""
+    """Return the pid that fork returned: a pid in the parent, 0 in the child."""
     return 1 if os.fork() else 0
 
 
 def fork_and_raise_in_the_child() -> int:
-    """Return 1 in the parent; the child raises."""
+    """Return 1 in the parent, and raise in the child."""
     if os.fork() == 0:
         raise ValueError("from the child")
     return 1
 
 
 def leave_a_daemon(ctx: ToolContext, name: str) -> str:
-    """Leave a daemon behind that calls itself `name`, ignores every signal and sleeps. Report it, return `name`."""
+    """Leave a daemon named `name`, which ignores every signal and sleeps. Report it, and return `name`."""
     ready, tell = os.pipe()
     if os.fork() == 0:
         os.setsid()
@@ -409,7 +408,7 @@ def leave_a_daemon(ctx: ToolContext, name: str) -> str:
 
 
 def leave_threads_and_exit_hooks() -> int:
-    """Return 1 with a thread running for ever and an atexit hook that sleeps."""
+    """Return 1, and leave an endless thread and an atexit hook that sleeps."""
     atexit.register(time.sleep, 10_000)
     threading.Thread(target=time.sleep, args=(10_000,)).start()
     return 1
@@ -419,7 +418,7 @@ def leave_threads_and_exit_hooks() -> int:
 
 
 def fill_the_scratch() -> NoReturn:
-    """Files of 1 MiB in the scratch, without end."""
+    """Write files of 1 MiB to the scratch, without end."""
     for number in itertools.count():
         with open(f"/tmp/file-{number}", "wb") as file:
             file.write(bytes(_MIB))
@@ -427,27 +426,27 @@ def fill_the_scratch() -> NoReturn:
 
 
 def fill_the_inodes() -> NoReturn:
-    """Empty files in the scratch, without end."""
+    """Make empty files in the scratch, without end."""
     for number in itertools.count():
         open(f"/tmp/empty-{number}", "w").close()
     os._exit(1)
 
 
 def write_a_huge_file() -> NoReturn:
-    """One file in the scratch, without end."""
+    """Write one file in the scratch, without end."""
     with open("/tmp/huge", "wb") as file:
         while True:
             file.write(bytes(_MIB))
 
 
 def write_a_huge_file_with_the_default_signal() -> NoReturn:
-    """The same with SIGXFSZ at its default."""
+    """Write one file in the scratch, without end, with the default action of SIGXFSZ."""
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     write_a_huge_file()
 
 
 def delete_the_scratch() -> str:
-    """Delete /tmp itself; return the error's name, or "deleted"."""
+    """Delete /tmp itself. Return the name of the error, or "deleted"."""
     shutil.rmtree("/tmp", ignore_errors=True)
     try:
         os.rmdir("/tmp")
@@ -457,7 +456,7 @@ def delete_the_scratch() -> str:
 
 
 def dig_deep_directories(depth: int = 900) -> int:
-    """A tree of `depth` directories in the scratch, with long names; return its depth."""
+    """Make `depth` nested directories with long names in the scratch. Return their depth."""
     os.chdir("/tmp")
     for _ in range(depth):
         os.mkdir("d" * 200)
@@ -466,7 +465,7 @@ def dig_deep_directories(depth: int = 900) -> int:
 
 
 def lock_directories() -> int:
-    """Directories of mode 0 in directories of mode 0, with files in them; return 1."""
+    """Make nested directories of mode 0, with files in them. Return 1."""
     os.makedirs("/tmp/a/b/c")
     for directory in ("/tmp/a/b/c", "/tmp/a/b", "/tmp/a"):
         open(f"{directory}/file", "w").close()
@@ -476,7 +475,7 @@ def lock_directories() -> int:
 
 
 def leave_strange_files(outside: str) -> int:
-    """Names that are not UTF-8, a fifo, a device-like name, a symbolic link to `outside` and to itself; return 1."""
+    """Make files with odd names, a FIFO, and symbolic links: to `outside`, to "/" and to itself. Return 1."""
     os.mkdir("/tmp/dir")
     for name in (b"\xff\xfe", b"new\nline", b"-rf", b" ", b"*"):
         open(b"/tmp/dir/" + name, "w").close()
@@ -491,22 +490,22 @@ def leave_strange_files(outside: str) -> int:
 
 
 def return_50_mib() -> str:
-    """A string of 50 MiB."""
+    """Return a string of 50 MiB."""
     return "x" * (50 * _MIB)
 
 
 def return_many_elements() -> list[int]:
-    """A list of 5,000,000 numbers."""
+    """Return a list of 5,000,000 numbers."""
     return [0] * 5_000_000
 
 
 def return_an_object() -> object:
-    """An object that no encoder knows."""
+    """Return an object that no encoder supports."""
     return object()
 
 
 def return_a_deep_list() -> list[Any]:
-    """A list nested 10,000 deep."""
+    """Return a list nested 10,000 deep."""
     nested: list[Any] = []
     for _ in range(10_000):
         nested = [nested]
@@ -514,19 +513,19 @@ def return_a_deep_list() -> list[Any]:
 
 
 def return_a_list_in_itself() -> list[Any]:
-    """A list that holds itself."""
+    """Return a list that contains itself."""
     nested: list[Any] = []
     nested.append(nested)
     return nested
 
 
 def return_a_surrogate() -> str:
-    """A string that UTF-8 cannot carry."""
+    """Return a string that UTF-8 cannot encode."""
     return "\ud800"
 
 
 def return_a_huge_number() -> int:
-    """A number of 100,000 digits."""
+    """Return a number of 100,000 digits."""
     return 10**100_000
 
 
@@ -537,7 +536,7 @@ class _HostileMapping(dict[str, Any]):
 
 
 def return_an_endless_mapping() -> dict[str, Any]:
-    """A dict whose items() never ends."""
+    """Return a dict whose items() never ends."""
     return _HostileMapping(a=1)
 
 
@@ -545,7 +544,7 @@ def return_an_endless_mapping() -> dict[str, Any]:
 
 
 def protocol_pipes() -> tuple[int, int]:
-    """The descriptors of this process's protocol pipes (in, out), found as an attacker would: by looking."""
+    """The descriptors of this process's protocol pipes (in, out), found by a search, as an attacker would."""
     pipes: dict[int, int] = {}
     for fd in sorted(map(int, os.listdir("/proc/self/fd"))):
         with contextlib.suppress(OSError):
@@ -555,7 +554,7 @@ def protocol_pipes() -> tuple[int, int]:
 
 
 def call_number() -> int:
-    """The number of the call that runs, found as an attacker would: in the frames below."""
+    """The number of the running call, found in the frames on the stack, as an attacker would."""
     frame = sys._getframe()  # pyright: ignore[reportPrivateUsage]
     while frame.f_back is not None:
         frame = frame.f_back
@@ -572,14 +571,14 @@ def frame_of(*fields: object) -> bytes:
 
 
 def write_frames(data: bytes) -> None:
-    """Write to the pipe that carries frames out, all of it."""
+    """Write all bytes to the pipe of outgoing frames."""
     fd = protocol_pipes()[1]
     while data:
         data = data[os.write(fd, data) :]
 
 
 def read_frame() -> list[Any]:
-    """Read one frame from the pipe that carries frames in."""
+    """Read one frame from the pipe of incoming frames."""
     fd = protocol_pipes()[0]
     data = b""
     while len(data) < 4 or len(data) < 4 + struct.unpack(">I", data[:4])[0]:
@@ -592,7 +591,7 @@ def _payload(output: object) -> dict[str, object]:
 
 
 def close_the_pipe() -> int:
-    """Close the pipe that carries frames out, and return."""
+    """Close the pipe of outgoing frames, and return."""
     os.close(protocol_pipes()[1])
     return 1
 
@@ -604,35 +603,35 @@ def close_every_descriptor() -> int:
 
 
 def send_random_bytes() -> NoReturn:
-    """Random bytes on the pipe, then sleep."""
+    """Write random bytes to the pipe, then sleep."""
     write_frames(random.Random(7).randbytes(4096))
     time.sleep(10_000)
     os._exit(1)
 
 
 def send_a_frame_of_4_gib() -> NoReturn:
-    """The head of a frame of 4 GiB, then sleep."""
+    """Send the head of a frame of 4 GiB, then sleep."""
     write_frames(b"\xff\xff\xff\xff\x93")
     time.sleep(10_000)
     os._exit(1)
 
 
 def send_an_empty_frame() -> NoReturn:
-    """A frame of length 0, then sleep."""
+    """Send a frame of length 0, then sleep."""
     write_frames(b"\0\0\0\0\0")
     time.sleep(10_000)
     os._exit(1)
 
 
 def send_half_a_frame() -> NoReturn:
-    """The first half of a result, then os._exit(0)."""
+    """Send the first half of a result, then call os._exit(0)."""
     data = frame_of(16, call_number(), _payload("half"))
     write_frames(data[: len(data) // 2])
     os._exit(0)
 
 
 def send_half_a_frame_and_stay() -> NoReturn:
-    """The first half of a result, then sleep."""
+    """Send the first half of a result, then sleep."""
     data = frame_of(16, call_number(), _payload("half"))
     write_frames(data[: len(data) // 2])
     time.sleep(10_000)
@@ -640,48 +639,48 @@ def send_half_a_frame_and_stay() -> NoReturn:
 
 
 def send_two_results() -> str:
-    """A result "first" of its own making and another behind it, in one write; then the regular one."""
+    """Send a forged result "first" and another one, in one write. Then return the regular result."""
     write_frames(frame_of(16, call_number(), _payload("first")) + frame_of(16, call_number(), _payload("second")))
     return "third"
 
 
 def send_a_forged_call_number() -> NoReturn:
-    """A result for another call, then sleep."""
+    """Send a result for another call, then sleep."""
     write_frames(frame_of(16, call_number() + 1, _payload("forged")))
     time.sleep(10_000)
     os._exit(1)
 
 
 def send_an_unknown_message() -> NoReturn:
-    """A message of a kind that does not exist, then sleep."""
+    """Send a message of an unknown kind, then sleep."""
     write_frames(frame_of(99, call_number(), {}))
     time.sleep(10_000)
     os._exit(1)
 
 
 def send_a_message_of_the_init() -> NoReturn:
-    """What only the cell's init may say, on the pipe of the call, then sleep."""
+    """Send a message that only the cell's init may send, on the pipe of the call, then sleep."""
     write_frames(frame_of(35, call_number(), 0, 0.0, 0))
     time.sleep(10_000)
     os._exit(1)
 
 
 def send_a_result_of_wrong_types() -> NoReturn:
-    """A result whose payload is a string, then sleep."""
+    """Send a result whose payload is a string, then sleep."""
     write_frames(frame_of(16, call_number(), "payload"))
     time.sleep(10_000)
     os._exit(1)
 
 
 def send_a_result_without_its_parts() -> NoReturn:
-    """A result whose payload lacks everything, then sleep."""
+    """Send a result with an empty payload, then sleep."""
     write_frames(frame_of(16, call_number(), {}))
     time.sleep(10_000)
     os._exit(1)
 
 
 def send_a_result_with_bad_parts() -> NoReturn:
-    """A result whose artifacts and content are not what they should be, then sleep."""
+    """Send a result with malformed artifacts and content, then sleep."""
     payload = _payload(1) | {"artifacts": [{"path": 7}], "content": [{"type": "executable"}, 3]}
     write_frames(frame_of(16, call_number(), payload))
     time.sleep(10_000)
@@ -689,7 +688,7 @@ def send_a_result_with_bad_parts() -> NoReturn:
 
 
 def send_a_result_as_deep_as_frames_go() -> NoReturn:
-    """A result whose output is nested 1,000 deep, then sleep."""
+    """Send a result whose output is nested 1,000 deep, then sleep."""
     body = b"\x93\x10" + msgpack.packb(call_number()) + b"\x85\xa6output" + b"\x91" * 1000 + b"\xc0"
     for name, empty in ((b"display", b"\xa0"), (b"artifacts", b"\x90"), (b"content", b"\x90"), (b"values", b"\x80")):
         body += bytes([0xA0 + len(name)]) + name + empty
@@ -699,7 +698,7 @@ def send_a_result_as_deep_as_frames_go() -> NoReturn:
 
 
 def send_a_result_with_duplicate_keys() -> NoReturn:
-    """A result whose payload names its output twice, then sleep."""
+    """Send a result whose payload has the key of the output twice, then sleep."""
     body = b"\x93\x10" + msgpack.packb(call_number()) + b"\x82\xa6output\x01\xa6output\x02"
     write_frames(struct.pack(">I", len(body)) + body)
     time.sleep(10_000)
@@ -707,14 +706,14 @@ def send_a_result_with_duplicate_keys() -> NoReturn:
 
 
 def send_an_error_with_a_made_up_reason() -> NoReturn:
-    """An error whose reason is none, then sleep."""
+    """Send an error with an unknown reason, then sleep."""
     write_frames(frame_of(17, call_number(), "supervisor_is_wrong", "believe me", {}))
     time.sleep(10_000)
     os._exit(1)
 
 
 def flood_with_frames() -> NoReturn:
-    """150,000 progress frames, in writes of 64 KiB, then sleep."""
+    """Send 150,000 progress frames, in writes of 64 KiB, then sleep."""
     one = frame_of(18, call_number(), "", None)
     write_frames(one * 150_000)
     time.sleep(10_000)
@@ -722,7 +721,7 @@ def flood_with_frames() -> NoReturn:
 
 
 def flood_with_requests() -> NoReturn:
-    """1,000 requests without reading an answer, then sleep."""
+    """Send 1,000 requests without reading a reply, then sleep."""
     seq = call_number()
     write_frames(b"".join(frame_of(20, seq, number, "nothing", {}) for number in range(1, 1_001)))
     time.sleep(10_000)
@@ -730,28 +729,28 @@ def flood_with_requests() -> NoReturn:
 
 
 def ask_and_read_nothing(operation: str, arguments: dict[str, Any], times: int) -> NoReturn:
-    """The same request so many times, without reading an answer, then sleep."""
+    """Send the same request `times` times without reading a reply, then sleep."""
     _ask(operation, arguments, times)
     time.sleep(10_000)
     os._exit(1)
 
 
 def send_the_largest_requests() -> NoReturn:
-    """256 requests with bodies of 4 MiB, without reading an answer, then sleep."""
+    """Send 256 requests with bodies of 4 MiB without reading a reply, then sleep."""
     _ask("http.request", {"method": "POST", "url": "https://a.test/", "headers": {}, "body": bytes(4 * _MIB)}, 256)
     time.sleep(10_000)
     os._exit(1)
 
 
 def send_requests_of_wide_text() -> NoReturn:
-    """256 requests with 4 MiB of text, which has four times the size when it is decoded, then sleep."""
+    """Send 256 requests with 4 MiB of text, which takes four times as much memory when decoded, then sleep."""
     _ask("channel.send", {"text": "x", "more": "\U0001f600" + "x" * (4 * _MIB)}, 256)
     time.sleep(10_000)
     os._exit(1)
 
 
 def send_requests_of_many_objects() -> NoReturn:
-    """256 requests with 900 lists and 9,000 texts each, then sleep."""
+    """Send 256 requests with 900 lists and 9,000 texts each, then sleep."""
     _ask("channel.send", {"text": "x", "more": [[[] for _ in range(900)], ["xy"] * 9_000]}, 256)
     time.sleep(10_000)
     os._exit(1)
@@ -764,14 +763,14 @@ def _ask(operation: str, arguments: dict[str, Any], times: int) -> None:
 
 
 def flood_with_progress() -> NoReturn:
-    """As much progress as a call may report, then sleep."""
+    """Report as much progress as a call may report, then sleep."""
     write_frames(frame_of(18, call_number(), "x", None) * 90_000)
     time.sleep(10_000)
     os._exit(1)
 
 
 def flood_with_output() -> NoReturn:
-    """The output of commands, of which there are none, as much as goes over, in small pieces and in large ones."""
+    """Send 13 MB of forged command output, in small and large pieces, then sleep."""
     number = call_number()
     small = frame_of(21, number, 1, 1, b"x") * 2_000
     large = frame_of(21, number, 2, 0, b"x" * 32_000) * 10
@@ -782,12 +781,12 @@ def flood_with_output() -> NoReturn:
 
 
 def send_bad_output(stream: int, skipped: int, size: int) -> NoReturn:
-    """Output as no command has it, then sleep.
+    """Send output that no command can have, then sleep.
 
     Args:
-        stream: Its number.
-        skipped: The bytes before it.
-        size: Its own bytes.
+        stream: The number of its stream.
+        skipped: How many bytes before it are left out.
+        size: Its size in bytes.
     """
     write_frames(frame_of(21, call_number(), stream, skipped, b"x" * size))
     time.sleep(10_000)
@@ -795,7 +794,7 @@ def send_bad_output(stream: int, skipped: int, size: int) -> NoReturn:
 
 
 def flood_with_logs() -> NoReturn:
-    """As much as a call may log, of many small objects, then sleep."""
+    """Log as much as a call may log, with many small objects, then sleep."""
     fields: dict[str, Any] = {"a": [[[] for _ in range(900)], [""] * 9_000]}
     write_frames(frame_of(19, call_number(), "info", "x", fields) * 400)
     time.sleep(10_000)
@@ -803,14 +802,14 @@ def flood_with_logs() -> NoReturn:
 
 
 def send_all_but_the_end_of_a_result(size: int) -> NoReturn:
-    """A result of so many bytes without its last one, then sleep."""
+    """Send a result of `size` bytes without its last byte, then sleep."""
     write_frames(frame_of(16, call_number(), _payload("x" * size))[:-1])
     time.sleep(10_000)
     os._exit(1)
 
 
 def answer_from_a_child() -> int:
-    """A child writes garbage to the pipe for ever; the parent returns 1 once it has begun."""
+    """Start a child that writes garbage to the pipe without end. Return 1 after its first write."""
     ready, tell = os.pipe()
     if os.fork() == 0:
         write_frames(bytes(64))
@@ -825,14 +824,14 @@ def answer_from_a_child() -> int:
 
 
 def flood_the_output() -> NoReturn:
-    """Both streams, without end."""
+    """Write to both streams, without end."""
     while True:
         os.write(1, b"o" * 65_536)
         os.write(2, b"e" * 65_536)
 
 
 def print_much(out: int, err: int) -> int:
-    """`out` bytes to stdout, `err` to stderr, each beginning with "<" and ending with ">"; return 1."""
+    """Print `out` bytes to stdout and `err` to stderr, each between "<" and ">". Return 1."""
     for stream, size in ((sys.stdout, out), (sys.stderr, err)):
         stream.write("<" + "x" * (size - 2) + ">")
         stream.flush()
@@ -840,13 +839,13 @@ def print_much(out: int, err: int) -> int:
 
 
 def print_garbage() -> int:
-    """Bytes that are no UTF-8; return 1."""
+    """Print bytes that are not UTF-8. Return 1."""
     os.write(1, b"\xff\xfe\x00\x1b[2J\x80")
     return 1
 
 
 def close_stdout() -> int:
-    """Close stdout and stderr, the objects and the descriptors; return 1."""
+    """Close stdout and stderr, the objects and the descriptors. Return 1."""
     sys.stdout.close()
     sys.stderr.close()
     for fd in (1, 2):
@@ -856,14 +855,14 @@ def close_stdout() -> int:
 
 
 def replace_stdout() -> int:
-    """Replace sys.stdout and sys.stderr by things that are no files; return 1."""
+    """Replace sys.stdout and sys.stderr by objects that are not files. Return 1."""
     sys.stdout = cast("Any", None)
     sys.stderr = cast("Any", object())
     return 1
 
 
 def replace_stdout_by_one_that_raises() -> int:
-    """Replace sys.stdout by one whose flush() raises SystemExit; return 1."""
+    """Replace sys.stdout by an object whose flush() raises SystemExit. Return 1."""
 
     class Raising(io.StringIO):
         def flush(self) -> None:
@@ -877,7 +876,7 @@ def replace_stdout_by_one_that_raises() -> int:
 
 
 async def cancel_every_task() -> int:
-    """An async tool that cancels every task of its loop."""
+    """Cancel every task of the event loop, in an async tool."""
     for task in asyncio.all_tasks():
         task.cancel()
     await asyncio.sleep(1)
@@ -885,14 +884,14 @@ async def cancel_every_task() -> int:
 
 
 async def stop_the_loop() -> int:
-    """An async tool that stops its loop."""
+    """Stop the event loop, in an async tool."""
     asyncio.get_running_loop().stop()
     await asyncio.sleep(1)
     return 1
 
 
 async def leave_tasks() -> int:
-    """An async tool that leaves a task running that swallows its cancellation; returns 1."""
+    """Leave a task that ignores its cancellation, in an async tool. Return 1."""
 
     async def stubborn() -> None:
         for _ in range(3):
@@ -905,7 +904,7 @@ async def leave_tasks() -> int:
 
 
 def patch_the_serialisers() -> int:
-    """Break msgpack and json for whoever uses them after it; return 1."""
+    """Break msgpack and json for all later users. Return 1."""
 
     def broken(*_: object, **__: object) -> NoReturn:
         raise RuntimeError("patched")
@@ -918,7 +917,7 @@ def patch_the_serialisers() -> int:
 
 
 def patch_os_write() -> int:
-    """Have os.write write nothing and say that it did; return 1."""
+    """Replace os.write by a function that writes nothing and reports success. Return 1."""
 
     def pretend(_fd: int, data: bytes) -> int:
         return len(data)
@@ -932,7 +931,7 @@ def _nothing(*_: object) -> None:
 
 
 def change_everything() -> int:
-    """Environment, working directory, umask, limits, signals, modules, path, builtins, gc, hooks; return 1."""
+    """Change environment, cwd, umask, limits, signals, modules, path, builtins, gc and hooks. Return 1."""
     os.environ.clear()
     os.environ["LEFT"] = "over"
     os.chdir("/usr")
@@ -958,12 +957,12 @@ def change_everything() -> int:
     return 1
 
 
-# -- and one that behaves: what the others must not change -------------------------------------------------------------
+# -- well-behaved tools, whose results must not change -----------------------------------------------------------------
 
 
 def look_around() -> dict[str, Any]:
-    """All that a call could have left for the next one: the same answer in every call of a session, or it was not
-    clean. `number` (its own pid) is the exception: it is low in a new cell and grows in one that is used again.
+    """Return everything that a call could leave for the next call. The result is the same in every call of a session if
+    nothing is left. Only `number` (the own pid) differs: it is low in a new cell and grows in a reused cell.
     """
     me = os.getpid()
     pids = sorted(int(name) for name in os.listdir("/proc") if name.isdecimal())
@@ -999,12 +998,12 @@ _LIMITS = [name for name in dir(resource) if name.startswith("RLIMIT_")]
 
 def _descriptors() -> Iterator[tuple[str, str]]:
     for name in sorted(os.listdir("/proc/self/fd")):
-        with contextlib.suppress(FileNotFoundError):  # that of the listing itself
+        with contextlib.suppress(FileNotFoundError):  # the descriptor of this listing
             yield name, os.readlink(f"/proc/self/fd/{name}").partition(":")[0]
 
 
 def wait_for_file(ctx: ToolContext, name: str, token: str) -> dict[str, Any]:
-    """Report that it waits, until the workspace has a file `name`; return the token, and a sum that took memory."""
+    """Report `token`, then wait for a file `name` in the workspace. Return the token, and a sum that took memory."""
     held = bytearray(range(256)) * 4096
     ctx.progress(token)
     polls = 0

@@ -1,6 +1,6 @@
 """Fixtures for pytest. They are available if toolcell is installed, and their names begin with `toolcell_`.
 
-They are plain fixtures, for sync tests and for async tests with any plugin. pytest imports this module at each start,
+They are plain fixtures, for sync tests, and for async tests with any plugin. pytest imports this module at each start,
 in every project, so the module imports toolcell only when a fixture is used.
 """
 
@@ -28,7 +28,7 @@ class OpenSession(Protocol):
 
 @pytest.fixture
 def toolcell_workspace(tmp_path: Path) -> Path:
-    """An empty directory to be a session's workspace."""
+    """An empty directory to use as a session's workspace."""
     path = tmp_path / "toolcell-workspace"
     path.mkdir()
     return path

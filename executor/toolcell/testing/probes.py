@@ -1,6 +1,6 @@
 """Functions for tools that try what a sandbox must prevent. Each returns the outcome.
 
-`attempt` makes one of `ATTEMPTS` and returns "done" or the name of the errno; `handles` returns which handles are None.
+`attempt` makes one of `ATTEMPTS` and returns "done" or the name of the errno. `handles` returns which handles are None.
 `ask` writes a forged request frame and returns the supervisor's answer.
 """
 
@@ -25,7 +25,7 @@ REQUEST = 20  # the number of a request frame (toolcell.wire.messages)
 
 
 def handles(ctx: ToolContext) -> dict[str, bool]:
-    """Whether each handle exists. "workspace" is whether it can be used."""
+    """Whether each handle exists. For "workspace": whether the handle can be used."""
     there = {name: getattr(ctx, name) is not None for name in _HANDLES}
     try:
         ctx.workspace.list(".")
@@ -61,7 +61,7 @@ def _truncate_on_open(path: str) -> None:
 
 
 def _execute(path: str) -> None:
-    """Execute in a child, whose exit code is the errno of a failure."""
+    """Execute a program in a child. The child's exit code is the errno of a failure."""
     child = os.fork()
     if child == 0:
         try:

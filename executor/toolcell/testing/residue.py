@@ -36,7 +36,7 @@ class Residue:
         )
 
     def beyond(self, before: "Residue") -> list[str]:
-        """One line for each thing that was not there `before`. Descriptors are only reported if there are more than
+        """One line for each thing that did not exist `before`. Descriptors are only reported if there are more than
         before, because an event loop may close one and open another.
         """
         found = [f"child process {pid} ({_command(pid)})" for pid in sorted(self.children - before.children)]
@@ -87,7 +87,7 @@ def _fds() -> Iterator[tuple[int, str]]:
         try:
             yield int(name), os.readlink(f"/proc/self/fd/{name}")
         except FileNotFoundError:
-            continue  # the descriptor of the listing itself
+            continue  # the descriptor of this listing
 
 
 def _lines(path: str) -> list[str]:

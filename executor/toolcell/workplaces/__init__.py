@@ -1,1 +1,1 @@
-"""The records and the cleanup of supervisors that were killed."""
+"""The records of supervisors, and the cleanup after killed ones."""

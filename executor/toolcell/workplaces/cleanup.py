@@ -27,7 +27,7 @@ from .runtime import RuntimeDirectory, try_lock
 
 _log = logging.getLogger("toolcell")
 WITHIN_S = 10.0
-"""The time in seconds for the whole cleanup. The next supervisor does the rest."""
+"""The time limit of the whole cleanup, in seconds. The next supervisor does the rest."""
 PROCESSES_S = 2.0  # a supervisor's processes are gone within one second of its death
 _NAMES = {kind: re.compile(rf"toolcell-{kind}-[a-z0-9_]{{8}}") for kind in (OUTPUTS, QUARANTINE, DRAFTS)}  # mkdtemp's
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -63,7 +63,7 @@ def clean(runtime: RuntimeDirectory, quarantine: Quarantine, within_s: float = W
             try:
                 _clean_record(runtime, name, quarantine, until, found)
             except FileNotFoundError:
-                continue  # its supervisor has ended, or written it anew
+                continue  # its supervisor has ended, or has rewritten it
             except OSError:
                 _log.exception("the record of a supervisor cannot be read: %s/%s", runtime.path, name)
     return found
@@ -77,7 +77,7 @@ def _clean_record(
         is_free = try_lock(fd)
         info = os.fstat(fd)
         if not info.st_nlink:
-            return  # its supervisor has ended, or written it anew, which frees this lock
+            return  # its supervisor has ended, or has rewritten it, which releases this lock
         try:
             if not stat.S_ISREG(info.st_mode) or info.st_uid != os.geteuid() or info.st_size > MAX_BYTES:
                 raise ValueError("it is not a regular file of this user, or larger than 64 MiB")
@@ -103,21 +103,21 @@ def _clean_after(left: Left, quarantine: Quarantine, until: float, found: list[A
         except PermissionError as error:
             _log.warning("cleanup left a path of a record untouched: %s", error)
         except (OSError, SandboxError):
-            _log.exception("a cgroup of the supervisor %d, which has died, cannot be removed: %s", left.owner.pid, path)
+            _log.exception("a cgroup of the dead supervisor %d cannot be removed: %s", left.owner.pid, path)
             done = False
     _await_processes(left, until)
     for kind, path, inode in left.directories:
         try:
             _remove(kind, path, inode)
         except PermissionError as error:
-            _log.warning("what a record names is let be: %s", error)
+            _log.warning("cleanup left a directory of a record untouched: %s", error)
         except (OSError, SandboxError):
             _log.exception("a directory of the dead supervisor %d could not be removed: %s", left.owner.pid, path)
             done = False
     audited = Audited(left.owner.pid)
     for flight in left.in_flight:
         if time.monotonic() > until:
-            return False  # the next start's
+            return False  # left for the next supervisor
         settled = audit_after(flight, quarantine)
         audited.findings += settled.findings
         audited.unknown, audited.stuck = audited.unknown or settled.unknown, audited.stuck or settled.stuck
@@ -128,21 +128,20 @@ def _clean_after(left: Left, quarantine: Quarantine, until: float, found: list[A
 
 
 def _await_processes(left: Left, until: float) -> None:
-    """Wait until no process of a dead supervisor can write. This takes milliseconds."""
+    """Wait until no process of a dead supervisor can write. This usually takes milliseconds."""
     until = min(until, time.monotonic() + PROCESSES_S)
     while left.shows_processes and any(process.lives for process in left.processes):
         if time.monotonic() > until:
-            _log.warning("processes of the supervisor %d, which has died, still run", left.owner.pid)
+            _log.warning("processes of the dead supervisor %d still run", left.owner.pid)
             return
         time.sleep(0.005)
 
 
 def audit_after(flight: InFlight, quarantine: Quarantine) -> Settled:
-    """Move files to the quarantine that were made, changed or moved under a protected name since the calls were in
-    flight.
+    """Quarantine files that were made, changed or moved under a protected name since the calls were in flight.
 
-    The state before the calls is lost with their supervisor. So these count: a file that was changed since, a new
-    directory, and the content of a directory that replaced the beginning of a protected name (`.git`).
+    The state before the calls is lost with their supervisor. So these count as findings: a file that was changed since
+    then, a new directory, and the content of a directory that replaced the beginning of a protected name (`.git`).
     """
     roots = tuple(dict.fromkeys(map(os.path.realpath, flight.writable)))
     trees = ProtectedTrees(roots, flight.names)
@@ -193,8 +192,8 @@ def _remove(kind: str, path: str, inode: Inode) -> None:
             fd = os.open(name, _OPEN, dir_fd=parent)
         except FileNotFoundError:
             return
-        except OSError as error:  # a link, a file
-            raise PermissionError(error.errno, "it is no directory of this user", path) from error
+        except OSError as error:  # it is a link or a file
+            raise PermissionError(error.errno, "it is not a directory of this user", path) from error
         info = os.fstat(fd)
         is_ours = info.st_uid == os.geteuid() and stat.S_IMODE(info.st_mode) == 0o700
         if not is_ours or not _NAMES[kind].fullmatch(name) or (info.st_dev, info.st_ino) != inode:
@@ -217,7 +216,7 @@ def _remove_entry(kind: str, parent: int, name: str) -> None:
         walker.remove(name, parent)
     elif stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
         try:
-            os.rmdir(name, dir_fd=parent)  # a quarantine without a file
+            os.rmdir(name, dir_fd=parent)  # removes only an empty quarantine
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise

@@ -1,7 +1,8 @@
-"""The record of what to clean up if this supervisor is killed: a file of lines, locked while it lives.
+"""The record that a supervisor keeps for the cleanup after its death: a file of lines, locked during its life.
 
 A line is a JSON array. It is appended by one write before the event that it describes, so an incomplete line can be
-ignored. A held lock shows that the supervisor lives, unless only a fork holds it. Then the process number decides.
+ignored. A held lock shows that the supervisor lives, unless only a fork of the supervisor holds it. Then the pid
+decides.
 """
 
 import errno
@@ -59,12 +60,12 @@ class InFlight:
     writable: tuple[str, ...]
     names: tuple[str, ...]
     since_ns: int
-    held: frozenset[Inode]  # protected paths, and directories that such begin with, that were there before
+    held: frozenset[Inode]  # protected paths and their parent directories that existed before
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """The content of a record."""
+    """The content of the record of a killed supervisor."""
 
     owner: Process
     boot: str
@@ -80,7 +81,7 @@ class Left:
 
     @property
     def shows_processes(self) -> bool:
-        """Whether its pids are valid here."""
+        """Whether the record's pids are valid in this pid namespace and since this boot."""
         return self.is_of_this_boot and self.pid_namespace == pid_namespace()
 
     @property
@@ -90,15 +91,15 @@ class Left:
 
 
 class RunRecord:
-    """A supervisor's record of itself. Before `begin`, and if it cannot be kept, it writes nothing."""
+    """A supervisor's record of itself. It writes nothing before `begin`, or if the record cannot be kept."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # outputs are written by threads
+        self._lock = threading.Lock()  # threads write long outputs
         self._fd = -1
         self._name = ""
         self._directory: RuntimeDirectory | None = None
         self._size, self._rewrite_at = 0, REWRITE_BYTES
-        self._lines: dict[tuple[str, object], bytes] = {}  # what is so now
+        self._lines: dict[tuple[str, object], bytes] = {}  # the lines that are true now
         self._names: dict[tuple[str, ...], int] = {}
         self._trees: dict[Trees, int] = {}
         self._numbers = itertools.count()
@@ -129,7 +130,7 @@ class RunRecord:
         """Remove the file, because nothing is left to clean up."""
         with self._lock:
             if self._fd >= 0 and self._directory is not None:
-                with suppress(FileNotFoundError):  # somebody has emptied the directory
+                with suppress(FileNotFoundError):  # the file was removed from outside
                     os.unlink(self._name, dir_fd=self._directory.fd)
                 os.close(self._fd)
                 self._fd = -1
@@ -160,12 +161,12 @@ class RunRecord:
                 self._note(("cgroup", path), _line("cgroup", path, info.st_dev, info.st_ino))
 
     def process(self, pid: int) -> None:
-        """Note a new zygote or a cell's init. All their processes end with them."""
+        """Note a new zygote, or the init of a cell. Their death ends all their processes."""
         if self._fd >= 0:
             self._note(("process", pid), _line("process", pid, started_at(pid)))
 
     def enter(self, trees: Trees, since_ns: int, held: tuple[Bound, ...]) -> None:
-        """Note that a call will be sent that may write there. `held` are the protected files that existed before it."""
+        """Note that a call which may write to these roots will be sent. `held` existed before the call."""
         if self._fd < 0:
             return
         roots, names = trees
@@ -183,10 +184,10 @@ class RunRecord:
                 self._held[number] = held
                 lines["held", number] = _line("held", number, [each.inode for each in held])
             lines["enter", number] = b'["enter",%d,%d]\n' % (number, since_ns)
-            self._write(lines)  # in one write: a rewrite in between would drop those without their "enter"
+            self._write(lines)  # in one write: a rewrite in between would drop the lines without their "enter"
 
     def leave(self, trees: Trees) -> None:
-        """Note that no process can write there, and that the roots were audited."""
+        """Note that no process can write to the roots any more, and that the roots were audited."""
         with self._lock:
             number = self._trees.get(trees)
             if self._fd >= 0 and number is not None and self._lines.pop(("enter", number), None) is not None:
@@ -197,7 +198,7 @@ class RunRecord:
             self._write({key: line})
 
     def _write(self, lines: dict[tuple[str, object], bytes], passing: bytes = b"") -> None:
-        """Append lines that are true now, and a line that cancels an earlier one. The lock is held."""
+        """Append lines that are true now, and a line that cancels an earlier one. The caller holds the lock."""
         if self._fd < 0:
             return
         self._lines |= lines
@@ -214,7 +215,7 @@ class RunRecord:
             _log.exception("a line could not be written to this supervisor's record: %s", self.path)
 
     def _rewrite(self) -> None:
-        """Write the present state to a new file, and remove the old one. If both remain, they say the same."""
+        """Write the present state to a new file, and remove the old file. If both remain, they agree."""
         assert self._directory is not None
         for kind, key in list(self._lines):
             if kind in ("tree", "held"):
@@ -229,7 +230,7 @@ class RunRecord:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(f"{name}.new", flags, 0o600, dir_fd=self._directory.fd)
         try:
-            try_lock(fd)  # before another supervisor can take it for a dead one's
+            try_lock(fd)  # before another supervisor can find it unlocked
             text = b"".join(self._lines.values())
             if os.write(fd, text) != len(text):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._directory.path)
@@ -248,7 +249,7 @@ class RunRecord:
 
     def forget(self) -> None:
         """In a fork of the supervisor's process, drop the record and the lock, which belong to the supervisor."""
-        self._lock = threading.Lock()  # another thread may have held it
+        self._lock = threading.Lock()  # another thread may have held the lock at the fork
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -269,7 +270,7 @@ os.register_at_fork(after_in_child=_forget_after_fork)
 
 
 def moment_ns() -> int:
-    """The present time by the clock of file timestamps. No later change has an earlier timestamp."""
+    """The present time by the clock of file timestamps. Later changes never have an earlier timestamp."""
     return time.clock_gettime_ns(_CLOCK_REALTIME_COARSE)
 
 
@@ -277,7 +278,7 @@ def read(raw: bytes) -> Left:
     """Read a record. Raises ValueError if no supervisor has written it."""
     lines: list[object] = [
         json.loads(line) for line in raw.split(b"\n")[:-1]
-    ]  # what follows the last newline was cut off
+    ]  # without the incomplete text after the last newline
     match lines[:1]:
         case [["toolcell", int(version), int(pid), int(started), str(boot), int(namespace)]] if version == VERSION:
             pass
@@ -326,7 +327,7 @@ def _names_a_living_process(line: bytes) -> bool:
 
 def _items(found: object) -> list[object]:
     if not isinstance(found, list):
-        raise ValueError("what should be a list is none")
+        raise ValueError("a value is not a list")
     return cast("list[object]", found)
 
 
@@ -340,7 +341,7 @@ def _texts(found: object) -> tuple[str, ...]:
 
 def _absolute(path: str) -> str:
     if not path.startswith("/") or "\0" in path or os.path.normpath(path) != path:
-        raise ValueError(f"a path is not absolute, or leads back: {path!a:.200}")
+        raise ValueError(f"a path is not absolute and normalised: {path!a:.200}")
     return path
 
 
@@ -370,7 +371,7 @@ def boot_id() -> str:
         with open("/proc/sys/kernel/random/boot_id") as file:
             return file.read().strip()
     except OSError:
-        return ""  # hidden, as some containers do
+        return ""  # some containers hide it
 
 
 def pid_namespace() -> int:

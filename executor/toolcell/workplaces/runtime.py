@@ -17,8 +17,9 @@ _AGAIN_S = 0.02
 
 
 class RuntimeDirectory:
-    """An open directory: `$XDG_RUNTIME_DIR/toolcell`, `/run/user/<uid>/toolcell`, for root `/run/toolcell`, else
-    `toolcell-<uid>` among the temporary files. Raises PermissionError, with the cure, if other users can access it.
+    """An open runtime directory: `$XDG_RUNTIME_DIR/toolcell`, `/run/user/<uid>/toolcell`, `/run/toolcell` for root, or
+    `toolcell-<uid>` in the directory of temporary files. Raises PermissionError, with the cure, if other users can
+    access it.
     """
 
     def __init__(self) -> None:
@@ -35,14 +36,14 @@ class RuntimeDirectory:
     def _open(self, path: str) -> None:
         try:
             os.mkdir(path, 0o700)
-            os.chmod(path, 0o700)  # the umask may have removed bits
+            os.chmod(path, 0o700)  # the umask may have cleared bits
         except FileExistsError:
             pass
         try:
             fd = os.open(path, _OPEN)
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EACCES):
-                raise _unusable(path, "It is no directory that this user can open.") from error
+                raise _unusable(path, "It is not a directory that this user can open.") from error
             raise
         try:
             info = os.fstat(fd)
@@ -57,7 +58,7 @@ class RuntimeDirectory:
 
     @contextmanager
     def locked(self, until: float) -> Generator[None, None, None]:
-        """Hold the cleanup lock. TimeoutError if it is not free by `until` (time.monotonic, s)."""
+        """Hold the cleanup lock. Raises TimeoutError if the lock is not free by `until` (time.monotonic, s)."""
         fd = os.open(_LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self.fd)
         try:
             while not try_lock(fd):
@@ -86,11 +87,11 @@ class RuntimeDirectory:
         return aside
 
     def close(self) -> None:
-        """Close the directory. A directory among the temporary files is removed if it has no record."""
+        """Close the directory. Remove it if it is a directory of temporary files and has no record."""
         if self.fd < 0:
             return
         if self._temporary and set(os.listdir(self.fd)) <= {_LOCK}:
-            with suppress(OSError):  # another supervisor comes or goes
+            with suppress(OSError):  # another supervisor uses or removes it
                 os.unlink(_LOCK, dir_fd=self.fd)
             with suppress(OSError):
                 os.rmdir(self.path)
@@ -103,7 +104,9 @@ def _unusable(path: str, why: str) -> PermissionError:
 
 
 def _bases() -> Iterator[str]:
-    """The directories in which this user may have one. A directory that others can write to is not among them."""
+    """The directories in which this user may have a runtime directory. Directories that others can write to are left
+    out.
+    """
     me = os.geteuid()
     named = os.environ.get("XDG_RUNTIME_DIR", "")
     for path, others in ((named, 0o077), (f"/run/user/{me}", 0o077), *([("/run", 0o022)] if me == 0 else [])):
@@ -112,7 +115,7 @@ def _bases() -> Iterator[str]:
         try:
             info = os.stat(path)
         except OSError:
-            continue  # there is none
+            continue  # it does not exist
         if stat.S_ISDIR(info.st_mode) and info.st_uid == me and not info.st_mode & others and os.access(path, os.W_OK):
             yield path
 

@@ -70,7 +70,7 @@ def test_a_rule_that_needs_no_private_address_comes_first() -> None:
 def test_methods_are_those_of_a_rule() -> None:
     assert checked_method("patch") == "PATCH"
     for method in ("TRACE", "CONNECT", "PROPFIND", "", "GET ", "GET\r\nX: y", "ﬁnd", "GET /", "*"):
-        with pytest.raises(Refused, match="is not one that is sent"):
+        with pytest.raises(Refused, match="is not supported"):
             checked_method(method)
 
 
@@ -97,7 +97,7 @@ def test_what_is_the_supervisors_is_not_a_tools_to_set(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", " X", "X ", "X:", "X Y", "X\r\nY", "X\0", "Hôst", "X\t", "Ｈost", "a" * 129])
 def test_a_name_that_is_no_token_is_refused(name: str) -> None:
-    with pytest.raises(Refused, match="is no name of a header"):
+    with pytest.raises(Refused, match="is not a header name"):
         checked_headers({name: "x"})
 
 

@@ -1,4 +1,4 @@
-"""What a program can get wrong in the arguments of the public API is a UsageError that says what to do instead."""
+"""Wrong arguments of the public API raise UsageError, with the remedy."""
 
 import functools
 import inspect
@@ -36,7 +36,7 @@ Make = Callable[..., object]
 
 
 class Forgetful:
-    """A journal whose records nobody would ever get."""
+    """A journal whose `write` is async, so no record is ever written."""
 
     async def write(self, record: object) -> None:
         pass
@@ -118,13 +118,13 @@ OTHERS: list[tuple[Make, str]] = [
     (functools.partial(Profile.for_kind, "mian"), "no profile for this session kind: 'mian'. Use 'main'"),
     (functools.partial(ProxyNetwork, allow=["https://x"]), "has an entry that is a URL: 'https://x'. Write it like"),
     (functools.partial(cast("Make", ProxyNetwork), alow=[]), "ProxyNetwork takes no 'alow'. Did you mean 'allow'?"),
-    (Credential, "has one of value, value_env and value_file. Pass one of them."),
+    (Credential, "has exactly one of value, value_env and value_file. Pass one of them."),
     (functools.partial(BrokeredHttp, timeout_s=0), "timeout_s is not above 0: 0"),
 ]
 
 
 def _id(value: object) -> str | None:
-    """What an argument is called; the same in every process, as the order of a set in a Profile is not."""
+    """The name of an argument. It is the same in every process, unlike the order of a set in a Profile."""
     return "-".join(cast("dict[str, object]", value)) if isinstance(value, dict) else None
 
 
@@ -187,7 +187,7 @@ MAKERS: list[tuple[Make, dict[str, Any]]] = [
 
 
 def _each_wrong(make: Make, good: dict[str, Any], unchecked: frozenset[str] = frozenset()) -> Iterator[dict[str, Any]]:
-    """For each parameter, an object that it cannot be, and its name misspelt."""
+    """For each parameter, an object of a wrong type, and the misspelt name."""
     yield {**good, "zzz": None}
     for name in inspect.signature(make).parameters:
         if name not in {"self", "others", "options", *unchecked}:

@@ -1,4 +1,4 @@
-"""What the types of the public API promise holds at run time: results by type, required handles, completion."""
+"""The types of the public API hold at run time: results by type, required handles, completion."""
 
 from pathlib import Path
 

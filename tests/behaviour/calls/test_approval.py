@@ -1,4 +1,4 @@
-"""Approval: who is asked, what they see, what their answer binds, and what happens when nobody answers."""
+"""Approval: the approver, the request, the binding of the answer, and a missing answer."""
 
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ TOOLS = [destroy, pay, look, *base_tools()]
 
 
 class Person:
-    """An approver, or a channel: writes down what it was asked and answers `answer`."""
+    """An approver or a channel that records its requests and answers `answer`."""
 
     name = "desk"
 
@@ -100,7 +100,7 @@ async def test_a_predicate_of_the_arguments_decides(supervise: Any, workspace: P
 async def test_a_model_asks_for_wider_rights_by_a_tool_that_has_them_and_says_why(
     supervise: Any, workspace: Path
 ) -> None:
-    """No call is given more than its tool declares; the approver reads why the model wants this one."""
+    """A call never gets more than its tool declares. The approver reads the model's reason for this tool."""
 
     def run(ctx: ToolContext, command: str, justification: str = "") -> bool:
         return ctx.shell is not None

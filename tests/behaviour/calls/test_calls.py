@@ -1,4 +1,4 @@
-"""A call's way through the supervisor: validation and repair, unknown names, keys, progress, deadlines, the result."""
+"""A call through the supervisor: validation and repair, unknown names, keys, progress, deadlines, the result."""
 
 import os
 import threading
@@ -40,7 +40,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 
 
 class Address(BaseModel):
-    """Where somebody lives."""
+    """A street address."""
 
     street: str
     number: int = Field(ge=1)
@@ -53,12 +53,12 @@ def post(address: Address, copies: Annotated[int, Field(ge=1, le=10)] = 1, tags:
 
 
 def attempts(ctx: ToolContext, number: int) -> list[int]:
-    """Which attempt this is, and the number."""
+    """Return the number of this attempt, and `number`."""
     return [ctx.attempt, number]
 
 
 def threads_in_a_fork() -> list[int]:
-    """How many threads there are here, and in a child that was forked beside them, by its own count."""
+    """Return how many threads this process has, and how many a forked child counts for itself."""
     done = threading.Event()
     threading.Thread(target=done.wait, daemon=True).start()
     child = os.fork()
@@ -70,7 +70,7 @@ def threads_in_a_fork() -> list[int]:
 
 
 def count(ctx: ToolContext, fail: bool = False, seconds: float = 0.0) -> int:
-    """Add a line to the workspace's file "count"; return how many there are."""
+    """Add a line to the workspace's file "count". Return the number of lines."""
     path = ctx.workspace_root / "count"
     with open(path, "a") as file:
         file.write("x\n")
@@ -89,12 +89,12 @@ def report(ctx: ToolContext, steps: int) -> str:
 
 
 def time_left(ctx: ToolContext) -> float:
-    """Seconds left."""
+    """Return the remaining seconds."""
     return ctx.remaining()
 
 
 async def search_many(ctx: ToolContext, queries: int) -> int:
-    """Search memory so many times at once; return how many records were found in all."""
+    """Make `queries` concurrent searches of memory. Return how many records they found in all."""
     import asyncio
 
     assert ctx.memory is not None
@@ -114,7 +114,7 @@ def search_in_threads(ctx: ToolContext, queries: int) -> list[str]:
 
 
 def talk(ctx: ToolContext, text: str) -> str:
-    """Send a message; return "sent", or what went wrong."""
+    """Send a message. Return "sent", or the error."""
     assert ctx.channel is not None
     try:
         ctx.channel.send(text)
@@ -175,7 +175,7 @@ async def test_models_go_in_and_come_out_as_what_they_are(main: Session) -> None
 
 
 class Mender:
-    """A repair that gives its answers one after the other and keeps the errors it was asked about."""
+    """A repair that returns its answers one after the other, and records the errors."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
@@ -393,7 +393,7 @@ async def test_what_a_tool_says_of_its_failure_reaches_the_model_and_a_traceback
 
 
 class SlowMemory(ListMemory):
-    """Knows every text, takes its time, and counts how many searches it has at once."""
+    """A memory that finds every text slowly, and counts its concurrent searches."""
 
     def __init__(self) -> None:
         super().__init__()

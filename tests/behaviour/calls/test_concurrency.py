@@ -1,4 +1,4 @@
-"""Many calls at once: which run side by side, which wait for each other, and what is left of one that is cut short."""
+"""Many concurrent calls: which run in parallel, which wait for each other, and what an ended call leaves."""
 
 import ctypes
 import os
@@ -31,13 +31,13 @@ READ, WRITE = {Capability.READ}, {Capability.WRITE}
 
 
 def rest(number: int, seconds: float = 0.02) -> int:
-    """Rest, then return the number."""
+    """Sleep, then return the number."""
     time.sleep(seconds)
     return number
 
 
 def meet(ctx: ToolContext, number: int) -> int:
-    """Report that it runs, then wait for a file "go" in the workspace."""
+    """Report progress, then wait for a file "go" in the workspace."""
     ctx.progress(str(number))
     while not os.path.exists(os.path.join(ctx.workspace_root, "go")):
         time.sleep(0.01)
@@ -45,7 +45,7 @@ def meet(ctx: ToolContext, number: int) -> int:
 
 
 def log_its_span(ctx: ToolContext, number: int) -> int:
-    """Write a line to the workspace's log when it begins, and one when it ends."""
+    """Write a line to the workspace's log at the beginning and at the end."""
     path = os.path.join(ctx.workspace_root, "log")
     with open(path, "a") as log:
         log.write(f"begin {number}\n")
@@ -56,14 +56,14 @@ def log_its_span(ctx: ToolContext, number: int) -> int:
 
 
 def call_itself(ctx: ToolContext, name: str) -> None:
-    """Take a name that the host can see, report it, and stay until it is ended."""
+    """Set a process name that the host can see, report it, and sleep until the call is ended."""
     ctypes.CDLL(None).prctl(15, name.encode(), 0, 0, 0)  # PR_SET_NAME
     ctx.progress(name)
     time.sleep(1000)
 
 
 def watch_for_cancellation(ctx: ToolContext) -> None:
-    """Stay until the call is cancelled, then leave a note in the workspace."""
+    """Wait for the cancellation of the call, then write a note to the workspace."""
     ctx.progress("watching")
     while not ctx.cancelled:
         time.sleep(0.001)
@@ -72,7 +72,7 @@ def watch_for_cancellation(ctx: ToolContext) -> None:
 
 
 def span() -> list[float]:
-    """When it began and when it ended."""
+    """When the call began and when it ended."""
     begin = time.monotonic()
     time.sleep(0.03)
     return [begin, time.monotonic()]
@@ -94,7 +94,7 @@ TOOLS = [
 
 
 async def gather(*calls: Callable[[], Any]) -> list[ToolResult]:
-    """The results of calls that start together, in their order."""
+    """The results of calls that start together, in order."""
     results: dict[int, ToolResult] = {}
 
     async def one(number: int, call: Callable[[], Any]) -> None:
@@ -126,7 +126,7 @@ async def test_twenty_calls_at_once_across_five_sessions_each_get_their_own_answ
 
 @pytest.mark.parametrize("name", ["meet", "meet_and_write_at_once", "meet_and_maybe_write"])
 async def test_calls_that_do_not_mutate_run_side_by_side(main: Session, name: str) -> None:
-    """So do those that mutate and say that this is no harm."""
+    """The same holds for tools that mutate, if they allow it."""
     met = Meeting(main)
     results = await gather(*(lambda n=n: met.call(name, n, of=4) for n in range(4)))
     assert [result.unwrap() for result in results] == [0, 1, 2, 3]
@@ -175,7 +175,7 @@ async def test_calls_that_mutate_in_different_sessions_do_not_wait_for_each_othe
 
 
 class Meeting:
-    """Calls that end only once all of them run at the same time."""
+    """Calls that end only when all of them run at the same time."""
 
     def __init__(self, *sessions: Session) -> None:
         self._sessions = sessions
@@ -207,7 +207,7 @@ def pids_of(name: str) -> list[int]:
 
 @asynccontextmanager
 async def running(session: Session, name: str, results: list[ToolResult]) -> AsyncIterator[int]:
-    """A call of `call_itself` is under way; gives its pid on the host."""
+    """A running call of `call_itself`; yields its pid on the host."""
     under_way = anyio.Event()
 
     async def call() -> None:

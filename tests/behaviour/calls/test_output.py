@@ -1,4 +1,6 @@
-"""What a call printed is never lost: whatever ends it, and however much it is. Commands and tools in real cells."""
+"""Printed output is never lost, however the call ends and however long the output is. Commands and tools in real
+cells.
+"""
 
 import array
 import json
@@ -48,7 +50,7 @@ COUNT = "".join(f"{number}\n" for number in range(1, 100_001)).encode()
 
 
 def speak(ctx: ToolContext, then: str) -> None:
-    """Print to both streams, report, and end in one way or another.
+    """Print to both streams, report progress, and end as `then` says.
 
     Args:
         then: How to go on.
@@ -70,7 +72,7 @@ def speak(ctx: ToolContext, then: str) -> None:
 
 
 def print_bytes(size: int) -> int:
-    """Print so many bytes.
+    """Print `size` bytes.
 
     Args:
         size: How many.
@@ -80,18 +82,18 @@ def print_bytes(size: int) -> int:
 
 
 def run_twice(ctx: ToolContext) -> list[str]:
-    """Run two commands, one in the shell of the other's session."""
+    """Run two commands, one after the other."""
     assert ctx.shell is not None
     return [ctx.shell.run(f"echo {word}; echo {word} >&2").stdout for word in ("one", "two")]
 
 
 def half_a_line(then: str, lines: int = 0, pause_s: float = 0.0) -> None:
-    """Print lines, then a part of one, and end in one way or another.
+    """Print lines, then an incomplete line, and end as `then` says.
 
     Args:
         then: How to go on.
-        lines: How many lines come first, as fast as they can.
-        pause_s: How long to wait after these, before one more.
+        lines: How many complete lines to print first, without a pause.
+        pause_s: How long to wait after these lines, before one more.
     """
     for number in range(lines):
         print(number)
@@ -117,7 +119,7 @@ def half_a_line(then: str, lines: int = 0, pause_s: float = 0.0) -> None:
 
 
 def print_interrupted(size: int) -> int:
-    """Print so many bytes in one piece, while a signal comes each millisecond.
+    """Print `size` bytes in one piece, while a signal arrives each millisecond.
 
     Args:
         size: How many.
@@ -139,7 +141,7 @@ def print_interrupted(size: int) -> int:
 
 @host_tool
 async def stay(ctx: HostContext) -> None:
-    """Report, and stay."""
+    """Report progress, and sleep."""
     ctx.progress("nearly", 0.9)
     await anyio.sleep(60)
 
@@ -157,7 +159,7 @@ TOOLS: list[Any] = [
 
 
 def said(result: ToolResult) -> dict[str, Any]:
-    """What the model reads of an error, before the notices."""
+    """The text of an error for the model, without the notices."""
     found: dict[str, Any] = json.loads(result.for_model().splitlines()[0])
     return found
 
@@ -355,7 +357,7 @@ async def test_a_file_into_which_nothing_could_be_written_is_neither_named_nor_l
 
 
 class Thinks(Hook):
-    """Never comes to an end."""
+    """A hook that never returns."""
 
     async def after_call(self, call: ToolCall, result: ToolResult) -> None:
         await anyio.sleep_forever()
@@ -382,7 +384,7 @@ async def test_a_caller_that_goes_after_the_end_of_its_call_leaves_no_file_open(
 
 
 def open_below(directory: Path) -> list[str]:
-    """The files below a directory that this process has open."""
+    """The open files of this process that are below a directory."""
     found: list[str] = []
     for fd in os.listdir("/proc/self/fd"):
         with suppress(OSError):

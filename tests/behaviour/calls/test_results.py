@@ -1,4 +1,4 @@
-"""What a call brings back, through real cells: outputs against their schema, blocks, artifacts, and long outputs."""
+"""The results of calls in real cells: outputs and their schema, blocks, artifacts, and long outputs."""
 
 import json
 import os
@@ -55,7 +55,7 @@ def table(ids: list[int]) -> Table:
 
 
 def wrong_table(ctx: ToolContext) -> Table:
-    """What says that it is a table and is none."""
+    """Return an invalid value that is declared as a table."""
     ctx.values["seen"] = 1
     assert ctx.writer is not None
     ctx.writer.write_text("made.txt", "made")
@@ -63,7 +63,7 @@ def wrong_table(ctx: ToolContext) -> Table:
 
 
 def measured(value: Any) -> ToolResult:
-    """A result with a picture beside a number."""
+    """Return a number, with a picture beside it."""
     return ToolResult(
         output=value,
         content=[TextBlock(text="a note"), ImageBlock.from_bytes(b"png", "image/png")],
@@ -72,7 +72,7 @@ def measured(value: Any) -> ToolResult:
 
 
 def lines(count: int, structured: bool = False) -> Any:
-    """So many lines."""
+    """Return `count` lines."""
     numbered = [f"line {number}" for number in range(1, count + 1)]
     return {"lines": numbered} if structured else "\n".join(numbered)
 
@@ -86,7 +86,7 @@ def claim_a_file(path: str) -> int:
 
 
 def claim_a_picture() -> int:
-    """Send a result with a picture that is none."""
+    """Send a result whose picture has invalid data."""
     payload = {"output": 1, "display": "", "artifacts": [], "values": {}}
     block = {"type": "image", "data": "no base64", "mime_type": "image/png"}
     misbehaving.write_frames(misbehaving.frame_of(16, misbehaving.call_number(), payload | {"content": [block]}))
@@ -94,20 +94,20 @@ def claim_a_picture() -> int:
 
 
 def claim_bytes(part: str) -> int:
-    """Send a result with bytes in this part, which JSON does not have."""
+    """Send a result with bytes in this part, which JSON cannot represent."""
     payload: dict[str, Any] = {"output": None, "display": "", "values": {}} | {part: {"raw": b"\xff"}}
     misbehaving.write_frames(misbehaving.frame_of(16, misbehaving.call_number(), payload))
     return 2
 
 
 def picture(ctx: ToolContext) -> dict[str, bytes]:
-    """Return bytes, and leave some in the session."""
+    """Return bytes, and keep some in the session."""
     ctx.values["seen"] = b"\xff"
     return {"png": b"\x89PNG"}
 
 
 def say(text: str, times: int, display: str | None) -> Any:
-    """The text so many times, with a display of its own or without."""
+    """Return the text `times` times, with or without a separate display."""
     return text * times if display is None else ToolResult(output=text * times, display=display)
 
 
@@ -118,7 +118,7 @@ def claim_no_display(output: Any) -> int:
 
 
 def lead_away(ctx: ToolContext, target: str) -> str:
-    """Put a link where the supervisor writes long outputs."""
+    """Put a link at the path to which the supervisor writes long outputs."""
     os.symlink(target, ctx.workspace_root / ".toolcell")
     return "done"
 
@@ -130,7 +130,7 @@ def start_job(ctx: ToolContext, name: str) -> Pending:
 
 
 def job_status(ctx: ToolContext, handle_id: str) -> Pending | str:
-    """How far a job is."""
+    """Return the progress of a job."""
     if not ctx.workspace.exists(handle_id):
         raise ToolFailure(f"there is no job {handle_id!r}")
     status = ctx.workspace.read_text(handle_id)
@@ -221,7 +221,7 @@ async def test_an_output_schema_that_leads_elsewhere_is_refused_where_it_is_writ
 
 
 async def test_work_that_goes_on_is_asked_after_by_another_tool_until_it_is_done(main: Session) -> None:
-    """The work is that of somebody outside: here the test, which writes the status file."""
+    """An outside process does the work: here the test, which writes the status file."""
     result = await main.call("start_job", {"name": "build"})
     assert result.pending == Pending("build-1", "queued", "Ask job_status in a minute.")
     seen: list[str] = []
@@ -422,7 +422,7 @@ async def test_what_could_not_be_written_takes_no_room_from_what_was(workspace: 
 async def test_the_session_values_stay_small_whatever_calls_leave_in_them(supervise: Any, workspace: Path) -> None:
     @tool
     def grow(ctx: ToolContext, key: str) -> str:
-        """Leave a value, and forget the others."""
+        """Store a value, and forget the others."""
         ctx.values.clear()
         ctx.values[key] = "x" * 40_000
         return "done"
@@ -438,14 +438,14 @@ async def test_the_session_values_stay_small_whatever_calls_leave_in_them(superv
 async def test_a_flood_of_artifacts_or_blocks_is_refused_unread(supervise: Any, workspace: Path) -> None:
     @tool
     def many(what: str) -> ToolResult:
-        """Return many."""
+        """Return too many blocks, or too many artifacts."""
         if what == "content":
             return ToolResult(content=[TextBlock(text="")] * 10_001)
         return ToolResult(artifacts=[Artifact(str(number), "made") for number in range(10_001)])
 
     @tool
     def forged(what: str) -> str:
-        """Send what is none."""
+        """Send an invalid result."""
         from toolcell.runner.link import Link
 
         def lie(self: Link, message: Any) -> None:
@@ -478,7 +478,7 @@ async def test_the_store_goes_with_the_supervisor_and_its_size_is_bounded(superv
 
 
 def seen(ctx: ToolContext) -> dict[str, Any]:
-    """The values of the session."""
+    """Return the values of the session."""
     return dict(ctx.values)
 
 

@@ -1,5 +1,6 @@
-"""What a warm call costs, in counts: they are the same on every machine, where times are not. Each count is held to a
-recorded baseline. Times are in benchmarks/.
+"""The cost of a warm call, as counts, which are the same on every machine, unlike times.
+
+Each count is compared with a recorded baseline. Times are in benchmarks/.
 """
 
 import os
@@ -36,16 +37,16 @@ SYSTEM_CALLS = frozenset(
 
 
 def fresh(text: str) -> str:
-    """Give the text back.
+    """Return the text.
 
     Args:
-        text: What to give back.
+        text: The text to return.
     """
     return text
 
 
 def count_here(text: str) -> list[int]:
-    """Give how many functions this process has called since the last call, and how many system calls were among them.
+    """Return how many functions this process has called since the last call, and how many of them were system calls.
 
     Args:
         text: Not used.
@@ -59,7 +60,7 @@ def count_here(text: str) -> list[int]:
 
 
 def page_faults(text: str) -> int:
-    """Give how many pages this process has asked for.
+    """Return how many pages this process has requested.
 
     Args:
         text: Not used.
@@ -82,7 +83,7 @@ def counted(counts: Counter[str]) -> Callable[[FrameType, str, Any], None]:
 
 
 async def in_this_process(call: Callable[[], Awaitable[object]]) -> list[Counter[str]]:
-    """What this thread calls for each of several calls, a while apart, so that nothing is left over from the last."""
+    """The calls of this thread for each of several calls, with pauses, so that nothing is left over from the last."""
     for _ in range(5):
         await call()
     found: list[Counter[str]] = []
@@ -103,7 +104,7 @@ def system_calls(counts: Counter[str]) -> int:
 
 
 def assert_near_baseline(name: str, counted: int, detail: object = "", *, tolerance: float = TOLERANCE) -> None:
-    """Hold a count to `tolerance` times the baseline, or record it."""
+    """Compare a count with `tolerance` times the baseline, or record it."""
     baseline = tomllib.loads(BASELINE.read_text())
     if os.environ.get("TOOLCELL_RECORD_COSTS"):
         baseline[name] = counted

@@ -1,4 +1,4 @@
-"""What a program pays for the import, in processor time, against libraries that it knows."""
+"""The processor time of the import, compared with well-known libraries."""
 
 import resource
 import statistics
@@ -11,7 +11,7 @@ HELP = "import sys; sys.argv = ['toolcell', '--help']; from toolcell.cli import 
 
 
 def cpu_s(code: str) -> float:
-    """The processor time of a Python that runs this."""
+    """The processor time of a Python process that runs this code."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, "-I", "-c", code], check=True, stdout=subprocess.DEVNULL, timeout=60)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -2,9 +2,10 @@
 
 PYTHON is an interpreter with its package `test`: python.org's and pyenv's have it, Debian's in libpython3.x-testsuite.
 Each module runs twice through the tool `shell`, with its files in the workspace and in the scratch directory. Prints a
-line for each and exits with their number of failures. Not part of the suite, for not every machine has the package.
+line for each and exits with their number of failures. It is not part of the suite, because some machines lack the
+package.
 
-The profile protects no names. Left out is a test that makes a socket in the file system, which no cell may.
+The profile protects no names. One test is left out: it makes a socket in the file system, which is forbidden in cells.
 """
 
 import sys
@@ -33,7 +34,7 @@ LIMITS = Limits(
 
 
 async def failures(session: Session, python: str, module: str, where: str) -> int:
-    """1 where the module's tests fail with their files in this directory, or do not run; prints how they ended."""
+    """Return 1 if the module's tests fail with their files in this directory, or do not run. Print how they ended."""
     run = f"{python} -m test -v {' '.join(f'-i {name!r}' for name in NOT_FOR_A_CELL)} {module}"
     look = "grep -E '^(Ran |OK|FAILED|FAIL:|ERROR:|Fatal|.*No module named)'"
     command = f"mkdir -p {where} && cd {where} && TMPDIR={where} {run} > log 2>&1; code=$?; {look} log; exit $code"

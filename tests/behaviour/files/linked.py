@@ -1,6 +1,6 @@
-"""`python -I linked.py WORKSPACE LINK`: what calls find of the interpreter's link and of LINK, below the scratch.
+"""`python -I linked.py WORKSPACE LINK`: what calls see of the interpreter's link and of LINK, below the scratch.
 
-Prints a line of JSON: what each call found, one after the other. Run by `test_scratch_links.py`.
+It prints a line of JSON with the findings of each call, in order. `test_scratch_links.py` runs it.
 """
 
 import json
@@ -15,7 +15,9 @@ from toolcell.supervisor import runtime_of
 
 @tool(needs={Capability.READ})
 def look(links: list[str], hostile: bool) -> list[list[str]]:
-    """Where the links lead and what is there, and what an earlier call left; then put directories in their places."""
+    """Return the targets of the links, their content, and files of earlier calls. Then replace the links by
+    directories.
+    """
     found = [[os.readlink(link), ",".join(sorted(os.listdir(link)))] for link in links]
     found.append(sorted({"left"}.intersection(os.listdir("/tmp"))))
     for link in links if hostile else ():
@@ -27,7 +29,7 @@ def look(links: list[str], hostile: bool) -> list[list[str]]:
 
 
 async def main(workspace: str, link: str) -> None:
-    """Four calls in one cell, the second of which is hostile."""
+    """Make four calls in one cell. The second call is hostile."""
     profile = Profile.for_kind("main")
     profile = profile.replace(system=(*profile.system, link))
     async with Supervisor([look]) as supervisor:

@@ -1,4 +1,6 @@
-"""A coding agent's day in a Main session with default settings: git, venv, npm, pip and archives do what they do."""
+"""A coding agent's daily work in a Main session with default settings: git, venv, npm, pip and archives work as
+usual.
+"""
 
 import io
 import json
@@ -38,7 +40,7 @@ async def session(supervisor: Supervisor, workspace: Path) -> Session:
 
 @pytest.fixture
 def sh(session: Session) -> Sh:
-    """Run a command, which must succeed, with nothing to tell; returns what it printed."""
+    """Run a command, which must succeed without notices. Return its output."""
 
     async def run(command: str) -> str:
         result = await session.call("shell", {"command": f'set -e; git() {{ command git {WHO} "$@"; }}; {command}'})
@@ -51,7 +53,7 @@ def sh(session: Session) -> Sh:
 
 
 def git(directory: Path, *arguments: str) -> str:
-    """Git as a person runs it, on the host."""
+    """Run git on the host, as a person does."""
     done = subprocess.run(
         ["git", "-c", "safe.directory=*", *WHO.split(), *arguments], cwd=directory, check=True, capture_output=True,
         text=True,

@@ -1,4 +1,4 @@
-"""What programs do with files all day, in a cell, by its tools: moving, linking and replacing between directories.
+"""Common work with files in a cell, by its tools: moving, linking and replacing between directories.
 
 `python tests/behaviour/files/cpython.py` runs CPython's own tests of the same modules.
 """
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 
 @tool(needs={"write"})
 def standard_library(ctx: ToolContext, place: str) -> dict[str, Any]:
-    """Move files and directories with each of the standard library's ways."""
+    """Move files and directories in each way of the standard library."""
     import mailbox
     import os
     import shutil
@@ -65,7 +65,7 @@ async def session(tmp_path: Path) -> AsyncIterator[Session]:
 
 
 async def shell(session: Session, command: str) -> str:
-    """What the command prints; it must succeed."""
+    """The output of the command, which must succeed."""
     result = await session.call("shell", {"command": command, "timeout_s": 20})
     output: dict[str, Any] = result.unwrap()
     assert output["exit_code"] == 0, output

@@ -1,4 +1,4 @@
-"""Paths that a cell may have replaced by a symbolic link since they were resolved."""
+"""Paths that a cell may have replaced by a symbolic link after they were resolved."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from toolcell import Capability, Profile, Supervisor, ToolContext, UsageError, t
 
 @tool(needs={Capability.READ, Capability.WRITE})
 def swap(ctx: ToolContext, name: str, target: str) -> str:
-    """Put a symbolic link where a directory was."""
+    """Replace a directory by a symbolic link."""
     path = ctx.workspace_root / name
     os.rename(path, str(path) + ".old")
     os.symlink(target, path)
@@ -19,7 +19,7 @@ def swap(ctx: ToolContext, name: str, target: str) -> str:
 
 @tool(needs={Capability.READ})
 def peek(path: str) -> str:
-    """Read a file, ignoring the context."""
+    """Read a file without the context."""
     return Path(path).read_text()
 
 

@@ -1,4 +1,4 @@
-"""Renaming and linking across directories, as programs do all day; no move gains a right or a protected name."""
+"""Renaming and linking across directories, as common programs do. No move gains a right or a protected name."""
 
 import os
 from collections.abc import Callable
@@ -57,7 +57,7 @@ def moves(at):
 
 @pytest.fixture
 def place(private_dir: Path) -> Callable[[str], Path]:
-    """Make a directory that belongs to the ordinary user."""
+    """Make a directory that the ordinary user owns."""
 
     def make(name: str) -> Path:
         path = private_dir / name

@@ -1,4 +1,4 @@
-"""Symbolic links below /tmp, the cell's scratch, that lead to what a cell sees: they survive the sweep."""
+"""Symbolic links below /tmp, the cell's scratch, to paths that a cell sees. The links survive the sweep."""
 
 import json
 import os
@@ -20,7 +20,7 @@ SOURCES = Path(toolcell_sandbox.__file__).parent.parent.parent
 
 @pytest.fixture
 def stage() -> Iterator[Path]:
-    """A directory directly below /tmp that anyone can pass: pytest's own are 0700."""
+    """A directory directly below /tmp that every user can enter. pytest's own directories have mode 0700."""
     with tempfile.TemporaryDirectory(dir="/tmp") as path:
         os.chmod(path, 0o755)
         yield Path(path)
@@ -28,7 +28,9 @@ def stage() -> Iterator[Path]:
 
 @pytest.fixture
 def links(stage: Path) -> Iterator[tuple[Path, Path]]:
-    """Directly below /tmp, where a call may delete and rename: to a virtual environment and, relative, to a table."""
+    """Links directly below /tmp, where a call may delete and rename: to a virtual environment and, relative, to a
+    table.
+    """
     made = Path(f"{stage}.python"), Path(f"{stage}.data")
     made[0].symlink_to(stage / "environment")
     made[1].symlink_to(f"{stage.name}/data")
@@ -38,7 +40,7 @@ def links(stage: Path) -> Iterator[tuple[Path, Path]]:
 
 
 def make_environment(place: Path) -> None:
-    """A virtual environment that finds what this one has."""
+    """Make a virtual environment that finds the packages of this one."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(place)], check=True, timeout=60)
     packages = next(place.glob("lib/python*/site-packages"))
     (packages / "all.pth").write_text("\n".join(path for path in sys.path if os.path.isdir(path)))

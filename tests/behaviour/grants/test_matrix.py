@@ -1,4 +1,6 @@
-"""Which session may use which base tool: 27 cells, each a real call that does real work, or that provably does none."""
+"""Which session may use which base tool: 27 cases. Each is a real call that does real work, or provably does no
+work.
+"""
 
 import json
 import threading
@@ -30,7 +32,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 
 
 class Site(ThreadingHTTPServer):
-    """A page and a search engine on loopback; `asked` holds the paths that were asked for."""
+    """A page and a search engine on loopback. `asked` holds the requested paths."""
 
     daemon_threads = True
 
@@ -78,7 +80,7 @@ def site(nothing_is_left_of_the_module: None) -> Iterator[Site]:
 
 @dataclass
 class Stage:
-    """A session of each kind with backends of its own, and the site that they all may fetch."""
+    """A session of each kind with separate backends, and the site that all of them may fetch."""
 
     session: Session
     channel: ListChannel
@@ -121,7 +123,7 @@ async def stages(
 
 @pytest.fixture
 async def stage(stages: dict[SessionKind, Stage], kind: SessionKind) -> Stage:
-    """Each cell starts from the same state of the world."""
+    """The same initial state for each case."""
     stage = stages[kind]
     for path in stage.session.workspace.iterdir():
         path.unlink()
@@ -139,7 +141,7 @@ async def stage(stages: dict[SessionKind, Stage], kind: SessionKind) -> Stage:
 
 @dataclass(frozen=True)
 class Tool:
-    """A base tool: how it is called, what a call must have done, and what must be so if it was not allowed."""
+    """A base tool: its arguments, the effect of an allowed call, and the state after a denied call."""
 
     name: str
     tier: PermissionTier

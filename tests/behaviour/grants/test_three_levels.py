@@ -1,7 +1,7 @@
-"""What a session may not do is denied three times over: there is no handle, the broker has no row, the kernel no right.
+"""A session's missing right is denied at three levels: no handle, no row of the broker's table, no right in the kernel.
 
-Each level is tested with the others out of the way: a tool that looks for handles, a tool that forges requests on the
-raw pipe, and a tool that ignores its context and goes straight to the kernel.
+Each level is tested separately: a tool looks for handles, a tool forges requests on the raw pipe, and a tool ignores
+its context and makes system calls.
 """
 
 import os
@@ -40,7 +40,7 @@ SECRET = "the canary's song"
 
 
 def tools() -> list[Tool[..., Any]]:
-    """The probes, in a cell of every grant that the session has, and in narrower ones."""
+    """The probes, in a cell with all grants of the session, and in cells with fewer."""
     made = [*base_tools()]
     for function in (probes.handles, probes.ask, probes.attempt, probes.entries):
         name = function.__name__
@@ -54,7 +54,7 @@ def tools() -> list[Tool[..., Any]]:
 
 @dataclass
 class Stage:
-    """A Main session and a Worker below it, with the same workspace and backends that remember."""
+    """A Main session and a Worker below it, with the same workspace and recording backends."""
 
     supervisor: Supervisor
     journal: RecentJournal
@@ -99,7 +99,7 @@ async def stage(
 
 @pytest.fixture(autouse=True)
 def files(stage: Stage) -> Iterator[None]:
-    """The workspace before each test; whatever a test tries, it is the same afterwards unless the test says so."""
+    """The workspace before each test. It must be the same afterwards, unless the test says otherwise."""
     for path in stage.workspace.iterdir():
         path.rmdir() if path.is_dir() else path.unlink()
     (stage.workspace / "file").write_text("as it was")
@@ -424,7 +424,7 @@ async def test_no_session_finds_what_is_not_bound_in(stage: Stage, who: str, pat
 
 @pytest.fixture
 def canary() -> Iterator[Path]:
-    """A secret in the home of the supervisor's user."""
+    """A secret in the home directory of the supervisor's user."""
     path = Path.home() / f".toolcell-test-{secrets.token_hex(8)}"
     path.write_text(SECRET)
     yield path

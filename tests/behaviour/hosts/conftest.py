@@ -1,4 +1,4 @@
-"""Running a program on another kind of host, as root or as an ordinary user."""
+"""Run a program on another kind of host, as root or as an ordinary user."""
 
 import json
 import os
@@ -25,8 +25,8 @@ Found = dict[str, Any]
 def command_on(
     steps: str, command: Sequence[str], *, user: bool = False, then: str = "", reach: Sequence[str] = ()
 ) -> list[str]:
-    """The words that run `command` on the host that `steps` make. `user` has an ordinary user run it, who does the
-    steps `then`; `reach` are paths that this user must reach.
+    """The arguments that run `command` on the host that `steps` make. With `user`, an ordinary user runs it and
+    performs the steps `then`. `reach` are paths that this user must be able to reach.
     """
     line = list(command)
     if then:
@@ -38,7 +38,7 @@ def command_on(
 
 
 def told(command: Sequence[str], **options: Any) -> Found:
-    """What the program printed: one JSON object."""
+    """The output of the program: one JSON object."""
     done = subprocess.run(command, **{"capture_output": True, "text": True, "timeout": 60, "cwd": "/", **options})
     assert done.returncode == 0 and done.stdout, (done.returncode, done.stdout, done.stderr)
     found: Found = json.loads(done.stdout)
@@ -47,7 +47,7 @@ def told(command: Sequence[str], **options: Any) -> Found:
 
 @pytest.fixture
 def host(open_directory: Path, request: pytest.FixtureRequest) -> Callable[..., Found]:
-    """`host(steps, user=…, then=…, allow=…)`: what scene.py found there."""
+    """`host(steps, user=…, then=…, allow=…)`: the findings of scene.py on that host."""
 
     def run(steps: str = "", *, user: bool = False, then: str = "", allow: Sequence[str] = ()) -> Found:
         workspace = open_directory / f"workspace-{len(list(open_directory.iterdir()))}"
@@ -64,7 +64,7 @@ WORKS = {"save": "saved 5 characters", "shell": "hellohi\n"}
 
 
 def assert_works(found: Found) -> None:
-    """The tool wrote, the program ran, the processes are bounded."""
+    """Check that the tool wrote, that the program ran, and that the number of processes is bounded."""
     assert {name: found.get(name) for name in WORKS} == WORKS, found
     assert found["read"]["content"] == "1\thello", found
     if "crowd" in found:

@@ -1,4 +1,6 @@
-"""An embedder in an unusual state, run as a program: `python embed.py STATE WORKSPACE`. Prints what `scene` found."""
+"""An embedder in an unusual state, as a program: `python embed.py STATE WORKSPACE`. It prints the findings of
+`scene`.
+"""
 
 import json
 import os
@@ -27,7 +29,7 @@ def plain(workspace: str) -> Found:
 
 
 def started(workspace: str) -> Found:
-    """Where it may not even start."""
+    """The findings, or the error of the start."""
     try:
         return plain(workspace)
     except SandboxUnavailableError as error:
@@ -35,7 +37,7 @@ def started(workspace: str) -> Found:
 
 
 def interpreter(workspace: str) -> Found:
-    """Also: this interpreter, with its packages, is there in a cell, to be run by the shell."""
+    """As `started`, and a cell's shell must find this interpreter and its packages."""
     return anyio.run(calls_and_python, workspace)
 
 
@@ -49,7 +51,7 @@ async def calls_and_python(workspace: str) -> Found:
 
 
 def closed_streams(workspace: str) -> Found:
-    """0, 1 and 2 are closed, so that whatever is opened first gets their numbers."""
+    """Descriptors 0, 1 and 2 are closed, so the next opened files get these numbers."""
     out = os.dup(1)
     for fd in (0, 1, 2):
         os.close(fd)
@@ -67,7 +69,7 @@ def describe(fd: int) -> str:
 
 
 def strange_signals(workspace: str) -> Found:
-    """Ignored as under nohup and in daemons that do not want to reap, SIGPIPE not ignored, and all blocked."""
+    """Signals as under nohup and in daemons that do not reap: some ignored, SIGPIPE at its default, and all blocked."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     for number in (signal.SIGCHLD, signal.SIGHUP, signal.SIGTERM, signal.SIGXCPU):
         signal.signal(number, signal.SIG_IGN)
@@ -83,7 +85,7 @@ def narrow_umask(workspace: str) -> Found:
 
 
 def twice(workspace: str) -> Found:
-    """Two supervisors at the same time, in two threads, and another one afterwards."""
+    """Run two supervisors at the same time, in two threads, and another one afterwards."""
     rows: list[Found] = []
     threads = [threading.Thread(target=lambda: rows.append(plain(workspace))) for _ in range(2)]
     for thread in threads:
@@ -95,7 +97,7 @@ def twice(workspace: str) -> Found:
 
 
 def other_children(workspace: str) -> Found:
-    """The embedder has children of its own, whose ends are theirs to tell."""
+    """The embedder has other children, which it must reap itself."""
     before = subprocess.Popen(["/bin/sh", "-c", "exit 7"])
     during = subprocess.Popen(["/bin/sh", "-c", "sleep 1; exit 8"])
     found = plain(workspace)
@@ -108,7 +110,7 @@ def other_children(workspace: str) -> Found:
 
 
 def reaped_by_others(workspace: str) -> Found:
-    """The embedder reaps whatever ends, the zygotes too."""
+    """The embedder reaps every child, including the zygotes."""
     stop = threading.Event()
 
     def reap() -> None:
@@ -128,7 +130,9 @@ def reaped_by_others(workspace: str) -> Found:
 
 
 def forked(workspace: str) -> Found:
-    """The embedder forks while its supervisor runs, and is killed; the fork lives on. What is left of the cells?"""
+    """The embedder forks while its supervisor runs, and is killed. The fork lives on. Return what is left of the
+    cells.
+    """
     told, tell = os.pipe()
     embedder = os.fork()
     if embedder == 0:

@@ -1,6 +1,6 @@
-"""`python -I host.py STEP… -- COMMAND…`: run a command on another kind of host, made of this one step by step.
+"""`python -I host.py STEP… -- COMMAND…`: run a command on another kind of host, which the steps make of this one.
 
-What such a host lacks is taken away for real, for this process and all below it: by namespaces and mounts of its own,
+The steps really remove what such a host lacks, for this process and its descendants: by namespaces and mounts,
 by dropped capabilities, and by system call filters. A step is a function below, `name` or `name=argument`.
 """
 
@@ -36,14 +36,14 @@ def mount(source: str, target: str, kind: str | None, flags: int = 0, options: s
 
 
 def container() -> None:
-    """Processes of its own, and a /proc that shows them."""
+    """Use a pid namespace, and a /proc that shows it."""
     syscall("unshare", NEWPID, step="unshare")
     become_first_process()
     mount("proc", "/proc", "proc")
 
 
 def rootless_container() -> None:
-    """A container that an ordinary user made, and in which that user is root."""
+    """Use a container that an ordinary user made, and in which this user is root."""
     enter_user_namespace(0, 0)
     syscall("unshare", NEWNS, step="unshare mounts")
     mounts.make_private()
@@ -59,7 +59,9 @@ def enter_user_namespace(uid: int, gid: int) -> None:
 
 
 def become_first_process() -> None:
-    """Go on in a child, which is pid 1 there; this process ends as that one does, and the other way round."""
+    """Continue in a child, which is pid 1 in its namespace. This process ends as the child does, and the child ends
+    with it.
+    """
     child = os.fork()
     if child:
         os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 0xFF)
@@ -67,7 +69,7 @@ def become_first_process() -> None:
 
 
 def docker_capabilities() -> None:
-    """Give up what Docker does not leave to root: it is gone with the next execve."""
+    """Drop the capabilities that Docker does not leave to root, from the next execve on."""
     with open("/proc/sys/kernel/cap_last_cap") as file:
         last = int(file.read())
     for number in {*range(last + 1)} - DOCKERS_CAPABILITIES:
@@ -75,7 +77,9 @@ def docker_capabilities() -> None:
 
 
 def docker_filter() -> None:
-    """Docker's default filter, as far as it bears on sandboxes: no namespace, no mount; clone3 does not exist."""
+    """Load the part of Docker's default filter that concerns sandboxes: no namespace and no mount; clone3 does not
+    exist.
+    """
     load_filter([*MOUNTING, "unshare"], namespaces=False)
 
 
@@ -83,7 +87,7 @@ def docker_filter() -> None:
 
 
 def apparmor() -> None:
-    """User namespaces can be made and give no capability (Ubuntu from 23.10): nothing can be mounted or named."""
+    """Allow user namespaces, but without capabilities in them (Ubuntu from 23.10): no mount, and no host name."""
     load_filter(MOUNTING, namespaces=True)
 
 
@@ -96,7 +100,9 @@ def debian_switch() -> None:
 
 
 def switch(directory: str, name: str, value: str) -> None:
-    """A sysctl that this kernel lacks. The others of its directory are hidden by it but for what is needed to start."""
+    """Remove a sysctl, as on a kernel that lacks it. The other sysctls of its directory are hidden too, except the
+    needed ones.
+    """
     with open("/proc/sys/kernel/cap_last_cap") as file:
         last = file.read()
     mount("tmpfs", f"/proc/sys/{directory}", "tmpfs", 0, "mode=755")
@@ -106,20 +112,22 @@ def switch(directory: str, name: str, value: str) -> None:
 
 
 def no_user_namespaces() -> None:
-    """user.max_user_namespaces=0, in a user namespace made for that: each one has a switch of its own."""
+    """Set user.max_user_namespaces=0 in a new user namespace, because each one has its own limit."""
     enter_user_namespace(os.getuid(), os.getgid())
     write_file("/proc/sys/user/max_user_namespaces", "0", step="set max_user_namespaces")
 
 
 def landlocked() -> None:
-    """Inside another sandbox that uses Landlock. Every file may be used, and nothing mounted: landlock(7)."""
+    """Run inside another sandbox that uses Landlock: every file may be used, and nothing can be mounted
+    (landlock(7)).
+    """
     capabilities.no_new_privileges()
     every = landlock.READ | landlock.WRITE | landlock.EXECUTE | landlock.IOCTL_DEV
     landlock.restrict([landlock.Rule("/", every)], 5, connect=None)
 
 
 def load_filter(refused: Sequence[str], *, namespaces: bool) -> None:
-    """Refuse these system calls with EPERM; without `namespaces`, refuse to clone into new ones, too."""
+    """Refuse these system calls with EPERM. Without `namespaces`, also refuse clone into new namespaces."""
     code: list[Instruction] = [BpfLoad(NUMBER), *(Jump("==", NUMBERS[name], yes="refuse") for name in refused)]
     if not namespaces:
         code += [Jump("==", NUMBERS["clone3"], yes="unknown"), Jump("==", NUMBERS["clone"], no="allow")]
@@ -131,7 +139,7 @@ def load_filter(refused: Sequence[str], *, namespaces: bool) -> None:
 
 
 def no_setns() -> None:
-    """No process may enter another's namespaces."""
+    """Refuse to enter another process's namespaces."""
     load_filter(["setns"], namespaces=True)
 
 
@@ -139,7 +147,9 @@ def no_setns() -> None:
 
 
 def masked_proc() -> None:
-    """As engines mask it. Over a masked one, no other may be mounted in a user namespace ("too revealing")."""
+    """Mask /proc as container engines do. Over a masked /proc, a user namespace may not mount another ("too
+    revealing").
+    """
     mount("/dev/null", "/proc/keys", None, MS_BIND)
     mount("/proc/sys", "/proc/sys", None, MS_BIND)
     mount("none", "/proc/sys", None, REMOUNT_READ_ONLY)
@@ -158,7 +168,7 @@ def no_proc() -> None:
 
 
 def bare_dev() -> None:
-    """Only null and urandom."""
+    """Leave only null and urandom in /dev."""
     kept = {name: mounts.clone_tree(f"/dev/{name}") for name in ("null", "urandom")}
     mount("tmpfs", "/dev", "tmpfs", 0, "mode=755")
     for name, fd in kept.items():
@@ -167,8 +177,10 @@ def bare_dev() -> None:
 
 
 def own_cgroups() -> None:
-    """A group of each controller, in which groups for cells can be made: as engines give a container. A supervisor in
-    another pid namespace would take the groups of the machine's own supervisors for those of dead ones.
+    """Make a group of each controller, in which groups for cells can be made, as engines do for a container.
+
+    A supervisor in another pid namespace would mistake the groups of the machine's own supervisors for those of dead
+    ones.
     """
     tree = CgroupTree.detect()
     assert tree is not None, "no writable memory and pids cgroups on this machine"
@@ -186,7 +198,7 @@ def no_cgroups() -> None:
 
 
 def read_only_root(workspace: str) -> None:
-    """Nothing can be written but the workspace: no /tmp, no home."""
+    """Make everything read-only except the workspace: no /tmp, no home."""
     mount(workspace, workspace, None, MS_BIND)
     for path in ("/", "/tmp", "/var/tmp", "/dev/shm"):
         if os.path.ismount(path):
@@ -194,7 +206,7 @@ def read_only_root(workspace: str) -> None:
 
 
 def file_systems(below: str) -> None:
-    """Directories of several kinds, below an existing one."""
+    """Mount directories with several kinds of file systems, below an existing directory."""
     for name in ("tmpfs", "noexec", "read-only", "layers", "lower", "overlay", "mount within/mount"):
         os.makedirs(f"{below}/{name}")
         os.chmod(f"{below}/{name.partition('/')[0]}", 0o777)
@@ -214,11 +226,11 @@ def file_systems(below: str) -> None:
 
 
 def own_mounts() -> None:
-    """Nothing but what comes before any step: the mounts of this machine stay as they are."""
+    """Do only the preparation that precedes every step. The mounts of this machine stay unchanged."""
 
 
 def limit(setting: str) -> None:
-    """`limit=NOFILE:24`"""
+    """Set a resource limit: `limit=NOFILE:24`."""
     name, value = setting.split(":")
     resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (int(value), int(value)))
 

@@ -1,6 +1,6 @@
 """Tools from every kind of place that Python imports from, run as a program: `python modules.py DIRECTORY`.
 
-Makes the places below the directory, where no cell sees them, and prints each tool's answer, or its error.
+It makes the places below the directory, where no cell sees them, and prints each tool's answer or error.
 """
 
 import importlib
@@ -31,7 +31,7 @@ def {name}() -> str:
 
 
 class EditableFinder(importlib.abc.MetaPathFinder):
-    """As setuptools installs for an editable install (PEP 660): a package's name, and where its source is."""
+    """The finder of an editable install by setuptools (PEP 660): a package's name, and the place of its source."""
 
     def __init__(self, name: str, source: Path) -> None:
         self.name, self.source = name, source
@@ -49,7 +49,7 @@ def write(path: Path, name: str) -> Path:
 
 
 def imported(base: Path) -> list[Tool[..., object]]:
-    """One tool from each place."""
+    """Import one tool from each place."""
     plain, archive, checkout = base / "plain", base / "tools.zip", base / "checkout"
     plain.mkdir()
     (plain / "helper.py").write_text("def shout(text):\n    return text.upper()\n")
@@ -79,7 +79,7 @@ def imported(base: Path) -> list[Tool[..., object]]:
 
 
 def in_main() -> str:
-    """Say where this is from."""
+    """Return where this function is from."""
     return __name__.upper()
 
 

@@ -1,6 +1,6 @@
-"""What a supervisor does on another kind of machine, run as a program: `python -I scenario.py WORKSPACE [ALLOW…]`.
+"""A supervisor on another kind of machine, as a program: `python -I scenario.py WORKSPACE [ALLOW…]`.
 
-Prints one JSON object. The tools live in this file, which is `__main__`, so they are shipped by value.
+It prints one JSON object. The tools are in this file, which is `__main__`, so they are shipped by value.
 """
 
 import ctypes
@@ -37,7 +37,7 @@ def save(ctx: ToolContext, path: str, text: str) -> str:
 
 @tool(needs={Capability.READ})
 def tries() -> dict[str, object]:
-    """Try what must fail; say with which errno."""
+    """Try actions that must fail. Return their errnos."""
     found: dict[str, object] = {"uid": os.getuid(), "pid": os.getpid(), "root": sorted(os.listdir("/"))}
     attempts: dict[str, Callable[[], object]] = {
         "write": lambda: os.open("stolen.txt", os.O_WRONLY | os.O_CREAT),
@@ -73,7 +73,7 @@ def hang() -> None:
 
 @tool
 def eat() -> int:
-    """Eat memory in many processes."""
+    """Take memory in many processes."""
     for _ in range(12):
         if os.fork() == 0:
             held = bytearray(40 * 1024 * 1024)
@@ -84,7 +84,7 @@ def eat() -> int:
 
 @tool
 def bomb() -> None:
-    """Fork without end, whatever happens."""
+    """Fork without end, and ignore errors."""
     while True:
         try:
             os.fork()

@@ -1,6 +1,6 @@
-"""What toolcell does on a host, run as a program: `python scene.py WORKSPACE [ALLOW…]`. Prints one JSON object.
+"""toolcell on a host, as a program: `python scene.py WORKSPACE [ALLOW…]`. It prints one JSON object.
 
-The doctor first, then a supervisor and its calls. The tools live in this file, so they are shipped by value.
+It runs the doctor, then a supervisor and its calls. The tools are in this file, so they are shipped by value.
 """
 
 import io
@@ -37,7 +37,7 @@ def save(ctx: ToolContext, path: str, text: str) -> str:
 
 @tool
 def crowd() -> int:
-    """Fork until it is refused; how often it worked."""
+    """Fork until a fork is refused. Return how many succeeded."""
     for made in range(10 * PROCESSES):
         try:
             if os.fork() == 0:
@@ -52,7 +52,7 @@ TOOLS = [*base_tools(), save, crowd]
 
 
 def asked_doctor() -> dict[str, object]:
-    """The exit status of `toolcell doctor`, and what is not on, with the cure."""
+    """The exit status of `toolcell doctor`, and the missing mechanisms with their cures."""
     with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as said:
         status = doctor.run(as_json=True)
     rows = json.loads(out.getvalue())["mechanisms"] if out.getvalue() else []
@@ -65,7 +65,7 @@ def asked_doctor() -> dict[str, object]:
 
 
 async def use(session: Session) -> dict[str, object]:
-    """A tool of ours writes, a base tool reads, the shell runs a program: each one's answer, or its error."""
+    """Call a tool that writes, a base tool that reads, and the shell. Return each answer or error."""
     found: dict[str, object] = {}
     for name, arguments in (
         ("save", {"path": "a.txt", "text": "hello"}),

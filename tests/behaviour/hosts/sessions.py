@@ -1,5 +1,8 @@
-"""`sessions.py WORKSPACE…`: the first calls of a session for each, one after the other, each when all is quiet. Prints,
-as JSON, what each call answered, how many cells were there ahead of it, and what the zygote holds of mounts after it.
+"""`sessions.py WORKSPACE…`: the first calls of a session for each workspace, in turn, each after background work has
+ended.
+
+It prints, as JSON, the answer of each call, the number of prewarmed cells before it, and the mounts that the zygote
+holds after it.
 """
 
 import json
@@ -15,7 +18,7 @@ from toolcell.supervisor import runtime_of
 
 
 def held_by(pid: int) -> Iterator[str]:
-    """What the open descriptors of a process lead to. One that is closed as it is read leads to nothing."""
+    """The targets of the open descriptors of a process. A descriptor that is closed meanwhile has no target."""
     for fd in os.listdir(f"/proc/{pid}/fd"):
         with suppress(FileNotFoundError):
             yield os.readlink(f"/proc/{pid}/fd/{fd}")

@@ -1,4 +1,4 @@
-"""Cells that are made before their session comes, or begun, on hosts that are not like this one."""
+"""Prewarmed and prespawned cells on unusual hosts."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def test_where_nobody_may_enter_a_cell_each_is_made_for_its_session(
 
 
 def test_a_workspace_without_id_mapped_mounts_is_mounted_another_way(open_directory: Path) -> None:
-    """The cell that was there is ended, as it has a uid that cannot be the owner's there."""
+    """The prewarmed cell is ended, because its uid cannot be the owner's there."""
     places = [str(open_directory / name) for name in ("tmpfs", "overlay", "mount within", "overlay")]
     found = told(command_on(f"file_systems={open_directory}", [*PYTHON, str(HERE / "sessions.py"), *places]))
     assert found["answers"] == [""] * 4

@@ -1,4 +1,4 @@
-"""Nested and restricted hosts: a supervisor there works, or says which mechanism is missing and what to do about it."""
+"""Nested and restricted hosts: a supervisor works there, or names the missing mechanism and its cure."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +14,7 @@ NAMESPACES = [name for name in NAMES if name.endswith("_namespace")]
 
 
 def row(name: str, steps: str, *facts: Any, **options: Any) -> Any:
-    """A host: how root makes it (`steps`), who uses it, what it refuses that user (`then`), and the facts."""
+    """A host: the steps that make it, its user, the steps `then` that restrict this user, and the facts."""
     marks = [pytest.mark.root] if steps or not options.get("user") else []
     return pytest.param(steps, options, *facts, id=name, marks=marks)
 

@@ -1,4 +1,4 @@
-"""The process that embeds a supervisor may be in any state: no standard streams, ignored signals, low limits, forks."""
+"""Unusual states of the process that embeds a supervisor: no standard streams, ignored signals, low limits, forks."""
 
 import os
 import sys

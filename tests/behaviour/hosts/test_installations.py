@@ -1,4 +1,4 @@
-"""A supervisor whose zygote, which is started with -I, finds another installation of toolcell."""
+"""A supervisor whose zygote finds another installation of toolcell, because it is started with -I."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Where the interpreter, its packages and the tools may lie, for root and for an ordinary user."""
+"""Places of the interpreter, its packages and the tools, for root and for an ordinary user."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ ROOT = os.geteuid() == 0
 
 
 def environment(at: Path, *, copies: bool = False) -> Path:
-    """A virtual environment that has our packages, and what they need, by a path file; its python."""
+    """The interpreter of a virtual environment that finds our packages and their dependencies by a path file."""
     venv.create(at, symlinks=not copies)
     packages = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
     ours = [str(Path(str(each.__file__)).parent.parent) for each in (toolcell, toolcell_sandbox, toolcell_tools)]
@@ -42,7 +42,7 @@ def named_oddly(at: Path) -> Path:
 
 
 def behind_more_links(at: Path) -> Path:
-    """Its python is a link to a link to a link."""
+    """The interpreter is a link to a link to a link."""
     python = environment(at / "venv")
     (at / "second").symlink_to(python.resolve())
     (at / "first").symlink_to("second")
@@ -52,7 +52,7 @@ def behind_more_links(at: Path) -> Path:
 
 
 def by_pyenv(at: Path) -> Path:
-    """As pyenv lays it out: a shim runs the interpreter of a version, whose directory is a link here."""
+    """The layout of pyenv: a shim runs the interpreter of a version, whose directory is a link here."""
     versions, shims = at / "versions", at / "shims"
     versions.mkdir()
     shims.mkdir()
@@ -71,19 +71,19 @@ def by_pyenv(at: Path) -> Path:
 
 
 def in_a_closed_home(at: Path) -> Path:
-    """Nobody else may pass: with the interpreter itself inside where it is copied."""
+    """A home that no other user can enter. A copied interpreter is inside it."""
     home = at / "home"
     home.mkdir(mode=0o700)
     return environment(home / "venv", copies=True)
 
 
 def in_the_workspace(at: Path) -> Path:
-    """As most projects have it. What may be written there is not the interpreter."""
+    """The layout of most projects. The interpreter is not among the writable paths."""
     return environment(at / "workspace" / ".venv")
 
 
 def with_linked_packages(at: Path) -> Path:
-    """As uv lays it out with UV_LINK_MODE=symlink: each installed file is a link into a cache."""
+    """The layout of uv with UV_LINK_MODE=symlink: each installed file is a link into a cache."""
     python = environment(at / "venv")
     (site,) = (at / "venv").glob("lib/python*/site-packages")
     cache = at / "cache" / "archive-v0" / "abc"

@@ -1,4 +1,4 @@
-"""The whole path as root, as an ordinary user, and on kernels that refuse a mechanism."""
+"""The whole path of a call as root, as an ordinary user, and on kernels that refuse a mechanism."""
 
 import ast
 import errno

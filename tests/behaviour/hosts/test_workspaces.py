@@ -1,4 +1,4 @@
-"""Where a workspace may lie, and what becomes of one that is removed: for root and for an ordinary user."""
+"""Places of a workspace, and the removal of a workspace, for root and for an ordinary user."""
 
 import os
 from pathlib import Path
@@ -42,7 +42,7 @@ REFUSED = {
 
 @pytest.fixture(scope="module", params=["user", pytest.param("root", marks=pytest.mark.root)] if ROOT else ["user"])
 def found(request: pytest.FixtureRequest, open_directory: Path) -> Found:
-    """What workspaces.py found, for that user, with the file systems that only root can mount."""
+    """The findings of workspaces.py for that user, on file systems that only root can mount."""
     base = open_directory / f"for-{request.param}"
     base.mkdir()
     user = request.param == "user"

@@ -1,5 +1,6 @@
-"""`unmounted.py WORKSPACE DIRECTORY STANDBY`: whether what waits for the next session (a whole cell where there is
-standby, else one that is begun) holds a file system that is unmounted. Prints what was seen, as JSON.
+"""`unmounted.py WORKSPACE DIRECTORY STANDBY`: whether a waiting cell holds a file system that is unmounted.
+
+The waiting cell is prewarmed if there is a standby, and otherwise prespawned. The findings are printed as JSON.
 """
 
 import json
@@ -24,7 +25,7 @@ async def called(supervisor: Supervisor, workspace: str) -> int:
 
 
 async def waiting(supervisor: Supervisor) -> set[int]:
-    """Once they have been the same for a while."""
+    """The waiting cells, once they have not changed for a while."""
     before: set[int] = set()
     while True:
         await anyio.sleep(0.2)

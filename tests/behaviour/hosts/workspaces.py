@@ -1,6 +1,7 @@
-"""Calls in many workspaces, run as a program: `python workspaces.py DIRECTORY`. Prints a JSON object, one key for each.
+"""Calls in many workspaces, as a program: `python workspaces.py DIRECTORY`. It prints a JSON object with a key for
+each.
 
-A value is what `scene.use` found, or the error that opening the session raised.
+A value is the findings of `scene.use`, or the error of opening the session.
 """
 
 import json
@@ -76,7 +77,7 @@ async def main(base: Path) -> dict[str, object]:
 
 
 async def moving(session: Session) -> dict[str, object]:
-    """The workspace is removed between calls, then made again, then put in place of by another one."""
+    """Between calls, remove the workspace, then make it again, then replace it by another one."""
     path, found = session.workspace, dict[str, object]()
     await session.call("save", {"path": "a.txt", "text": "x"})
     shutil.rmtree(path)

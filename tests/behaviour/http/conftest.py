@@ -1,4 +1,4 @@
-"""The APIs that the HTTP client is tested with serve the tools of cells too."""
+"""The HTTP client's test APIs, for tools in cells."""
 
 from tests.backends.http.conftest import api, other, tls_api
 

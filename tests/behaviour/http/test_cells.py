@@ -1,4 +1,4 @@
-"""`ctx.http` for real: a tool in a cell without a network, an API on loopback, and a key that the tool never sees."""
+"""`ctx.http` in real cells: a tool without a network, an API on loopback, and a key that the tool never sees."""
 
 import ctypes
 import json
@@ -44,7 +44,7 @@ HTTP = {Capability.HTTP}
 
 @tool(needs=HTTP)
 def ask(ctx: ToolContext, method: str, url: str, headers: dict[str, str] | None = None, body: str = "") -> list[Any]:
-    """Ask an API."""
+    """Make a request to an API."""
     assert ctx.http is not None
     answer = ctx.http.request(method, url, headers=headers, body=body.encode())
     return [answer.status, answer.headers, answer.body.decode("latin-1")]
@@ -52,7 +52,7 @@ def ask(ctx: ToolContext, method: str, url: str, headers: dict[str, str] | None 
 
 @tool(needs=HTTP)
 async def ask_many(ctx: ToolContext, urls: list[str]) -> list[Any]:
-    """Ask many things at once, and say what came of each."""
+    """Make many requests at once. Return the outcome of each."""
     import asyncio
 
     http = ctx.http
@@ -69,8 +69,8 @@ async def ask_many(ctx: ToolContext, urls: list[str]) -> list[Any]:
 
 @tool(needs=HTTP)
 def memory_has(ctx: ToolContext, url: str, shifted: str) -> list[bool]:
-    """Ask, then look through this process's memory and environment for a text whose characters were moved up by one;
-    and for one that must be there.
+    """Make a request. Then search this process's memory and environment for a text whose characters were shifted by
+    one, and for a text that must be there.
     """
     assert ctx.http is not None
     answer = ctx.http.request("GET", url)
@@ -93,13 +93,13 @@ def memory_has(ctx: ToolContext, url: str, shifted: str) -> list[bool]:
 
 @tool(uses=HTTP)
 def has_http(ctx: ToolContext) -> bool:
-    """Whether there is a handle."""
+    """Return whether there is a handle."""
     return ctx.http is not None
 
 
 @tool(needs=HTTP, lifetime="session")
 def linger(ctx: ToolContext, url: str, late: bool) -> str:
-    """Ask in a thread that goes on after the call."""
+    """Make a request in a thread that outlives the call."""
     http = ctx.http
     assert http is not None
 
@@ -122,7 +122,7 @@ said: list[str] = []
 
 @tool(needs=HTTP)
 def swallow(ctx: ToolContext, url: str) -> str:
-    """Catch the refusal, and go on."""
+    """Ignore the refusal, and return."""
     assert ctx.http is not None
     try:
         ctx.http.request("GET", url)
@@ -133,13 +133,13 @@ def swallow(ctx: ToolContext, url: str) -> str:
 
 @tool(uses={Capability.READ})
 def forge_a_request(url: str) -> dict[str, Any]:
-    """Ask by a frame of one's own making, without the grant."""
+    """Send a forged request frame, without the grant."""
     return forge("http.request", {"method": "GET", "url": url, "headers": {}, "body": b""})
 
 
 @tool(needs=HTTP)
 def forge_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Ask by a frame of one's own making, with the grant."""
+    """Send a forged request frame, with the grant."""
     return forge("http.request", arguments)
 
 
@@ -162,7 +162,7 @@ async def a_session(
 
 
 def nowhere(journal: RecentJournal) -> None:
-    """The token is in no record."""
+    """Check that no record contains the token."""
     assert TOKEN not in json.dumps([[record.kind, dict(record.data)] for record in journal], default=repr)
 
 

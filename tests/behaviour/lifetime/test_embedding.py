@@ -1,4 +1,4 @@
-"""Where a supervisor is started and closed by tasks of others: test runners, notebooks, threads, loops that end."""
+"""Supervisors that other programs' tasks start and close: test runners, notebooks, threads, loops that end."""
 
 import json
 import os
@@ -25,18 +25,19 @@ INTERRUPTIBLE = "import signal; signal.signal(signal.SIGINT, signal.default_int_
 
 @pytest.fixture(autouse=True)
 def leftovers(supervise: object) -> None:
-    """Its name has conftest look for leftovers after each test."""
+    """The fixture's name makes conftest look for leftovers after each test."""
 
 
 def program(code: str, *flags: str) -> subprocess.CompletedProcess[str]:
-    """Run a program, which may ask for what is left of its children: `left()`. It hears SIGINT, also where the tests
-    run in the background of a shell that lets it be ignored."""
+    """Run a program, which can print what is left of its children with `left()`. It receives SIGINT even if the tests
+    run in the background of a shell that ignores SIGINT.
+    """
     text = INTERRUPTIBLE + textwrap.dedent(LEFT) + textwrap.dedent(code)
     return subprocess.run([sys.executable, *flags, "-c", text], capture_output=True, text=True, timeout=60, check=False)
 
 
 def report(ctx: ToolContext) -> None:
-    """Report how far it is."""
+    """Report the progress."""
     ctx.progress("half", 0.5)
 
 
@@ -275,7 +276,7 @@ def remember(ctx: ToolContext) -> None:
 
 
 class Exits(ListMemory):
-    """Ends the program, as it thinks."""
+    """A memory whose `store` raises SystemExit."""
 
     async def store(self, record: MemoryRecord, *, namespace: str) -> str:
         raise SystemExit(3)

@@ -1,4 +1,4 @@
-"""A supervisor is started and closed by any task, in any order, more than once, and whatever is cancelled or fails."""
+"""Any task may start and close a supervisor, in any order and repeatedly, whatever is cancelled or fails."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 
 
 def report(ctx: ToolContext) -> None:
-    """Report how far it is."""
+    """Report the progress."""
     ctx.progress("half", 0.5)
 
 
@@ -30,7 +30,7 @@ Supervise = Callable[..., Supervisor]
 
 
 async def in_a_task(function: Callable[[], Awaitable[object]]) -> object:
-    """What the function returns or raises, in a task that has ended by then."""
+    """The result or the exception of the function, run in a task that has ended afterwards."""
     outcome: list[object] = []
 
     async def run() -> None:
@@ -74,7 +74,7 @@ async def test_start_and_aclose_may_be_repeated_and_overlap(supervise: Supervise
     with pytest.raises(UsageError, match="not running"):
         await session.call("echo")
     for again in (supervisor.start, supervisor.__aenter__):
-        with pytest.raises(UsageError, match=r"has been closed\. Make another one"):
+        with pytest.raises(UsageError, match=r"It is closed\. Make another one"):
             await again()
 
 
@@ -203,7 +203,7 @@ async def test_a_task_of_its_own_that_fails_ends_it_and_aclose_raises_the_failur
         await anyio.sleep(0.1)
         runtime_of(supervisor).in_background(fail)
     assert isinstance(results[0].error, Cancelled)
-    with pytest.raises(UsageError, match="A task of it failed") as refused:
+    with pytest.raises(UsageError, match="One of its tasks failed") as refused:
         await session.call("echo")
     assert "lost" in repr(refused.value.__cause__)
     assert [record.levelno for record in caplog.records if record.exc_info] == [logging.ERROR]
@@ -251,7 +251,7 @@ async def test_callbacks_see_the_context_in_which_it_was_started(supervise: Supe
 
 
 class Service:
-    """As in many a program: what it needs is entered in `start` and left in `stop`."""
+    """A typical service: `start` enters its resources, and `stop` leaves them."""
 
     def __init__(self, make: Callable[[], Supervisor]) -> None:
         self._stack, self._make = AsyncExitStack(), make
@@ -275,7 +275,7 @@ async def test_a_stack_in_a_class_with_start_and_stop(supervise: Supervise, work
 
 
 class Actor:
-    """Each of its methods runs in a task of its own, many at a time, as those of an async actor do."""
+    """Each method runs in a separate task, many at a time, like the methods of an async actor."""
 
     def __init__(self, supervisor: Supervisor, workspace: Path) -> None:
         self._supervisor, self._workspace = supervisor, workspace

@@ -1,4 +1,4 @@
-"""Without anyio.run, which tells anyio what loop it is on wherever there is no task to tell."""
+"""Supervisors without anyio.run, which tells anyio the kind of loop in places without a task."""
 
 import asyncio
 from pathlib import Path
@@ -9,14 +9,14 @@ from toolcell.testing.backends import ListMemory
 
 @tool(needs={Capability.MEMORY_WRITE})
 def remember(ctx: ToolContext, text: str) -> str:
-    """Remember a text, and tell how far it is."""
+    """Remember a text, and report the progress."""
     assert ctx.memory_writer is not None
     ctx.progress("half", 0.5)
     return str(ctx.memory_writer.store(text))
 
 
 class OddMemory(ListMemory):
-    """Answers with what cannot be sent."""
+    """A memory whose answer cannot be sent."""
 
     async def store(self, record: MemoryRecord, *, namespace: str) -> str:
         await super().store(record, namespace=namespace)

@@ -1,4 +1,4 @@
-"""What a supervisor leaves that is killed, and what the next one does about it."""
+"""What a killed supervisor leaves, and how the next supervisor cleans up."""
 
 import json
 import os
@@ -35,7 +35,7 @@ SOURCE = Path(toolcell.__file__).parent.parent
 
 @dataclass
 class Scene:
-    """A runtime directory, temporary files and a workspace of their own, and the victims that run."""
+    """A separate runtime directory, temporary directory and workspace, and the running victims."""
 
     path: Path
     uid: int = 0
@@ -50,7 +50,7 @@ class Scene:
         return sorted((self.path / "run" / "toolcell").glob("*.record"))
 
     def start(self, *words: str) -> tuple[subprocess.Popen[str], dict[str, Any]]:
-        """Start a victim, and wait until it has a call in flight; what it has made."""
+        """Start a victim, and wait until it has a call in flight. Return the victim, and what it has made."""
         command = [sys.executable, str(VICTIM), str(self.workspace), *words]
         if self.uid:
             shown = [*python_paths(), str(SOURCE.parent), str(self.path)]
@@ -62,7 +62,7 @@ class Scene:
             return victim, json.loads(stdout.readline())
 
     def killed(self, *words: str, by: signal.Signals = signal.SIGKILL) -> dict[str, Any]:
-        """What a victim had made that was killed."""
+        """Start a victim and kill it. Return what it had made."""
         victim, made = self.start(*words)
         victim.send_signal(by)
         assert victim.wait(30) == -by
@@ -87,7 +87,7 @@ def scene(open_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sce
 
 
 def findings_of(supervisor: Supervisor) -> dict[str, str]:
-    """By path, what the new supervisor's journal says of protected names."""
+    """The findings of protected names in the new supervisor's journal, by path."""
     journal = supervisor.journal
     assert isinstance(journal, RecentJournal)
     return {
@@ -247,7 +247,7 @@ def test_a_runtime_directory_that_is_made_under_any_umask_is_the_users(scene: Sc
 
 
 def a_record(scene: Scene, *lines: list[object], pid: int = 0, boot: str = "", name: str = "1-forged") -> Path:
-    """A record of a process that is gone."""
+    """A record of a process that no longer exists."""
     first = ["toolcell", 1, pid or 2**22 + 5, 17, boot or Path("/proc/sys/kernel/random/boot_id").read_text().strip()]
     directory = scene.path / "run" / "toolcell"
     directory.mkdir(mode=0o700, exist_ok=True)
@@ -498,7 +498,7 @@ def test_a_runtime_directory_of_another_user_is_refused_with_the_cure(scene: Sce
 
 def test_a_runtime_directory_that_is_a_link_is_refused(scene: Scene) -> None:
     (scene.path / "run" / "toolcell").symlink_to(scene.path / "temporary")
-    with pytest.raises(PermissionError, match="no directory that this user can open"):
+    with pytest.raises(PermissionError, match="not a directory that this user can open"):
         RuntimeDirectory()
 
 

@@ -1,8 +1,8 @@
 """`python victim.py WORKSPACE [WORD...]`: a supervisor with a call in flight, which waits to be killed.
 
-It prints what it has made, as JSON, when the call has made protected names. The words: `quarantine` lets an earlier
-call fill a quarantine; `empty` makes one with an empty shelf; `fork` forks a child that stays, and prints its pid;
-`idle` has no call in flight.
+When the call has made protected names, it prints what it has made, as JSON. The words: with `quarantine`, an earlier
+call fills a quarantine; with `empty`, a quarantine has an empty shelf; with `fork`, a forked child stays, and its pid
+is printed; with `idle`, no call is in flight.
 """
 
 import json
@@ -19,7 +19,7 @@ from toolcell.supervisor import runtime_of
 
 @tool(needs={Capability.READ, Capability.WRITE}, timeout=600)
 def plant(ctx: ToolContext, then: str = "") -> str:
-    """Make protected names, and one that is not; then hang, if told to."""
+    """Make protected names and one other name; then hang if `then` says so."""
     root = ctx.workspace_root
     (root / ".vscode").mkdir(exist_ok=True)
     (root / ".vscode" / "tasks.json").write_text("evil")
@@ -34,7 +34,7 @@ def plant(ctx: ToolContext, then: str = "") -> str:
 
 @tool
 def long() -> str:
-    """Give more than a model gets."""
+    """Return more than a model gets."""
     return "x" * 10_000
 
 

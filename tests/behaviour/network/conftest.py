@@ -1,6 +1,6 @@
-"""Servers on loopback, a supervisor with a proxied network, and tools that speak to the proxy as they like.
+"""Servers on loopback, a supervisor with a proxied network, and tools that send arbitrary bytes to the proxy.
 
-Nothing here leaves the machine: names are resolved by the tests themselves, to 127.0.0.1.
+Nothing here leaves the machine: the tests resolve names themselves, to 127.0.0.1.
 """
 
 import http.server
@@ -18,7 +18,7 @@ from toolcell import Profile, ProxyNetwork, SessionKind, Supervisor
 
 
 class Site(http.server.ThreadingHTTPServer):
-    """Serves `folder`; POST is answered with what came. `seen` is each request line with its headers."""
+    """Serves `folder`, and answers POST with the request's body. `seen` has each request line with its headers."""
 
     daemon_threads = True
     block_on_close = True
@@ -79,7 +79,9 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 
 class Listener:
-    """Accepts connections on 127.0.0.1, says `greeting`, and keeps what comes, and when the other side has ended."""
+    """Accepts connections on 127.0.0.1 and sends `greeting`. Records the received bytes, and when the other side has
+    ended.
+    """
 
     def __init__(self, greeting: bytes = b"welcome", *, hang_up: bool = False) -> None:
         self._greeting = greeting
@@ -132,7 +134,7 @@ def listener() -> Iterator[Listener]:
 
 
 class Resolver:
-    """`resolve(host, port)` for a supervisor: the next of `answers[host]`, the last one again and again."""
+    """`resolve(host, port)` for a supervisor: the next answer of `answers[host]`. The last answer is repeated."""
 
     def __init__(self) -> None:
         self.answers: dict[str, list[list[str]]] = {}
@@ -165,6 +167,6 @@ def proxied(resolver: Resolver) -> Proxied:
 
 
 def require_program(name: str, package: str) -> None:
-    """Fail, never skip, where a program that the tests run is not installed."""
+    """Fail, never skip, if a program that the tests run is not installed."""
     if shutil.which(name) is None:
         pytest.fail(f"{name} is not installed here, and this test runs it. Install it: apt-get install -y {package}")

@@ -1,6 +1,6 @@
-"""A proxied and a host network on another kind of machine, run as a program: `python -I scenario.py WORKSPACE LOOP`.
+"""A proxied and a host network on another kind of machine, as a program: `python -I scenario.py WORKSPACE LOOP`.
 
-Prints one JSON object. The servers are threads of this program; the tool lives in this file, which is `__main__`.
+It prints one JSON object. The servers are threads of this program. The tool is in this file, which is `__main__`.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""What a cell with a network policy can do beside its proxy: no more than the policy says."""
+"""A cell with a network policy can do nothing beside its proxy that the policy does not allow."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The network policies as root and as an ordinary user, on both event loops, in a program of their own."""
+"""The network policies as root and as an ordinary user, on both event loops, in a separate program."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""git, pip and curl, as they are, through the proxy of a shell cell; against servers on loopback."""
+"""git, pip and curl, unchanged, through the proxy of a shell cell, with servers on loopback."""
 
 import base64
 import hashlib
@@ -22,13 +22,13 @@ GIT |= {f"GIT_{who}_{what}": f"{what}@test" for who in ("AUTHOR", "COMMITTER") f
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
-    """One loop is enough: the proxy itself is tried on both in its own tests."""
+    """One loop is enough, because the proxy's own tests use both."""
     return "asyncio"
 
 
 @pytest.fixture
 async def supervisor(site: Site, resolver: Resolver) -> AsyncIterator[Supervisor]:
-    """One whose Main sessions reach the site, by its address and as packages.test, and nothing else."""
+    """A supervisor whose Main sessions reach only the site, by its address and as packages.test."""
     allowed = [f"127.0.0.1:{site.port}", f"packages.test:{site.port}"]
     policy = ProxyNetwork(allow=["*.elsewhere.test"], allow_private=allowed)
     main = Profile.for_kind("main").replace(network=policy, limits=Limits(memory_bytes=512 * 1024 * 1024))
@@ -39,7 +39,7 @@ async def supervisor(site: Site, resolver: Resolver) -> AsyncIterator[Supervisor
 
 @pytest.fixture
 async def session(supervisor: Supervisor, workspace: Path) -> Session:
-    """A Main session of it."""
+    """A Main session of the supervisor."""
     return await supervisor.open_session("main", workspace=workspace)
 
 

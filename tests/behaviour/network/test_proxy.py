@@ -1,4 +1,4 @@
-"""The proxy as a cell meets it: what it lets through, what it refuses, and that nothing of a call outlives it."""
+"""The proxy from inside a cell: what it allows, what it refuses, and that nothing of a call outlives the call."""
 
 import os
 import socket
@@ -41,7 +41,7 @@ def dial(request: bytes) -> socket.socket:
 
 
 class Early:
-    """Unpickled, it is a connection to the proxy on which a request is under way."""
+    """When unpickled, it becomes a connection to the proxy with a request in flight."""
 
     def __init__(self, request: bytes) -> None:
         self.request = request
@@ -57,7 +57,7 @@ async def opened(supervisor: Supervisor, workspace: Path) -> Any:
 
 
 async def told(session: Session, *requests: str, **options: Any) -> list[str]:
-    """What the proxy answered to each request."""
+    """The proxy's answer to each request."""
     result: ToolResult = await session.call("speak", {"requests": list(requests), **options})
     return [str(each) for each in result.unwrap()]
 
@@ -224,7 +224,7 @@ async def test_addresses_on_the_allow_list_are_private_all_the_same(
 async def test_a_name_is_looked_up_once_and_the_checked_address_is_connected_to(
     proxied: Proxied, listener: Listener, workspace: Path, resolver: Resolver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """DNS rebinding: the second answer would be the host's loopback."""
+    """DNS rebinding: a second lookup would return the host's loopback."""
     tried: list[list[str]] = []
 
     async def redirected(addresses: Sequence[Address], port: int) -> Any:
@@ -312,7 +312,7 @@ async def test_a_client_that_drips_is_given_up(
         (answer,) = await told(session, "GET http://good.test/ HTTP/1.1\r\nX: " + "y" * 30, pause=0.05)
         assert answer == "" or statuses([answer]) == [408] or "Reset" in answer
         assert time.monotonic() - start < 5
-        assert "whole" in records(session)[0]["reason"]
+        assert "complete" in records(session)[0]["reason"]
 
 
 async def test_a_connection_on_which_nothing_moves_ends(proxied: Proxied, listener: Listener, workspace: Path) -> None:
@@ -321,7 +321,7 @@ async def test_a_connection_on_which_nothing_moves_ends(proxied: Proxied, listen
         start = time.monotonic()
         (answer,) = await told(session, connect(place))
         assert "welcome" in answer and time.monotonic() - start < 5
-        assert "nothing has moved" in records(session)[0]["reason"] and listener.ended.wait(2)
+        assert "no data has moved" in records(session)[0]["reason"] and listener.ended.wait(2)
 
 
 @pytest.mark.parametrize("tunnelled", [False, True])
@@ -450,7 +450,7 @@ async def test_what_was_connected_before_the_call_is_not_served_in_it(
 
     @tool(needs={Capability.NET})
     def look() -> str:
-        """What came back on the connection that was made while the tool was loaded."""
+        """Return the answer on the connection that was made while the tool was loaded."""
         try:
             return str(early.recv(1000).decode())
         except ConnectionResetError:
@@ -482,7 +482,7 @@ async def test_connections_of_a_kept_process_end_with_the_call_that_made_them(
 
     @tool(needs={Capability.NET}, lifetime="session")
     def keep(request: str) -> list[str]:
-        """Look what became of the connections of earlier calls, and open another."""
+        """Return the state of each earlier call's connection, and open another connection."""
         states: list[str] = []
         for stream in kept:
             try:

@@ -1,4 +1,4 @@
-"""Tools that use the network of their cell as they like. Shipped by value."""
+"""Tools that use the network of their cell in arbitrary ways. They are shipped by value."""
 
 import os
 import socket
@@ -12,7 +12,7 @@ PROXY = ("127.0.0.1", 3128)
 
 
 def exchange(request: bytes, *, pause: float = 0.0, half_close: bool = False) -> bytes:
-    """Send raw bytes to the proxy (slowly, with `pause`), and return all that comes back."""
+    """Send raw bytes to the proxy (slowly, with `pause`), and return the whole answer."""
     with socket.create_connection(PROXY, 15) as stream:
         try:
             if pause:
@@ -36,14 +36,14 @@ def exchange(request: bytes, *, pause: float = 0.0, half_close: bool = False) ->
 
 @tool(needs={Capability.NET})
 def speak(requests: list[str], pause: float = 0.0, half_close: bool = False) -> list[str]:
-    """Each request on a connection of its own, as Latin-1."""
+    """Send each request on a separate connection, as Latin-1. Return the answers."""
     answers = [exchange(request.encode("latin-1"), pause=pause, half_close=half_close) for request in requests]
     return [answer.decode("latin-1") for answer in answers]
 
 
 @tool(needs={Capability.NET})
 def reach(places: list[tuple[str, int]]) -> list[str]:
-    """Connect to each place without the proxy; the name of the error, or what it says."""
+    """Connect to each place without the proxy. Return the name of each error, or the greeting."""
     said: list[str] = []
     for host, port in places:
         try:
@@ -56,7 +56,7 @@ def reach(places: list[tuple[str, int]]) -> list[str]:
 
 @tool(needs={Capability.NET})
 def make_sockets() -> dict[str, str]:
-    """Try sockets of all kinds."""
+    """Try to make sockets of all kinds."""
     kinds: dict[str, tuple[int, int, int]] = {
         "tcp": (socket.AF_INET, socket.SOCK_STREAM, 0),
         "tcp6": (socket.AF_INET6, socket.SOCK_STREAM, 6),
@@ -91,7 +91,7 @@ def make_sockets() -> dict[str, str]:
 
 @tool
 def without_net() -> list[Any]:
-    """What a cell without NET has of the proxy."""
+    """Return how the proxy looks from a cell without NET."""
     try:
         with socket.create_connection(PROXY, 3):
             answer = "connected"
@@ -102,7 +102,7 @@ def without_net() -> list[Any]:
 
 @tool(needs={Capability.NET})
 def leave_open(request: str, fork: bool = False) -> str:
-    """Open a tunnel and return without closing it; with `fork`, a child in a session of its own holds it too."""
+    """Open a tunnel and return without closing it. With `fork`, a child in a separate session holds it too."""
     stream = socket.create_connection(PROXY, 10)
     stream.sendall(request.encode())
     answer = stream.recv(4096).decode()
@@ -116,7 +116,7 @@ def leave_open(request: str, fork: bool = False) -> str:
 
 @tool(needs={Capability.NET})
 def flood(count: int) -> list[str]:
-    """Open so many connections, all at a time; then what each was told first."""
+    """Open `count` connections at the same time. Return the start of each answer."""
     with ExitStack() as stack:
         streams: list[socket.socket] = []
         for _ in range(count):

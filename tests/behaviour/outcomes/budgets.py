@@ -1,8 +1,8 @@
-"""`python -I budgets.py CALLS NAME...`: have so many sessions call each hostile tool at once, beside an innocent one.
+"""`python -I budgets.py CALLS NAME...`: CALLS sessions call each hostile tool at once, while an innocent session works.
 
-Prints a line of JSON for each tool: how far the supervisor's memory grew, how the calls ended, and how the innocent
-session fared. Run by `test_budgets.py`, in a process of its own: memory that another test has given back would hide
-what this takes. For the same reason, the growth under every tool counts from before the first.
+It prints a line of JSON for each tool: the growth of the supervisor's memory, the endings of the calls, and the results
+of the innocent session. `test_budgets.py` runs it in a separate process, because memory that an earlier test has freed
+would hide the growth. For the same reason, the growth under every tool counts from before the first tool.
 """
 
 import ctypes
@@ -42,7 +42,7 @@ TOOLS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 class Backends:
-    """Memory that has much to tell, and a channel that never takes a message."""
+    """A memory with very long answers, and a channel that never accepts a message."""
 
     async def search(self, query: str, *, limit: int, namespace: str) -> list[MemoryRecord]:
         await anyio.sleep(0.001)
@@ -72,14 +72,14 @@ def rss() -> int:
 
 
 def trimmed_rss() -> int:
-    """The memory of this process without what it could give back."""
+    """The memory of this process after malloc has returned its free memory."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     return rss()
 
 
 class Peak:
-    """The largest memory of this process while it is entered."""
+    """The peak memory of this process while the context is entered."""
 
     def __enter__(self) -> "Peak":
         self.most = trimmed_rss()
@@ -102,7 +102,7 @@ async def slowly(*_: object) -> None:
 
 
 async def attacked(name: str, innocent: Session, sessions: list[Session], before: int) -> dict[str, Any]:
-    """What came of this tool called at once in all `sessions`, while `innocent` works."""
+    """The outcome of a tool that all `sessions` call at once, while `innocent` works."""
     found: dict[str, Any] = {"name": name, "endings": [], "latest": 0.0, "late": 0.0, "wrong": []}
     for each in (innocent, *sessions):
         assert (await each.call("echo", {"value": 1}, timeout=15.0)).output == 1

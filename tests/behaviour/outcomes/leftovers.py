@@ -1,9 +1,9 @@
-"""`python -I leftovers.py WHO MISSING...`: calls that leave a daemon, where cells have no pid namespace to end it with.
+"""`python -I leftovers.py WHO MISSING...`: calls that leave a daemon, in cells without a pid namespace that would end
+it.
 
-WHO ends it: "init", which kills what it adopts; or "cgroup", with every zygote and so every init killed before.
-
-Prints a line of JSON: the daemons that were there during the call and after it, the incidents, and what is left of the
-supervisor. Run by `test_leftovers.py`.
+WHO ends the daemon: "init", which kills the processes that it adopts; or "cgroup", after every zygote and so every init
+was killed. Prints a line of JSON: the daemons during the call and after it, the incidents, and what is left of the
+supervisor. `test_leftovers.py` runs it.
 """
 
 import json
@@ -24,7 +24,7 @@ NAME = f"left{os.getpid()}"[:15]
 
 
 def daemons() -> list[int]:
-    """The pids of what calls itself NAME and runs: the zygote has the dead ones as zombies."""
+    """The pids of running processes named NAME. Dead ones are zombies of the zygote."""
     found: list[int] = []
     for entry in filter(str.isdecimal, os.listdir("/proc")):
         try:
@@ -38,7 +38,7 @@ def daemons() -> list[int]:
 
 
 def kill_zygotes() -> None:
-    """And wait until they are dead, which is when every init has been sent its signal."""
+    """Kill the zygotes, and wait until they are dead. By then, every init has been sent its signal."""
     zygotes = psutil.Process().children()
     for zygote in zygotes:
         zygote.kill()

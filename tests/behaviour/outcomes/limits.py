@@ -1,6 +1,6 @@
-"""`python -I limits.py NAME...`: call these tools, print a line of JSON for each: how its call ended, what it cost.
+"""`python -I limits.py NAME...`: call these tools. Print a line of JSON for each: the ending and the cost of its call.
 
-Run as it is, as an ordinary user and without cgroups by `test_limits.py`.
+`test_limits.py` runs it unchanged, as an ordinary user, and without cgroups.
 """
 
 import ctypes
@@ -40,7 +40,7 @@ BRIEF_S = 0.25
 
 
 def in_a_child(work: Callable[[], object]) -> str:
-    """What becomes of work that a child does: "done", the name of its errno or of its signal, or "MemoryError"."""
+    """The outcome of work in a child: "done", the name of its errno or of its signal, or "MemoryError"."""
     child = os.fork()
     if child == 0:
         try:
@@ -57,12 +57,12 @@ def in_a_child(work: Callable[[], object]) -> str:
 
 
 def child_opens_files() -> str:
-    """A child opens descriptors until it may not."""
+    """Open descriptors in a child until an open fails."""
     return in_a_child(lambda: m.open_files())
 
 
 def child_writes_a_huge_file() -> str:
-    """A child, which does not ignore SIGXFSZ, writes to one file without end."""
+    """Write to one file without end, in a child that does not ignore SIGXFSZ."""
 
     def work() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
@@ -74,7 +74,7 @@ def child_writes_a_huge_file() -> str:
 
 
 def child_fills_the_scratch() -> str:
-    """A child fills the scratch with files."""
+    """Fill the scratch with files, in a child."""
 
     def work() -> None:
         for number in range(100):
@@ -85,7 +85,7 @@ def child_fills_the_scratch() -> str:
 
 
 def child_uses_the_inodes() -> str:
-    """A child makes empty files."""
+    """Make empty files, in a child."""
 
     def work() -> None:
         for number in range(5_000):
@@ -95,19 +95,19 @@ def child_uses_the_inodes() -> str:
 
 
 def child_asks_for_too_much() -> str:
-    """A child asks for more memory at once than one process may have."""
+    """Allocate more memory at once than one process may have, in a child."""
     return in_a_child(lambda: _take(400 * MIB))
 
 
 def children_take_too_much() -> str:
-    """Three children hold 60 MiB each for a while."""
+    """Hold 60 MiB in each of three children for a while."""
     return _hold_in_children(3, 60 * MIB, 0.4)
 
 
 def children_take_too_much_for_a_moment() -> str:
-    """Two children take 50 MiB each and end; the parent answers as soon as they have, whatever became of them.
+    """Take 50 MiB in each of two children. Answer as soon as both have ended, whatever their outcome.
 
-    The first waits for the end of the second, however busy the machine is, and no longer.
+    The first child waits exactly until the second has ended, even on a busy machine.
     """
     reader, writer = os.pipe()
     told, tell = os.pipe()
@@ -129,7 +129,7 @@ def children_take_too_much_for_a_moment() -> str:
 
 
 def hold_in_children() -> str:
-    """Four children hold 10 MiB each for a while."""
+    """Hold 10 MiB in each of four children for a while."""
     return _hold_in_children(4, 10 * MIB, 0.4)
 
 
@@ -149,17 +149,17 @@ def _take(size: int) -> bytearray:
 
 
 def child_floods_the_output() -> str:
-    """A child prints without end."""
+    """Print without end, in a child."""
     return in_a_child(lambda: m.flood_the_output())
 
 
 def child_burns() -> str:
-    """A child is in an endless loop."""
+    """Run an endless loop, in a child."""
     return in_a_child(lambda: m.loop_for_ever())
 
 
 def pool_that_shares() -> str:
-    """Six children that all read and write one shared mapping of 80 MiB."""
+    """Read and write one shared mapping of 80 MiB in six children."""
     shared = mmap.mmap(-1, 80 * MIB)
     for _ in range(6):
         if os.fork() == 0:
@@ -171,7 +171,7 @@ def pool_that_shares() -> str:
 
 
 def work_in_children() -> str:
-    """A child that is waited for and an orphan each use the processor for 0.2 s."""
+    """Use the processor for 0.2 s in a child that is waited for, and for 0.2 s in an orphan."""
     reader, writer = os.pipe()
     if os.fork() == 0:
         if os.fork() == 0:
@@ -192,13 +192,13 @@ def _burn(seconds: float) -> None:
 
 
 def claim_to_have_used_nothing() -> str:
-    """Use the processor for 0.2 s, and read from the process's own account."""
+    """Use the processor for 0.2 s, and read the process's own account."""
     _burn(0.2)
     return "done" if resource.getrusage(resource.RUSAGE_SELF).ru_utime > 0 else "odd"
 
 
 def again_after_a_refused_fork() -> None:
-    """Fork until that is refused, end the children, and raise the error when a fork would work again."""
+    """Fork until a fork is refused, end the children, and raise the error when a fork would succeed again."""
     children: list[int] = []
     try:
         while True:
@@ -214,19 +214,19 @@ def again_after_a_refused_fork() -> None:
 
 
 def again_from_a_pipe() -> bytes:
-    """Read from an empty pipe that does not block."""
+    """Read from an empty, non-blocking pipe."""
     reader, _writer = os.pipe()
     os.set_blocking(reader, False)
     return os.read(reader, 1)
 
 
 def files_of_the_machine() -> None:
-    """What open says where the whole machine has no file left."""
+    """Raise the error that an open raises on a machine with no file left."""
     raise OSError(errno.ENFILE, os.strerror(errno.ENFILE))
 
 
 def lock_a_page() -> None:
-    """mlock(2), as a tool that checks its errno."""
+    """Call mlock(2), like a tool that checks its errno."""
     libc = ctypes.CDLL(None, use_errno=True)
     page = mmap.mmap(-1, mmap.PAGESIZE)
     if libc.mlock(ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(page))), mmap.PAGESIZE) != 0:
@@ -243,13 +243,13 @@ def _turn() -> int:
 
 
 def burn_in_turns() -> int:
-    """Use 60 % of the processor time of a call; which call of this process it is."""
+    """Use 60 % of the processor time of a call. Return the number of this call in the process."""
     _burn(0.6 * KEPT_S)
     return _turn()
 
 
 def burn_in_turns_and_die() -> int:
-    """Use 70 % of the processor time of a call, and in the second call die of a SIGKILL that no limit sent."""
+    """Use 70 % of the processor time of a call. In the second call, die by a SIGKILL that no limit sent."""
     _burn(0.7 * KEPT_S)
     if _turn() == 2:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -257,7 +257,7 @@ def burn_in_turns_and_die() -> int:
 
 
 def burn_in_the_second_turn() -> None:
-    """An endless loop, in the second call."""
+    """Run an endless loop, in the second call."""
     if _turn() == 2:
         m.loop_for_ever()
 
@@ -318,7 +318,7 @@ async def call(session: Session, name: str) -> dict[str, Any]:
 
 
 async def called(session: Session, name: str) -> dict[str, Any]:
-    """Call a tool; how that ended."""
+    """Call a tool. Return the ending of the call."""
     result = await session.call(name, timeout=0.3 if name == "sleep_for_ever" else 10.0)
     error = result.error.model_dump() if result.error is not None else {}
     return {
@@ -331,7 +331,7 @@ async def called(session: Session, name: str) -> dict[str, Any]:
 
 
 async def main(names: list[str]) -> None:
-    """Run the calls one by one, through one supervisor."""
+    """Make the calls one by one, with one supervisor."""
     widest = LIMITS.replace(memory_bytes=POOL_BYTES)  # a tool's own limits only narrow
     profile = Profile.for_kind("main").replace(limits=widest)
     tools: list[Tool[..., Any]] = [

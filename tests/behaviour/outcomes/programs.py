@@ -1,4 +1,4 @@
-"""`python -I programs.py`: what programs do at the default limits of a Main session. Prints one JSON object."""
+"""`python -I programs.py`: common programs at the default limits of a Main session. Prints one JSON object."""
 
 import json
 import shlex

@@ -1,7 +1,8 @@
-"""What hostile calls may have waiting in the supervisor: its memory is measured, in a process of its own.
+"""Bounds on what hostile calls keep waiting in the supervisor. Its memory is measured in a separate process.
 
-One call may take 64 MiB beyond its result, a hundred at once 512 MiB. An innocent session beside them gets its results,
-and its deadlines in time. Without budgets, the calls took 130 to 2,200 MiB alone, and many at once 600 and 730.
+One call may take 64 MiB beyond its result, and a hundred concurrent calls 512 MiB. An innocent session beside them gets
+its results, and its deadlines are on time. Without budgets, single calls took 130 to 2,200 MiB, and many concurrent
+calls 600 and 730.
 """
 
 import json
@@ -33,7 +34,7 @@ MANY = {"requests": (100, 512.0), "half": (40, 300.0)}
 
 
 def measured(calls: int, *names: str) -> dict[str, dict[str, Any]]:
-    """What the program says of so many calls at once of each tool, by its name."""
+    """The program's output for `calls` concurrent calls of each tool, by the tool's name."""
     command = [sys.executable, "-I", str(PROGRAM), str(calls), *names]
     run = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
     assert run.returncode == 0, run.stderr
@@ -59,7 +60,7 @@ def test_many_hostile_calls_at_once_cannot_fill_the_supervisor(name: str) -> Non
 
 
 def assert_held(found: dict[str, Any], calls: int) -> None:
-    """The calls ended at their deadlines, and the innocent session hardly noticed them."""
+    """Check that the calls ended at their deadlines, and that the innocent session was hardly delayed."""
     ends = found["endings"]  # on few processors, some may have got no process within their time
     assert ends.get("timeout", 0) >= calls / 2 and sum(ends.values()) == calls
     assert ends.keys() <= {"timeout", "overloaded"}
@@ -128,13 +129,13 @@ async def give_up_and_return_much(ctx: ToolContext) -> str:
 
 @tool(needs={Capability.HTTP})
 def send_too_much(ctx: ToolContext) -> None:
-    """Send a request that no frame holds."""
+    """Send a request that is too large for a frame."""
     _http(ctx).request("POST", "https://a.test/", body=bytes(5 * 1024 * 1024))
 
 
 @tool
 def log_too_much(ctx: ToolContext) -> None:
-    """Log more than a message may have."""
+    """Log more than one message may contain."""
     ctx.log("much", values=list(range(20_000)))
 
 

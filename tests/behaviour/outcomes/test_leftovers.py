@@ -1,4 +1,4 @@
-"""The second layer of "nothing outlives its call": the cgroup of a cell, where the pid namespace is missing."""
+"""The second layer of "nothing outlives its call": the cgroup of a cell without a pid namespace."""
 
 import json
 import os
@@ -15,7 +15,7 @@ NO_PID_NAMESPACE = Machine("no pid namespace", refuse=("unshare,clone", 1, CLONE
 
 
 def answer_of(who: str, temporary: Path) -> dict[str, Any]:
-    """What the calls came to, with a daemon that `who` ends."""
+    """The outcome of the calls, with a daemon that `who` ends."""
     script = Path(__file__).parent / "leftovers.py"
     command = command_on(NO_PID_NAMESPACE, [sys.executable, "-I", str(script), who, *NO_PID_NAMESPACE.allow])
     env = {**os.environ, "TMPDIR": str(temporary)}  # the machine's own is others' too

@@ -1,6 +1,6 @@
-"""Each limit, when a call hits it by itself and in its children, on machines with and without control groups.
+"""Each limit, exceeded by a call itself and by its children, on machines with and without control groups.
 
-One table: what the tool does, and how its call ends. `docs/limits.md` has the same by limit.
+The table has the tool's action and the ending of its call. `docs/limits.md` has the same by limit.
 """
 
 import json
@@ -87,7 +87,7 @@ machines = pytest.mark.parametrize("machine", [ROOT, ROOTLESS, NO_CGROUP] if os.
 
 @pytest.fixture(scope="module")
 def called(nothing_is_left_of_the_module: None) -> Called:
-    """What came of all calls on a machine, by the tool's name. They are made once."""
+    """The outcomes of all calls on a machine, by the tool's name. The calls are made once."""
 
     @cache
     def call_all(name: str) -> dict[str, dict[str, Any]]:

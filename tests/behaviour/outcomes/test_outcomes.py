@@ -1,4 +1,4 @@
-"""Every way in which a tool can misbehave, and how its call must end: a table. For each row, whatever it does:
+"""A table of every way in which a tool can misbehave, and how its call must end. For each row:
 
 - the result is the typed error that the row names, with the facts that it names;
 - a call of another session that is in flight meanwhile returns its value;
@@ -58,7 +58,7 @@ ROOT = os.geteuid() == 0
 
 @dataclass
 class Seen:
-    """What there is to be judged after a row's call and the next one."""
+    """What the test has seen after a row's call and the next call."""
 
     result: ToolResult
     took: float
@@ -70,7 +70,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Fact:
-    """Something that must hold of what was seen."""
+    """A fact that must hold for what the test has seen."""
 
     what: str
     holds: Callable[[Seen], bool]
@@ -151,7 +151,7 @@ MUCH = {"out": 800_000, "err": 700_000}
 
 
 def _is_counted(seen: Seen) -> bool:
-    """What is kept and what is left out come to what was written, and the note in the text says so."""
+    """Whether the kept and the omitted output add up to the written output, and the note in the text says so."""
     for captured in (seen.result.stdout, seen.result.stderr):
         text = captured.text
         if captured.omitted_bytes:
@@ -179,8 +179,8 @@ RAISED = (TRACEBACK_IN_THE_JOURNAL, NO_TRACEBACK_FOR_THE_MODEL)
 
 @dataclass(frozen=True)
 class Row:
-    """How the call of `fn` must end. `kinds` are the error kinds it may end with, None for success; more than one only
-    where two of the tool's own processes race each other.
+    """How the call of `fn` must end. `kinds` are the error kinds that may end it, None for success. A row has several
+    kinds only if two processes of the tool race each other.
     """
 
     fn: Callable[..., Any]
@@ -342,7 +342,7 @@ ROWS = [
 
 
 def tools() -> list[Tool[..., Any]]:
-    """A tool for each row, and in each row's cell one that looks around."""
+    """A tool for each row, and a tool that looks around in each row's cell."""
     made = {each.id: tool(each.fn, name=each.id, limits=each.limits, uses=each.uses) for each in ROWS}
     for each in ROWS:
         made[each.neighbour] = tool(m.look_around, name=each.neighbour, limits=each.limits, uses=each.uses)
@@ -351,7 +351,7 @@ def tools() -> list[Tool[..., Any]]:
 
 @dataclass
 class Stage:
-    """The supervisor that the rows share: the session that misbehaves, and one that must not notice."""
+    """The supervisor that the rows share: the misbehaving session, and a session that must not be affected."""
 
     supervisor: Supervisor
     journal: RecentJournal
@@ -430,7 +430,7 @@ async def test_a_tool_that_misbehaves_ends_as_it_must_and_nobody_else_notices(st
 
 
 def changes(first: dict[str, Any], then: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """What a later call finds otherwise than the first one did."""
+    """What a later call sees differently than the first call."""
     return {key: (first[key], then[key]) for key in first if key != "number" and first[key] != then[key]}
 
 
@@ -461,7 +461,7 @@ async def test_a_daemon_is_gone_when_the_next_call_runs(stage: Stage) -> None:
 
 
 def named(name: str) -> list[int]:
-    """The pids, on the host, of the processes that call themselves so."""
+    """The host's pids of the processes with this name."""
     found: list[int] = []
     for path in Path("/proc").glob("[0-9]*/comm"):
         try:

@@ -1,4 +1,4 @@
-"""What a kept process is said to have used: each call has its own figures, also where others of its group used more."""
+"""The reported usage of a kept process: each call has its own figures, even if others of its group used more."""
 
 import os
 import time
@@ -15,7 +15,7 @@ MIB = 1024 * 1024
 
 @tool(lifetime="session")
 def take(mib: int, in_child: bool) -> int:
-    """Take so much memory for a moment, here or in a child, and give the bytes.
+    """Take memory for a moment, in this process or in a child. Return the bytes.
 
     Args:
         mib: How much.
@@ -32,7 +32,7 @@ def take(mib: int, in_child: bool) -> int:
 
 @tool(lifetime="session")
 def doze() -> None:
-    """Last long enough to be looked at as a tree, and take next to nothing."""
+    """Run long enough that the process tree is inspected, and use almost nothing."""
     time.sleep(0.05)
 
 

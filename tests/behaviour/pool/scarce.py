@@ -1,7 +1,7 @@
-"""`python -I scarce.py LOOP WORKSPACE WHAT`: calls of every kind while something is scarce, and when it no longer is.
+"""`python -I scarce.py LOOP WORKSPACE WHAT`: calls of every kind while a resource is scarce, and afterwards.
 
-Prints JSON: under "scarce" and "after", by call, the kind of its error (null for none), whether calling again helps,
-when, and the message; "raised" has what came out of a call as an exception.
+Prints JSON. "scarce" and "after" have, by call: the kind of its error (null for none), whether and when to call again,
+and the message. "raised" has the exceptions that calls have raised.
 """
 
 import json
@@ -22,13 +22,13 @@ from toolcell_sandbox.mechanisms import mounts
 
 @tool
 def echo(value: int) -> int:
-    """Return it."""
+    """Return the value."""
     return value
 
 
 @tool(lifetime="session")
 def kept(value: int) -> int:
-    """Return it."""
+    """Return the value."""
     return value
 
 
@@ -49,13 +49,13 @@ def recall(ctx: ToolContext) -> int:
 
 @tool
 def long() -> str:
-    """More than a model gets."""
+    """Return more than a model gets."""
     return "x" * 500_000
 
 
 @host_tool
 def here(value: int) -> int:
-    """Return it, from a thread of the supervisor's."""
+    """Return the value, from a thread of the supervisor's process."""
     return value
 
 
@@ -71,7 +71,7 @@ CALLS: dict[str, dict[str, Any]] = {
 
 @contextmanager
 def no_threads() -> Generator[Callable[[bool], None]]:
-    """As a user by RLIMIT_NPROC, which does not bind root; as root by a cgroup that has no room for another task."""
+    """Leave no room for threads: for a user by RLIMIT_NPROC, which does not bind root; for root by a cgroup."""
     if os.geteuid():
         limits = resource.getrlimit(resource.RLIMIT_NPROC)
         yield lambda on: resource.setrlimit(resource.RLIMIT_NPROC, (1, limits[1]) if on else limits)
@@ -104,7 +104,7 @@ def no_descriptors() -> Generator[Callable[[bool], None]]:
 
 @contextmanager
 def no_space() -> Generator[Callable[[bool], None]]:
-    """The directory for temporary files is a file system of its own, and full."""
+    """Use a full file system for temporary files."""
     syscall("unshare", 0x00020000, step="unshare mounts")
     mounts.make_private()
     place = f"{sys.argv[2]}-temporary"
@@ -148,7 +148,7 @@ async def said(call: Callable[[], Awaitable[Any]], raised: list[str]) -> list[An
 
 
 async def all_calls(sessions: list[Session], raised: list[str]) -> dict[str, list[list[Any]]]:
-    """Each call in each session, all of one kind at the same time."""
+    """Make each call in each session, all calls of one kind at the same time."""
     found: dict[str, list[list[Any]]] = {}
     for name, arguments in CALLS.items():
         rows: list[list[Any]] = []

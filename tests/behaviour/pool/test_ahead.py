@@ -1,4 +1,4 @@
-"""The process for the next call, which is forked while a call lasts: it is ready when that ends, however it ends, and
+"""The process for the next call, which is forked during a call: it is ready when that call ends, however it ends, and
 nothing of that call reaches it.
 """
 
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.trick]
 
 @tool
 def own_pid(seconds: float) -> int:
-    """Give the pid in the cell, after a while.
+    """Return the pid in the cell, after a while.
 
     Args:
         seconds: How long.
@@ -36,11 +36,11 @@ def own_pid(seconds: float) -> int:
 
 @tool
 def leave_family(depth: int, apart: bool) -> int:
-    """Fork children of children that never end, and answer.
+    """Fork generations of children that never end, and answer.
 
     Args:
         depth: How many generations.
-        apart: Whether each has a session of its own.
+        apart: Whether each generation has a session of its own.
     """
     take, give = os.pipe()
     if os.fork() == 0:
@@ -60,7 +60,7 @@ def leave_family(depth: int, apart: bool) -> int:
 
 @tool
 def leave_the_group() -> str:
-    """Try to get out of the own process group, into that of the init."""
+    """Try to leave the own process group for the group of the init."""
     try:
         os.setpgid(0, os.getpgid(os.getppid()))
     except OSError as error:
@@ -81,7 +81,7 @@ def crash(seconds: float) -> None:
 
 @tool
 def bomb(seconds: float) -> NoReturn:
-    """Fork until nothing is left, then crash with all children alive.
+    """Fork until nothing is left, then crash while all children live.
 
     Args:
         seconds: How long to go on.
@@ -97,7 +97,7 @@ def bomb(seconds: float) -> NoReturn:
 
 @tool
 def fork_until_refused() -> int:
-    """How many children there can be, some time after the call began."""
+    """Return how many children can be forked, some time after the call's start."""
     time.sleep(0.1)
     children = 0
     while True:
@@ -113,7 +113,7 @@ def fork_until_refused() -> int:
 
 @tool(lifetime="session")
 def kept(seconds: float, crash: bool = False) -> int:
-    """Give the pid in the cell, or crash, after a while.
+    """Return the pid in the cell, or crash, after a while.
 
     Args:
         seconds: How long.
@@ -142,7 +142,7 @@ async def idle(supervisor: Supervisor) -> Cell:
 async def during(
     supervisor: Supervisor, session: Session, name: str, arguments: dict[str, Any], then: Callable[[int], None]
 ) -> int:
-    """Call a tool; `then` is told of the next call's process once there is one. Gives that one's pid on the host."""
+    """Call a tool. Once the next call's process exists, call `then` with its pid on the host. Return this pid."""
     found: list[int] = []
     cell = await idle(supervisor)
     async with anyio.create_task_group() as tasks:
@@ -154,7 +154,7 @@ async def during(
 
 
 def nothing(_spare: int) -> None:
-    """What is done to it otherwise."""
+    """Do nothing to the process."""
 
 
 @pytest.mark.parametrize("ends", ["own_pid", "crash"])

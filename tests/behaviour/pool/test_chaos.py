@@ -1,4 +1,6 @@
-"""Kills at random moments under load: no result is lost, doubled or raised, each error is typed, all works again."""
+"""Kills at random moments under load: no result is lost, duplicated or raised, each error is typed, and all calls work
+again.
+"""
 
 import os
 import random
@@ -40,7 +42,7 @@ def once(number: int) -> int:
     """Make a file that no call has made before.
 
     Args:
-        number: Its name, and what to return.
+        number: The file's name and the value to return.
     """
     os.close(os.open(str(number), os.O_CREAT | os.O_EXCL))
     return number
@@ -61,10 +63,10 @@ def slow(number: int) -> int:
 
 @tool
 def large(number: int) -> list[int]:
-    """Return more than a pipe holds, so that a kill may come within the frame.
+    """Return more than a pipe holds, so that a kill may hit the frame.
 
     Args:
-        number: What it begins with.
+        number: The beginning of the text.
     """
     return [number, *range(60_000)]
 
@@ -82,7 +84,7 @@ def kept(number: int) -> list[int]:
 
 @host_tool
 def here(number: int) -> int:
-    """Return it from a thread.
+    """Return the value from a thread.
 
     Args:
         number: What to return.
@@ -99,14 +101,14 @@ def number_in(result: ToolResult) -> object:
 
 
 def assert_typed(error: ErrorBase) -> None:
-    """What a kill from outside comes to: never the tool's own fault."""
+    """Check that an outside kill is never reported as the tool's own fault."""
     assert isinstance(error, (Crashed, SandboxUnavailable, Overloaded, Timeout)), error
     if isinstance(error, (SandboxUnavailable, Overloaded)):
         assert error.retryable and error.retry_after_s is not None, error
 
 
 class Monkey:
-    """Kills processes of this test at random, from a fixed seed: calls and inits mostly, zygotes now and then."""
+    """Kills processes of this test at random, from a fixed seed: mostly calls and inits, sometimes zygotes."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -172,7 +174,7 @@ class Load:
 
 @pytest.fixture(params=[0, 256], ids=["as it is", "ulimit -n 256"])
 def descriptors(request: pytest.FixtureRequest) -> Iterator[None]:
-    """So many descriptors, 0 for as many as there are."""
+    """Set the limit of descriptors to the parameter; 0 keeps the present limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (request.param or soft, hard))
     yield
@@ -210,7 +212,7 @@ async def test_kills_at_random_cost_their_calls_a_typed_error_and_nothing_else(
 async def test_bursts_that_kill_everything_at_once_are_survived(
     supervise: Callable[..., Supervisor], workspace: Path
 ) -> None:
-    """As the kernel does where memory runs out: all zygotes, cells and calls, four times within two seconds."""
+    """Like the kernel when memory runs out: kill all zygotes, cells and calls, four times within two seconds."""
     load = Load(seed=13)
     async with supervise(TOOLS) as supervisor:
         sessions = [await supervisor.open_session("main", workspace=workspace) for _ in range(4)]

@@ -46,7 +46,7 @@ def zygotes() -> list[psutil.Process]:
 
 
 async def while_it_sleeps(session: Session, then: Callable[[], None]) -> ToolResult:
-    """The result of a call of `sleep_for_ever` that `then` happens to."""
+    """The result of a call of `sleep_for_ever` during which `then` is called."""
     results: list[ToolResult] = []
 
     async def call() -> None:
@@ -241,7 +241,7 @@ async def test_a_new_supervisor_sweeps_away_the_cgroups_of_one_that_was_killed(
 
 
 class DeadlyMemory(ListMemory):
-    """Kills the process that asks, and then answers it."""
+    """A memory that kills the process that asks, and then answers it."""
 
     def __init__(self, supervisor: Supervisor) -> None:
         super().__init__()
@@ -255,13 +255,13 @@ class DeadlyMemory(ListMemory):
 
 
 def ask(ctx: ToolContext, query: str) -> int:
-    """How many records the memory finds."""
+    """Return how many records a search of the memory finds."""
     assert ctx.memory is not None
     return len(ctx.memory.search(query))
 
 
 def double(number: int) -> int:
-    """Twice the number."""
+    """Return twice the number."""
     return 2 * number
 
 
@@ -281,8 +281,8 @@ async def test_an_answer_to_a_process_that_has_died_is_not_for_the_next_one(
 
 
 def leave_packets(next_seq: int) -> None:
-    """Answer with what takes the supervisor a while; meanwhile, fill the pipes with packets (O_DIRECT, pipe(2)), which
-    a read gives one at a time: the first one begins a frame that hides that there is more.
+    """Answer with a value that the supervisor decodes slowly. Meanwhile, fill the pipes with packets (O_DIRECT,
+    pipe(2)), of which a read returns one at a time. The first packet begins a frame that hides the others.
     """
     import fcntl
     import struct
@@ -301,7 +301,7 @@ def leave_packets(next_seq: int) -> None:
 
 
 def speak() -> str:
-    """Print something and return something."""
+    """Print a text, and return a text."""
     print("spoken")
     return "genuine"
 
@@ -327,10 +327,10 @@ async def test_what_a_call_leaves_in_its_pipes_in_packets_is_not_the_next_calls(
 
 @tool
 def spoil(how: str) -> str:
-    """Do something lasting to the scratch itself, or to how this process is scheduled.
+    """Change the scratch itself, or the scheduling of this process, permanently.
 
     Args:
-        how: What.
+        how: The change.
     """
     import ctypes
     import struct
@@ -352,7 +352,7 @@ def spoil(how: str) -> str:
 
 @tool
 def use_the_scratch() -> list[str]:
-    """Write a file there, read it, and say which attributes the directory has."""
+    """Write and read a file in the scratch, and return the attributes of the directory."""
     with open("/tmp/file", "w") as file:
         file.write("x")
     with open("/tmp/file") as file:

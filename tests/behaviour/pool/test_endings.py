@@ -1,4 +1,4 @@
-"""How calls end for what happens around them: kills at bad moments, a workspace that is gone, a supervisor's end."""
+"""Endings of calls by outside events: kills at bad moments, a removed workspace, a supervisor's end."""
 
 import os
 import resource
@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 
 @tool
 def die_within_a_frame() -> None:
-    """Write the first half of a result, and be killed."""
+    """Write the first half of a result, and die by SIGKILL."""
     data = misbehaving.frame_of(16, misbehaving.call_number(), {"output": "half", "display": "half"})
     misbehaving.write_frames(data[: len(data) // 2])
     os.kill(os.getpid(), signal.SIGKILL)
@@ -90,7 +90,7 @@ async def test_a_cell_that_is_killed_while_it_starts_may_be_asked_for_again_and_
 
 @tool(needs={Capability.READ})
 def listed() -> list[str]:
-    """Name the files."""
+    """Return the names of the files."""
     return os.listdir(".")
 
 
@@ -125,7 +125,7 @@ async def test_a_workspace_in_whose_place_lies_something_else_is_said_to_be_gone
 
 @tool(lifetime="session", needs={Capability.WRITE})
 def keep(name: str) -> None:
-    """Make a file, and stay."""
+    """Make a file, and sleep."""
     Path(name).touch()
 
 
@@ -133,7 +133,7 @@ def keep(name: str) -> None:
 async def test_what_goes_wrong_at_the_end_of_a_supervisor_is_raised_and_nothing_hides_it(
     supervise: Callable[..., Supervisor], workspace: Path
 ) -> None:
-    """A directory that somebody has made in a cell's cgroup, so that the kernel does not let it be removed."""
+    """A foreign directory in a cell's cgroup prevents its removal by the kernel."""
     before, strange, store = Residue.now(), Path(), Path()
     with pytest.raises(SandboxError, match="A cgroup cannot be removed"):
         async with supervise([keep]) as supervisor:
@@ -151,7 +151,7 @@ async def test_what_goes_wrong_at_the_end_of_a_supervisor_is_raised_and_nothing_
 
 
 class Unsendable:
-    """A tool that holds what cannot be pickled."""
+    """A tool that holds an object that cannot be pickled."""
 
     __name__ = "unsendable"
 
@@ -159,7 +159,7 @@ class Unsendable:
         self.held = threading.Lock()
 
     def __call__(self) -> str:
-        """Nothing."""
+        """Do nothing."""
         return ""
 
 
@@ -204,7 +204,9 @@ async def test_a_cgroup_that_somebody_has_removed_costs_no_further_call(
 async def test_a_cell_that_dies_while_no_descriptor_is_left_leaves_none_open(
     supervise: Callable[..., Supervisor], workspace: Path
 ) -> None:
-    """Those of its cgroup, which is read once more when a cell has died; `nothing_is_left` looks."""
+    """The descriptors are of the cell's cgroup, which is read once more after the cell's death. `nothing_is_left`
+    checks them.
+    """
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     async with supervise([echo]) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)

@@ -1,4 +1,4 @@
-"""What cannot be sent, and zygotes that cannot be started: the calls concerned hear of it, and nothing is left."""
+"""Values that cannot be sent, and zygotes that cannot start: the affected calls get an error, and nothing is left."""
 
 import asyncio
 import errno
@@ -82,7 +82,7 @@ async def test_a_cell_whose_options_cannot_be_sent_ends_its_calls_and_no_others(
 
 @tool(needs={Capability.READ})
 def length(text: str) -> int:
-    """How long a text is."""
+    """Return the length of a text."""
     return len(text)
 
 
@@ -106,7 +106,7 @@ async def test_arguments_that_cannot_be_sent_leave_the_cell_to_the_calls_behind_
 
 
 async def test_a_pool_that_cannot_start_its_zygote_keeps_nothing() -> None:
-    """With one descriptor more each time, until there are enough."""
+    """Each attempt has one descriptor more, until there are enough."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     refused = 0
     for room in range(30):
@@ -197,7 +197,7 @@ def nap(seconds: float) -> str:
 
 @tool(lifetime="session")
 def look(ctx: ToolContext, seconds: float) -> list[int]:
-    """Sleep, and then look whether the caller has gone, unless it has slept.
+    """Sleep. Return the pid, and whether the caller has gone, which is checked only if `seconds` is 0.
 
     Args:
         seconds: How long.
@@ -236,7 +236,7 @@ tasks: list[asyncio.Task[object]] = []
 
 @tool(lifetime="session", needs={Capability.MEMORY_READ})
 async def recall(ctx: ToolContext, how: str) -> list[str]:
-    """Search the memory, and say what has come of earlier searches that nobody waited for.
+    """Search the memory, and return the outcomes of earlier searches that were not awaited.
 
     Args:
         how: "leave" the answer to a task, or wait for it, "async" or "sync".
@@ -267,10 +267,10 @@ async def test_what_a_call_of_a_kept_process_left_unanswered_gets_none_of_the_ne
 
 @tool(lifetime="session", needs={Capability.MEMORY_READ})
 def recall_in_a_thread(ctx: ToolContext, leave: bool) -> str:
-    """Search the memory in a thread, or say what became of that.
+    """Search the memory in a thread, or return the outcome of that search.
 
     Args:
-        leave: Whether to.
+        leave: Whether to search.
     """
     if leave:
         assert ctx.memory is not None
@@ -296,8 +296,9 @@ async def test_a_thread_that_waits_for_a_reply_to_the_last_call_takes_nothing_of
 async def two_naps(
     session: Session, first: tuple[float, float], second: tuple[float, float], meanwhile: Callable[[], None]
 ) -> list[ToolResult]:
-    """The results of two calls of one kept process (seconds, timeout), the second of which waits for the first, while
-    the loop is held up."""
+    """The results of two calls of one kept process, each (seconds, timeout). The second call waits for the first, while
+    the loop is blocked.
+    """
     assert (await session.call("nap", {"seconds": 0.0})).error is None
     results: dict[int, ToolResult] = {}
 
@@ -372,7 +373,7 @@ async def test_a_look_at_a_cell_that_fails_costs_no_deadline(
 
 
 class FullJournal(RecentJournal):
-    """Has no room for refusals."""
+    """A journal without room for refusals."""
 
     def write(self, record: Record) -> None:
         if record.kind == "denied":
@@ -389,7 +390,7 @@ async def test_a_refusal_that_cannot_be_put_on_record_ends_the_supervisor_and_ha
 
 
 class Ignores:
-    """A tool that is loaded by a module which ignores the end of children."""
+    """A tool whose module ignores SIGCHLD when it is loaded."""
 
     __name__ = "ignores"
 
@@ -419,7 +420,7 @@ async def test_a_tool_that_ignores_the_end_of_children_as_it_is_loaded_is_swept_
 
 
 async def test_a_burst_of_sessions_waits_for_the_zygote_and_does_not_cost_the_calls_that_run(workspace: Path) -> None:
-    """Its socket holds some hundred requests: a zygote that it is too full for is taken for stuck."""
+    """The zygote's socket holds some hundred requests. If it is full, the supervisor regards the zygote as stuck."""
     async with Supervisor([sleep], max_cells=50) as supervisor:  # as descriptors of an ordinary user allow
         runtime_of(supervisor).pool.fleet.size = 1
         running = await supervisor.open_session("main", workspace=workspace)

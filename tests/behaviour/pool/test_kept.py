@@ -1,4 +1,4 @@
-"""Kept processes that fill the pool: they make room for calls that wait, and the loss of their state is told."""
+"""Kept processes that fill the pool: they make room for calls that wait, and results report the loss of their state."""
 
 import os
 import resource
@@ -47,7 +47,7 @@ def told(result: ToolResult) -> list[str]:
 
 
 async def counting(supervisor: Supervisor, workspace: Path, sessions: int) -> list[Session]:
-    """Sessions in each of which a kept process has counted one call, opened one after the other."""
+    """Sessions, opened one after the other, each with a kept process that has counted one call."""
     opened = [await supervisor.open_session("main", workspace=workspace) for _ in range(sessions)]
     for session in opened:
         assert (await session.call("count")).unwrap() == 1
@@ -175,7 +175,7 @@ async def test_a_queue_that_is_full_says_when_to_try_again(
 
 
 class Polite:
-    """A kept tool that takes its time to tear down."""
+    """A kept tool with a slow teardown."""
 
     __name__ = "polite"
 
@@ -213,7 +213,7 @@ async def test_the_room_of_a_kept_process_is_not_given_away_before_it_is_gone(
 
 
 async def test_with_few_descriptors_kept_processes_of_many_sessions_do_not_shut_others_out(workspace: Path) -> None:
-    """As many sessions as `ulimit -n 256` has cells for, and some more."""
+    """There are some more sessions than `ulimit -n 256` has cells for."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
     try:
@@ -229,7 +229,7 @@ async def test_with_few_descriptors_kept_processes_of_many_sessions_do_not_shut_
 async def test_idle_cells_make_room_where_descriptors_run_out_below_max_cells(
     supervise: Callable[..., Supervisor], workspace: Path
 ) -> None:
-    """The embedding program may have taken most of them."""
+    """The embedding program may have used most descriptors."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     async with supervise([count, echo], max_cells=30) as supervisor:
         (first,) = await counting(supervisor, workspace, 1)

@@ -1,5 +1,6 @@
-"""What a zygote begins ahead: the next session's cell, and nothing that outlives anybody. Without standby, no cell is
-whole before its session comes (`test_reserve.py`).
+"""Prespawned cells: the zygote begins the next session's cell, and nothing outlives its owner.
+
+Without standby, no cell is complete before its session is known (`test_reserve.py`).
 """
 
 import os
@@ -44,7 +45,7 @@ def children(supervisor: Supervisor) -> set[int]:
 
 
 async def prespawned_of(supervisor: Supervisor) -> int:
-    """The pid of the one that is begun. An ordinary user's has a process before it, which ends at once."""
+    """The pid of the prespawned cell. For an ordinary user, another process precedes it, which ends at once."""
     before: set[int] = set()
     with anyio.fail_after(5):
         while True:
@@ -102,7 +103,7 @@ async def test_a_spare_is_gone_when_the_supervisor_is_left(tmp_path: Path) -> No
 
 
 async def test_nothing_of_an_earlier_session_is_in_a_cell(tmp_path: Path) -> None:
-    """Neither its environment nor its workspace, in a cell that was begun after it."""
+    """Neither the environment nor the workspace of a session is in a cell that was begun afterwards."""
     async with Supervisor(tools=[find, *base_tools()], standby=False) as supervisor:
         profile = Profile.for_kind("main").replace(env={"TOKEN": "sesame-of-the-first"})
         first = await supervisor.open_session("main", workspace=tmp_path, profile=profile)

@@ -1,4 +1,6 @@
-"""Where the host has no threads, descriptors or space left, a call ends typed, and all works when it has some again."""
+"""A host without free threads, descriptors or space: a call ends with a typed error, and calls work again
+afterwards.
+"""
 
 import json
 import os
@@ -41,7 +43,7 @@ def assert_all_is_well(found: Any) -> None:
 
 
 def assert_typed(rows: list[list[Any]]) -> None:
-    """Each has its result, or an error that says what to do and that calling again helps."""
+    """Check that each call has its result, or a retryable error with the remedy."""
     for kind, retryable, again_s, message in rows:
         if kind is not None:
             assert kind in PASSING and retryable and again_s is not None and message, (kind, retryable, message)

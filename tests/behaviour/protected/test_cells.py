@@ -1,4 +1,4 @@
-"""Protected names in real cells, as root and as an ordinary user: what the kernel refuses, and what the audit finds."""
+"""Protected names in real cells, as root and as an ordinary user: the kernel's refusals and the audit's findings."""
 
 import os
 from collections.abc import Callable
@@ -40,7 +40,7 @@ EXISTING = {
 
 @pytest.fixture
 def work(private_dir: Path) -> Work:
-    """Make a workspace with these files, which belongs to the ordinary user."""
+    """Make a workspace with these files, owned by the ordinary user."""
 
     def make(files: dict[str, str]) -> Path:
         root = private_dir / "work"

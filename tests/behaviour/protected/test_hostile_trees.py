@@ -1,4 +1,4 @@
-"""The audit in trees that hostile processes shape: other file systems, swaps while it looks, odd files, full disks."""
+"""The audit of trees that hostile processes shape: other file systems, swaps during the walk, odd files, full disks."""
 
 import os
 import shutil
@@ -45,7 +45,7 @@ def quarantine(private_dir: Path) -> Quarantine:
 
 
 def have(program: str, package: str) -> None:
-    """Install the package of a program that this machine has not; only root comes here."""
+    """Install the package of a program if it is missing. Only root calls this."""
     if shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin") is None:
         subprocess.run(["apt-get", "update", "--quiet"], check=True, capture_output=True)
         subprocess.run(["apt-get", "install", "--yes", "--quiet", package], check=True, capture_output=True)
@@ -53,7 +53,7 @@ def have(program: str, package: str) -> None:
 
 @contextmanager
 def mounted(kind: str, place: Path, private_dir: Path) -> Iterator[None]:
-    """A file system of this kind at a place, and nothing left of it afterwards."""
+    """Mount a file system of this kind at a place, and remove all of it afterwards."""
     image = private_dir / "image"
     if kind == "tmpfs":
         mount = ["mount", "-t", "tmpfs", "tmpfs", str(place)]
@@ -180,7 +180,7 @@ def test_a_fresh_file_that_nobody_touched_is_left_alone(work: Path, quarantine: 
 
 
 def as_user(program: str, *arguments: str) -> str:
-    """Run a program of this package as an ordinary user; what it prints."""
+    """Run a program of this package as an ordinary user. Return its output."""
     command = [sys.executable, "-I", "-c", textwrap.dedent(program), *arguments]
     if os.geteuid() == 0:
         paths = [*python_paths(), SOURCE, *arguments]
@@ -238,7 +238,7 @@ def another_file_system(work: Path) -> Iterator[Path]:
 
 
 def racing(action: Callable[[], None]) -> threading.Thread:
-    """Do it again and again, whatever becomes of it, until the race is over."""
+    """Repeat the action until the race is over, and ignore its errors."""
     ends = time.monotonic() + SECONDS
 
     def run() -> None:
@@ -353,7 +353,9 @@ def test_what_is_moved_into_a_directory_as_it_is_copied_is_not_removed_with_it(
 
 
 def test_a_look_that_was_cut_before_a_call_is_told_after_it(work: Path, quarantine: Quarantine) -> None:
-    """What was moved with its directory has an old change time: a look that saw it there could tell, no other one."""
+    """A file that moved with its directory has an old change time. Only an earlier look at its first place could reveal
+    the move.
+    """
     (work / "stash" / "workflows").mkdir(parents=True)
     (work / "stash" / "workflows" / "ci.yml").write_text("evil")
     for number in range(10):
@@ -483,7 +485,7 @@ def test_what_takes_the_place_of_a_file_as_it_is_quarantined_stays(
 def test_a_name_that_is_taken_meanwhile_is_not_written_over(
     work: Path, quarantine: Quarantine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two protected directories that were swapped: neither may go over the other on its way back."""
+    """Two protected directories were swapped. Neither may overwrite the other when it is moved back."""
     for name in (".vscode", ".idea"):
         (work / name).mkdir()
         (work / name / "x").write_text(name)

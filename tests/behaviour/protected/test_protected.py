@@ -1,4 +1,4 @@
-"""Protected names through a supervisor: every name by every base tool that writes, and whose doing it was."""
+"""Protected names through a supervisor: every name by every base tool that writes, and which call caused the change."""
 
 import os
 import shutil
@@ -40,7 +40,7 @@ pytestmark = [
 
 @tool(needs={Capability.READ, Capability.WRITE})
 def plant(ctx: ToolContext, path: str, then: str = "") -> str:
-    """Make a file, past the write handle; then crash, hang or raise, if told to."""
+    """Make a file without the write handle; then crash, hang or raise if `then` says so."""
     target = ctx.workspace_root / path
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text("evil")
@@ -59,7 +59,7 @@ def plant(ctx: ToolContext, path: str, then: str = "") -> str:
 
 @tool(needs={Capability.READ, Capability.WRITE}, lifetime="session")
 def kept(ctx: ToolContext, path: str = "", after_s: float = 0.0) -> int:
-    """Make a file now, or in the background after the call; the process is kept."""
+    """Make a file in a kept process, either now or in the background after the call."""
     import threading
 
     if path:
@@ -73,7 +73,7 @@ def kept(ctx: ToolContext, path: str = "", after_s: float = 0.0) -> int:
 
 @tool(needs={Capability.READ, Capability.WRITE})
 def handle(ctx: ToolContext, method: str, *, paths: list[str]) -> str:
-    """Use a method of the write handle."""
+    """Call a method of the write handle."""
     getattr(ctx.writer, method)(*paths)
     return "done"
 
@@ -88,7 +88,7 @@ def quarantine_of_all(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def quarantine(quarantine_of_all: Path) -> Path:
-    """The shared supervisor's, emptied."""
+    """The quarantine of the shared supervisor, emptied."""
     shutil.rmtree(quarantine_of_all, ignore_errors=True)
     return quarantine_of_all
 
@@ -111,7 +111,7 @@ async def session(supervisor: Supervisor, workspace: Path, quarantine: Path) -> 
 
 
 def told(result: ToolResult) -> str:
-    """What a result says of protected names, which is no error."""
+    """The notices of a result about protected names, which must not be an error."""
     (notice,) = [notice for notice in result.notices if notice.kind == "protected_name"]
     return notice.message
 
@@ -121,7 +121,7 @@ def listing(root: Path) -> dict[str, str]:
 
 
 def content(quarantine: Path) -> dict[str, str]:
-    """What is in quarantine, by name."""
+    """The content of the quarantine, by name."""
     return {path.name: path.read_text() for path in quarantine.rglob("*") if path.is_file()}
 
 
@@ -557,7 +557,7 @@ async def test_a_tree_of_many_entries_is_looked_at_off_the_loop(session: Session
 
 
 async def test_what_others_plant_in_a_shared_workspace_breaks_no_cell(supervisor: Supervisor, workspace: Path) -> None:
-    """What another session's call has just made is no part of a cell: it is soon moved away."""
+    """A file that another session's call has just made is not part of a cell, because it is soon moved away."""
     (workspace / "conftest.py").write_text("mine")
     kinds: set[str] = set()
 
@@ -1063,7 +1063,7 @@ async def test_nothing_but_the_copy_stays_in_its_directory(supervise: Any, works
 
 
 async def test_a_repository_that_was_there_keeps_its_work_tree(supervise: Any, workspace: Path, tmp_path: Path) -> None:
-    """With another, the hooks that a person has chosen by a relative path would be others."""
+    """With another work tree, a relative hooks path that a person has chosen would mean other hooks."""
     subprocess.run(["git", "init", "-q", str(workspace)], check=True)
     subprocess.run(["git", "config", "core.hooksPath", ".githooks"], cwd=workspace, check=True)
     before = (workspace / ".git/config").read_bytes()

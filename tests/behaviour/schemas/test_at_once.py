@@ -1,4 +1,4 @@
-"""Arguments for a flat schema are checked without a look at each value: they must come out as those that are walked."""
+"""Arguments for a flat schema are checked without a walk over each value. The outcome must equal that of the walk."""
 
 import time
 from collections import OrderedDict
@@ -73,7 +73,7 @@ def cycle() -> Any:
 
 
 def doubled(levels: int) -> Any:
-    """Few lists, and 2 ** levels values."""
+    """A value with few lists and 2 ** levels elements."""
     return nested(levels, lambda value: [value, value])
 
 
@@ -82,7 +82,7 @@ def outcome(answer: Valid | ValidationError) -> tuple[str, str | None]:
 
 
 def same(arguments: Any) -> Valid | ValidationError:
-    """What becomes of the arguments, the same both ways."""
+    """The outcome for the arguments, which must be the same in both ways."""
     quick, walked = AT_ONCE.check(arguments), WALKED.check(arguments)
     assert outcome(quick) == outcome(walked)
     if isinstance(quick, Valid) and quick.packed is not None:

@@ -1,4 +1,4 @@
-"""Schemas and arguments that are made to exhaust a validator are refused, or answered in a moment."""
+"""Schemas and arguments that try to exhaust a validator are refused, or answered quickly."""
 
 import time
 from typing import Any
@@ -26,13 +26,13 @@ def nested(depth: int, leaf: Any, key: str = "c") -> Any:
 
 
 def doubling(keyword: str, levels: int) -> dict[str, Any]:
-    """A graph of references: each level asks for the next one twice."""
+    """A graph of references in which each level refers twice to the next level."""
     levels_ = {f"d{n}": {keyword: [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(levels)}
     return {"type": "object", "$defs": levels_ | {f"d{levels}": {"minProperties": 1}}, "$ref": "#/$defs/d0"}
 
 
 def recursive(keyword: str) -> dict[str, Any]:
-    """The same through the levels of the value: both alternatives look at the same child."""
+    """The same growth through the levels of the value: both alternatives apply to the same child."""
     step = {"properties": {"c": {"$ref": "#/$defs/t"}}}
     return {"type": "object", "$defs": {"t": {"type": "object", keyword: [step, step]}}, "$ref": "#/$defs/t"}
 
@@ -157,8 +157,9 @@ def test_a_hostile_schema_is_refused_with_its_reason(schema: dict[str, Any], rea
 
 
 def _slowness() -> float:
-    """How many times as long as on a machine of our own a fixed piece of work takes here and now, 1 where it is faster:
-    shared machines differ by three to one, and so do the hours of one day."""
+    """How much slower than on our reference machine a fixed piece of work is here and now, at least 1. Shared machines
+    differ by a factor of three, and so does one machine during a day.
+    """
     started = time.thread_time()
     sum(number * number for number in range(200_000))
     return max(1.0, (time.thread_time() - started) / REFERENCE_S)
@@ -166,7 +167,7 @@ def _slowness() -> float:
 
 @pytest.mark.parametrize(("schema", "arguments"), ANSWERED.values(), ids=ANSWERED)
 def test_hostile_arguments_are_answered_within_50_ms(schema: dict[str, Any], arguments: Any) -> None:
-    """Of this thread's own time, and the best of a few runs: the machine has other things to do."""
+    """The time is this thread's CPU time, and the best of a few runs, because the machine has other work."""
     validator = Validator("t", check_foreign_schema("t", "parameters", schema))
     best = float("inf")
     for _ in range(RUNS):

@@ -1,4 +1,4 @@
-"""Tool schemas of published MCP servers load as they are, take good arguments and name what is wrong with bad ones."""
+"""Tool schemas of published MCP servers load unchanged, accept valid arguments and name what is wrong with others."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ def validator(name: str) -> Validator:
 
 
 def sample(schema: Any, root: dict[str, Any]) -> Any:
-    """A small value that fits, made from what the schema says."""
+    """A small valid value for the schema."""
     if not isinstance(schema, dict):
         return "x"
     if "$ref" in schema:

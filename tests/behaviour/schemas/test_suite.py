@@ -1,4 +1,4 @@
-"""The official test suite, through the path that a foreign schema and its values take."""
+"""The official test suite of JSON Schema, on the path of a foreign schema and its values."""
 
 import json
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def schema_of(group: dict[str, Any], draft: str) -> Any:
 
 
 def outcome(schema: Any, tests: list[dict[str, Any]]) -> list[str]:
-    """What each test comes to: "" as expected."""
+    """The outcome of each test: "" if it is as expected."""
     if isinstance(schema, bool):
         schema = {"allOf": [schema]}  # a tool's schema is an object; this one means the same
     try:

@@ -1,4 +1,4 @@
-"""The end of a session and of a call's time, as tools meet them: who hears of it, how long they have, what is ended."""
+"""The end of a session and of a call's time, as tools see them: who is told, how long the grace is, what is ended."""
 
 import os
 import threading
@@ -43,7 +43,7 @@ SOON = 5.0
 
 
 def heeds(ctx: ToolContext, name: str, tidy_s: float = 0.0) -> str:
-    """Work until it is to end, then tidy up."""
+    """Work until the call is cancelled, then clean up."""
     Path(f"{name}.begun").touch()
     while not ctx.cancelled:
         time.sleep(0.02)
@@ -53,7 +53,7 @@ def heeds(ctx: ToolContext, name: str, tidy_s: float = 0.0) -> str:
 
 
 async def heeds_async(ctx: ToolContext, name: str) -> str:
-    """The same in an async tool, which awaits."""
+    """Work until the call is cancelled, then clean up, in an async tool."""
     import asyncio
 
     Path(f"{name}.begun").touch()
@@ -65,7 +65,7 @@ async def heeds_async(ctx: ToolContext, name: str) -> str:
 
 
 def looks_and_goes_on(ctx: ToolContext, name: str) -> None:
-    """Look whether it is to end, and never heed it."""
+    """Read `cancelled` repeatedly, and ignore it."""
     Path(f"{name}.begun").touch()
     while True:
         Path(f"{name}.told" if ctx.cancelled else f"{name}.running").touch()
@@ -73,7 +73,7 @@ def looks_and_goes_on(ctx: ToolContext, name: str) -> None:
 
 
 def deaf(name: str) -> None:
-    """Look at nothing."""
+    """Sleep, and never read `cancelled`."""
     Path(f"{name}.begun").touch()
     time.sleep(60)
 
@@ -84,7 +84,7 @@ CELL_TOOLS = [tool(each, **writes) for each in (heeds, heeds_async, looks_and_go
 
 @host_tool(tier=PermissionTier.READ_ONLY)
 async def waits(ctx: HostContext, name: str) -> None:
-    """Wait for long, and look at nothing."""
+    """Wait for a long time, and never read `cancelled`."""
     try:
         _begun.add(name)
         await anyio.sleep(60)
@@ -94,7 +94,7 @@ async def waits(ctx: HostContext, name: str) -> None:
 
 @host_tool(tier=PermissionTier.READ_ONLY)
 async def heeds_here(ctx: HostContext, name: str) -> str:
-    """Wait until it is to end, then tidy up."""
+    """Wait until the call is cancelled, then clean up."""
     _begun.add(name)
     while not ctx.cancelled:
         await anyio.sleep(0.01)
@@ -122,7 +122,7 @@ class Calls:
         self._tasks = tasks
 
     async def start(self, session: Session, tool_name: str, name: str, begun: Callable[[], bool], **more: Any) -> None:
-        """Start a call, and come back when its tool is at work."""
+        """Start a call, and return when its tool has begun."""
 
         async def call() -> None:
             self.results[name] = await session.call(tool_name, {"name": name, **more})
@@ -273,7 +273,7 @@ async def test_a_host_tool_that_does_not_let_itself_be_cancelled_does_not_hold_t
 
     @host_tool(tier=PermissionTier.READ_ONLY)
     async def stays(name: str) -> None:
-        """Stay, whatever comes."""
+        """Wait with a shield against cancellation."""
         _begun.add(name)
         with anyio.CancelScope(shield=True):
             await released.wait()
@@ -290,7 +290,7 @@ async def test_a_host_tool_that_does_not_let_itself_be_cancelled_does_not_hold_t
 async def test_a_host_tool_may_close_its_own_session(supervise: Any, workspace: Path) -> None:
     @host_tool(tier=PermissionTier.READ_ONLY)
     async def closes(ctx: HostContext) -> str:
-        """Close the session that called."""
+        """Close the session that called the tool."""
         await ctx.session.close()
         return "closed"
 
@@ -320,7 +320,7 @@ async def test_a_close_that_is_cancelled_or_asked_for_twice_ends_everything_all_
 
 
 class Pausing:
-    """A hook that waits until it may go on."""
+    """A hook that waits until the test lets it continue."""
 
     def __init__(self) -> None:
         self.is_there = anyio.Event()
@@ -352,7 +352,7 @@ async def test_a_call_whose_session_closes_while_a_hook_has_its_time_is_cancelle
 
 
 class Hangs(Hook):
-    """Never comes back from where it is told to hang."""
+    """A hook that never returns from the method that `where` names."""
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -468,7 +468,7 @@ async def test_a_call_whose_session_closes_while_its_arguments_are_repaired_is_c
 
 
 def replace_workspace(workspace: Path) -> Path:
-    """Another directory takes its place; the old one is somewhere else."""
+    """Rename the workspace, and make another directory in its place. Return the old one."""
     old = workspace.with_name(f"old-{os.urandom(4).hex()}")
     workspace.rename(old)
     workspace.mkdir()
@@ -482,7 +482,7 @@ async def test_a_call_that_waits_goes_to_the_directory_that_took_the_workspaces_
     results: list[ToolResult] = []
 
     def note(name: str, seconds: float) -> None:
-        """Leave a note, and stay."""
+        """Write a note, and sleep."""
         Path(name).touch()
         time.sleep(seconds)
 

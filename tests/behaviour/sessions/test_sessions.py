@@ -1,4 +1,4 @@
-"""Sessions: who may open whom, what closing does, what a session keeps to itself and what it hands down."""
+"""Sessions: which session may open which, the effect of closing, private state, and state for children."""
 
 import os
 import time
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.anyio
 
 
 def remember(ctx: ToolContext, key: str, value: Any = None) -> Any:
-    """Return what `key` was in the session's values, and set it."""
+    """Set `key` in the session's values. Return its earlier value."""
     before = ctx.values.get(key)
     ctx.values[key] = value
     return before
@@ -44,7 +44,7 @@ def configured(ctx: ToolContext) -> dict[str, Any]:
 
 
 def identity(ctx: ToolContext) -> dict[str, Any]:
-    """Who is asking."""
+    """Return the identity of the caller."""
     return {
         "session": ctx.session_id,
         "kind": ctx.session_kind.value,
@@ -55,7 +55,7 @@ def identity(ctx: ToolContext) -> dict[str, Any]:
 
 
 def environment(names: list[str]) -> dict[str, str | None]:
-    """The values of environment variables."""
+    """Return the values of environment variables."""
     return {name: os.environ.get(name) for name in names}
 
 

@@ -1,4 +1,4 @@
-"""The same three places for a toolcell.toml as those of the loader's own tests."""
+"""The three places of a toolcell.toml, as in the loader's own tests."""
 
 from tests.config.conftest import places
 

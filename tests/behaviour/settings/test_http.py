@@ -1,4 +1,6 @@
-"""Rules for requests and credentials in a toolcell.toml: where a secret is, never what; a project only narrows."""
+"""Rules for requests and credentials in a toolcell.toml: it has the source of a secret, never the secret; a project
+only narrows.
+"""
 
 import pickle
 from pathlib import Path
@@ -37,7 +39,7 @@ def test_rules_and_credentials_are_settings(places: Places, monkeypatch: pytest.
     assert (key.header, key.value_file, key.read()) == ("X-Key", str(token), SECRET), "relative to the file"
     assert (basic.scheme, basic.read()) == ("basic", SECRET)
     assert SECRET not in repr(config) and SECRET not in repr(Supervisor(config=config))
-    with pytest.raises(TypeError, match="is not pickled"):
+    with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(dict(config.credentials))
 
 
@@ -88,11 +90,11 @@ def test_layers_add_hosts_and_replace_those_of_the_same_name(places: Places) -> 
         ),
         (
             "[supervisor.credentials]\n'a.example' = { header = 'X-Key' }",
-            "supervisor.credentials.a.example: A Credential has one of value, value_env and value_file.",
+            "supervisor.credentials.a.example: A Credential has exactly one of value, value_env and value_file.",
         ),
         (
             "[supervisor.credentials]\n'a.example' = { header = 'Host', value_env = 'A' }",
-            "supervisor.credentials.a.example: Credential.header is no header for a secret: 'Host'.",
+            "supervisor.credentials.a.example: Credential.header is not a header for a secret: 'Host'.",
         ),
         ("[supervisor]\ncredentials = []", "supervisor.credentials: should be a table such as"),
     ],
@@ -144,7 +146,7 @@ def test_a_project_may_not_widen_them(places: Places, rule: str) -> None:
 
 
 def test_a_project_has_no_say_in_credentials(places: Places, tmp_path: Path) -> None:
-    """Else a repository could send what is in any file of the user's to the host that its rules allow."""
+    """Otherwise a repository could send the content of any of the user's files to the host that its rules allow."""
     places.user(USER)
     secret = tmp_path / "id_ed25519"
     secret.write_text(SECRET)

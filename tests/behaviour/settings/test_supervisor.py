@@ -1,4 +1,4 @@
-"""Settings from a file, all the way to the kernel."""
+"""Settings from a file, down to the kernel."""
 
 import inspect
 import time
@@ -41,7 +41,7 @@ def sleep(seconds: float) -> str:
 
 @tool(uses={"read"})
 def look(path: str, name: str) -> list[str | None]:
-    """The first line of a file, and an environment variable."""
+    """Return the first line of a file, and an environment variable."""
     import os
 
     with open(path) as file:

@@ -1,9 +1,9 @@
-"""`python -I shared_state.py CELLS`: what calls find of descriptors, scratch and processes that they share.
+"""`python -I shared_state.py CELLS`: what calls see of shared descriptors, scratch and processes.
 
-CELLS is "standby" (a process waits for the next call), "on demand" (none does) or "kept" (a call is served by the
-process of the call before, which is ended after each attack). Before and after each attack, a call of the same session
-and one of another take the whole picture. Prints a line of JSON for each attack: its name, what it was answered, and
-the pictures. Run by `test_shared_state.py`.
+CELLS is "standby" (a process waits for the next call), "on demand" (none does) or "kept" (the process of the previous
+call serves a call, and is ended after each attack). Before and after each attack, a call of the same session and a call
+of another session take the whole picture. Prints a line of JSON for each attack: its name, its answer, and the
+pictures. `test_shared_state.py` runs it.
 """
 
 import array
@@ -39,7 +39,7 @@ PRCTL = {"dumpable": 3, "keep capabilities": 7, "timing": 13, "securebits": 27, 
 
 
 def tried(work: Callable[..., object], *arguments: Any, **named: Any) -> Any:
-    """What work gives, or the name of its errno."""
+    """The value of `work`, or the name of its errno."""
     try:
         return work(*arguments, **named)
     except OSError as error:
@@ -52,7 +52,7 @@ def whole(pipe: bool) -> bytes:
 
 
 def opened(fd: int) -> dict[str, Any]:
-    """All that can be asked about an open file and what it is a file of."""
+    """All properties of an open file and of its inode."""
     info = os.fstat(fd)
     unread = array.array("i", [0])
     try:
@@ -83,9 +83,9 @@ def opened(fd: int) -> dict[str, Any]:
 
 
 def locked(fd: int) -> Any:
-    """Whether somebody holds a lock on what this is a file of, and whether it can be opened again.
+    """Whether the file of this descriptor is locked, and whether it can be opened again.
 
-    Any process of the machine may lock /dev/null, so of a device only locks through this very open file count.
+    Any process of the machine may lock /dev/null. So for a device, only locks through this open file description count.
     """
     if stat.S_ISCHR(os.fstat(fd).st_mode):
         try:
@@ -107,7 +107,7 @@ def locked(fd: int) -> Any:
 
 
 def directory(path: str) -> dict[str, Any]:
-    """All that can be asked about a directory."""
+    """All properties of a directory."""
     info = os.stat(path)
     fd = os.open(path, os.O_RDONLY)
     try:
@@ -128,7 +128,7 @@ def directory(path: str) -> dict[str, Any]:
 
 
 def mount_id(path: str) -> int:
-    """Which mount this is; unlike a device's number, it is not given again (STATX_MNT_ID_UNIQUE, Linux 6.8)."""
+    """The unique id of this mount. Unlike a device's number, it is not reused (STATX_MNT_ID_UNIQUE, Linux 6.8)."""
     buffer = ctypes.create_string_buffer(256)
     ctypes.CDLL(None, use_errno=True).statx(AT_FDCWD, path.encode(), 0, STATX_MNT_ID_UNIQUE, buffer)
     mask, unique = struct.unpack_from("I", buffer)[0], struct.unpack_from("Q", buffer, 0x90)[0]
@@ -136,7 +136,7 @@ def mount_id(path: str) -> int:
 
 
 def process() -> dict[str, Any]:
-    """What a process has from its parent, and what it may know of that one."""
+    """What a process has inherited from its parent, and what it can see of its parent."""
     libc = ctypes.CDLL(None, use_errno=True)
     umask = os.umask(0)
     os.umask(umask)
@@ -178,7 +178,7 @@ def is_open(fd: int) -> bool:
 
 
 def picture() -> dict[str, Any]:
-    """Everything that this call can see of what it shares with others."""
+    """Everything that this call can see of the state that it shares with others."""
     return {
         "process": process(),
         "scratch": directory("/tmp"),
@@ -192,7 +192,7 @@ def everywhere(work: Callable[[int], object]) -> list[Any]:
 
 
 def set_flags() -> list[Any]:
-    """Have every descriptor not block, signal, append, and hold packets."""
+    """Set O_NONBLOCK, O_ASYNC and O_APPEND on every descriptor, then O_DIRECT and O_NOATIME too."""
     more = os.O_NONBLOCK | os.O_ASYNC | os.O_APPEND
     return everywhere(lambda fd: fcntl.fcntl(fd, fcntl.F_SETFL, more)) + everywhere(
         lambda fd: fcntl.fcntl(fd, fcntl.F_SETFL, more | os.O_DIRECT | os.O_NOATIME)
@@ -200,7 +200,7 @@ def set_flags() -> list[Any]:
 
 
 def set_flags_by_ioctl() -> list[Any]:
-    """The same by FIONBIO and FIOASYNC."""
+    """Set O_NONBLOCK and O_ASYNC by FIONBIO and FIOASYNC."""
     on = struct.pack("i", 1)
     return everywhere(lambda fd: fcntl.ioctl(fd, termios.FIONBIO, on).hex()) + everywhere(
         lambda fd: fcntl.ioctl(fd, termios.FIOASYNC, on).hex()
@@ -208,29 +208,29 @@ def set_flags_by_ioctl() -> list[Any]:
 
 
 def set_owners() -> list[Any]:
-    """Have the kernel signal this process, or its init."""
+    """Make the kernel signal this process, or its init."""
     return everywhere(lambda fd: fcntl.fcntl(fd, fcntl.F_SETOWN, 1)) + everywhere(
         lambda fd: fcntl.fcntl(fd, F_SETSIG, signal.SIGKILL)
     )
 
 
 def make_pipes_small() -> list[Any]:
-    """Have every pipe hold one page."""
+    """Reduce every pipe to one page."""
     return everywhere(lambda fd: fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, 4096))
 
 
 def make_pipes_large() -> list[Any]:
-    """Have every pipe hold as much as it may."""
+    """Enlarge every pipe to the maximum."""
     return everywhere(lambda fd: fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, 1 << 20))
 
 
 def lock() -> list[Any]:
-    """Lock every descriptor for good (flock(2))."""
+    """Lock every descriptor permanently (flock(2))."""
     return everywhere(lambda fd: fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB))
 
 
 def lock_open_files() -> list[Any]:
-    """Lock every descriptor for good, with locks of open files (F_OFD_SETLK) and of processes (F_SETLK)."""
+    """Lock every descriptor permanently, with locks of open files (F_OFD_SETLK) and of processes (F_SETLK)."""
     found: list[Any] = []
     for command in (fcntl.F_OFD_SETLK, fcntl.F_SETLK):
         for writes in (True, False):
@@ -239,14 +239,14 @@ def lock_open_files() -> list[Any]:
 
 
 def lease_and_watch() -> list[Any]:
-    """Lease and watch (F_SETLEASE, F_NOTIFY)."""
+    """Request leases and notifications (F_SETLEASE, F_NOTIFY)."""
     return everywhere(lambda fd: fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)) + everywhere(
         lambda fd: fcntl.fcntl(fd, fcntl.F_NOTIFY, 0x80000000 | 0x3F)
     )
 
 
 def hint() -> list[Any]:
-    """Say how long what is written will live (F_SET_RW_HINT)."""
+    """Set the expected lifetime of written data (F_SET_RW_HINT)."""
     life = struct.pack("Q", 3)
     return everywhere(lambda fd: fcntl.fcntl(fd, F_SET_RW_HINT, life).hex()) + everywhere(
         lambda fd: fcntl.fcntl(fd, F_SET_FILE_RW_HINT, life).hex()
@@ -254,22 +254,22 @@ def hint() -> list[Any]:
 
 
 def change_modes() -> list[Any]:
-    """Close every descriptor's inode to everybody."""
+    """Set the mode of every descriptor's inode to 0."""
     return everywhere(lambda fd: os.fchmod(fd, 0))
 
 
 def change_owners() -> list[Any]:
-    """Give every descriptor's inode to the group that it has, or another of this user's."""
+    """Set the group of every descriptor's inode to the effective group."""
     return everywhere(lambda fd: os.fchown(fd, -1, os.getegid()))
 
 
 def change_times() -> list[Any]:
-    """Have every descriptor's inode be from 1970."""
+    """Set the times of every descriptor's inode to 1970."""
     return everywhere(lambda fd: os.utime(fd, (1, 1)))
 
 
 def change_times_to_now() -> list[Any]:
-    """Have every descriptor's inode be new, for which it is enough that one may write to it."""
+    """Set the times of every descriptor's inode to now, for which write permission is enough."""
     time.sleep(0.02)
     return everywhere(lambda fd: os.utime(fd))
 
@@ -283,7 +283,7 @@ def set_attributes() -> list[Any]:
 
 
 def open_again() -> list[Any]:
-    """Open every descriptor again, lock that, and have it not block."""
+    """Open every descriptor again. Lock the new descriptor, and move its position."""
     found: list[Any] = []
     for fd in SHARED:
         again = tried(os.open, f"/proc/self/fd/{fd}", os.O_RDWR | os.O_NONBLOCK)
@@ -296,7 +296,7 @@ def open_again() -> list[Any]:
 
 
 def seek() -> list[Any]:
-    """Move every descriptor's position, and cut it off."""
+    """Move every descriptor's position, and truncate its file."""
     return everywhere(lambda fd: os.lseek(fd, 1000, os.SEEK_SET)) + everywhere(lambda fd: os.ftruncate(fd, 0))
 
 
@@ -311,7 +311,7 @@ def change_the_scratch() -> list[Any]:
 
 
 def change_the_process() -> list[Any]:
-    """Change what a process hands on to its children, of this process and of the init."""
+    """Change what a process passes on to its children, in this process and in the init."""
     libc = ctypes.CDLL(None, use_errno=True)
     found: list[Any] = []
     for pid in (0, 1, os.getppid()):
@@ -336,7 +336,7 @@ def change_the_process() -> list[Any]:
 
 
 def fill_the_pipes() -> list[Any]:
-    """Print more than a pipe holds, to both streams, and let packets of it wait."""
+    """Print more than a pipe holds, to both streams, and leave packets in the pipes."""
     for fd in (1, 2):
         fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_DIRECT)
         os.write(fd, b"x" * 200_000)
@@ -344,12 +344,12 @@ def fill_the_pipes() -> list[Any]:
 
 
 def answer_at_length() -> str:
-    """A result that is larger than a pipe."""
+    """Return a result that is larger than a pipe."""
     return "x" * LARGE
 
 
 def die() -> None:
-    """End without a word, with the pipes wide and locked."""
+    """End without an answer, with the pipes enlarged and locked."""
     make_pipes_large()
     lock()
     os._exit(3)
@@ -366,7 +366,7 @@ ATTACKS: dict[str, Callable[[], Any]] = {
 
 
 def act(what: str, padding: str = "") -> Any:
-    """Take the picture, attack, or end the process that is asked.
+    """Take the picture, attack, or end the process.
 
     Args:
         what: "picture", "exit" or the name of an attack.
@@ -380,13 +380,13 @@ def act(what: str, padding: str = "") -> Any:
 
 
 async def taken(session: Session) -> Any:
-    """The picture, or why there is none."""
+    """The picture, or the reason why there is none."""
     result = await session.call("act", {"what": "picture"}, timeout=10.0)
     return result.output if result.error is None else result.error.model_dump(mode="json")
 
 
 async def main(cells: str) -> None:
-    """Every attack in a session of its own, looked at from that and from another."""
+    """Make every attack in a separate session. Take pictures from that session and from another."""
     kept = cells == "kept"
     acting: Tool[..., Any] = tool(act, name="act", lifetime="session" if kept else "call")
     with tempfile.TemporaryDirectory() as workspace:

@@ -1,4 +1,6 @@
-"""What a call does to descriptors that the next call's process has as the same open files; how many there may be."""
+"""What a call does to descriptors whose open files the next call's process shares, and how many descriptors there may
+be.
+"""
 
 import fcntl
 import os
@@ -27,7 +29,7 @@ def spoil() -> int:
 
 @tool
 def look() -> list[list[int]]:
-    """The state of every inherited descriptor."""
+    """Return the state of every inherited descriptor."""
     return [
         [
             fcntl.fcntl(fd, fcntl.F_GETFL),
@@ -50,7 +52,7 @@ async def test_no_state_of_a_descriptor_reaches_the_next_call(workspace: Path) -
 
 @tool
 def leave_half_a_frame(ctx: ToolContext) -> None:
-    """Answer, and leave the beginning of a large frame behind the answer, in packets of its own (O_DIRECT, pipe(2))."""
+    """Answer, and leave the beginning of a large frame after the answer, in separate packets (O_DIRECT, pipe(2))."""
     from toolcell.testing.misbehaving import call_number, frame_of
 
     ctx.progress("now")
@@ -87,7 +89,7 @@ def test_by_default_cells_and_connections_leave_each_other_descriptors(soft: int
 
 
 def inheritable() -> dict[int, str]:
-    """The descriptors that a program would have which this process executes."""
+    """The descriptors that a program would inherit if this process executed it."""
     found: dict[int, str] = {}
     for fd in map(int, os.listdir("/proc/self/fd")):
         try:

@@ -1,5 +1,6 @@
-"""No state passes from call to call: all that can be asked about what two calls share is the same after every attack,
-for the same session and for another one."""
+"""No state passes from call to call: all visible shared state is the same after every attack, for the same session and
+for another session.
+"""
 
 import json
 import os
@@ -31,7 +32,7 @@ Attacked = Callable[[str, str], dict[str, dict[str, Any]]]
 
 @pytest.fixture(scope="module")
 def attacked(nothing_is_left_of_the_module: None) -> Attacked:
-    """What came of all attacks on a machine, by name. They are made once."""
+    """The outcomes of all attacks on a machine, by name. The attacks are made once."""
 
     @cache
     def attack_all(name: str, cells: str) -> dict[str, dict[str, Any]]:
@@ -45,8 +46,9 @@ def attacked(nothing_is_left_of_the_module: None) -> Attacked:
 
 
 def differences(before: Any, after: Any, path: str = "") -> list[str]:
-    """Where two pictures are not the same. Files of other inodes are others, so that their times are not compared; nor
-    are those of pipes where the kernel changes them with each use."""
+    """The differences between two pictures. Times are not compared for files with other inodes, nor for pipes whose
+    times change with each use.
+    """
     if path.endswith(".times") and (before[:1] != after[:1] or not (use_leaves_times() or path == ".scratch.times")):
         return []
     if isinstance(before, dict) and isinstance(after, dict) and before.keys() == after.keys():

@@ -1,4 +1,4 @@
-"""Tools that travel by value: what goes with them, what is left behind, what is refused by name, what is made anew."""
+"""Tools that are shipped by value: what is sent, what is left out, what is refused by name, what is made again."""
 
 import sys
 import textwrap
@@ -69,7 +69,7 @@ PROGRAM = """
 
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A module that no cell can import, with one beside it, and another that it imports late."""
+    """A module that no cell can import, a module beside it, and a module that it imports later."""
     for name, text in (("beside", BESIDE), ("later", BESIDE), ("program_by_value", PROGRAM)):
         (tmp_path / f"{name}.py").write_text(textwrap.dedent(text))
     monkeypatch.syspath_prepend(tmp_path)
@@ -117,7 +117,7 @@ def test_a_closure_is_refused_for_what_it_uses_only(workspace: Path, tmp_path: P
             size: int
 
         def boxed(box: Box) -> int:
-            """Its model was made beside a lock and a file."""
+            """Return the size. The model of the argument was made beside a lock and a file."""
             return box.size
 
         def read() -> str:

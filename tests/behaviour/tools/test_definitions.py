@@ -1,4 +1,4 @@
-"""Every way to make a tool, in real cells: shipped, set up, run, torn down."""
+"""Every way to make a tool, in real cells: shipping, setup, calls, teardown."""
 
 import logging
 import threading
@@ -45,7 +45,7 @@ class Step(BaseModel):
 
 
 class Counter(TypedTool[Step]):
-    """Count up, from where it was left."""
+    """Count up from the stored number."""
 
     lifetime = "session"
     needs = {Capability.WRITE}  # noqa: RUF012

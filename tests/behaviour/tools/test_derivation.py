@@ -1,4 +1,4 @@
-"""Each kind of type: the schema that a model sees, what the function gets, which field a wrong value is blamed on."""
+"""Each kind of type: the schema for a model, the value for the function, and the field that an error names."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""Host tools: in the supervisor's own process, under the same pipeline."""
+"""Host tools: in the supervisor's own process, with the same pipeline."""
 
 import os
 import threading
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.anyio
 
 @host_tool
 async def where(ctx: HostContext) -> list[Any]:
-    """Say where it runs."""
+    """Return the place where the tool runs."""
     ctx.values["was"] = "here"
     return [os.getpid(), threading.current_thread() is threading.main_thread(), ctx.agent_id]
 
@@ -73,7 +73,7 @@ async def test_host_tools_that_hang_keep_nobody_else_waiting(
 
 @host_tool(tier=PermissionTier.SYSTEM)
 async def ask_helper(ctx: HostContext, path: str) -> str:
-    """Have a Worker read a file: an agent as a tool."""
+    """Make a Worker read a file: an agent as a tool."""
     child = await ctx.session.open_child(SessionKind.WORKER)
     try:
         result: ToolResult = await child.call("read", {"path": path})
@@ -98,7 +98,7 @@ async def fails(how: str) -> str:
 
 @host_tool
 async def reports(ctx: HostContext) -> float:
-    """Report on its way."""
+    """Report the progress."""
     ctx.progress("half", 0.5)
     ctx.log("noted", colour="red")
     return ctx.remaining()
@@ -106,7 +106,7 @@ async def reports(ctx: HostContext) -> float:
 
 @host_tool(timeout=0.1)
 async def sleeps() -> None:
-    """Sleep for long."""
+    """Sleep for a long time."""
     await anyio.sleep(60)
 
 
@@ -115,7 +115,7 @@ _here: set[str] = set()
 
 @host_tool(annotations=Annotations(sequential=True))
 async def one_at_a_time(name: str) -> list[str]:
-    """Say who else is here."""
+    """Return the names of the calls that run at the same time."""
     _here.add(name)
     try:
         await anyio.sleep(0.05)
@@ -205,7 +205,7 @@ async def test_what_it_raises_is_an_error_result(supervise: Any, workspace: Path
 async def test_values_that_are_too_large_are_its_own_failure(supervise: Any, workspace: Path) -> None:
     @host_tool
     async def hoard(ctx: HostContext) -> None:
-        """Remember too much."""
+        """Store too much."""
         ctx.values["much"] = "x" * 100_000
 
     async with supervise([hoard]) as supervisor:
@@ -269,7 +269,7 @@ def test_it_takes_no_handles() -> None:
 
 
 class Client:
-    """What talks to a server of tools, as an MCP client does: it knows schemas, and forwards by name."""
+    """The client of a tool server, as for MCP: it has the schemas, and forwards calls by name."""
 
     TOOLS: ClassVar[dict[str, Any]] = {
         "area": {"type": "object", "properties": {"r": {"type": "number", "minimum": 0}}, "required": ["r"]},
@@ -336,7 +336,9 @@ async def test_a_lambda_that_gives_a_coroutine_is_awaited(supervise: Any, worksp
 
 
 async def test_its_results_are_bounded_as_those_of_cells_are(supervise: Any, workspace: Path) -> None:
-    """1 MiB here; a million elements, 64 levels, 10,000 blocks; over `model_bytes`, a file."""
+    """Here the bounds are 1 MiB, a million elements, 64 levels and 10,000 blocks. A result over `model_bytes` is also
+    written to a file.
+    """
     deep: list[Any] = []
     for _ in range(70):
         deep = [deep]

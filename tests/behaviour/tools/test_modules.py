@@ -1,4 +1,4 @@
-"""Tools of a module that only cells import: what comes out is data, and is taken as a stranger's."""
+"""Tools of a module that only cells import: data from the module is untrusted."""
 
 import json
 import os
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
-    """One loop is enough: nothing here waits in a way of its own."""
+    """One loop is enough, because nothing here waits in a special way."""
     return "asyncio"
 
 
@@ -293,7 +293,7 @@ LIES = {
 async def test_a_declaration_that_lies_is_refused(
     lie: Any, said: str, tmp_path: Path, supervise: Any, workspace: Path
 ) -> None:
-    """The module replaces what encodes the answer about it: from a cell, anything may come."""
+    """The module replaces the encoder of the answer about it, so a cell may send any data."""
     source = dedent(
         """
         import json, sys
@@ -402,7 +402,7 @@ THIEF = """
 async def test_a_module_that_claims_a_name_of_others_is_left_out_alone_and_both_origins_are_on_record(
     claims: str, wrapped: bool, tmp_path: Path, weather: ModuleToolset, supervise: Any, workspace: Path
 ) -> None:
-    """Whether it comes first or last, and in whatever it is wrapped."""
+    """This holds in any order of the tools, and for wrapped modules."""
 
     def greet(name: str) -> str:
         """Greet somebody."""

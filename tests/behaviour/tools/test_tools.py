@@ -1,4 +1,6 @@
-"""Tools as users write them: functions of this very file, shipped by value, kept over calls, printing, drawing lots."""
+"""Tools as users write them: functions of this file, shipped by value, kept over calls, printing, drawing random
+numbers.
+"""
 
 import ctypes
 import math
@@ -79,7 +81,7 @@ def with_a_wrapper(function: Callable[[int], int]) -> Callable[[int], int]:
 
 @with_a_wrapper
 def wrapped(value: int) -> int:
-    """Triple the value; doubled by its wrapper."""
+    """Triple the value. The wrapper doubles the result."""
     return value * 3
 
 
@@ -88,7 +90,7 @@ class Line(BaseModel):
 
 
 class Typist(TypedTool[Line]):
-    """Write a line to a program that stays, and read its answer."""
+    """Write a line to a long-lived program, and read its answer."""
 
     name = "write_stdin"
     lifetime = "session"
@@ -111,13 +113,13 @@ class Typist(TypedTool[Line]):
 
 
 class Shelf:
-    """Something with a method to be a tool."""
+    """An object with a method that becomes a tool."""
 
     def __init__(self, books: list[str]) -> None:
         self.books = books
 
     def find(self, word: str) -> list[str]:
-        """The books that have the word in their title."""
+        """Return the books that have the word in their title."""
         return [book for book in self.books if word in book]
 
 
@@ -130,7 +132,7 @@ def adder(amount: int) -> Callable[[int], int]:
 
 
 def draw() -> dict[str, str]:
-    """Everything that ought to be random."""
+    """Return values that must be random."""
     return {
         "random": str(random.random()),
         "own Random": str(random.Random().random()),
@@ -155,7 +157,7 @@ def speak(word: str, times: int = 1) -> str:
 
 
 def speak_through_a_child(word: str) -> str:
-    """Have a program print."""
+    """Make another program print."""
     subprocess.run(["/bin/sh", "-c", f"echo child out {word}; echo child err {word} >&2"], check=True)
     return word
 
@@ -168,7 +170,7 @@ def speak_and_crash(word: str) -> None:
 
 
 def tally(name: str, amount: int = 1, then: str = "") -> int:
-    """Add to a number that this process keeps; then crash, or hang, if told to."""
+    """Add to a number that this process keeps; then crash or hang, if `then` says so."""
     _state[name] = _state.get(name, 0) + amount
     if then == "crash":
         os._exit(9)
@@ -385,6 +387,6 @@ async def test_a_kept_process_is_gone_with_its_session(shared: Supervisor, works
 
 @pytest.fixture(autouse=True)
 def nothing_ran_here() -> Iterator[None]:
-    """The tools of this file run in cells, never in this process."""
+    """Check that the tools of this file run in cells, never in this process."""
     yield
     assert _state == {}

@@ -1,4 +1,4 @@
-"""Toolsets in a session: resolution, change over time, clashes, failures, wrappers that run, and the end."""
+"""Toolsets in a session: resolution, change over time, name clashes, failures, wrappers in calls, and the end."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
-    """One loop is enough: nothing here waits in a way of its own."""
+    """One loop is enough, because nothing here waits in a special way."""
     return "asyncio"
 
 
@@ -166,10 +166,12 @@ async def test_prefixed_and_renamed_tools_run_under_their_new_names(supervise: A
 
 
 async def test_the_same_tools_keep_their_cell_from_request_to_request(supervise: Any, workspace: Path) -> None:
-    """New objects of the same function too. Each cell has a scratch of its own, and so another device."""
+    """This includes new objects of the same function. Each cell has a separate scratch, and so another device
+    number.
+    """
 
     def where() -> int:
-        """Say which cell this is."""
+        """Return the cell of this call."""
         import os
 
         return os.stat("/tmp").st_dev

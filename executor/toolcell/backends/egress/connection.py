@@ -27,7 +27,7 @@ from toolcell.backends.guard import Target
 __all__ = ["Connection", "ConnectionOutcome", "answer"]
 
 _log = logging.getLogger("toolcell.egress")
-HEAD_S = 10.0  # for the whole head of a request, so that a slow client gains nothing (nginx: 60 s between two reads)
+HEAD_S = 10.0  # for the whole head of a request: a limit for each read, as nginx's 60 s, would not stop slow clients
 CONNECT_S = 10.0  # name lookup and connection, each
 CHUNK_BYTES = 64 * 1024
 TEXT_CHARS = 400
@@ -65,7 +65,7 @@ class ProxiedCall(Protocol):
 
 
 class _NotConnected(Exception):
-    """There is no connection. The client gets this status and text."""
+    """There is no connection. The client gets this status and this text."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -73,7 +73,7 @@ class _NotConnected(Exception):
 
 
 class _Ended(Exception):
-    """The exchange has ended, for this reason. "" for a regular end."""
+    """The exchange has ended. The message is the reason, or "" for a regular end."""
 
 
 class Connection:
@@ -89,7 +89,7 @@ class Connection:
         self._answered = False  # bytes were sent to the client, so it is too late for an error page
         self._moved = time.monotonic()
 
-    # -- its life -----------------------------------------------------------------------------------------------------
+    # -- lifetime ----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         if self._over:
@@ -99,7 +99,7 @@ class Connection:
                 await self._serve()
         except OSError as error:
             self.outcome.reason = self.outcome.reason or f"the connection broke: {error.strerror or error}"
-        except Exception:  # a bug here must not end the supervisor's other tasks
+        except Exception:  # a bug here must not end other tasks of the supervisor
             _log.exception("the proxy failed")
             self.outcome.reason = self.outcome.reason or "the proxy failed"
         finally:
@@ -147,7 +147,7 @@ class Connection:
             else:
                 await self._exchange(request, target, rest)
         except BadHead as error:
-            await self._refuse(502, f"{target.host} answered what cannot be read: {error}.")
+            await self._refuse(502, f"The answer of {target.host} cannot be read: {error}.")
         except _Ended as ended:
             if str(ended):
                 self.outcome.reason = str(ended)
@@ -172,7 +172,7 @@ class Connection:
             return
         self._client.close()
 
-    # -- from the first byte to a connection to the other side --------------------------------------------------------
+    # -- from the first byte to a connection to the remote host -------------------------------------------------------
 
     async def _read_request(self) -> tuple[RequestHead, bytes]:
         data = bytearray()
@@ -184,10 +184,10 @@ class Connection:
                 await anyio.wait_readable(self._client)
                 more = self._client.recv(CHUNK_BYTES)
                 if not more:
-                    self.outcome.reason = "the client hung up before its request was whole"
+                    self.outcome.reason = "the client disconnected before its request was complete"
                     raise OSError
                 data += more
-        raise _NotConnected(408, f"The request's head was not whole after {HEAD_S:g} s.")
+        raise _NotConnected(408, f"The request's head was not complete after {HEAD_S:g} s.")
 
     async def _reach(self, request: RequestHead) -> tuple[Target, socket.socket]:
         """Check the request, look the host up once, check the addresses, and connect to one of these addresses."""
@@ -248,9 +248,9 @@ class Connection:
                     if not body.done:
                         data = await self._receive(self._client)
                         if not data:
-                            raise _Ended("the client hung up within its request")
+                            raise _Ended("the client disconnected within its request")
             except OSError:
-                pass  # a server may answer and hang up before it has read everything
+                pass  # a server may answer and disconnect before it has read everything
             await done.wait()
 
         async def return_response() -> None:
@@ -271,12 +271,12 @@ class Connection:
             if not end:
                 more = await self._receive(upstream)
                 if not more:
-                    raise BadHead("it hung up before its answer was whole")
+                    raise BadHead("the server disconnected before the head was complete")
                 data += more
                 continue
             status, head = rewrite_response(bytes(data[:end]))
             if status == 101:
-                raise BadHead("it switched to another protocol")
+                raise BadHead("the server switched to another protocol")
             del data[:end]
             await self._forward("in", head)
             if status >= 200:
@@ -342,13 +342,13 @@ class Connection:
                 await self._until(sock, anyio.wait_writable)
 
     async def _until(self, sock: socket.socket, wait: Callable[[socket.socket], Awaitable[None]]) -> None:
-        """Wait for something, while bytes move in either direction."""
+        """Wait for the socket. Raises _Ended if no byte moves in either direction for `idle_s` seconds."""
         while True:
             with anyio.move_on_after(max(0.0, self._moved + self._call.idle_s - time.monotonic())):
                 await wait(sock)
                 return
             if time.monotonic() - self._moved >= self._call.idle_s:
-                raise _Ended(f"nothing has moved for {self._call.idle_s:g} s")
+                raise _Ended(f"no data has moved for {self._call.idle_s:g} s")
 
     def _far_side(self) -> socket.socket:
         assert self._upstream is not None

@@ -24,8 +24,9 @@ Write = Callable[[dict[str, Any]], None]
 
 
 class Gateway:
-    """`start` runs a coroutine function in the background. `most` bounds the connections of all calls at a time,
-    because each takes two descriptors. `resolve(host, port)` may block, and returns addresses.
+    """Makes the proxies of calls. `start` runs a coroutine function in the background. `most` bounds the concurrent
+    connections of all calls, because each takes two descriptors. `resolve(host, port)` may block, and returns
+    addresses.
     """
 
     def __init__(self, start: Start, *, resolve: Resolver, most: int) -> None:
@@ -73,16 +74,16 @@ class Egress:
         self._decisions += 1
         client.setblocking(False)
         if self._decisions >= DECISIONS:
-            self._refuse(client, f"This call has made {DECISIONS:,} connections, and makes no more.")
+            self._refuse(client, f"This call has made {DECISIONS:,} connections, the most that it may make.")
             return False
         if len(self._connections) >= self._policy.max_connections:
-            self._refuse(client, f"This call has {len(self._connections)} connections open, as many as it may.")
+            self._refuse(client, f"This call has {len(self._connections)} connections open, the most that it may have.")
             return True
         connection = Connection(self, client)
         if self._gateway.take(connection.run):
             self._connections[connection] = self._account.charge(CONNECTION_COST)
         else:
-            self._refuse(client, "The supervisor has as many connections open as it may. Try again later.")
+            self._refuse(client, "The supervisor has the most connections open that it may have. Try again later.")
         return True
 
     def close(self) -> None:
@@ -96,7 +97,7 @@ class Egress:
             client.send(answer(503, text))
             client.shutdown(socket.SHUT_WR)
         except OSError:
-            pass  # it has hung up
+            pass  # the client has disconnected
         client.close()
         self._write(asdict(ConnectionOutcome(reason=text)))
 

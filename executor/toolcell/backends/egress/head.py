@@ -1,4 +1,5 @@
-"""Parse the heads of requests and responses strictly (RFC 9112), so that no two parsers can differ. Sans-IO.
+"""Parse the heads of requests and responses strictly (RFC 9112), so that no two parsers can read them differently.
+Sans-IO.
 
 An ambiguous head is refused, never repaired: bare line ends, folded lines, space before a colon, two lengths, a length
 beside an encoding. The forwarded head is written anew from the parsed one.
@@ -114,7 +115,7 @@ def _lines(head: bytes) -> tuple[bytes, tuple[Header, ...]]:
 
 def _header(line: bytes) -> Header:
     name, colon, value = line.partition(b":")
-    if not colon or not _TOKEN.fullmatch(name):  # a folded line starts with white space, and has no token there
+    if not colon or not _TOKEN.fullmatch(name):  # a folded line starts with white space, which is no token
         raise BadHead("a header line is not a name, a colon and a value")
     return name, value.strip(b" \t")
 

@@ -35,7 +35,7 @@ class EgressRules:
         self._private = policy.private_pairs()
 
     def check(self, target: Target) -> None:
-        """Raise Refused unless the allow-list covers host and port. Called before any name is looked up."""
+        """Raise Refused unless the allow-list covers host and port. Call it before any name is looked up."""
         if not covered(self._patterns, target.host, target.port):
             where = _pair(target)
             raise Refused(

@@ -22,8 +22,8 @@ _UNSEEN = dict.fromkeys((*range(0x21), 0x7F, 0x85))  # control characters and sp
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")  # RFC 9110, 5.6.2
 _VALUE = re.compile(r"[\t\x20-\x7e]*")
 
-# The connection's and the supervisor's own; credentials; what makes another request of this one behind a proxy or in a
-# framework (method and path overrides), or claims another client.
+# Headers of the connection and of the supervisor; credentials; overrides of the method or path, which make a proxy or a
+# framework see another request; headers that claim another client.
 _NOT_A_TOOLS = frozenset(
     [
         "host",
@@ -60,7 +60,7 @@ _NOT_A_TOOLS = frozenset(
 )
 _NOT_A_TOOLS_PREFIXES = ("proxy-", "x-forwarded-")
 
-# What belongs to the connection, or is a credential itself: a session in a cookie, a challenge's proof.
+# Headers of the connection, and headers that are credentials: a session in a cookie, a challenge's proof.
 _NOT_FOR_A_TOOL = frozenset(
     [
         "connection",
@@ -84,7 +84,7 @@ def checked_method(method: str) -> str:
     """The method in upper case. Raises Refused if it is not allowed."""
     name = method.upper() if method.isascii() else method
     if name not in METHODS:
-        raise Refused(f"The method {method[:20]!r} is not one that is sent. Use one of {', '.join(METHODS)}.")
+        raise Refused(f"The method {method[:20]!r} is not supported. Use one of {', '.join(METHODS)}.")
     return name
 
 
@@ -95,7 +95,7 @@ def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
     checked: dict[str, str] = {}
     for name, value in headers.items():
         if not _TOKEN.fullmatch(name):
-            raise Refused(f"{name[:40]!r} is no name of a header. Use letters, digits and hyphens.")
+            raise Refused(f"{name[:40]!r} is not a header name. Use letters, digits and hyphens.")
         if not _VALUE.fullmatch(value):
             raise Refused(f"The header {name!r} has a line end, a control or a non-ASCII character. Leave it out.")
         low = name.lower()
@@ -130,7 +130,7 @@ def rule_for(rules: Sequence[HttpRule], method: str, target: Target) -> HttpRule
 def _has_one_reading(path: str) -> bool:
     """Whether no parser could find a dot segment in the path, even one that decodes the path more than once."""
     for _ in range(DECODED):
-        path = unicodedata.normalize("NFKC", path)  # of a full-width dot, a dot; of a full-width "%", a "%"
+        path = unicodedata.normalize("NFKC", path)  # a full-width dot becomes a dot; a full-width "%" becomes a "%"
         segments = (_ENDED.split(segment)[0] for segment in re.split(r"[/\\]", path))
         if any(segment.translate(_UNSEEN) in (".", "..") for segment in segments):
             return False

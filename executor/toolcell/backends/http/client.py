@@ -27,7 +27,7 @@ _AT_ONCE = 64
 class BrokeredHttp:
     """Sends requests and adds credentials; implements `HttpClient`. Safe to share between tasks and sessions.
 
-    `credentials` maps each host to the Credential, or the several, for every request to it. A host is written
+    `credentials` maps each host to one or several Credentials, which go with every request to it. A host is written
     "api.example.com", "api.example.com:8443" or "http://127.0.0.1:8080"; the default scheme is https. No credential is
     sent to another scheme, host or port. The rules of the profile decide which requests are made. `timeout_s` covers
     one request, from name lookup to last byte; the end of the call ends it sooner. `resolve(host, port)` may block, and
@@ -98,12 +98,12 @@ class BrokeredHttp:
         except TimeoutError:
             if room.is_awaited:
                 raise Unreachable(
-                    f"The answer of {target.host} waited {self._timeout_s:g} s for memory, which answers to other "
-                    "requests take. The request was sent. Have fewer requests in flight."
+                    f"The answer of {target.host} waited {self._timeout_s:g} s for memory that answers to other "
+                    "requests use. The request was sent. Have fewer requests in flight."
                 ) from None
             raise Unreachable(
-                f"{target.host} did not answer within {self._timeout_s:g} s. It may have done what it was asked: try "
-                "again later if twice does no harm."
+                f"{target.host} did not answer within {self._timeout_s:g} s. The request may have had its effect: "
+                "repeat it only if a second time does no harm."
             ) from None
 
 

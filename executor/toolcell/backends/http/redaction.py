@@ -27,7 +27,7 @@ def headers_for(credentials: Iterable[Credential], host: str) -> tuple[Mapping[s
             secret = credential.read()
         except ValueError:
             raise NotConfigured(
-                f"The credential for {host} cannot be read. Whoever runs the agent can mend it: {credential.header}."
+                f"The credential for {host} cannot be read. Whoever runs the agent can repair it: {credential.header}."
             ) from None
         headers[credential.header.lower()] = credential.line(secret)
         secrets.append(secret)
@@ -39,8 +39,8 @@ def headers_for(credentials: Iterable[Credential], host: str) -> tuple[Mapping[s
 class Redaction:
     """Removes secrets from an answer: in plain form, and as JSON, HTML, URLs and base64 encode them.
 
-    It is for servers that repeat parts of the request. A malicious server can encode a secret in another way. The time
-    is linear in the body. The body is processed in windows, so that other threads can run between them.
+    This is for servers that repeat parts of the request. A malicious server can encode a secret in another way. The
+    time is linear in the body's size. The body is processed in windows, so that other threads can run between them.
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:

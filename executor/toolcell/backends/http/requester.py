@@ -20,8 +20,8 @@ Grow = Callable[[int], Coroutine[Any, Any, None]] | None
 MAX_REQUEST = 4 * 1024 * 1024
 MAX_RESPONSE = 8 * 1024 * 1024
 MAX_REDIRECTS = 5
-AT_ONCE = 16  # of one call; more wait for their turn
-_KEPT_ELSEWHERE = frozenset({"accept", "accept-language", "content-type", "user-agent"})  # on the way to another origin
+AT_ONCE = 16  # of one call; further requests wait
+_KEPT_ELSEWHERE = frozenset({"accept", "accept-language", "content-type", "user-agent"})  # in a redirect elsewhere
 _OF_A_BODY = frozenset({"content-type", "content-language", "content-location"})
 
 
@@ -74,7 +74,7 @@ class Requester:
         return _noted(outcome, parse_url(url, any_port=True))
 
     def _redirected(self, outcome: HttpOutcome, method: str, origin: Target, reply: HttpReply) -> Target:
-        """The target and the method of a redirect (WHATWG Fetch, HTTP-redirect fetch)."""
+        """Set the outcome's method for a redirect, and return its target (WHATWG Fetch, HTTP-redirect fetch)."""
         assert reply.location is not None
         to_get = (reply.status == 303 and method != "HEAD") or (reply.status in (301, 302) and method == "POST")
         outcome.method = "GET" if to_get else method

@@ -34,7 +34,7 @@ from toolcell_tools.result import ToolResult
 
 from .stage import DemoStage
 
-SLACK_S = 0.5  # a busy machine may be late at a deadline
+SLACK_S = 0.5  # for a deadline on a busy machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +99,14 @@ def works() -> Expectation:
 
 
 def gives(value: object, *others: object) -> Expectation:
-    """An output that is one of these."""
+    """An output that is one of these values."""
     wanted = (value, *others)
     words = " or ".join(str(one) for one in wanted)
     return Expectation(words, lambda result, _stage: not result.is_error and result.output in wanted)
 
 
 def has(**facts: object) -> Expectation:
-    """An output object with these values among others."""
+    """An output object with these values, among others."""
 
     def holds(result: ToolResult, _stage: DemoStage) -> bool:
         output: Any = result.output
@@ -251,7 +251,7 @@ def sees_only_what_is_bound(paths: Iterable[str]) -> Expectation:
         output: Any = result.output
         return not result.is_error and all(_fits(path, output[path], bound) for path in wanted)
 
-    return Expectation("absent or refused, but for the way to what is bound", holds)
+    return Expectation("absent or refused, except on the way to a bound path", holds)
 
 
 def _fits(path: str, seen: object, bound: tuple[str, ...]) -> bool:

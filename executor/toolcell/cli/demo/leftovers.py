@@ -1,4 +1,4 @@
-"""Whether anything is left: processes, open files, files outside the project."""
+"""Check that nothing is left: no processes, open files, or files outside the project."""
 
 import os
 import tempfile
@@ -23,7 +23,7 @@ class Leftover:
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """The state of this process before the supervisor started."""
+    """The state of this process before the supervisor's start."""
 
     descriptors: int
     children: frozenset[int]
@@ -47,7 +47,7 @@ def afterwards(before: Before, stage: DemoStage) -> Iterator[Leftover]:
     places = dict.fromkeys(
         [Path("/tmp"), Path(tempfile.gettempdir()), Path(os.path.expanduser("~")), Path.cwd(), stage.project.parent]
     )
-    strays = [str(place) for place in places if os.path.lexists(place / stage.mark)]  # none if unreadable
+    strays = [str(place) for place in places if os.path.lexists(place / stage.mark)]  # empty if unreadable
     yield Leftover("no file of a tool lies outside the project", ", ".join(strays))
     files = {
         str(path.relative_to(stage.project))

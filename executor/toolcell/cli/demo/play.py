@@ -29,7 +29,7 @@ from .view import LEGEND, DemoView, Row, view
 
 def run(allow_missing: tuple[str, ...]) -> int:
     """Play the scenario and show it. Return the exit status."""
-    logging.getLogger("toolcell").addHandler(logging.NullHandler())  # the table says it all
+    logging.getLogger("toolcell").addHandler(logging.NullHandler())  # the table has everything
     report: SandboxReport | None = None
     with view() as shown:
         try:
@@ -39,10 +39,10 @@ def run(allow_missing: tuple[str, ...]) -> int:
             return _play(shown, allow_missing)
         except (ProbeFailed, SandboxError, SandboxUnavailableError) as error:
             shown.say(f"The demo cannot run here: {error}")
-            shown.say("`toolcell doctor` says what this machine offers, and the cure for what is missing.")
+            shown.say("`toolcell doctor` shows the mechanisms of this machine, and the cure for each missing one.")
             if report is not None and report.missing:
                 options = " ".join(f"--allow-missing {each.name}" for each in wholes(report.missing))
-                shown.say(f"To see what happens without it: toolcell demo {options}")
+                shown.say(f"To run the demo without it: toolcell demo {options}")
             return 1
 
 
@@ -112,7 +112,7 @@ class Play:
             self.wrong.append(f"{step.who} {call}: {row.happened}. Expected: {row.expected}.")
 
     def _report(self, report: SandboxReport) -> None:
-        self._view.title(f"What the kernel enforced, as {IDENTITY.get(report.identity, report.identity)}")
+        self._view.title(f"The rules that the kernel enforced, as {IDENTITY.get(report.identity, report.identity)}")
         for line in lines(report):
             self._view.say(line)
         if self._allow_missing:

@@ -66,11 +66,11 @@ def step(who: str, tool: str, arguments: Mapping[str, Any], *expected: Expectati
 def scenario(stage: DemoStage) -> tuple[Act, ...]:
     """All steps."""
     return (
-        Act("Three sessions mend a small project", project(stage)),
+        Act("Three sessions repair a small project", project(stage)),
         Act("Tools that fail, each in a process of its own", failures()),
-        Act("Tools that want out", escapes(stage)),
-        Act("A Worker that is called to do what it may not", worker(stage)),
-        Act("And the sessions go on", afterwards()),
+        Act("Tools that try to break out", escapes(stage)),
+        Act("A Worker with calls that it may not make", worker(stage)),
+        Act("The sessions still work", afterwards()),
     )
 
 

@@ -1,4 +1,4 @@
-"""What the demo's sessions work with: a project, a web on the loopback interface, a channel, a memory, a listener."""
+"""The surroundings of the demo's sessions: a project, a web on loopback, a channel, a memory, a listener."""
 
 import http.server
 import json
@@ -85,7 +85,7 @@ class DemoServer:
 
 
 class _Pages(http.server.BaseHTTPRequestHandler):
-    """A page, and a search engine that knows it and speaks SearXNG's JSON."""
+    """A page, and a search engine that finds it and speaks SearXNG's JSON."""
 
     def do_GET(self) -> None:
         url = urlsplit(self.path)
@@ -111,7 +111,7 @@ class _Pages(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        pass  # the table shows what happens
+        pass  # the table shows the outcomes
 
 
 @contextmanager
@@ -130,7 +130,7 @@ def _website() -> Generator[int, None, None]:
 
 @dataclass
 class DemoStage:
-    """The surroundings of the sessions. `mark` is a name that only this run uses, to find its leftovers."""
+    """The surroundings of the sessions. `mark` is a name that only this run uses, so its leftovers can be found."""
 
     project: Path
     web_port: int
@@ -155,7 +155,7 @@ class DemoStage:
 
 @contextmanager
 def stage(folder: Path) -> Generator[DemoStage, None, None]:
-    """Lay out the project in `folder`, start the servers, and end them."""
+    """Lay out the project in `folder`, start the servers, and end them afterwards."""
     project = folder / "project"
     for name, text in PROJECT.items():
         path = project / name

@@ -27,7 +27,7 @@ def _attempt(what: Callable[[], object]) -> str:
     return "done"
 
 
-# -- a tool as one writes them --------------------------------------------------------------------------------------
+# -- a useful tool --------------------------------------------------------------------------------------------------
 
 
 @tool(needs={Capability.READ})
@@ -58,7 +58,7 @@ def segfaults() -> str:
 
 @tool
 def exits(code: int) -> None:
-    """End the process without a word."""
+    """End the process without an answer."""
     os._exit(code)
 
 
@@ -71,7 +71,7 @@ def loops() -> None:
 
 @tool(limits={"memory_bytes": MEMORY_BYTES})
 def eats_memory() -> None:
-    """Take memory until there is none."""
+    """Allocate memory until an allocation fails."""
     hoard: list[bytes] = []
     while True:
         hoard.append(b"x" * MIB)
@@ -79,7 +79,7 @@ def eats_memory() -> None:
 
 @tool(limits={"processes": PROCESSES})
 def forks() -> None:
-    """Double until no process is left."""
+    """Fork in every process, until no fork succeeds."""
     first = os.getpid()
     while True:
         try:
@@ -97,12 +97,12 @@ def floods() -> None:
         print("all work and no play " * 50)
 
 
-# -- tools that want out ----------------------------------------------------------------------------------------------
+# -- tools that try to break out ------------------------------------------------------------------------------------
 
 
 @tool
 def looks_around(paths: list[str]) -> dict[str, list[str] | str]:
-    """List directories and open files of the host."""
+    """List directories of the host and open files."""
 
     def look(path: str) -> list[str] | str:
         try:
@@ -136,7 +136,7 @@ def signals(pid: int) -> str:
 
 @tool
 def lingers(name: str) -> str:
-    """Leave a process behind, in a session of its own, named `name` in /proc."""
+    """Leave a process named `name` (in /proc) behind, in a session of its own."""
     ready, done = os.pipe()
     if os.fork() == 0:
         os.setsid()

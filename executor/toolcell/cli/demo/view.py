@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 RIGHT, WRONG = "✓", "✗"
-LEGEND = f"{RIGHT} before a call: it ended as it should, with a result or with the error that is due."
+LEGEND = f"{RIGHT} before a call: it ended with the expected result or the expected error."
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class DemoView(Protocol):
         ...
 
     def checked(self, what: str, wrong: str) -> None:
-        """A check was made. `wrong` is empty if it succeeded."""
+        """A check was made. `wrong` describes the problem, or is empty."""
         ...
 
     def say(self, text: str) -> None:
@@ -147,7 +147,7 @@ class LiveView:
 
     @staticmethod
     def _row(mark: Text | Spinner, who: Text, call: Text, told: Text, seconds: Text, *, wrap: bool = False) -> Table:
-        """Every row is a grid of its own with the same widths: together they are the table."""
+        """Each row is a separate grid with the same widths, so that the rows together look like a table."""
         grid = Table.grid(padding=(0, 1), expand=True)
         grid.add_column(width=1)
         grid.add_column(width=6)
