@@ -1,15 +1,17 @@
 """Tools by value: what pickling them leaves as it was."""
 
+import pickle
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
+from typing import cast
 
 import cloudpickle
 import pytest
 from cloudpickle.cloudpickle import list_registry_pickle_by_value
 
-from toolcell import tool
+from toolcell import Capability, Tool, ToolContext, tool
 from toolcell.sessions.shipping import ship
 
 
@@ -47,3 +49,19 @@ def test_modules_that_the_program_has_pickled_by_value_stay_so(module: ModuleTyp
         assert "a_users_own" in list_registry_pickle_by_value()
     finally:
         cloudpickle.unregister_pickle_by_value(module)
+
+
+def test_a_tool_travels_without_its_caches_and_keeps_its_fingerprint() -> None:
+    factor = 3
+
+    @tool(needs={Capability.READ})
+    def times(ctx: ToolContext, n: int) -> int:
+        """Multiply."""
+        return n * factor
+
+    times.prepare()
+    copy: Tool[..., int] = pickle.loads(cast("bytes", ship(times)["where"]))
+    assert copy(ctx=None, n=2) == 6
+    assert copy.bind({"n": 4.0}, None) == {"n": 4, "ctx": None}
+    assert copy.fn.__code__.co_filename == __file__
+    assert copy.declaration.model_dump() == times.declaration.model_dump()

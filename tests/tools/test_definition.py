@@ -1,19 +1,16 @@
 """Making tools: what is refused, and what a Tool knows."""
 
 import functools
-import inspect
-import pickle
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from enum import Enum
 from typing import Annotated, Any, Literal
 
-import cloudpickle
 import pytest
 from pydantic import Field
 
-from toolcell_tools import Capability, PermissionTier, Tool, ToolContext, ToolDefinitionError, as_tool, tool
+from toolcell_tools import Capability, PermissionTier, ToolContext, ToolDefinitionError, as_tool, tool
 
 
 def refused(definition: Any, message: str, **options: Any) -> None:
@@ -231,22 +228,6 @@ def test_a_tier_can_be_given() -> None:
     def do() -> None: ...
 
     assert tool(do, tier=PermissionTier.ELEVATED).declaration.tier is PermissionTier.ELEVATED
-
-
-def test_a_tool_travels_by_value_without_its_caches() -> None:
-    factor = 3
-
-    @tool(needs={Capability.READ})
-    def times(ctx: ToolContext, n: int) -> int:
-        """Multiply."""
-        return n * factor
-
-    times.prepare()
-    copy: Tool[..., int] = pickle.loads(cloudpickle.dumps(times))
-    assert copy(ctx=None, n=2) == 6
-    assert copy.bind({"n": 4.0}, None) == {"n": 4, "ctx": None}
-    assert inspect.getsource(copy.fn.__code__) == inspect.getsource(times.fn.__code__)
-    assert copy.declaration.model_dump() == times.declaration.model_dump()
 
 
 IN_CELL = """

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
-from types import FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, cast
 
 import cloudpickle
@@ -31,6 +31,7 @@ from .used import FILE, NOTHING, Use, plain, resource, use_of
 
 MAX_PICKLE_BYTES = 8 * 1024 * 1024
 _registry = threading.RLock()  # re-entrant: a user's reducer may start a supervisor
+_FILENAME = 10  # the place of `co_filename` among the arguments of `CodeType`, from Python 3.11 on
 _OF_A_CLASS = 6  # the length of the tuple to which cloudpickle reduces a class, its state and state setter included
 
 
@@ -166,7 +167,8 @@ class _Pickler(cloudpickle.Pickler):
     Dataclasses compare with `MISSING` by identity, so it is sent by reference, not as a copy. A file is refused; its
     content is not sent instead. In modules and classes that are sent by value, a resource of this process is left out
     if no name in the tool's code refers to it. The locals around a pydantic model, which pydantic keeps for forward
-    references, are left out too.
+    references, are left out too. Code keeps the name of its file, which cloudpickle 3.1.3 replaces: tracebacks show the
+    name, and the source of the function is found by it.
     """
 
     def __init__(self, file: io.BytesIO, names: set[str]) -> None:
@@ -178,6 +180,9 @@ class _Pickler(cloudpickle.Pickler):
             return "MISSING"
         if resource(obj) == FILE:
             raise pickle.PicklingError(f"{getattr(obj, 'name', obj)!r} is {FILE} of this process")
+        if isinstance(obj, CodeType):
+            make, arguments = self.dispatch_table[CodeType](obj)
+            return make, (*arguments[:_FILENAME], obj.co_filename, *arguments[_FILENAME + 1 :])
         if isinstance(obj, ModuleType) and goes_along(obj.__name__):
             state = self._needed({name: value for name, value in vars(obj).items() if name != "__builtins__"})
             return dynamic_subimport, (obj.__name__, state)
