@@ -181,8 +181,7 @@ class _Pickler(cloudpickle.Pickler):
         if resource(obj) == FILE:
             raise pickle.PicklingError(f"{getattr(obj, 'name', obj)!r} is {FILE} of this process")
         if isinstance(obj, CodeType):
-            make, arguments = self.dispatch_table[CodeType](obj)
-            return make, (*arguments[:_FILENAME], obj.co_filename, *arguments[_FILENAME + 1 :])
+            return self._code(obj)
         if isinstance(obj, ModuleType) and goes_along(obj.__name__):
             state = self._needed({name: value for name, value in vars(obj).items() if name != "__builtins__"})
             return dynamic_subimport, (obj.__name__, state)
@@ -194,6 +193,10 @@ class _Pickler(cloudpickle.Pickler):
         if kept.get("__pydantic_complete__"):
             kept["__pydantic_parent_namespace__"] = None
         return make, arguments, (kept, slots), *rest
+
+    def _code(self, code: CodeType) -> tuple[object, tuple[object, ...]]:
+        make, arguments = cast("tuple[object, tuple[object, ...]]", self.dispatch_table[CodeType](code))
+        return make, (*arguments[:_FILENAME], code.co_filename, *arguments[_FILENAME + 1 :])
 
     def _needed(self, members: Mapping[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in members.items() if name in self._names or not _needs_this_process(value)}
