@@ -38,6 +38,7 @@ LONGEST = (
 is missing here, or has become fast, ends later or earlier."""
 
 SMOKE = (
+    "approvals/test_store.py",
     "backends/egress/test_head.py",
     "backends/egress/test_rules.py",
     "backends/http/test_checks.py",

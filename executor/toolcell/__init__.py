@@ -106,7 +106,16 @@ if TYPE_CHECKING:
     from toolcell_tools.typed import TypedTool, TypedToolAdapter, as_tool
     from toolcell_tools.workspace import DeniedWorkspace, Entry, WorkspaceReader, WorkspaceWriter
 
-    from .approvals import ApprovalQueue, ApprovalRequest, Approved, Approver, Denied
+    from .approvals import (
+        ApprovalEntry,
+        ApprovalQueue,
+        ApprovalRequest,
+        Approvals,
+        Approved,
+        Approver,
+        Denied,
+        StandingApproval,
+    )
     from .backends.channel import LogChannel
     from .backends.errors import BackendError
     from .backends.http.client import BrokeredHttp
@@ -174,7 +183,9 @@ _HOMES = {
     ),
     "toolcell_tools.typed": "TypedTool TypedToolAdapter as_tool",
     "toolcell_tools.workspace": "DeniedWorkspace Entry WorkspaceReader WorkspaceWriter",
-    "toolcell.approvals": "ApprovalQueue ApprovalRequest Approved Approver Denied",
+    "toolcell.approvals": (
+        "ApprovalEntry ApprovalQueue ApprovalRequest Approvals Approved Approver Denied StandingApproval"
+    ),
     "toolcell.backends.channel": "LogChannel",
     "toolcell.backends.errors": "BackendError",
     "toolcell.backends.http.client": "BrokeredHttp",
@@ -204,9 +215,11 @@ __all__ = [
     "Annotations",
     "AnyTool",
     "Approval",
+    "ApprovalEntry",
     "ApprovalQueue",
     "ApprovalRequest",
     "ApprovalRequired",
+    "Approvals",
     "Approved",
     "Approver",
     "Artifact",
@@ -304,6 +317,7 @@ __all__ = [
     "SessionInfo",
     "SessionKind",
     "Shell",
+    "StandingApproval",
     "StaticToolset",
     "Supervisor",
     "SupervisorStatus",

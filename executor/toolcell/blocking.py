@@ -27,7 +27,7 @@ from toolcell_tools.typed import TypedTool
 from . import misuse
 from . import session as _session
 from . import supervisor as _supervisor
-from .approvals import Approver
+from .approvals import Approvals, Approver
 from .backends.outbound import Resolver
 from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from .backends.threads import in_thread
@@ -253,6 +253,10 @@ class Supervisor:
     @property
     def journal(self) -> Journal:
         return self._inner.journal
+
+    @property
+    def approvals(self) -> Approvals:
+        return self._inner.approvals
 
     @property
     def metrics(self) -> Metrics:

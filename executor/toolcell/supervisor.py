@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from toolcell_tools.toolsets import Toolset
     from toolcell_tools.typed import TypedTool
 
-    from .approvals import Approver
+    from .approvals import Approvals, Approver
     from .backends.outbound import Resolver
     from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
     from .config import Config
@@ -122,6 +122,12 @@ class Supervisor:
     def journal(self) -> "Journal":
         """The journal, which gets a record of every call."""
         return self._runtime.journal
+
+    @property
+    def approvals(self) -> "Approvals":
+        """The requests for approval and their answers. With a state directory, they are there after a restart. Raises
+        UsageError if the supervisor has a state directory and is not running."""
+        return self._runtime.approvals()
 
     @property
     def metrics(self) -> "Metrics":

@@ -1,5 +1,6 @@
 """The command line itself: help, version, what an unknown word gets, and how little of it is imported."""
 
+import re
 import subprocess
 import sys
 import sysconfig
@@ -26,7 +27,7 @@ def test_the_help_of_the_group_cuts_no_summary(cli: Run) -> None:
     assert "..." not in said.partition("Commands:")[2]
     for name, command in toolcell.commands.items():
         assert command.short_help and len(command.short_help) <= 60
-        assert f"  {name:<6}  {command.short_help}\n" in said
+        assert re.search(rf"^  {name} +{re.escape(command.short_help)}$", said, re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", sorted(toolcell.commands))

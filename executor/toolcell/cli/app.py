@@ -154,3 +154,102 @@ def audit_export(state: str | None) -> None:
     from . import audit as it
 
     sys.exit(it.guarded(lambda: it.export(state)))
+
+
+@toolcell.group(short_help="List and answer requests for approval.")
+def approvals() -> None:
+    """List and answer the requests for approval of Supervisor(state=DIRECTORY), also while it runs.
+
+    A request can be answered until it expires, even if its supervisor has ended: the answer waits for the same call.
+
+    Exit status: 0 for success, 2 for wrong use.
+    """
+
+
+_request = click.argument("request")
+
+
+@approvals.command("list", short_help="Print the requests that wait.")
+@_state
+@click.option("--all", "everything", is_flag=True, help="Print answered, used, withdrawn and expired requests too.")
+@_json
+def approvals_list(state: str | None, everything: bool, as_json: bool) -> None:
+    """Print the requests that wait for an answer, one in a line, the oldest first, and the standing approvals."""
+    from . import approvals as it
+
+    sys.exit(it.guarded(lambda: it.show_list(state, everything=everything, as_json=as_json)))
+
+
+@approvals.command("show", short_help="Print one request in full.")
+@_request
+@_state
+@_json
+def approvals_show(request: str, state: str | None, as_json: bool) -> None:
+    """Print the request with the id REQUEST: who asks, the arguments, the preview, and the answer."""
+    from . import approvals as it
+
+    sys.exit(it.guarded(lambda: it.show(state, request, as_json=as_json)))
+
+
+@approvals.command("approve", short_help="Approve a request.")
+@_request
+@_state
+@click.option("--arguments", metavar="JSON", help="Run the call with these arguments instead.")
+@click.option("--for-session", is_flag=True, help="Approve all later calls of the tool in this session too.")
+@click.option(
+    "--matching",
+    multiple=True,
+    metavar="NAME=GLOB",
+    help="Approve later calls of the tool by this agent too, if the argument NAME matches. May be repeated.",
+)
+@click.option(
+    "--hours",
+    default=24.0,
+    show_default=True,
+    type=click.FloatRange(0, min_open=True),
+    help="How long --for-session or --matching holds.",
+)
+def approvals_approve(
+    request: str, state: str | None, arguments: str | None, for_session: bool, matching: tuple[str, ...], hours: float
+) -> None:
+    """Approve the request with the id REQUEST, or the only one whose id begins so."""
+    from . import approvals as it
+
+    sys.exit(
+        it.guarded(
+            lambda: it.approve(
+                state, request, arguments=arguments, for_session=for_session, matching=matching, for_s=hours * 3600
+            )
+        )
+    )
+
+
+@approvals.command("deny", short_help="Deny a request.")
+@_request
+@_state
+@click.option("-m", "--message", default="", help="What the model is told.")
+def approvals_deny(request: str, state: str | None, message: str) -> None:
+    """Deny the request with the id REQUEST."""
+    from . import approvals as it
+
+    sys.exit(it.guarded(lambda: it.deny(state, request, message)))
+
+
+@approvals.command("withdraw", short_help="End a request without an answer.")
+@_request
+@_state
+def approvals_withdraw(request: str, state: str | None) -> None:
+    """Withdraw the request with the id REQUEST, or an answer that no call has used."""
+    from . import approvals as it
+
+    sys.exit(it.guarded(lambda: it.withdraw(state, request)))
+
+
+@approvals.command("revoke", short_help="End a standing approval.")
+@click.argument("approval")
+@_state
+def approvals_revoke(approval: str, state: str | None) -> None:
+    """End the standing approval with the id APPROVAL."""
+    from . import approvals as it
+
+    sys.exit(it.guarded(lambda: it.revoke(state, approval)))

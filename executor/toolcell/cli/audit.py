@@ -15,12 +15,17 @@ from toolcell.journal.story import line_of, story_of
 from toolcell.state import StateDirectory
 
 
-def reader_of(state: str | None) -> JournalReader:
-    """The reader of the given state directory, or of the state directory in the user's settings. Raises UsageError."""
+def directory_of(state: str | None) -> StateDirectory:
+    """The given state directory, or the one in the user's settings. Raises UsageError."""
     place = state if state is not None else load_config().state
     if place is None:
         raise UsageError("No state directory is set. Pass --state DIRECTORY, or set state in the user's toolcell.toml.")
-    directory = StateDirectory(place)
+    return StateDirectory(place)
+
+
+def reader_of(state: str | None) -> JournalReader:
+    """The reader of a state directory's journal. Raises UsageError."""
+    directory = directory_of(state)
     return JournalReader(directory.log, directory.database)
 
 

@@ -2,19 +2,27 @@
 
 No cell is held while the approver decides, and the call's own time has not begun. The approved arguments are the ones
 that run. If the answer has other arguments, the caller of `ask` validates them.
+
+The store (`services.approvals`) keeps each request and each answer. With a state directory, a person can answer there,
+also after a restart and from another process. The first answer counts.
 """
 
 import logging
+import sqlite3
 import time
 from collections.abc import Mapping
 from copy import deepcopy
-from typing import Any
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 import anyio
 
-from toolcell.approvals import ApprovalRequest, Approved, Approver, Denied
+from toolcell.approvals import ApprovalRequest, Approvals, Approved, Approver, Denied
+from toolcell.approvals.store import Unusable
 from toolcell.backends.protocols import Channel
+from toolcell.backends.threads import NoThread, in_thread
 from toolcell.call import ToolCall
+from toolcell.errors import UsageError
 from toolcell.journal import Record
 from toolcell.sessions.ending import SessionLife
 from toolcell_tools.declaration import ToolDeclaration
@@ -26,6 +34,19 @@ from .context import CallContext
 from .preview import is_previewed, preview_of
 
 _log = logging.getLogger("toolcell.approval")
+POLL_S: Final = 0.1
+"""How often a waiting call looks for an answer in the store."""
+_NOT_PUT_UP: Final = Denied("The call could not be put up for approval.")
+_FAILED: Final = "the approver failed"
+
+
+class _Ending(NamedTuple):
+    """An answer, how it came about, who gave it, and whether it is used up by this."""
+
+    answer: Approved | Denied
+    why: str
+    by: str = ""
+    used: bool = False
 
 
 async def ask(
@@ -34,7 +55,7 @@ async def ask(
     """The approved arguments, or the error of a call that may not run: Cancelled if the session closes meanwhile."""
     services, caller, declaration = context.services, context.caller, tool.declaration
     approver = caller.approver
-    if approver is None:
+    if approver is None and services.durable is None:
         message = (
             f"The tool {tool.name!r} runs only when somebody approves, and nobody can be asked in this session. "
             "Do without it."
@@ -59,10 +80,7 @@ async def ask(
     )
     if caller.life.closed:  # while the preview was made
         return closed(tool.name)
-    _show(context, f"Approval is asked, and is not given here: {request.preview.summary} ({reason})")
-    answer, why = await _until_closed(caller.life, approver, request, services.approval_timeout_s)
-    data = {"tool": tool.name, "request": request.id, "digest": request.digest, "reason": reason, "answer": why}
-    services.journal.write(Record("approval", caller.id, call.id, data))
+    answer, why = await _answer(context, approver, request, declaration)
     if caller.life.closed:
         return closed(tool.name)
     if isinstance(answer, Approved):
@@ -73,6 +91,50 @@ async def ask(
 def closed(tool: str) -> Cancelled:
     """The error of a call whose session was closed before the call ran."""
     return Cancelled(message=f"The call of {printable(tool)!r} was cancelled: its session was closed.")
+
+
+async def _answer(
+    context: CallContext, approver: Approver | None, request: ApprovalRequest, declaration: ToolDeclaration
+) -> tuple[Approved | Denied, str]:
+    """The answer, and in words how it came about. Each step is recorded."""
+    store = context.services.approvals()
+    try:
+        standing = await in_thread(partial(store.covering, request))
+        if standing is not None:
+            _record(context, request, f"approved by the standing approval {standing.id}", by=standing.approved_by)
+            return Approved(), "approved"
+        for id, why in await in_thread(partial(store.refused, request)):
+            _record(context, request, f"the approval {id} {why}", event="refused")
+        kept = await in_thread(partial(store.submit, request, declaration.parameters_schema))
+        try:
+            _record(context, kept, "", event="asked")
+            _show(context, f"Approval is asked, and is not given here: {kept.preview.summary} ({kept.reason})")
+            outcome = await _until_closed(context.caller.life, store, approver, kept)
+        finally:
+            store.leave(kept.id)
+    except* (sqlite3.Error, NoThread, UsageError) as failures:
+        failed = failures
+    else:
+        _record(context, kept, outcome.why, by=outcome.by, used=outcome.used)
+        return outcome.answer, outcome.why
+    _log.error("approval of the call %s cannot be asked", request.call_id, exc_info=failed)
+    _record(context, request, f"could not be asked: {failed.exceptions[0]}")
+    return _NOT_PUT_UP, "the request could not be kept"
+
+
+def _record(
+    context: CallContext,
+    request: ApprovalRequest,
+    answer: str,
+    *,
+    event: str = "answered",
+    by: str = "",
+    used: bool = False,
+) -> None:
+    data: dict[str, Any] = {"event": event, "tool": request.tool, "version": request.version, "request": request.id}
+    data |= {"digest": request.digest, "reason": request.reason, "expires_at": request.expires_at, "answer": answer}
+    data |= {"used": used, "by": by}
+    context.services.journal.write(Record("approval", context.caller.id, context.call_id, data))
 
 
 def _show(context: CallContext, text: str) -> None:
@@ -92,28 +154,77 @@ async def _sent(channel: Channel, text: str, sender: str, timeout_s: float) -> N
 
 
 async def _until_closed(
-    life: SessionLife, approver: Approver, request: ApprovalRequest, timeout_s: float
-) -> tuple[Approved | Denied, str]:
-    """The answer. The close of the session withdraws the question."""
-    with life.doing(f"{approver!r}, which was asked for approval,") as work, work.scope:
-        return await _answer(approver, request, timeout_s)
-    return Denied(), "withdrawn, for the session was closed"
-
-
-async def _answer(approver: Approver, request: ApprovalRequest, timeout_s: float) -> tuple[Approved | Denied, str]:
-    with anyio.move_on_after(timeout_s):
+    life: SessionLife, store: Approvals, approver: Approver | None, request: ApprovalRequest
+) -> _Ending:
+    """The answer, how it came about, and who gave it. The close of the session withdraws the question; the end of the
+    supervisor does not."""
+    with life.doing(f"{approver or store!r}, which was asked for approval,") as work, work.scope:
+        return await _first_answer(store, approver, request)
+    if store.is_ending:
+        return _Ending(Denied(), "not answered before the supervisor ended")
+    with anyio.CancelScope(shield=True):
         try:
-            answer = await approver.approve(request)
-        except Exception:
-            _log.exception("%r failed on %s", approver, request.id)
-            return Denied("The call could not be put up for approval."), "the approver failed"
-        if isinstance(answer, Approved):
-            return answer, "approved" if answer.arguments is None else "approved with other arguments"
-        if isinstance(answer, Denied):  # pyright: ignore[reportUnnecessaryIsInstance] - an approver is the user's code
-            return answer, "denied"
-        _log.error("%r answered %r, which is neither Approved nor Denied", approver, answer)
-        return Denied("The call could not be put up for approval."), "the approver failed"
-    return Denied(f"Nobody approved the call within {timeout_s:g} s."), "expired"
+            await in_thread(partial(store.withdraw, request.id))
+        except (sqlite3.Error, NoThread, UsageError):  # the answer came in this moment, and nobody will use it
+            _log.info("the request %s for approval is not withdrawn", request.id, exc_info=True)
+    return _Ending(Denied(), "withdrawn, for the session was closed")
+
+
+async def _first_answer(store: Approvals, approver: Approver | None, request: ApprovalRequest) -> _Ending:
+    """The answer that comes first, by the approver or in the store."""
+    wait_s, answered = max(0.0, request.expires_at - time.time()), anyio.Event()
+    found: _Ending | None = None
+    with anyio.move_on_after(wait_s):
+        async with anyio.create_task_group() as tasks:
+            if approver is not None:
+                tasks.start_soon(_put_to, approver, request, store, answered)
+            found = await _taken(store, request.id, answered)
+            tasks.cancel_scope.cancel()
+    return found or _Ending(Denied(f"Nobody approved the call within {wait_s:.4g} s."), "expired")
+
+
+async def _put_to(approver: Approver, request: ApprovalRequest, store: Approvals, answered: anyio.Event) -> None:
+    """Ask the approver, and keep the answer."""
+    answer: Approved | Denied = _NOT_PUT_UP
+    by = _FAILED
+    try:
+        said: object = await approver.approve(deepcopy(request))
+        if isinstance(said, (Approved, Denied)):  # pyright: ignore[reportUnnecessaryIsInstance] - it is the user's code
+            answer, by = said, type(approver).__name__
+        else:
+            _log.error("%r answered %r, which is neither Approved nor Denied", approver, said)
+    except Exception:
+        _log.exception("%r failed on %s", approver, request.id)
+    try:
+        await in_thread(partial(store.answer, request.id, answer, by))
+    except (sqlite3.Error, NoThread, TypeError, ValueError):  # the last two: arguments that are not JSON data
+        _log.exception("the answer of %r to %s cannot be kept", approver, request.id)
+        await in_thread(partial(store.answer, request.id, _NOT_PUT_UP, _FAILED))
+    answered.set()
+
+
+async def _taken(store: Approvals, id: str, answered: anyio.Event) -> _Ending:
+    """Wait for the answer in the store, which another process may give."""
+    seen: tuple[int, int] | None = None
+    while True:
+        now = store.changes()
+        if now is None or now != seen:
+            seen = now
+            try:
+                taken = await in_thread(partial(store.take, id))
+            except Unusable as error:
+                return _Ending(Denied(f"The approval {error}."), f"the approval {error}")
+            if taken is not None:
+                answer, by = taken
+                return _Ending(answer, _words(answer, by), by, used=True)
+        with anyio.move_on_after(POLL_S):
+            await answered.wait()
+
+
+def _words(answer: Approved | Denied, by: str) -> str:
+    if isinstance(answer, Denied):
+        return _FAILED if by == _FAILED else "denied"
+    return "approved" if answer.arguments is None else "approved with other arguments"
 
 
 def _denied(declaration: ToolDeclaration, message: str, reason: str) -> PermissionDenied:

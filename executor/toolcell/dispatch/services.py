@@ -8,7 +8,7 @@ from pathlib import Path
 
 import anyio
 
-from toolcell.approvals import Approver
+from toolcell.approvals import Approvals, Approver
 from toolcell.backends.egress import Gateway
 from toolcell.backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from toolcell.journal import Journal
@@ -43,6 +43,8 @@ class Services:
     hooks: tuple[object, ...]
     policy: Policy
     approver: Approver | None
+    approvals: Callable[[], Approvals]
+    """Returns the store of approvals. Without a state directory it is made at the first use."""
     approval_timeout_s: float
     protection: Protection
     gateway: Gateway

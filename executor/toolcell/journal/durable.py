@@ -60,6 +60,15 @@ class DurableJournal:
         self._filler.start()
         return found
 
+    def used_approvals(self) -> set[str]:
+        """The requests for approval whose answers calls have had. Raises sqlite3.Error."""
+        index = Index(self._index_path, to_write=False)
+        try:
+            found = index.records("kind = 'approval'")
+            return {str(record.data.get("request")) for _number, record in found if record.data.get("used")}
+        finally:
+            index.close()
+
     def write(self, record: Record) -> None:
         """Append the record. A failure is logged and kept in `failure`, because an end cannot be taken back."""
         self.beside.write(record)
@@ -117,6 +126,8 @@ def interrupted(records: Iterable[Record]) -> list[tuple[Record, bool]]:
         match record.kind:
             case "intent":
                 open_[key] = record, True
+            case "approval" if record.data.get("event") == "asked":
+                open_[key] = record, False
             case "queued" | "sent" if key in open_:
                 open_[key] = open_[key][0], record.kind == "sent"
             case "call" | "denied" if "operation" not in record.data:

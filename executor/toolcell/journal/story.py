@@ -38,7 +38,7 @@ def _summary(record: Record) -> str:
         case "call" | "denied":
             what = str(data.get("operation") or data.get("error") or "ok")
         case "approval":
-            what = str(data.get("answer"))
+            what = str(data.get("answer") or data.get("event"))
         case _:
             what = str(data.get("event") or data.get("what") or data.get("operation") or data.get("host") or "")
     return printable(tool + what)
@@ -60,7 +60,7 @@ def _sentence(record: Record) -> str:
         case "sent":
             return "The call was given to a process."
         case "approval":
-            return f"Approval was asked ({data['reason']}): {data['answer']}."
+            return _approval(data)
         case "operation":
             return f"It used {data['operation']}."
         case "denied" if "operation" in data:
@@ -83,6 +83,18 @@ def _sentence(record: Record) -> str:
 
 def _seconds(value: float) -> str:
     return f"{value:.3g} s" if value >= 1 or not value else f"{value * 1e3:.3g} ms"
+
+
+def _approval(data: Any) -> str:
+    by = f" by {data['by']}" if data.get("by") else ""
+    match data.get("event"):
+        case "asked":
+            until = time_of(data["expires_at"])
+            return f"Approval was asked ({data['reason']}). The request {data['request']} expires at {until}."
+        case "refused":
+            return f"It was not approved by an earlier answer: {data['answer']}."
+        case _:
+            return f"The request {data['request']} for approval has ended: {data['answer']}{by}."
 
 
 def _end(data: Any) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 import anyio
 
-from toolcell.approvals import Approver
+from toolcell.approvals import Approvals, Approver
 from toolcell.backends.channel import LogChannel
 from toolcell.backends.egress import Gateway
 from toolcell.backends.memory import SQLiteMemory
@@ -89,6 +89,7 @@ class Runtime:
         self._pid = 0
         self._durable: DurableJournal | None = None
         self._memory: SQLiteMemory | None = None
+        self._approvals: Approvals | None = None
 
     def __repr__(self) -> str:
         state = repr(self._pool) if self._pool is not None else "not running"
@@ -138,6 +139,14 @@ class Runtime:
             raise self._life.why_not()
         return self._services
 
+    def approvals(self) -> Approvals:
+        """The store of approvals. Raises UsageError if the supervisor has a state directory and is not running."""
+        if self._approvals is None:
+            if self.settings.state is not None:
+                raise self._life.why_not()
+            self._approvals = Approvals()
+        return self._approvals
+
     def in_background(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
         """Run a coroutine function for a call in a task of its own. The end of the supervisor cancels it."""
         self._life.beside(function, *args)
@@ -176,6 +185,7 @@ class Runtime:
             state.open_to_write()
             self._durable = DurableJournal(state.log, state.database, self.settings.journal)
             self._durable.open()
+            self._approvals = Approvals(state.approvals, state.key(), used=self._durable.used_approvals())
         except (OSError, sqlite3.Error, BrokenChain) as error:
             self._durable = None
             state.close()
@@ -186,6 +196,9 @@ class Runtime:
         self.journal = self._durable
 
     def _close_state(self) -> None:
+        if self._approvals is not None:
+            self._approvals.close()
+            self._approvals = None
         if self._durable is not None and self.settings.state is not None:
             self._durable.close()
             self.settings.state.close()
@@ -204,6 +217,7 @@ class Runtime:
             hooks=settings.hooks,
             policy=settings.policy,
             approver=settings.approver,
+            approvals=self.approvals,
             approval_timeout_s=settings.approval_timeout_s,
             protection=self.protection,
             gateway=self.gateway,
@@ -241,6 +255,8 @@ class Runtime:
                     last.callback(self._memory.close)
                 last.push_async_callback(self._audit_rest)
                 last.push_async_callback(self.pool.close)
+                if self._approvals is not None:
+                    self._approvals.is_ending = True
                 await ending.close([each for each in self._sessions.values() if each.parent is None])
 
     async def _audit_rest(self) -> None:

@@ -15,7 +15,7 @@ from toolcell_sandbox.profile import is_below
 VERSION: Final = 1
 """The version of the files in a state directory. It is the number in the file `version`."""
 KEY_BYTES: Final = 32
-LOG, DATABASE = "journal.log", "journal.sqlite"
+LOG, DATABASE, APPROVALS = "journal.log", "journal.sqlite", "approvals.sqlite"
 
 
 _directories: weakref.WeakSet["StateDirectory"] = weakref.WeakSet()
@@ -38,6 +38,7 @@ class StateDirectory:
     - `key`: the key for the HMAC of approvals, 0600. It guards against edited rows, not against the same user.
     - `journal.log`: the journal (`toolcell.journal.chain`).
     - `journal.sqlite`: an index of the journal, made from it.
+    - `approvals.sqlite`: requests for approval and their answers (`toolcell.approvals`).
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -55,6 +56,10 @@ class StateDirectory:
     @property
     def database(self) -> Path:
         return self.path / DATABASE
+
+    @property
+    def approvals(self) -> Path:
+        return self.path / APPROVALS
 
     def require_apart(self, directory: str, what: str) -> None:
         """Raise UsageError if cells may see a part of the state directory, or a directory that contains it, through

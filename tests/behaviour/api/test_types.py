@@ -85,7 +85,7 @@ def test_completion_offers_the_public_api_alone(tmp_path: Path) -> None:
         *("agent_id", "call", "close", "closed", "config", "grants", "id", "kind", "open_child", "parent", "profile"),
         *("tools", "values", "workspace"),
     ]
-    of_supervisor = ["aclose", "journal", "metrics", "open_session", "start", "status"]
+    of_supervisor = ["aclose", "approvals", "journal", "metrics", "open_session", "start", "status"]
     with blocking.Supervisor(standby=0) as supervisor:
         session = supervisor.open_session(SessionKind.MAIN, workspace=tmp_path)
         assert public(session._inner) == public(Session) == of_session

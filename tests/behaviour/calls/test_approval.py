@@ -75,7 +75,8 @@ async def test_an_elevated_tool_runs_when_approved_and_the_request_says_it_all(s
     assert (request.agent_id, request.session_id, request.call_id) == ("ann", session.id, f"{session.id}-1")
     assert request.fingerprint == destroy.declaration.fingerprint
     assert request.created_at < request.expires_at and "elevated" in request.reason
-    (record,) = records
+    asked, record = records
+    assert (asked.data["event"], asked.data["digest"]) == ("asked", request.digest)
     assert record.data["digest"] == request.digest and record.data["answer"] == "approved"
 
 
@@ -235,7 +236,7 @@ async def test_what_was_approved_does_not_run_after_its_session_was_closed(super
             await until(lambda: len(queue) == 1)
             await session.close()
             assert len(queue) == 0
-        (record,) = supervisor.journal.of(kind="approval")
+        _asked, record = supervisor.journal.of(kind="approval")
     assert isinstance(results[0].error, Cancelled) and not (workspace / "a.txt").exists()
     assert "withdrawn" in record.data["answer"]
 

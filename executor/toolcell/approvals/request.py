@@ -1,19 +1,22 @@
-"""Approval of single calls by a person or a program: the request, the answer, and the approver."""
+"""The request for approval of one call, the answers, and the protocol of an approver."""
 
 import hashlib
 import json
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
-
-import anyio
 
 from toolcell_tools.capability import PermissionTier, SessionKind
 from toolcell_tools.preview import Preview
 
-__all__ = ["ApprovalQueue", "ApprovalRequest", "Approved", "Approver", "Denied"]
+__all__ = ["ApprovalRequest", "Approved", "Approver", "Denied", "canonical"]
+
+
+def canonical(value: object) -> str:
+    """JSON with sorted keys, without spaces and in ASCII: equal for equal data. Raises TypeError for other data."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,36 +74,30 @@ class Approver(Protocol):
     async def approve(self, request: ApprovalRequest) -> Approved | Denied: ...
 
 
-class ApprovalQueue:
-    """An approver for programs with their own page or prompt. Each request waits here until `decide` is called.
+def to_data(request: ApprovalRequest) -> dict[str, Any]:
+    """The request as JSON data."""
+    return {
+        **{name: getattr(request, name) for name in _TEXTS},
+        "arguments": dict(request.arguments),
+        "preview": request.preview.to_dict(),
+        "tier": str(request.tier),
+        "session_kind": str(request.session_kind),
+    }
 
-    Iterating yields the pending requests, the oldest first. Each request takes one answer; a late or second answer
-    raises KeyError. Use the queue on the event loop's thread.
-    """
 
-    def __init__(self) -> None:
-        self._pending: dict[str, tuple[ApprovalRequest, anyio.Event]] = {}
-        self._answers: dict[str, Approved | Denied] = {}
+def from_data(data: Mapping[str, Any]) -> ApprovalRequest:
+    """The request of what `to_data` made."""
+    return ApprovalRequest(
+        **{name: data[name] for name in _TEXTS},
+        arguments=data["arguments"],
+        preview=Preview.from_dict(data["preview"]),
+        tier=PermissionTier(data["tier"]),
+        session_kind=SessionKind(data["session_kind"]),
+    )
 
-    def __iter__(self) -> Iterator[ApprovalRequest]:
-        return iter([request for request, _ in self._pending.values()])
 
-    def __len__(self) -> int:
-        return len(self._pending)
-
-    async def approve(self, request: ApprovalRequest) -> Approved | Denied:
-        """Wait for the answer. The pipeline ends the wait when the request expires."""
-        answered = anyio.Event()
-        self._pending[request.id] = (request, answered)
-        try:
-            await answered.wait()
-            return self._answers.pop(request.id)
-        finally:
-            self._pending.pop(request.id, None)
-            self._answers.pop(request.id, None)
-
-    def decide(self, request_id: str, answer: Approved | Denied) -> None:
-        """Answer the request with this id. Raises KeyError if it is not pending."""
-        _request, answered = self._pending.pop(request_id)
-        self._answers[request_id] = answer
-        answered.set()
+_TEXTS = (
+    "tool", "version", "fingerprint", "preview_by", "reason", "call_id", "session_id", "agent_id", "expires_at",
+    "created_at", "id",
+)  # fmt: skip
+"""The fields that are JSON data as they are."""

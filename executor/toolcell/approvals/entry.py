@@ -1,0 +1,69 @@
+"""What a store of approvals shows: a request with its answer, and an approval that holds for more calls than one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Literal
+
+from .request import ApprovalRequest, canonical
+
+__all__ = ["ApprovalEntry", "ApprovalState", "StandingApproval"]
+
+ApprovalState = Literal["pending", "approved", "denied", "used", "withdrawn", "expired", "invalid"]
+MATCHED_CHARS = 10_000
+"""A longer argument matches no pattern."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalEntry:
+    """One request and what became of it.
+
+    `state` is "pending", "approved" or "denied" (answered, and no call has had the answer yet), "used" (a call has had
+    it), "withdrawn", "expired", or "invalid" (the row does not fit its signature). `request` is None if the row is
+    invalid. `arguments` replaces the request's if the answer has other ones. `message` is for the model. `answered_by`
+    names who answered, in words of their own.
+    """
+
+    id: str
+    state: ApprovalState
+    request: ApprovalRequest | None
+    approved: bool = False
+    arguments: Mapping[str, Any] | None = None
+    message: str = ""
+    answered_by: str = ""
+    answered_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandingApproval:
+    """An approval of later calls of one tool, in this version, by one agent, until `expires_at` (Unix seconds).
+
+    With `session_id`, it holds in that session for all arguments. Without, it holds in every session of the agent for
+    arguments that match `pattern`: a shell glob for each argument that it names, such as `{"path": "src/*"}`.
+    """
+
+    id: str
+    tool: str
+    fingerprint: str
+    agent_id: str
+    session_id: str
+    pattern: Mapping[str, str]
+    expires_at: float
+    approved_by: str = ""
+
+    def covers(self, request: ApprovalRequest) -> bool:
+        """Whether the call of the request is approved, if the time is not over."""
+        return (
+            (self.tool, self.fingerprint, self.agent_id) == (request.tool, request.fingerprint, request.agent_id)
+            and self.session_id in ("", request.session_id)
+            and all(_matches(glob, request.arguments.get(name)) for name, glob in self.pattern.items())
+        )
+
+
+def _matches(glob: str, value: object) -> bool:
+    """Whether the argument's text matches: a string as it is, another value as JSON. None, as of a missing argument,
+    matches nothing."""
+    if value is None:
+        return False
+    text = value if isinstance(value, str) else canonical(value)
+    return len(text) <= MATCHED_CHARS and fnmatchcase(text, glob)

@@ -1,0 +1,305 @@
+"""The store of approvals: requests, their answers and standing approvals, in memory or in a state directory.
+
+Each row has an HMAC-SHA256 under the key of the state directory (`table`). The request's covers its tool, version,
+arguments, session, expiry and all other fields. The answer's covers the answer and the request's signature. So a row
+that was edited or moved to another id is invalid. A row that was put back to an earlier state is found by the ids of
+used requests, which the journal keeps. The key guards against edited rows, not against the user who owns it.
+"""
+
+import os
+import threading
+import time
+import uuid
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Self
+
+from toolcell.errors import UsageError
+from toolcell_tools.foreign import compiled
+
+from .entry import ApprovalEntry, StandingApproval
+from .request import ApprovalRequest, Approved, Denied, canonical
+from .signing import Signer
+from .table import ApprovalTable
+
+__all__ = ["Approvals", "Unusable"]
+
+DAY_S: Final = 86_400.0
+KEPT_S: Final = 7 * DAY_S
+"""The time for which a state directory keeps a request after its expiry."""
+MAX_PENDING: Final = 10_000
+COMPARED: Final = 100
+"""How many earlier requests of a tool are compared with a new one, to report those that nearly fit."""
+
+
+class Unusable(Exception):
+    """An answer cannot be used. The text is the end of a sentence that begins with "the approval"."""
+
+
+class Approvals:
+    """The requests for approval, their answers, and standing approvals: `Supervisor.approvals`, or `Approvals.open` in
+    another process of the same user. The methods may be called from any thread.
+
+    A request is pending until it is answered, withdrawn or expired. The end of its call, or of its supervisor, does not
+    end it: the same call, made again (session, tool, version and arguments), takes the answer. An answer is used once.
+    """
+
+    def __init__(self, path: Path | None = None, key: bytes | None = None, *, used: Iterable[str] = ()) -> None:
+        """`path` is the database, None to keep everything in memory. `used` has the ids of requests whose answers were
+        used, as the journal knows them. Raises sqlite3.Error or OSError."""
+        self._lock = threading.Lock()
+        self._table = ApprovalTable(path, Signer(key or os.urandom(32)))
+        self._kept_s = 0.0 if path is None else KEPT_S
+        self._used = set(used)
+        self._waited: set[str] = set()  # requests for which a call of this process waits
+        self._changes = 0
+        self.is_ending = False
+        """Whether the supervisor ends, so that calls which still wait leave their requests pending."""
+
+    @classmethod
+    def open(cls, state: str | Path) -> Self:
+        """The approvals of a state directory, also while its supervisor runs. Raises UsageError, OSError or
+        sqlite3.Error."""
+        from toolcell.state import StateDirectory
+
+        directory = StateDirectory(state)
+        directory.require_private()
+        return cls(directory.approvals, directory.key())
+
+    def __repr__(self) -> str:
+        return f"<Approvals {len(self.pending())} pending>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the database. Requests stay as they are."""
+        with self._lock:
+            self._table.close()
+
+    # -- for people and programs ---------------------------------------------------------------------------------------
+
+    def pending(self) -> list[ApprovalEntry]:
+        """The requests that wait for an answer, oldest first."""
+        return [entry for entry in self.all() if entry.state == "pending"]
+
+    def all(self) -> list[ApprovalEntry]:
+        """Every request that is kept, oldest first."""
+        with self._lock:
+            return self._table.all()
+
+    def get(self, id: str) -> ApprovalEntry:
+        """The request with this id, or the only one whose id begins with it. Raises UsageError."""
+        with self._lock:
+            return self._found(id)
+
+    def approve(
+        self,
+        id: str,
+        *,
+        arguments: Mapping[str, Any] | None = None,
+        for_session: bool = False,
+        pattern: Mapping[str, str] | None = None,
+        for_s: float = DAY_S,
+        by: str = "",
+    ) -> StandingApproval | None:
+        """Approve a pending request, with `arguments` in place of its own if they are given.
+
+        `for_session` also approves every later call of the tool in the request's session. `pattern` also approves later
+        calls of the tool by the same agent: a shell glob for each argument that it names, such as `{"path": "src/*"}`.
+        Either holds for `for_s` seconds and is returned. `by` names who approves, for the journal.
+
+        Raises UsageError if there is no such request, it is not pending, `arguments` do not fit the tool's schema, or
+        `pattern` does not match the request.
+        """
+        if for_session and pattern is not None:
+            raise UsageError("for_session and pattern exclude each other. Pass one of them.")
+        with self._changing():
+            entry, request = self._answerable(id)
+            if arguments is not None:
+                _check(request, self._table.schema(entry.id), arguments)
+            standing = None
+            if for_session or pattern is not None:
+                standing = _standing(request, pattern, for_s=for_s, by=by)
+                self._table.add_standing(standing)
+            self._table.answer(entry.id, Approved(arguments), by)
+            return standing
+
+    def deny(self, id: str, message: str = "", *, by: str = "") -> None:
+        """Deny a pending request. The model reads `message`. Raises UsageError."""
+        with self._changing():
+            entry, _request = self._answerable(id)
+            self._table.answer(entry.id, Denied(message), by)
+
+    def withdraw(self, id: str) -> None:
+        """End a request whose answer was not used. The call that waits for it is denied. Raises UsageError."""
+        with self._changing():
+            entry = self._found(id)
+            if entry.state in ("used", "withdrawn", "expired"):
+                raise UsageError(f"The request {entry.id} is {entry.state}, so it cannot be withdrawn.")
+            self._table.mark_withdrawn(entry.id)
+
+    def standing(self) -> list[StandingApproval]:
+        """The standing approvals that hold now."""
+        with self._lock:
+            return list(self._table.standing())
+
+    def revoke(self, id: str) -> None:
+        """End the standing approval with this id, or the only one whose id begins so. Raises UsageError."""
+        with self._changing():
+            found = [each.id for each in self._table.standing() if id and each.id.startswith(id)]
+            if len(found) != 1:
+                raise UsageError(f"There is no standing approval {id!r}. `toolcell approvals list` lists them.")
+            self._table.remove_standing(found[0])
+
+    # -- for the supervisor --------------------------------------------------------------------------------------------
+
+    def submit(self, request: ApprovalRequest, schema: Mapping[str, Any]) -> ApprovalRequest:
+        """Keep a request. If the same call has asked before, and no call waits for that request now, return the earlier
+        request instead. `schema` is that of the tool's arguments. Raises UsageError if too many are pending."""
+        with self._changing():
+            self._table.prune(self._kept_s)
+            for entry in self._table.unused(request.tool):
+                is_free = entry.id not in self._waited and entry.id not in self._used
+                if entry.request is not None and is_free and not differences(entry.request, request):
+                    self._waited.add(entry.id)
+                    return entry.request
+            if self._table.pending() >= MAX_PENDING:
+                raise UsageError(f"{MAX_PENDING:,} requests for approval are pending. Answer or withdraw some of them.")
+            kept = self._table.add(request, schema)
+            self._waited.add(request.id)
+            return kept
+
+    def leave(self, id: str) -> None:
+        """Note that no call waits for the request any more."""
+        self._waited.discard(id)
+
+    def answer(self, id: str, answer: Approved | Denied, by: str) -> None:
+        """Keep an approver's answer, unless the request has got another one or was withdrawn."""
+        with self._changing():
+            entry = self._table.entry(id)
+            if entry is not None and entry.state == "pending":
+                self._table.answer(id, answer, by)
+
+    def take(self, id: str) -> tuple[Approved | Denied, str] | None:
+        """The answer and who gave it; the answer is used by this. None if there is none yet. Raises Unusable."""
+        with self._lock:
+            entry = self._table.entry(id)
+        if entry is not None and entry.state == "pending":
+            return None
+        with self._changing():
+            entry = self._table.entry(id)
+            if entry is None:
+                raise Unusable("was removed from the store")
+            if entry.state == "invalid":
+                raise Unusable("does not fit its signature")
+            if id in self._used:
+                raise Unusable("was used before")
+            if entry.state not in ("approved", "denied"):
+                raise Unusable(f"is {entry.state}")
+            self._table.mark_used(id)
+            self._used.add(id)
+            return Approved(entry.arguments) if entry.approved else Denied(entry.message), entry.answered_by
+
+    def covering(self, request: ApprovalRequest) -> StandingApproval | None:
+        """A standing approval of this call, if there is one."""
+        with self._lock:
+            return next((each for each in self._table.standing(request.tool) if each.covers(request)), None)
+
+    def refused(self, request: ApprovalRequest) -> list[tuple[str, str]]:
+        """The approved requests that nearly fit this call, which they must not approve: the id, and why not."""
+        with self._lock:
+            entries = self._table.last(request.tool, COMPARED)
+        found: list[tuple[str, str]] = []
+        for entry in entries:
+            if entry.id == request.id:
+                continue
+            if entry.state == "invalid":
+                found.append((entry.id, "does not fit its signature"))
+            elif entry.approved:
+                reasons = differences(entry.request, request)
+                if not reasons and (entry.state == "used" or entry.id in self._used):
+                    reasons = ["was used before"]
+                if len(reasons) == 1:
+                    found.append((entry.id, reasons[0]))
+        return found
+
+    def changes(self) -> tuple[int, int] | None:
+        """A value that is another one after each change, by this process or another. None if that is not known at this
+        moment; it never waits."""
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            return self._table.version(), self._changes
+        finally:
+            self._lock.release()
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _changing(self) -> Generator[None]:
+        with self._lock, self._table.transaction():
+            yield
+            self._changes += 1
+
+    def _found(self, id: str) -> ApprovalEntry:
+        entries = self._table.named(id) if id else []
+        exact = [entry for entry in entries if entry.id == id]
+        if len(entries) != 1 and not exact:
+            which = f"{len(entries)} requests begin with {id!r}" if entries else f"There is no request {id!r}"
+            raise UsageError(f"{which}. `toolcell approvals list` lists the ids.")
+        return (exact or entries)[0]
+
+    def _answerable(self, id: str) -> tuple[ApprovalEntry, ApprovalRequest]:
+        entry = self._found(id)
+        if entry.state == "invalid" or entry.request is None:
+            raise UsageError(f"The request {entry.id} does not fit its signature: its row was edited. Withdraw it.")
+        if entry.state != "pending":
+            raise UsageError(f"The request {entry.id} is {entry.state} already. Each request takes one answer.")
+        return entry, entry.request
+
+
+def differences(approved: ApprovalRequest | None, request: ApprovalRequest) -> list[str]:
+    """Why an approval of the one request does not hold for the other: nothing if it does."""
+    if approved is None:
+        return ["does not fit its signature"]
+    found: list[str] = []
+    if approved.session_id != request.session_id:
+        found.append(f"is for the session {approved.session_id}")
+    if (approved.version, approved.fingerprint) != (request.version, request.fingerprint):
+        found.append(f"is for another version of the tool ({approved.version})")
+    if canonical(approved.arguments) != canonical(request.arguments):
+        found.append("is for other arguments")
+    return found
+
+
+def _check(request: ApprovalRequest, schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
+    problem = next(compiled(dict(schema)).iter_errors(dict(arguments)), None)
+    if problem is not None:
+        where = "".join(f"[{step!r}]" for step in problem.instance_path)
+        raise UsageError(f"The arguments do not fit the tool {request.tool!r}: {where} {problem.message}".rstrip())
+
+
+def _standing(
+    request: ApprovalRequest, pattern: Mapping[str, str] | None, *, for_s: float, by: str
+) -> StandingApproval:
+    """A standing approval for the request's session, or with a pattern for its agent."""
+    if not 0 < for_s < float("inf"):
+        raise UsageError(f"for_s is not a number of seconds: {for_s!r}. Pass how long the approval holds.")
+    approval = StandingApproval(
+        id=uuid.uuid4().hex,
+        tool=request.tool,
+        fingerprint=request.fingerprint,
+        agent_id=request.agent_id,
+        session_id=request.session_id if pattern is None else "",
+        pattern=dict(pattern or {}),
+        expires_at=time.time() + for_s,
+        approved_by=by,
+    )
+    if not approval.covers(request):
+        raise UsageError(f"The pattern {dict(approval.pattern)!r} does not match the request's arguments.")
+    return approval

@@ -1,0 +1,189 @@
+"""`toolcell approvals`: read and answer the requests of a state directory, even while its supervisor runs."""
+
+import getpass
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any, cast
+
+import click
+
+from toolcell.approvals import ApprovalEntry, ApprovalRequest, Approvals, StandingApproval
+from toolcell.approvals.request import to_data
+from toolcell.errors import UsageError
+from toolcell.journal.story import time_of
+from toolcell_tools.preview import printable
+
+from .audit import directory_of
+
+SHORT = 12
+"""How many characters of an id a list shows. They are enough for the other commands."""
+
+
+def show_list(state: str | None, *, everything: bool, as_json: bool) -> None:
+    with _opened(state) as store:
+        entries = store.all() if everything else store.pending()
+        standing = store.standing()
+    for entry in entries:
+        click.echo(json.dumps(_data(entry)) if as_json else _line(entry))
+    for each in standing:
+        click.echo(json.dumps({"standing": asdict(each)}) if as_json else _standing_line(each))
+    if not (entries or standing or as_json):
+        click.echo("No request waits for an answer.")
+
+
+def show(state: str | None, id: str, *, as_json: bool) -> None:
+    with _opened(state) as store:
+        entry = store.get(id)
+    if as_json:
+        click.echo(json.dumps(_data(entry)))
+        return
+    for line in _story(entry):
+        click.echo(line)
+
+
+def approve(
+    state: str | None,
+    id: str,
+    *,
+    arguments: str | None,
+    for_session: bool,
+    matching: tuple[str, ...],
+    for_s: float,
+) -> None:
+    with _opened(state) as store:
+        standing = store.approve(
+            id,
+            arguments=None if arguments is None else _arguments(arguments),
+            for_session=for_session,
+            pattern=_pattern(matching),
+            for_s=for_s,
+            by=_who(),
+        )
+    click.echo("Approved." if standing is None else f"Approved. Later calls too: {_standing_line(standing)}")
+
+
+def deny(state: str | None, id: str, message: str) -> None:
+    with _opened(state) as store:
+        store.deny(id, message, by=_who())
+    click.echo("Denied.")
+
+
+def withdraw(state: str | None, id: str) -> None:
+    with _opened(state) as store:
+        store.withdraw(id)
+    click.echo("Withdrawn.")
+
+
+def revoke(state: str | None, id: str) -> None:
+    with _opened(state) as store:
+        store.revoke(id)
+    click.echo("Revoked.")
+
+
+def guarded(run: Callable[[], None]) -> int:
+    """Run one of the commands. Return the exit status: 2 for wrong use."""
+    try:
+        run()
+    except (UsageError, OSError, sqlite3.Error) as error:
+        click.echo(str(error), err=True)
+        return 2
+    return 0
+
+
+@contextmanager
+def _opened(state: str | None) -> Generator[Approvals]:
+    directory = directory_of(state)
+    if not directory.path.is_dir():
+        raise UsageError(f"There is no state directory {str(directory.path)!r}. Name that of a supervisor.")
+    with Approvals.open(directory.path) as store:
+        yield store
+
+
+def _who() -> str:
+    try:
+        return f"{getpass.getuser()} (toolcell approvals)"
+    except (OSError, KeyError):  # a user without a name
+        return "toolcell approvals"
+
+
+def _arguments(text: str) -> Mapping[str, Any]:
+    try:
+        found: object = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"--arguments is not JSON: {error}.") from None
+    if not isinstance(found, dict):
+        raise UsageError("--arguments is not a JSON object. Write, for example, '{\"amount\": 5}'.")
+    return cast("dict[str, Any]", found)
+
+
+def _pattern(matching: tuple[str, ...]) -> Mapping[str, str] | None:
+    if not matching:
+        return None
+    pairs = [each.partition("=") for each in matching]
+    if wrong := [name for name, equals, _glob in pairs if not equals or not name]:
+        raise UsageError(f"--matching {wrong[0]!r} is not NAME=GLOB, for example 'path=src/*'.")
+    return {name: glob for name, _equals, glob in pairs}
+
+
+def _left(expires_at: float) -> str:
+    seconds = expires_at - time.time()
+    if seconds <= 0:
+        return "expired"
+    return f"{seconds / 3600:.1f} h left" if seconds >= 3600 else f"{seconds / 60:.0f} min left"
+
+
+def _line(entry: ApprovalEntry) -> str:
+    request = entry.request
+    if request is None:
+        return f"{printable(entry.id[:SHORT])}  invalid    The row does not fit its signature."
+    who = f"{request.agent_id}/{request.session_id}"
+    state = f"{entry.state:<9}  {_left(request.expires_at):<12}"
+    return f"{entry.id[:SHORT]}  {state}  {printable(who)}  {printable(request.preview.summary)}"
+
+
+def _standing_line(approval: StandingApproval) -> str:
+    where = f"session {approval.session_id}" if approval.session_id else f"agent {approval.agent_id}"
+    match = ", ".join(f"{name}={glob}" for name, glob in approval.pattern.items()) or "all arguments"
+    return printable(
+        f"{approval.id[:SHORT]}  standing   {_left(approval.expires_at):<12}  {where}  {approval.tool} with {match}"
+    )
+
+
+def _story(entry: ApprovalEntry) -> Iterator[str]:
+    yield f"request     {entry.id}"
+    yield f"state       {entry.state}"
+    if entry.request is None:
+        yield "            The row does not fit its signature: it was edited. Withdraw it."
+        return
+    yield from _asked(entry.request)
+    if entry.answered_at is not None:
+        yield f"answered    {time_of(entry.answered_at)} by {printable(entry.answered_by) or 'a program'}"
+    if entry.arguments is not None:
+        yield f"instead     {printable(json.dumps(entry.arguments))}"
+    if entry.message:
+        yield f"message     {printable(entry.message)}"
+
+
+def _asked(request: ApprovalRequest) -> Iterator[str]:
+    yield f"tool        {printable(request.tool)} {printable(request.version)} (tier {request.tier})"
+    yield printable(f"who         agent {request.agent_id}, {request.session_kind} session {request.session_id}")
+    yield f"call        {printable(request.call_id)}"
+    yield f"why asked   {printable(request.reason)}"
+    yield f"asked at    {time_of(request.created_at)}"
+    yield f"expires at  {time_of(request.expires_at)} ({_left(request.expires_at)})"
+    yield "arguments"
+    for name, value in request.arguments.items():
+        yield f"    {printable(name)}: {printable(json.dumps(value, ensure_ascii=False))}"
+    yield f"preview, by the {request.preview_by}"
+    shown = request.preview.for_people()
+    for text in (shown.summary, shown.details, shown.diff or ""):
+        yield from (f"    {line}" for line in text.splitlines())
+
+
+def _data(entry: ApprovalEntry) -> dict[str, Any]:
+    data = {name: getattr(entry, name) for name in entry.__slots__}
+    return {**data, "request": None if entry.request is None else to_data(entry.request)}

@@ -1,0 +1,274 @@
+"""The store of approvals: one answer for each request, used once, and no row that was edited."""
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolcell import ApprovalRequest, Approvals, Approved, Denied, PermissionTier, Preview, SessionKind, UsageError
+from toolcell.approvals.store import Unusable
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"amount": {"type": "integer"}, "to": {"type": "string"}},
+    "required": ["amount"],
+}
+KEY = bytes(range(32))
+
+
+def asked(**changes: Any) -> ApprovalRequest:
+    made: dict[str, Any] = {
+        "tool": "pay",
+        "version": "1.0.0",
+        "fingerprint": "sha256:1",
+        "arguments": {"amount": 5, "to": "shop/a"},
+        "preview": Preview("pay 5"),
+        "tier": PermissionTier.ELEVATED,
+        "reason": "it is elevated",
+        "call_id": "c1",
+        "session_id": "s1",
+        "agent_id": "ann",
+        "session_kind": SessionKind.MAIN,
+        "expires_at": time.time() + 60,
+    }
+    return ApprovalRequest(**{**made, **changes})
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "approvals.sqlite"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[Approvals]:
+    with Approvals(path, KEY) as opened:
+        yield opened
+
+
+@pytest.fixture
+def again(path: Path) -> Iterator[Callable[..., Approvals]]:
+    """Opens the store once more, as another process does."""
+    with ExitStack() as opened:
+        yield lambda key=KEY, **options: opened.enter_context(Approvals(path, key, **options))
+
+
+def test_an_answer_is_used_once(store: Approvals) -> None:
+    request = store.submit(asked(), SCHEMA)
+    assert store.take(request.id) is None
+    store.approve(request.id, by="ann")
+    assert store.take(request.id) == (Approved(), "ann")
+    with pytest.raises(Unusable, match="used before"):
+        store.take(request.id)
+    assert store.get(request.id).state == "used"
+
+
+def test_another_process_answers_and_the_answer_survives(again: Callable[..., Approvals]) -> None:
+    request = again().submit(asked(), SCHEMA)
+    again().deny(request.id, "not today", by="bob")
+    later = again()
+    assert later.submit(asked(call_id="c2"), SCHEMA).id == request.id, "the same call takes the earlier request"
+    assert later.take(request.id) == (Denied("not today"), "bob")
+
+
+def test_two_equal_calls_that_wait_at_the_same_time_have_a_request_each(store: Approvals) -> None:
+    first, second = store.submit(asked(), SCHEMA), store.submit(asked(), SCHEMA)
+    assert first.id != second.id
+    store.leave(first.id)
+    assert store.submit(asked(), SCHEMA).id == first.id
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"arguments": {"amount": 6, "to": "shop/a"}}, "is for other arguments"),
+        ({"version": "2.0.0"}, "is for another version of the tool (1.0.0)"),
+        ({"fingerprint": "sha256:2"}, "is for another version of the tool (1.0.0)"),
+        ({"session_id": "s2"}, "is for the session s1"),
+    ],
+)
+def test_an_approval_of_another_call_is_not_used_and_is_reported(
+    change: dict[str, Any], why: str, store: Approvals
+) -> None:
+    approved = store.submit(asked(), SCHEMA)
+    store.approve(approved.id)
+    store.leave(approved.id)
+    other = asked(**change)
+    assert store.refused(other) == [(approved.id, why)]
+    assert store.submit(other, SCHEMA).id == other.id
+    assert store.take(other.id) is None
+
+
+def test_a_used_approval_is_reported_to_the_same_call(store: Approvals) -> None:
+    request = store.submit(asked(), SCHEMA)
+    store.approve(request.id)
+    store.take(request.id)
+    store.leave(request.id)
+    later = asked()
+    assert store.refused(later) == [(request.id, "was used before")]
+    assert store.submit(later, SCHEMA).id == later.id
+
+
+EDITS: dict[str, str] = {
+    "arguments": "UPDATE requests SET request = replace(request, '\"amount\":5', '\"amount\":500') WHERE id = :a",
+    "session": "UPDATE requests SET request = replace(request, 's1', 's2') WHERE id = :a",
+    "expiry, in its column": "UPDATE requests SET expires_at = expires_at + 1e6 WHERE id = :a",
+    "tool, in its column": "UPDATE requests SET tool = 'shell' WHERE id = :a",
+    "no signature": "UPDATE requests SET signature = x'' WHERE id = :a",
+    "a denial made an approval": "UPDATE requests SET answer = replace(answer, 'false', 'true') WHERE id = :a",
+    "the answer of another request": (
+        "UPDATE requests SET answer = (SELECT answer FROM requests WHERE id = :b), "
+        "answer_signature = (SELECT answer_signature FROM requests WHERE id = :b) WHERE id = :a"
+    ),
+    "the whole row of another request": (
+        "UPDATE requests SET (request, signature, answer, answer_signature) = "
+        "(SELECT request, signature, answer, answer_signature FROM requests WHERE id = :b) WHERE id = :a"
+    ),
+    "an answer without a signature": "UPDATE requests SET answer_signature = NULL WHERE id = :a",
+    "no JSON": "UPDATE requests SET request = 'x' WHERE id = :a",
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edited_row_is_invalid_and_no_call_has_its_answer(edit: str, path: Path, store: Approvals) -> None:
+    denied = store.submit(asked(), SCHEMA)
+    approved = store.submit(asked(arguments={"amount": 1}), SCHEMA)
+    store.deny(denied.id)
+    store.approve(approved.id)
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        assert database.execute(EDITS[edit], {"a": denied.id, "b": approved.id}).rowcount == 1
+    assert store.get(denied.id).state == "invalid"
+    with pytest.raises(Unusable, match="signature"):
+        store.take(denied.id)
+    with pytest.raises(UsageError, match="edited"):
+        store.approve(denied.id)
+    assert (denied.id, "does not fit its signature") in store.refused(asked()) or "column" in edit
+    store.withdraw(denied.id)
+
+
+def test_a_used_row_that_is_put_back_is_a_replay(path: Path, store: Approvals, again: Callable[..., Approvals]) -> None:
+    request = store.submit(asked(), SCHEMA)
+    store.approve(request.id)
+    store.take(request.id)
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("UPDATE requests SET used_at = NULL")
+    restarted = again(used=[request.id])  # as the journal knows
+    with pytest.raises(Unusable, match="used before"):
+        restarted.take(request.id)
+    assert restarted.submit(asked(), SCHEMA).id != request.id
+
+
+def test_another_key_makes_every_row_invalid(store: Approvals, again: Callable[..., Approvals]) -> None:
+    request = store.submit(asked(), SCHEMA)
+    store.approve(request.id, for_session=True)
+    other = again(bytes(32))
+    assert other.get(request.id).state == "invalid"
+    assert other.covering(asked()) is None and store.covering(asked()) is not None
+
+
+def test_other_arguments_are_validated_and_signed(store: Approvals) -> None:
+    request = store.submit(asked(), SCHEMA)
+    with pytest.raises(UsageError, match=r"do not fit the tool 'pay'.*amount"):
+        store.approve(request.id, arguments={"amount": "many"})
+    store.approve(request.id, arguments={"amount": 3})
+    assert store.take(request.id) == (Approved({"amount": 3}), "")
+
+
+def test_a_request_takes_one_answer(store: Approvals) -> None:
+    request = store.submit(asked(), SCHEMA)
+    store.deny(request.id)
+    answers: list[Callable[[], object]] = [lambda: store.approve(request.id), lambda: store.deny(request.id)]
+    for answer in answers:
+        with pytest.raises(UsageError, match="denied already"):
+            answer()
+    store.answer(request.id, Approved(), "late")
+    assert store.take(request.id) == (Denied(), "")
+
+
+def test_of_many_answers_at_once_one_counts(again: Callable[..., Approvals]) -> None:
+    request = again().submit(asked(), SCHEMA)
+    stores = [again() for _ in range(8)]
+
+    def approve(store: Approvals) -> bool:
+        try:
+            store.approve(request.id)
+        except UsageError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as threads:
+        assert sum(threads.map(approve, stores)) == 1
+
+
+def test_a_withdrawn_and_an_expired_request_take_no_answer(store: Approvals) -> None:
+    withdrawn = store.submit(asked(), SCHEMA)
+    store.withdraw(withdrawn.id)
+    expired = store.submit(asked(expires_at=time.time() + 0.05, arguments={"amount": 1}), SCHEMA)
+    store.approve(expired.id)
+    time.sleep(0.06)
+    for request, state in ((withdrawn, "withdrawn"), (expired, "expired")):
+        assert store.get(request.id).state == state
+        with pytest.raises(UsageError, match=state):
+            store.approve(request.id)
+        with pytest.raises(Unusable, match=state):
+            store.take(request.id)
+
+
+def test_a_standing_approval_of_a_session_covers_the_tool_there(store: Approvals) -> None:
+    request = store.submit(asked(), SCHEMA)
+    approval = store.approve(request.id, for_session=True, for_s=60)
+    assert approval is not None and store.standing() == [approval]
+    assert store.covering(asked(arguments={"amount": 900})) == approval
+    for change in ({"session_id": "s2"}, {"fingerprint": "sha256:2"}, {"agent_id": "bob"}, {"tool": "shell"}):
+        assert store.covering(asked(**change)) is None
+    store.revoke(approval.id[:8])
+    assert store.covering(asked()) is None
+
+
+def test_a_standing_approval_with_a_pattern_covers_what_matches_in_every_session_of_the_agent(
+    store: Approvals,
+) -> None:
+    request = store.submit(asked(), SCHEMA)
+    with pytest.raises(UsageError, match="does not match"):
+        store.approve(request.id, pattern={"to": "bank/*"})
+    assert store.get(request.id).state == "pending"
+    approval = store.approve(request.id, pattern={"to": "shop/*", "amount": "5"})
+    assert store.covering(asked(session_id="s2", arguments={"amount": 5, "to": "shop/b"})) == approval
+    for arguments in ({"amount": 50, "to": "shop/b"}, {"amount": 5}, {"amount": 5, "to": "/shop/b"}):
+        assert store.covering(asked(arguments=arguments)) is None
+    assert store.covering(asked(agent_id="bob")) is None
+
+
+def test_a_standing_approval_that_was_edited_or_is_over_covers_nothing(path: Path, store: Approvals) -> None:
+    request = store.submit(asked(), SCHEMA)
+    store.approve(request.id, pattern={"to": "shop/*"})
+    short = store.submit(asked(session_id="s2"), SCHEMA)
+    store.approve(short.id, for_session=True, for_s=0.01)
+    time.sleep(0.02)
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("UPDATE standing SET approval = replace(approval, 'shop/*', '*')")
+        database.execute("UPDATE standing SET expires_at = expires_at + 1e6")
+    assert store.covering(asked()) is None and store.covering(asked(session_id="s2")) is None
+
+
+def test_ids_may_be_shortened_while_they_are_unique(store: Approvals) -> None:
+    store.submit(asked(id="aab"), SCHEMA)
+    store.submit(asked(id="aac", session_id="s2"), SCHEMA)
+    assert store.get("aab").id == "aab"
+    for id in ("aa", "", "x", "%"):
+        with pytest.raises(UsageError, match="request"):
+            store.get(id)
+
+
+def test_in_memory_nothing_is_written(tmp_path: Path) -> None:
+    with Approvals() as store:
+        request = store.submit(asked(), SCHEMA)
+        before = store.changes()
+        assert store.take(request.id) is None and store.changes() == before
+        store.approve(request.id)
+        assert store.changes() != before and store.take(request.id) == (Approved(), "")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,223 @@
+"""Approvals of a durable supervisor: answered by another process, after a restart, and never twice."""
+
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from tests.helpers import until
+
+from toolcell import (
+    ApprovalQueue,
+    Approvals,
+    Approved,
+    PermissionDenied,
+    PermissionTier,
+    Record,
+    Supervisor,
+    ToolResult,
+    UsageError,
+    tool,
+)
+from toolcell.journal.durable import interrupted
+from toolcell.journal.reading import JournalReader
+from toolcell.state import StateDirectory
+
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
+Supervise = Callable[..., Supervisor]
+
+
+@tool(tier=PermissionTier.ELEVATED)
+def pay(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+
+def events(state: Path) -> list[tuple[str, str]]:
+    directory = StateDirectory(state)
+    records = [each.record for each in JournalReader(directory.log, directory.database).entries()]
+    return [(record.data["event"], record.data["answer"]) for record in records if record.kind == "approval"]
+
+
+async def command(state: Path, *words: str) -> str:
+    run: list[str] = [sys.executable, "-I", "-m", "toolcell.cli", "approvals", *words, "--state", str(state)]
+    done = await anyio.run_process(run, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()
+
+
+async def unanswered(supervise: Supervise, workspace: Path, state: Path) -> str:
+    """Let a supervisor end while a call waits for approval. Returns the request's id."""
+    async with supervise([pay], state=state) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace, session_id="s")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(session.call, "pay", {"amount": 5})
+            await until(lambda: len(supervisor.approvals.pending()) == 1)
+            (entry,) = supervisor.approvals.pending()
+            tasks.cancel_scope.cancel()
+    return entry.id
+
+
+async def test_a_person_answers_from_another_process_while_the_call_waits(
+    supervise: Supervise, workspace: Path, tmp_path: Path
+) -> None:
+    state, results = tmp_path / "state", list[ToolResult]()
+    async with supervise([pay], state=state) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+
+        async def call(amount: int) -> None:
+            results.append(await session.call("pay", {"amount": amount}, call_id=f"pay-{amount}"))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call, 5)
+            await until(lambda: len(supervisor.approvals.pending()) == 1)
+            line = await command(state, "list")
+            assert "pay(" in line and "pending" in line
+            assert "amount: 5" in await command(state, "show", line.split()[0])
+            await command(state, "approve", line.split()[0], "--arguments", '{"amount": 4}')
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call, 6)
+            await until(lambda: len(supervisor.approvals.pending()) == 1)
+            await command(state, "deny", (await command(state, "list")).split()[0], "-m", "ask tomorrow")
+    assert results[0].output == "paid 4"
+    assert isinstance(results[1].error, PermissionDenied) and results[1].error.message == "ask tomorrow"
+    told = subprocess.run(
+        [sys.executable, "-I", "-m", "toolcell.cli", "audit", "show", "pay-5", "--state", str(state)],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert "Approval was asked" in told and "approved with other arguments by" in told and "toolcell approvals" in told
+
+
+async def test_an_answer_after_the_supervisor_has_ended_is_used_once_by_the_same_call(
+    supervise: Supervise, workspace: Path, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    id = await unanswered(supervise, workspace, state)
+    with Approvals.open(state) as approvals:
+        approvals.approve(id, by="bob")
+    async with supervise([pay], state=state, approval_timeout_s=0.5) as supervisor:
+        other = await supervisor.open_session("main", workspace=workspace, session_id="other")
+        session = await supervisor.open_session("main", workspace=workspace, session_id="s")
+        assert (await other.call("pay", {"amount": 5})).is_error, "another session"
+        assert (await session.call("pay", {"amount": 500})).is_error, "other arguments"
+        assert (await session.call("pay", {"amount": 5})).output == "paid 5"
+        assert (await session.call("pay", {"amount": 5})).is_error, "a replay"
+    said = events(state)
+    for refused in ("is for the session s", "is for other arguments", "was used before"):
+        assert ("refused", f"the approval {id} {refused}") in said
+    assert said.count(("answered", "approved")) == 1
+
+
+async def test_another_version_of_the_tool_needs_another_approval(
+    supervise: Supervise, workspace: Path, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    id = await unanswered(supervise, workspace, state)
+    with Approvals.open(state) as approvals:
+        approvals.approve(id)
+
+    def other(amount: int) -> str:
+        return f"took {amount}"
+
+    changed = tool(other, name="pay", description="Pay.", tier=PermissionTier.ELEVATED)
+    async with supervise([changed], state=state, approval_timeout_s=0.3) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace, session_id="s")
+        assert (await session.call("pay", {"amount": 5})).is_error
+    assert ("refused", f"the approval {id} is for another version of the tool (1.0.0)") in events(state)
+
+
+async def test_a_used_row_that_is_put_back_between_two_runs_approves_nothing(
+    supervise: Supervise, workspace: Path, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    id = await unanswered(supervise, workspace, state)
+    with Approvals.open(state) as approvals:
+        approvals.approve(id)
+    for output in ("paid 5", None):
+        async with supervise([pay], state=state, approval_timeout_s=0.3) as supervisor:
+            session = await supervisor.open_session("main", workspace=workspace, session_id="s")
+            assert (await session.call("pay", {"amount": 5})).output == output
+        with closing(sqlite3.connect(StateDirectory(state).approvals, isolation_level=None)) as database:
+            database.execute("UPDATE requests SET used_at = NULL")
+
+
+async def test_a_row_that_is_edited_while_the_call_waits_denies_it(
+    supervise: Supervise, workspace: Path, tmp_path: Path
+) -> None:
+    state, results = tmp_path / "state", list[ToolResult]()
+    async with supervise([pay], state=state) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+
+        async def call() -> None:
+            results.append(await session.call("pay", {"amount": 5}))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            await until(lambda: len(supervisor.approvals.pending()) == 1)
+            with closing(sqlite3.connect(StateDirectory(state).approvals, isolation_level=None)) as database:
+                database.execute("UPDATE requests SET request = replace(request, ':5', ':9')")
+    error = results[0].error
+    assert isinstance(error, PermissionDenied) and error.reason == "the approval does not fit its signature"
+
+
+async def test_a_standing_approval_lets_later_calls_run_until_it_is_revoked(
+    supervise: Supervise, workspace: Path, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    id = await unanswered(supervise, workspace, state)
+    assert "agent agent  pay with amount=?" in await command(state, "approve", id[:6], "--matching", "amount=?")
+    async with supervise([pay], state=state, approval_timeout_s=0.3) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace, session_id="later")
+        assert (await session.call("pay", {"amount": 7})).output == "paid 7"
+        assert (await session.call("pay", {"amount": 70})).is_error
+        (standing,) = supervisor.approvals.standing()
+        await command(state, "revoke", standing.id[:6])
+        assert (await session.call("pay", {"amount": 7})).is_error
+
+
+async def test_the_approver_and_a_person_may_both_answer_and_the_first_counts(
+    supervise: Supervise, workspace: Path, tmp_path: Path
+) -> None:
+    queue, results = ApprovalQueue(), list[ToolResult]()
+    async with supervise([pay], state=tmp_path / "state", approver=queue) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+
+        async def call() -> None:
+            results.append(await session.call("pay", {"amount": 5}))
+
+        answers: list[Callable[[str], object]] = [
+            lambda id: queue.decide(id, Approved()),
+            lambda id: supervisor.approvals.approve(id),
+        ]
+        for answer in answers:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(call)
+                await until(lambda: len(queue) == 1)
+                (request,) = queue
+                answer(request.id)
+            with pytest.raises(UsageError, match="used already"):
+                supervisor.approvals.deny(request.id)
+            assert len(queue) == 0
+    assert [result.output for result in results] == ["paid 5", "paid 5"]
+
+
+async def test_the_store_belongs_to_a_running_supervisor(supervise: Supervise, tmp_path: Path) -> None:
+    supervisor = supervise([pay], state=tmp_path / "state")
+    with pytest.raises(UsageError):
+        _ = supervisor.approvals
+    async with supervisor:
+        assert supervisor.approvals.pending() == []
+
+
+def test_a_call_that_was_killed_while_it_waited_for_approval_was_not_started() -> None:
+    data: dict[str, Any] = {"event": "asked", "tool": "pay", "version": "1.0.0"}
+    asked = Record("approval", "s", "c", data)
+    assert interrupted([asked]) == [(asked, False)]
+    assert interrupted([asked, Record("denied", "s", "c", {"error": "permission_denied"})]) == []
