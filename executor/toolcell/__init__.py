@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from toolcell_tools.dynamic import DynamicHostTool, DynamicTool, dynamic_host_tool, dynamic_tool, is_dynamic
     from toolcell_tools.encode import encode_json, encode_return
     from toolcell_tools.errors import (
+        CallOutcome,
         Cancelled,
         Crashed,
         CutShort,
@@ -133,6 +134,7 @@ if TYPE_CHECKING:
     from .journal.journal import Journal, RecentJournal, Record
     from .pool.recovery import SupervisorStatus
     from .profile import Profile
+    from .runtime.tasks import CallTask, TaskStatus
     from .session import Session
     from .sessions.modules import ModuleToolset, module_toolset
     from .supervisor import Supervisor
@@ -155,8 +157,8 @@ _HOMES = {
     "toolcell_tools.dynamic": "DynamicHostTool DynamicTool dynamic_host_tool dynamic_tool is_dynamic",
     "toolcell_tools.encode": "encode_json encode_return",
     "toolcell_tools.errors": (
-        "Cancelled Crashed CutShort ErrorBase ExecutionError LastProgress LimitExceeded LimitedResource Overloaded "
-        "PermissionDenied ProtocolViolation SandboxUnavailable Timeout ToolError ToolFailed UnknownTool "
+        "CallOutcome Cancelled Crashed CutShort ErrorBase ExecutionError LastProgress LimitExceeded LimitedResource "
+        "Overloaded PermissionDenied ProtocolViolation SandboxUnavailable Timeout ToolError ToolFailed UnknownTool "
         "ValidationError parse_error"
     ),
     "toolcell_tools.failures": (
@@ -203,6 +205,7 @@ _HOMES = {
     "toolcell.journal.journal": "Journal RecentJournal Record",
     "toolcell.pool.recovery": "SupervisorStatus",
     "toolcell.profile": "Profile",
+    "toolcell.runtime.tasks": "CallTask TaskStatus",
     "toolcell.session": "Session",
     "toolcell.sessions.modules": "ModuleToolset module_toolset",
     "toolcell.supervisor": "Supervisor",
@@ -227,6 +230,8 @@ __all__ = [
     "BackendError",
     "BrokeredHttp",
     "Cached",
+    "CallOutcome",
+    "CallTask",
     "Cancelled",
     "Capability",
     "CapturedOutput",
@@ -321,6 +326,7 @@ __all__ = [
     "StaticToolset",
     "Supervisor",
     "SupervisorStatus",
+    "TaskStatus",
     "TextBlock",
     "TierPolicy",
     "Timeout",

@@ -37,6 +37,7 @@ from .dispatch.streams import StreamName
 from .errors import UsageError
 from .journal import Journal
 from .pool.recovery import SupervisorStatus
+from .runtime.tasks import CallTask, TaskStatus
 from .telemetry import Metrics
 
 __all__ = ["Session", "Supervisor"]
@@ -149,6 +150,22 @@ class Session:
         )
         return self._running().call(call)
 
+    def start(
+        self,
+        name: str | Declared,
+        args: Mapping[str, Any] | None = None,
+        *,
+        task_id: str | None = None,
+        call_id: str | None = None,
+        timeout: float | None = None,
+    ) -> "BlockingTask":
+        """As `toolcell.Session.start`, without callbacks."""
+        started = partial(self._start, name, args, task_id=task_id, call_id=call_id, timeout=timeout)
+        return BlockingTask(self._running().call(started), self._portal)
+
+    async def _start(self, name: str | Declared, args: Mapping[str, Any] | None, **options: Any) -> CallTask:
+        return self._inner.start(name, args, **options)
+
     @named
     def open_child(
         self,
@@ -194,6 +211,34 @@ class Session:
         """The portal to the event loop. Raises UsageError if the supervisor is not running."""
         _session.core_of(self._inner).require_running()
         return self._portal
+
+
+class BlockingTask:
+    """A task of a blocking session: `toolcell.CallTask` without `await`."""
+
+    def __init__(self, inner: CallTask, portal: BlockingPortal) -> None:
+        self._inner = inner
+        self._portal = portal
+
+    def __repr__(self) -> str:
+        return f"<blocking {self._inner!r}>"
+
+    @property
+    def id(self) -> str:
+        return self._inner.id
+
+    @property
+    def status(self) -> TaskStatus:
+        return self._inner.status
+
+    def result(self) -> ToolResult:
+        """As `toolcell.CallTask.result`."""
+        return self._inner.known_result or self._portal.call(self._inner.result)
+
+    def cancel(self) -> None:
+        """As `toolcell.CallTask.cancel`."""
+        if self._inner.known_result is None:
+            self._portal.call(self._inner.cancel)
 
 
 class Supervisor:
@@ -356,6 +401,12 @@ class Supervisor:
             profile=profile,
         )
         return Session(self._portal.call(opened), self._portal)
+
+    def task(self, id: str) -> BlockingTask:
+        """As `toolcell.Supervisor.task`."""
+        if self._portal is None:
+            raise UsageError("The supervisor is not running. Start it first.")
+        return BlockingTask(self._portal.call(self._inner.task, id), self._portal)
 
     def status(self) -> SupervisorStatus:
         """As `toolcell.Supervisor.status`."""

@@ -21,6 +21,7 @@ from .dispatch.pipeline import attempt, dispatch
 from .dispatch.reports import OnProgress
 from .dispatch.streams import OnOutput
 from .runtime.core import SessionCore
+from .runtime.tasks import CallTask
 from .sessions import ending
 from .sessions.opening import opening_of
 
@@ -146,8 +147,9 @@ class Session:
         type. Either way, the tool that this session has under the name runs.
         `timeout` is the call's whole time in seconds, including the wait for a process. Without it, the tool's own
         timeout applies, or the profile's `wall_s`. `repair` is asked for better arguments after a validation error, at
-        most twice. Calls with the same `idempotency_key` run once: later calls get the first one's result, unless that
-        was an error. The same key with another tool or other arguments is a UsageError.
+        most twice. Calls with the same `idempotency_key` run once: later calls get the first one's result. After an
+        error the next call runs, unless the error's outcome is unknown. The same key with another tool or other
+        arguments is a UsageError. With a state directory, keys hold after a restart, in a session of the same id.
         `on_progress(message, fraction)` is called with the tool's progress. `on_output(stream, text)` is called live
         with the output of the call and its commands; `stream` is "stdout" or "stderr". The pieces come one at a time
         and in order, and the last one before the result. If an async `on_output` is too slow, some output is dropped,
@@ -185,7 +187,50 @@ class Session:
         if idempotency_key is None:
             return await run()
         asked = (name, json.dumps(arguments, sort_keys=True, default=repr))
-        return await core.idempotent.once(idempotency_key, asked, run)
+        return await core.idempotent.once(idempotency_key, asked, run, call_id)
+
+    def start(
+        self,
+        name: str | Declared,
+        args: Mapping[str, Any] | None = None,
+        *,
+        task_id: str | None = None,
+        call_id: str | None = None,
+        timeout: float | None = None,
+        repair: Repair | None = None,
+        on_progress: OnProgress | None = None,
+        on_output: OnOutput | None = None,
+    ) -> CallTask:
+        """Start a call that goes on if the caller ends, and return at once. The options are those of `call`.
+
+        `Supervisor.task(id)` finds the task again. With a state directory, that holds after a restart too: a task that
+        had ended has its result, and a task that was interrupted has a Cancelled error, whose `outcome` says whether
+        the call had begun. If the session has started a task with this `task_id` for the same call, that task is
+        returned. The id of another call is a UsageError. `call_id` is the task's id if it is omitted.
+        """
+        core = self._core
+        core.check_open()
+        misuse.check_texts(task_id=task_id, call_id=call_id)
+        misuse.check_callable("repair", repair)
+        misuse.check_callable("on_progress", on_progress)
+        misuse.check_callable("on_output", on_output)
+        if timeout is not None:
+            misuse.seconds("timeout", timeout, ", or None for the tool's own")
+        named = core.name_of(name)
+        arguments: Mapping[str, Any] = {} if args is None else args
+
+        async def run(id: str) -> ToolResult:
+            return await self.call(
+                named,
+                arguments,
+                call_id=id,
+                timeout=timeout,
+                repair=repair,
+                on_progress=on_progress,
+                on_output=on_output,
+            )
+
+        return core.start_task(task_id, (named, arguments), call_id, run)
 
     @named
     async def open_child(

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .journal import Journal
     from .pool.recovery import SupervisorStatus
     from .runtime.runtime import Runtime
+    from .runtime.tasks import CallTask
     from .session import Session
     from .telemetry import Metrics
 
@@ -208,6 +209,11 @@ class Supervisor:
             )
         )
         return Session(core)
+
+    def task(self, id: str) -> "CallTask":
+        """The task that `Session.start` has started under this id; with a state directory, also by an earlier
+        supervisor. Raises UsageError if there is none."""
+        return self._runtime.task(id)
 
     def status(self) -> "SupervisorStatus":
         """The kernel's mechanisms, as probed at the start, and the present state of the zygotes."""

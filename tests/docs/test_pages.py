@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 import toolcell as package
-from toolcell import Limits, Profile, Session, ToolError
+from toolcell import ErrorBase, Limits, Profile, Session, ToolError
 from toolcell.cli.app import toolcell
 from toolcell.config.schema import ProfileTable, SupervisorTable
 from toolcell_tools import ToolOptions
@@ -126,7 +126,7 @@ def test_every_error_is_in_the_table_with_its_kind_and_facts(error: type[BaseMod
     kind = error.model_fields["kind"].default
     row = re.search(rf"^\| `{error.__name__}` \| `{kind}` \| (.*)\|$", TEXTS["docs/errors.md"], re.MULTILINE)
     assert row is not None
-    for fact in error.model_fields.keys() - {"kind", "message", "retryable"}:
+    for fact in error.model_fields.keys() - {"kind", *ErrorBase.model_fields}:
         assert f"`{fact}`" in row[1]
     assert ("retryable" in row[1]) == error.model_fields["retryable"].default
 

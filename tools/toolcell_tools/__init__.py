@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .dynamic import DynamicHostTool, DynamicTool, dynamic_host_tool, dynamic_tool, is_dynamic
     from .encode import encode_json, encode_return
     from .errors import (
+        CallOutcome,
         Cancelled,
         Crashed,
         CutShort,
@@ -105,6 +106,7 @@ __all__ = [
     "Artifact",
     "AudioBlock",
     "Cached",
+    "CallOutcome",
     "Cancelled",
     "Capability",
     "CapturedOutput",
@@ -235,6 +237,7 @@ _HOMES = {
     "is_dynamic": "dynamic",
     "encode_json": "encode",
     "encode_return": "encode",
+    "CallOutcome": "errors",
     "Cancelled": "errors",
     "Crashed": "errors",
     "CutShort": "errors",

@@ -8,6 +8,7 @@ from .capability import Capability, PermissionTier
 from .failures import MissingCapability, ProtectedName, RequestDenied, ToolDefinitionError, ToolFailure, Unencodable
 
 __all__ = [
+    "CallOutcome",
     "Cancelled",
     "Crashed",
     "CutShort",
@@ -34,19 +35,34 @@ __all__ = [
     "parse_error",
 ]
 
+CallOutcome = Literal["not started", "finished", "outcome unknown"]
 LimitedResource = Literal["memory", "cpu", "processes", "files", "file_size", "scratch", "output", "result"]
 
 
 class ErrorBase(BaseModel, frozen=True):
-    """The fields of every error: its kind, a message fit for a model, and whether another call can succeed."""
+    """The fields of every error: its kind, a message fit for a model, and whether another call can succeed.
+
+    `delivered`: the call was given to a process, or its host tool was called. `effect`: what it did may last. It could
+    write files or run programs, or it has used a channel, the memory or the network, or it is a host tool that is not
+    read-only.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
     message: str
     retryable: bool = False
+    delivered: bool = False
+    effect: bool = False
 
     if TYPE_CHECKING:
         kind: str  # the union's tag; each error has its own
+
+    @property
+    def outcome(self) -> CallOutcome:
+        """What became of the call: "not started" (to repeat it does nothing twice), "finished" (the tool answered, or
+        did nothing that lasts) or "outcome unknown" (it was ended early, and may have done a part or all of its work).
+        """
+        return "finished" if self.delivered else "not started"
 
 
 class LastProgress(BaseModel):
@@ -65,6 +81,10 @@ class CutShort(ErrorBase, frozen=True):
     """
 
     progress: LastProgress | None = None
+
+    @property
+    def outcome(self) -> CallOutcome:
+        return "outcome unknown" if self.delivered and self.effect else super().outcome
 
 
 class ValidationError(ErrorBase, frozen=True):

@@ -258,8 +258,11 @@ class ToolResult(_Frozen, Generic[R_co]):
         """The error as data for the model, with the printed output if the call was cut short; {} without an error."""
         if self.error is None:
             return {}
-        told: dict[str, Any] = {"error": self.error.model_dump(mode="json", exclude_none=True)}
+        shown = self.error.model_dump(mode="json", exclude_none=True, exclude={"delivered", "effect"})
+        told: dict[str, Any] = {"error": shown}
         if isinstance(self.error, CutShort):
+            if self.error.outcome == "outcome unknown":
+                shown["outcome"] = "unknown: the call may have done a part of its work, or all of it"
             streams = {"stdout": self.stdout, "stderr": self.stderr}
             told |= {name: printable(one.text, keep="\n\t") for name, one in streams.items() if one.text}
             told |= {f"{name}_omitted_bytes": one.omitted_bytes for name, one in streams.items() if one.omitted_bytes}

@@ -62,6 +62,9 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
         result = await services.overflow.spilled(result, own)
     if run is not None and run.streams is not None:
         result = await run.streams.told(result)
+    if result.error is not None:
+        sent = {"delivered": ran.is_delivered, "effect": ran.has_effect}
+        result = result.model_copy(update={"error": result.error.model_copy(update=sent)})
     # record
     record(services, caller.id, call, tool.version, result.error, used, outcome, result.display)
     return result

@@ -42,6 +42,18 @@ class Ran(NamedTuple):
     run: SessionRun | None = None
     watch: Watch | None = None
 
+    @property
+    def is_delivered(self) -> bool:
+        """Whether a process got the call. The host always does."""
+        return self.run is None or self.run.started_at > 0
+
+    @property
+    def has_effect(self) -> bool:
+        """Whether what the call did may last."""
+        if self.run is None:
+            return not self.route.declaration.annotations.read_only
+        return self.is_delivered and self.run.has_effect
+
 
 async def in_cell(
     context: CallContext, route: Route, call: ToolCall, packed: bytes | None, changes: bool, wall_s: float

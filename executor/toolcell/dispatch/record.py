@@ -55,7 +55,7 @@ def record(
     """Record the call: the facts, the error, and the stack trace of a tool that raised."""
     kind, facts = "call", facts_of(call, version, used)
     if error is not None:
-        facts["error"], facts["message"] = error.kind, error.message
+        facts["error"], facts["message"], facts["outcome"] = error.kind, error.message, error.outcome
         kind = "denied" if error.kind == "permission_denied" else "call"
     if outcome is not None and outcome.ending == "error":
         trace = outcome.payload.get("traceback")

@@ -20,6 +20,7 @@ from toolcell.sessions.data import SessionData
 from toolcell.sessions.ending import SessionLife
 from toolcell.sessions.protection import Protection
 from toolcell.sessions.toolbox import Toolbox
+from toolcell.state.results import ResultStore
 from toolcell.telemetry import Metrics
 from toolcell_tools.capability import Capability, SessionKind
 from toolcell_tools.result import SandboxSummary
@@ -45,6 +46,8 @@ class Services:
     approver: Approver | None
     approvals: Callable[[], Approvals]
     """Returns the store of approvals. Without a state directory it is made at the first use."""
+    results: ResultStore | None
+    """Results that outlive the supervisor, if it has a state directory."""
     approval_timeout_s: float
     protection: Protection
     gateway: Gateway

@@ -34,6 +34,8 @@ from .route import Route
 from .streams import Streams
 
 _log = logging.getLogger("toolcell.tool")
+_LASTING = frozenset({Capability.WRITE, Capability.EXEC})
+"""The kernel lets a call with these change files without a request to the supervisor."""
 
 
 async def in_pool(context: CallContext, run: "SessionRun") -> Outcome:
@@ -54,6 +56,7 @@ class SessionRun(Run):
     streams: Streams | None = None
     """Made if there is a listener for the output, or the output is long."""
     _given_up = False
+    _acted = False  # by an operation or a connection that may have an effect
 
     def __init__(
         self,
@@ -81,6 +84,12 @@ class SessionRun(Run):
         self._operations: dict[int, tuple[anyio.CancelScope, Task]] | None = None  # handle operations under way
         self._replies: Account | None = None  # made at its first request or connection
         self._egress: Egress | None = None  # made at the call's first connection to its proxy
+
+    @property
+    def has_effect(self) -> bool:
+        """Whether what the call did may last: it could write or run programs, or it has used the network, a channel or
+        the memory."""
+        return self._acted or not _LASTING.isdisjoint(self._route.grants)
 
     def has_moved(self) -> bool:
         return self._context.routes.has_moved(self._route)
@@ -201,9 +210,12 @@ class SessionRun(Run):
         try:
             principal = self._principal or self._new_principal()
             principal = replace(principal, grow=partial(self._grow, held))
+            acts = request.operation in self._route.table and broker.acts(request.operation, request.arguments)
+            self._acted = self._acted or acts
             served = await broker.serve(self._route.table, principal, request.operation, request.arguments)
             if self._services.durable is not None:
-                self._record("operation", {"operation": request.operation})
+                said = broker.for_journal(request.arguments)
+                self._record("operation", {"operation": request.operation, "effect": acts, **said})
             return True, served
         except broker.Refusal as refusal:
             if refusal.kind == "permission_denied":
@@ -227,6 +239,7 @@ class SessionRun(Run):
         return self._principal
 
     def on_connection(self, connection: socket) -> bool:
+        self._acted = True
         if self._egress is None:
             policy = self._route.spec.profile.reach
             assert isinstance(policy, ProxyNetwork)  # no other cell has a socket for its proxy

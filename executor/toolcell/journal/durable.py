@@ -39,9 +39,9 @@ class DurableJournal:
     def head(self) -> Head:
         return self._log.head
 
-    def open(self) -> list[Record]:
-        """Open the log, and record the calls that were interrupted. Returns those records. Raises BrokenChain,
-        OSError or sqlite3.Error."""
+    def open(self, wanted: Iterable[tuple[str, str]] = ()) -> Mapping[tuple[str, str], Mapping[str, Any]]:
+        """Open the log, and record the calls that were interrupted. Returns the data of the end of each call in
+        `wanted`, (session, call), that the last supervisor has sent. Raises BrokenChain, OSError or sqlite3.Error."""
         index = Index(self._index_path, to_write=True)
         try:
             if index.size > (self._log.path.stat().st_size if self._log.path.exists() else 0):
@@ -51,6 +51,7 @@ class DurableJournal:
                 Record("call", record.session_id, record.call_id, _interruption(record, started=started))
                 for record, started in interrupted(record for _number, record in index.records(_SINCE_LAST_START))
             ]
+            ends = {call: end for call in wanted for end in _end_of(index, call)}
         finally:
             index.close()
         for record in found:
@@ -58,7 +59,7 @@ class DurableJournal:
         self.write(Record("supervisor", "", data={"event": "started"}))
         self._filler = threading.Thread(target=self._fill, name="toolcell-journal-index", daemon=True)
         self._filler.start()
-        return found
+        return ends | {(record.session_id, record.call_id): record.data for record in found}
 
     def used_approvals(self) -> set[str]:
         """The requests for approval whose answers calls have had. Raises sqlite3.Error."""
@@ -118,6 +119,12 @@ _SINCE_LAST_START: Final = (
 )
 
 
+def _end_of(index: Index, call: tuple[str, str]) -> Iterable[Mapping[str, Any]]:
+    where = f"{_SINCE_LAST_START} AND session = ? AND call = ? AND kind IN ('call', 'denied')"
+    ends = [record.data for _number, record in index.records(where, call) if "operation" not in record.data]
+    return ends[-1:]
+
+
 def interrupted(records: Iterable[Record]) -> list[tuple[Record, bool]]:
     """The intents of calls without an end, oldest first, and whether each may have been sent to a process."""
     open_: dict[tuple[str, str], tuple[Record, bool]] = {}
@@ -139,9 +146,9 @@ def interrupted(records: Iterable[Record]) -> list[tuple[Record, bool]]:
 
 def _interruption(intent: Record, *, started: bool) -> Mapping[str, Any]:
     given = {name: intent.data[name] for name in ("tool", "version", "attempt") if name in intent.data}
-    delivered = UNKNOWN if started else NOT_STARTED
-    message = f"The supervisor ended before the call did: {delivered}."
-    return {**given, "error": "interrupted", "message": message, "delivered": delivered}
+    outcome = UNKNOWN if started else NOT_STARTED
+    message = f"The supervisor ended before the call did: {outcome}."
+    return {**given, "error": "interrupted", "message": message, "outcome": outcome}
 
 
 def all_entries(path: Path) -> Iterable[JournalEntry]:

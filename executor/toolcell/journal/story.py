@@ -62,7 +62,8 @@ def _sentence(record: Record) -> str:
         case "approval":
             return _approval(data)
         case "operation":
-            return f"It used {data['operation']}."
+            given = ", ".join(f"{name}={value!r}" for name, value in data.get("arguments", {}).items())
+            return f"It used {data['operation']}({given}){', which has an effect' if data.get('effect') else ''}."
         case "denied" if "operation" in data:
             return f"It was refused {data['operation']}, which its grants do not allow."
         case "egress" | "http":
@@ -97,11 +98,17 @@ def _approval(data: Any) -> str:
             return f"The request {data['request']} for approval has ended: {data['answer']}{by}."
 
 
+_OUTCOMES = {
+    "not started": "It was never given to a process. ",
+    "outcome unknown": "It may have done a part of its work, or all of it: its outcome is unknown. ",
+}
+
+
 def _end(data: Any) -> str:
     if data.get("error") == "interrupted":
         started = (
             "It was never given to a process."
-            if data.get("delivered") == "not started"
+            if data.get("outcome") == "not started"
             else ("It may have run, in part or in whole: its outcome is unknown.")
         )
         return f"The supervisor ended before the call did. {started}"
@@ -111,4 +118,5 @@ def _end(data: Any) -> str:
     )
     if data.get("error") is None:
         return f"It ended with a result. {used} It shows: {data.get('display', '')!r}."
-    return f"It ended with the error {data['error']!r}: {data.get('message', '')} {used}"
+    what = _OUTCOMES.get(data.get("outcome", ""), "")
+    return f"It ended with the error {data['error']!r}: {data.get('message', '')} {what}{used}"

@@ -1,7 +1,7 @@
 """The core of a session: its place in the tree, the values that its calls share, and its end."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import count
 from typing import Any, Protocol, cast
 
@@ -21,8 +21,10 @@ from toolcell_tools.capability import SessionKind
 from toolcell_tools.declaration import Declared, ToolDeclaration
 from toolcell_tools.definition import Tool
 from toolcell_tools.preview import printable
+from toolcell_tools.result import ToolResult
 
 from .settings import Settings
+from .tasks import CallTask
 
 _log = logging.getLogger("toolcell.tool")
 
@@ -44,6 +46,15 @@ class SessionOwner(Protocol):
     def open(self, opening: Opening, parent: "SessionCore | None" = None) -> "SessionCore": ...
 
     def forget(self, session: "SessionCore") -> None: ...
+
+    def start_task(
+        self,
+        session_id: str,
+        id: str | None,
+        asked: tuple[str, Mapping[str, Any]],
+        call_id: str | None,
+        call: Callable[[str], Awaitable[ToolResult]],
+    ) -> CallTask: ...
 
 
 class SessionCore:
@@ -143,6 +154,16 @@ class SessionCore:
         self._owner.forget(self)
         self.services.journal.write(Record("session", self.caller.id, data={"event": "closed"}))
 
+    def start_task(
+        self,
+        id: str | None,
+        asked: tuple[str, Mapping[str, Any]],
+        call_id: str | None,
+        call: Callable[[str], Awaitable[ToolResult]],
+    ) -> CallTask:
+        """Start a task for a call of this session."""
+        return self._owner.start_task(self.caller.id, id, asked, call_id, call)
+
     # -- its tools ----------------------------------------------------------------------------------------------------
 
     async def tools(self) -> list[ToolDeclaration]:
@@ -188,7 +209,7 @@ class SessionCore:
     def idempotent(self) -> IdempotentCalls:
         """The session's calls with an idempotency key."""
         if self._idempotent is None:
-            self._idempotent = IdempotentCalls()
+            self._idempotent = IdempotentCalls(self.caller.id, self.services.results)
         return self._idempotent
 
 

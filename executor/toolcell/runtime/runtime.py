@@ -4,7 +4,7 @@ import logging
 import os
 import sqlite3
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from functools import cache, partial
 from itertools import takewhile
@@ -42,17 +42,19 @@ from toolcell.sessions.opening import Opening, require_apart, require_texts, wor
 from toolcell.sessions.policy import resolved, session_grants, within
 from toolcell.sessions.protection import Protection
 from toolcell.sessions.toolbox import Toolbox
+from toolcell.state.results import ResultStore
 from toolcell.telemetry import Metrics
 from toolcell.workplaces.record import RunRecord
 from toolcell_sandbox.profile import is_below
 from toolcell_tools.capability import Capability, SessionKind
-from toolcell_tools.result import SandboxSummary
+from toolcell_tools.result import SandboxSummary, ToolResult
 from toolcell_tools.session_info import SessionInfo
 from toolcell_tools.toolsets.resolve import close_all
 
 from .core import SessionCore, report_refused
 from .past import begin_record
 from .settings import Settings
+from .tasks import CallTask, CallTasks
 
 _log = logging.getLogger("toolcell")
 MAX_HOST_THREADS = 40  # of synchronous host tools; the supervisor's own work in threads has another limit
@@ -90,6 +92,8 @@ class Runtime:
         self._durable: DurableJournal | None = None
         self._memory: SQLiteMemory | None = None
         self._approvals: Approvals | None = None
+        self._results: ResultStore | None = None
+        self.tasks = CallTasks()
 
     def __repr__(self) -> str:
         state = repr(self._pool) if self._pool is not None else "not running"
@@ -147,6 +151,28 @@ class Runtime:
             self._approvals = Approvals()
         return self._approvals
 
+    def task(self, id: str) -> CallTask:
+        """The task with this id. Raises UsageError."""
+        found = self.tasks.find(id, self._results)
+        if found is None:
+            raise UsageError(f"There is no task {id!r}. Ids are from Session.start.")
+        return found
+
+    def start_task(
+        self,
+        session_id: str,
+        id: str | None,
+        asked: tuple[str, Mapping[str, Any]],
+        call_id: str | None,
+        call: Callable[[str], Awaitable[ToolResult]],
+    ) -> CallTask:
+        """Run `call`, which gets the call's id, in a task of its own, unless the task with this id was started
+        before."""
+        task, is_new = self.tasks.begin(session_id, id, asked, call_id, self._results)
+        if is_new:
+            self.in_background(task.run, partial(call, task.call_id), self._results)
+        return task
+
     def in_background(self, function: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
         """Run a coroutine function for a call in a task of its own. The end of the supervisor cancels it."""
         self._life.beside(function, *args)
@@ -184,7 +210,11 @@ class Runtime:
                     state.require_apart(path, "a profile's path")
             state.open_to_write()
             self._durable = DurableJournal(state.log, state.database, self.settings.journal)
-            self._durable.open()
+            self._results = ResultStore(state.results)
+            begun = self._results.begun()
+            ends = self._durable.open((each.session_id, each.call_id) for each in begun)
+            for each in begun:
+                self._results.settle(each, ends.get((each.session_id, each.call_id)))
             self._approvals = Approvals(state.approvals, state.key(), used=self._durable.used_approvals())
         except (OSError, sqlite3.Error, BrokenChain) as error:
             self._durable = None
@@ -199,6 +229,9 @@ class Runtime:
         if self._approvals is not None:
             self._approvals.close()
             self._approvals = None
+        if self._results is not None:
+            self._results.close()
+            self._results = None
         if self._durable is not None and self.settings.state is not None:
             self._durable.close()
             self.settings.state.close()
@@ -218,6 +251,7 @@ class Runtime:
             policy=settings.policy,
             approver=settings.approver,
             approvals=self.approvals,
+            results=self._results,
             approval_timeout_s=settings.approval_timeout_s,
             protection=self.protection,
             gateway=self.gateway,
@@ -258,6 +292,7 @@ class Runtime:
                 if self._approvals is not None:
                     self._approvals.is_ending = True
                 await ending.close([each for each in self._sessions.values() if each.parent is None])
+                await self.tasks.join()
 
     async def _audit_rest(self) -> None:
         """Audit the files of kept processes that ended after their last call."""

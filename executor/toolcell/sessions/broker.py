@@ -6,12 +6,14 @@ request without a row is refused and recorded, whatever the frame says and whoev
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 from toolcell.backends.body import FREE_BYTES
 from toolcell.backends.errors import BackendError, Refused
 from toolcell.backends.http import Requester
 from toolcell.backends.protocols import Channel, MemoryStore, WebClient
+from toolcell.journal.redact import arguments_for_journal
 from toolcell.wire.frames import REPLY_BYTES, Field
 from toolcell_tools.capability import Capability
 from toolcell_tools.handles import MemoryRecord
@@ -114,6 +116,27 @@ OPERATIONS: Mapping[str, tuple[Capability, Operation]] = {
     "http.request": (Capability.HTTP, _http_request),
 }
 """All operations, each with the capability that puts it into a call's table."""
+
+_READING = frozenset({"memory.search", "web.search", "web.fetch"})
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})  # RFC 9110, section 9.2.1
+
+
+def acts(operation: str, arguments: Arguments) -> bool:
+    """Whether the operation may have an effect that lasts."""
+    if operation == "http.request":
+        return str(arguments.get("method", "")).upper() not in _SAFE_METHODS
+    return operation not in _READING
+
+
+def for_journal(arguments: Arguments) -> dict[str, Any]:
+    """The arguments of an operation as the journal keeps them, with a digest for each run of bytes."""
+    return arguments_for_journal(
+        {
+            name: f"{len(value):,} bytes, sha256:{sha256(value).hexdigest()}" if isinstance(value, bytes) else value
+            for name, value in arguments.items()
+        }
+    )
+
 
 _SMALL = 4 * 1024  # an answer without content
 _RECORD = 64 * 1024  # a record of memory, as `SQLiteMemory` bounds them

@@ -15,7 +15,7 @@ from toolcell_sandbox.profile import is_below
 VERSION: Final = 1
 """The version of the files in a state directory. It is the number in the file `version`."""
 KEY_BYTES: Final = 32
-LOG, DATABASE, APPROVALS = "journal.log", "journal.sqlite", "approvals.sqlite"
+LOG, DATABASE, APPROVALS, RESULTS = "journal.log", "journal.sqlite", "approvals.sqlite", "results.sqlite"
 
 
 _directories: weakref.WeakSet["StateDirectory"] = weakref.WeakSet()
@@ -39,6 +39,7 @@ class StateDirectory:
     - `journal.log`: the journal (`toolcell.journal.chain`).
     - `journal.sqlite`: an index of the journal, made from it.
     - `approvals.sqlite`: requests for approval and their answers (`toolcell.approvals`).
+    - `results.sqlite`: results of calls with an idempotency key, and of tasks (`results`).
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -60,6 +61,10 @@ class StateDirectory:
     @property
     def approvals(self) -> Path:
         return self.path / APPROVALS
+
+    @property
+    def results(self) -> Path:
+        return self.path / RESULTS
 
     def require_apart(self, directory: str, what: str) -> None:
         """Raise UsageError if cells may see a part of the state directory, or a directory that contains it, through

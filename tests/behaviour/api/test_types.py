@@ -83,9 +83,9 @@ def public(one: object) -> list[str]:
 def test_completion_offers_the_public_api_alone(tmp_path: Path) -> None:
     of_session = [
         *("agent_id", "call", "close", "closed", "config", "grants", "id", "kind", "open_child", "parent", "profile"),
-        *("tools", "values", "workspace"),
+        *("start", "tools", "values", "workspace"),
     ]
-    of_supervisor = ["aclose", "approvals", "journal", "metrics", "open_session", "start", "status"]
+    of_supervisor = ["aclose", "approvals", "journal", "metrics", "open_session", "start", "status", "task"]
     with blocking.Supervisor(standby=0) as supervisor:
         session = supervisor.open_session(SessionKind.MAIN, workspace=tmp_path)
         assert public(session._inner) == public(Session) == of_session

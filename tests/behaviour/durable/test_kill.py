@@ -56,7 +56,7 @@ async def test_after_kills_under_load_each_call_has_one_intent_and_one_end(tmp_p
             ends[record.call_id] += 1
             good[record.call_id] += record.data["error"] is None
             if record.data["error"] == "interrupted":
-                assert record.data["delivered"] in ("not started", "outcome unknown")
+                assert record.data["outcome"] in ("not started", "outcome unknown")
     assert intents == ends
     assert set(intents.values()) == {1}
     assert len(returned) > KILLS
@@ -87,7 +87,7 @@ async def test_what_was_never_given_to_a_process_is_told_apart(tmp_path: Path, w
         pass
     directory = StateDirectory(state)
     found = {
-        each.record.call_id: each.record.data["delivered"]
+        each.record.call_id: each.record.data["outcome"]
         for each in JournalReader(directory.log, directory.database).entries()
         if each.record.kind == "call"
     }

@@ -1,0 +1,150 @@
+"""Calls that run on after their caller has gone: started, and asked for later by id."""
+
+import json
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Literal
+
+import anyio
+
+from toolcell.errors import UsageError
+from toolcell.sessions.idempotency import digest_of_call
+from toolcell.state.results import KeptCall, ResultStore
+from toolcell_tools.errors import Cancelled
+from toolcell_tools.result import ToolResult
+
+__all__ = ["CallTask", "TaskStatus"]
+
+MAX_FINISHED: Final = 1_000
+"""The most finished tasks that are kept in memory; the oldest is evicted first."""
+_log = logging.getLogger("toolcell")
+TaskStatus = Literal["running", "finished", "failed"]
+
+
+class CallTask:
+    """One call that runs on its own: made by `Session.start`, found again by `Supervisor.task`."""
+
+    def __init__(self, kept: KeptCall) -> None:
+        self._kept = kept
+        self._result = kept.result
+        self._scope = anyio.CancelScope()
+        self._ended = anyio.Event()
+
+    def __repr__(self) -> str:
+        return f"<CallTask {self.id} · {self.status}>"
+
+    @property
+    def id(self) -> str:
+        return self._kept.id
+
+    @property
+    def asked(self) -> str:
+        """A digest of its tool and arguments."""
+        return self._kept.asked
+
+    @property
+    def session_id(self) -> str:
+        return self._kept.session_id
+
+    @property
+    def call_id(self) -> str:
+        """The id of its call in the journal."""
+        return self._kept.call_id
+
+    @property
+    def status(self) -> TaskStatus:
+        """ "failed" if the result is an error, which says why: cancelled and interrupted calls are errors too."""
+        if self._result is None:
+            return "running"
+        return "failed" if self._result.is_error else "finished"
+
+    @property
+    def known_result(self) -> ToolResult | None:
+        """The result, None while the call runs."""
+        return self._result
+
+    async def result(self) -> ToolResult:
+        """Wait for the result. A caller that is cancelled does not cancel the task."""
+        if self._result is None:
+            await self._ended.wait()
+        assert self._result is not None
+        return self._result
+
+    def cancel(self) -> None:
+        """Cancel the call, if it still runs. Its result is then a Cancelled error."""
+        if self._result is None:
+            self._scope.cancel()
+
+    async def run(self, call: Callable[[], Awaitable[ToolResult]], store: ResultStore | None) -> None:
+        """Run the call in the present task, and keep its result."""
+        why = "The task was cancelled."
+        with self._scope:
+            try:
+                self._result = await call()
+            except UsageError as error:  # its session was closed before it began
+                self._result = self._unstarted(str(error))
+            except Exception as error:  # of `repair`, which is the program's code
+                _log.exception("the task %s failed", self.id)
+                why = f"The task failed outside of the tool: {type(error).__name__}."
+        if self._result is None:
+            self._result = self._failed(Cancelled(message=why, delivered=True, effect=True))  # as far as is known
+        if store is not None:
+            store.finish(self._kept, self._result)
+        self._ended.set()
+
+    def _unstarted(self, why: str) -> ToolResult:
+        return self._failed(Cancelled(message=f"The task was not started. {why}"))
+
+    def _failed(self, error: Cancelled) -> ToolResult:
+        return ToolResult.build(error=error, call_id=self.call_id, session_id=self.session_id)
+
+
+class CallTasks:
+    """The tasks of one supervisor."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, CallTask] = {}
+
+    def begin(
+        self,
+        session_id: str,
+        id: str | None,
+        asked: tuple[str, Mapping[str, Any]],
+        call_id: str | None,
+        store: ResultStore | None,
+    ) -> tuple[CallTask, bool]:
+        """The task with this id, and whether it is new, so that it must be run. `asked` is its tool and arguments.
+        Raises UsageError if the id belongs to another call."""
+        id = uuid.uuid4().hex if id is None else id
+        digest = digest_of_call((asked[0], json.dumps(asked[1], sort_keys=True, default=repr)))
+        earlier = self.find(id, store)
+        if earlier is not None:
+            if (earlier.asked, earlier.session_id) != (digest, session_id):
+                raise UsageError(f"There is another task with the id {id!r}. Choose another id.")
+            return earlier, False
+        kept = KeptCall("task", session_id, id, digest, id if call_id is None else call_id, None)
+        if store is not None:
+            store.begin(kept)
+        self._make_room()
+        task = self._tasks[id] = CallTask(kept)
+        return task, True
+
+    def find(self, id: str, store: ResultStore | None) -> CallTask | None:
+        """The task with this id, of this supervisor or of an earlier one."""
+        found = self._tasks.get(id)
+        if found is None and store is not None:
+            kept = store.find("task", "", id)
+            if kept is not None and kept.result is not None:
+                return CallTask(kept)
+        return found
+
+    async def join(self) -> None:
+        """Wait until no task runs. Their sessions are closed, so their calls end."""
+        for task in list(self._tasks.values()):
+            await task.result()
+
+    def _make_room(self) -> None:
+        finished = [id for id, task in self._tasks.items() if task.status != "running"]
+        for id in finished[: len(finished) - MAX_FINISHED + 1] if len(finished) >= MAX_FINISHED else ():
+            del self._tasks[id]

@@ -1,0 +1,108 @@
+"""The results that outlive their supervisor: of calls with an idempotency key, and of tasks."""
+
+import sqlite3
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+from toolcell_tools.errors import CallOutcome, Cancelled
+from toolcell_tools.result import ToolResult
+
+__all__ = ["KeptCall", "ResultStore"]
+
+KEPT_S: Final = 30 * 86_400.0
+"""The time for which a result is kept after its call."""
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS calls (
+    kind TEXT NOT NULL, session TEXT NOT NULL, id TEXT NOT NULL, asked TEXT NOT NULL, call TEXT NOT NULL,
+    at REAL NOT NULL, result TEXT, PRIMARY KEY (kind, session, id)
+) STRICT;
+CREATE INDEX IF NOT EXISTS by_time ON calls (at);
+"""
+Kind = Literal["key", "task"]
+
+
+class KeptCall(NamedTuple):
+    """A call that began. `asked` is a digest of its tool and arguments. `result` is None until it ends."""
+
+    kind: Kind
+    session_id: str
+    id: str
+    asked: str
+    call_id: str
+    result: ToolResult | None
+
+
+class ResultStore:
+    """The results in one state directory. Only its supervisor writes, on one thread. No write waits for the disk."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises sqlite3.Error."""
+        self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        path.chmod(0o600)
+        self._database.execute("PRAGMA journal_mode = WAL")
+        self._database.execute("PRAGMA synchronous = NORMAL")
+        self._database.executescript(_SCHEMA)
+        self._database.execute("DELETE FROM calls WHERE at < ?", (time.time() - KEPT_S,))
+
+    def close(self) -> None:
+        self._database.close()
+
+    def find(self, kind: Kind, session_id: str, id: str) -> KeptCall | None:
+        """The call of this key, or the task."""
+        where = "kind = ? AND session = ? AND id = ?" if kind == "key" else "kind = ? AND id = ?"
+        values = (kind, session_id, id) if kind == "key" else (kind, id)
+        return next(iter(self._calls(where, *values)), None)
+
+    def begin(self, call: KeptCall) -> None:
+        """Keep a call that begins, in place of an earlier one with the same key."""
+        text = None if call.result is None else call.result.model_dump_json()
+        values = (*call[:5], time.time(), text)
+        self._database.execute("INSERT OR REPLACE INTO calls VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+
+    def finish(self, call: KeptCall, result: ToolResult) -> None:
+        """Keep the result of a call."""
+        self._database.execute(
+            "UPDATE calls SET result = ?, at = ? WHERE kind = ? AND session = ? AND id = ?",
+            (result.model_dump_json(), time.time(), *call[:3]),
+        )
+
+    def forget(self, call: KeptCall) -> None:
+        """Remove a call, so that its key can be used again."""
+        self._database.execute("DELETE FROM calls WHERE kind = ? AND session = ? AND id = ?", call[:3])
+
+    def begun(self) -> list[KeptCall]:
+        """The calls without a result."""
+        return self._calls("result IS NULL")
+
+    def settle(self, call: KeptCall, end: Mapping[str, object] | None) -> None:
+        """Decide what a call means that had no result when the supervisor was killed. `end` is the end of the call in
+        the journal, None if the call was never sent."""
+        outcome: CallOutcome = "not started"
+        if end is not None:
+            outcome = "outcome unknown" if end.get("error") is None else _outcome(end)
+        if call.kind == "key" and outcome != "outcome unknown":
+            self.forget(call)  # it did nothing, or it failed: the key can be used again
+            return
+        if end is not None and end.get("error") is None:
+            message = "The call has finished, but its supervisor was killed before its result was kept."
+        else:
+            message = f"The supervisor was killed before the call ended: {outcome}."
+        sent = outcome != "not started"
+        error = Cancelled(message=message, delivered=sent, effect=sent)
+        self.finish(call, ToolResult.build(error=error, call_id=call.call_id, session_id=call.session_id))
+
+    def _calls(self, where: str, *values: object) -> list[KeptCall]:
+        rows = self._database.execute(
+            f"SELECT kind, session, id, asked, call, result FROM calls WHERE {where}", values
+        ).fetchall()
+        return [
+            KeptCall(kind, session, id, asked, call, None if text is None else ToolResult.model_validate_json(text))
+            for kind, session, id, asked, call, text in rows
+        ]
+
+
+def _outcome(end: Mapping[str, object]) -> CallOutcome:
+    said = end.get("outcome")
+    return "not started" if said == "not started" else "outcome unknown" if said == "outcome unknown" else "finished"

@@ -1,0 +1,263 @@
+"""Results that outlive the supervisor: idempotency keys and tasks, and what each error says of its call."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+from tests.helpers import until
+
+from toolcell import (
+    Cancelled,
+    Crashed,
+    ErrorBase,
+    ExecutionError,
+    PermissionDenied,
+    Supervisor,
+    Timeout,
+    ToolContext,
+    UsageError,
+    blocking,
+    host_tool,
+    tool,
+)
+
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
+Supervise = Callable[..., Supervisor]
+
+
+@tool(needs={"write"})
+def append(ctx: ToolContext, line: str, seconds: float = 0.0, fail: bool = False) -> int:
+    """Append a line, and wait."""
+    import time
+
+    with open("lines.txt", "a") as file:
+        file.write(f"{line}\n")
+    time.sleep(seconds)
+    if fail:
+        raise ValueError("no")
+    with open("lines.txt") as file:
+        return len(file.readlines())
+
+
+@tool
+def look(seconds: float) -> str:
+    """Wait."""
+    import time
+
+    time.sleep(seconds)
+    return "seen"
+
+
+def lines(workspace: Path) -> list[str]:
+    file = workspace / "lines.txt"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def killed(state: Path, workspace: Path, call: str) -> None:
+    """Run a program that makes this call with the session "s", and kill it when the call has written its line."""
+    program = (
+        "import sys, anyio\n"
+        "from toolcell import Supervisor\n"
+        "from tests.behaviour.durable.test_results import append, look\n"
+        "async def main():\n"
+        "    async with Supervisor([append, look], state=sys.argv[1]) as supervisor:\n"
+        "        session = await supervisor.open_session('main', workspace=sys.argv[2], session_id='s')\n"
+        f"        {call}\n"
+        "        await anyio.sleep(60)\n"
+        "anyio.run(main)\n"
+    )
+    command = [sys.executable, "-c", program, str(state), str(workspace)]
+    before = len(lines(workspace))
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[3]) as run:
+        while len(lines(workspace)) == before:
+            assert run.poll() is None
+        run.kill()
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
+async def test_a_key_holds_after_a_restart(supervise: Supervise, workspace: Path, state: Path) -> None:
+    for _ in range(2):
+        async with supervise([append], state=state) as supervisor:
+            session = await supervisor.open_session("main", workspace=workspace, session_id="s")
+            result = await session.call("append", {"line": "a"}, idempotency_key="k")
+            assert (result.output, result.tool) == (1, "append")
+            with pytest.raises(UsageError, match="another call's"):
+                await session.call("append", {"line": "b"}, idempotency_key="k")
+            other = await supervisor.open_session("main", workspace=workspace)
+            assert not (await other.call("look", {"seconds": 0}, idempotency_key="k")).output
+    assert lines(workspace) == ["a"]
+
+
+async def test_a_call_that_failed_may_run_again_under_its_key(
+    supervise: Supervise, workspace: Path, state: Path
+) -> None:
+    for _ in range(2):
+        async with supervise([append], state=state) as supervisor:
+            session = await supervisor.open_session("main", workspace=workspace, session_id="s")
+            result = await session.call("append", {"line": "a", "fail": True}, idempotency_key="k")
+            assert isinstance(result.error, ExecutionError)
+    assert lines(workspace) == ["a", "a"]
+
+
+async def test_a_call_that_timed_out_does_not_run_again_under_its_key(
+    supervise: Supervise, workspace: Path, state: Path
+) -> None:
+    arguments = {"line": "a", "seconds": 60.0}
+    for _ in range(2):
+        async with supervise([append], state=state) as supervisor:
+            session = await supervisor.open_session("main", workspace=workspace, session_id="s")
+            for _again in range(2):
+                result = await session.call("append", arguments, idempotency_key="k", timeout=1.0)
+                assert isinstance(result.error, Timeout) and result.error.outcome == "outcome unknown"
+    assert lines(workspace) == ["a"]
+
+
+async def test_a_call_that_was_killed_does_not_run_again_under_its_key(
+    supervise: Supervise, workspace: Path, state: Path
+) -> None:
+    call = "await session.call('append', {'line': 'a', 'seconds': 60.0}, idempotency_key='k')"
+    await anyio.to_thread.run_sync(killed, state, workspace, call)
+    async with supervise([append], state=state) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace, session_id="s")
+        result = await session.call("append", {"line": "a", "seconds": 60.0}, idempotency_key="k")
+        assert isinstance(result.error, Cancelled) and result.error.outcome == "outcome unknown"
+        assert "killed before the call ended" in result.for_model()
+    assert lines(workspace) == ["a"]
+
+
+async def test_a_task_goes_on_without_its_caller_and_its_result_survives(
+    supervise: Supervise, workspace: Path, state: Path
+) -> None:
+    async with supervise([append], state=state) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace, session_id="s")
+
+        async def start() -> None:
+            task = session.start("append", {"line": "a", "seconds": 0.3}, task_id="t")
+            assert task.status == "running"
+            with anyio.move_on_after(0.05):
+                await task.result()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(start)
+        again = session.start("append", {"line": "a", "seconds": 0.3}, task_id="t")
+        assert (await again.result()).output == 1 and supervisor.task("t").status == "finished"
+        with pytest.raises(UsageError, match="another task"):
+            session.start("append", {"line": "b"}, task_id="t")
+    async with supervise([append], state=state) as supervisor:
+        task = supervisor.task("t")
+        assert (task.status, task.session_id, (await task.result()).output) == ("finished", "s", 1)
+        with pytest.raises(UsageError, match="no task"):
+            supervisor.task("none")
+    assert lines(workspace) == ["a"]
+
+
+async def test_a_task_that_was_killed_says_so(supervise: Supervise, workspace: Path, state: Path) -> None:
+    call = "session.start('append', {'line': 'a', 'seconds': 60.0}, task_id='t')"
+    await anyio.to_thread.run_sync(killed, state, workspace, call)
+    async with supervise([append], state=state) as supervisor:
+        error = (await supervisor.task("t").result()).error
+        assert isinstance(error, Cancelled) and error.outcome == "outcome unknown"
+        assert supervisor.task("t").status == "failed"
+
+
+async def test_a_task_is_cancelled_by_its_id(supervise: Supervise, workspace: Path, state: Path) -> None:
+    async with supervise([append], state=state) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        task = session.start("append", {"line": "a", "seconds": 60.0})
+        await until(lambda: lines(workspace) == ["a"])
+        supervisor.task(task.id).cancel()
+        with anyio.fail_after(5):
+            assert isinstance((await task.result()).error, Cancelled)
+        task.cancel()
+
+
+async def test_the_close_of_its_session_ends_a_task(supervise: Supervise, workspace: Path) -> None:
+    async with supervise([append]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        running = session.start("append", {"line": "a", "seconds": 60.0})
+        await until(lambda: lines(workspace) == ["a"])
+        late = session.start("append", {"line": "b"})
+        await session.close()
+        for task in (running, late):
+            with anyio.fail_after(5):
+                assert isinstance((await task.result()).error, Cancelled)
+        with pytest.raises(UsageError, match="closed"):
+            session.start("append", {"line": "c"})
+
+
+async def test_the_end_of_the_supervisor_ends_its_tasks(supervise: Supervise, workspace: Path, state: Path) -> None:
+    async with supervise([append], state=state) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        task = session.start("append", {"line": "a", "seconds": 60.0}, task_id="t")
+        await until(lambda: lines(workspace) == ["a"])
+    assert isinstance((await task.result()).error, Cancelled)
+    async with supervise([append], state=state) as supervisor:
+        assert supervisor.task("t").status == "failed"
+
+
+def test_tasks_without_an_event_loop(workspace: Path) -> None:
+    with blocking.Supervisor([look]) as supervisor:
+        session = supervisor.open_session("worker", workspace=workspace)
+        task = session.start("look", {"seconds": 0.1})
+        assert supervisor.task(task.id).result().output == "seen" and task.status == "finished"
+        slow = session.start(look, {"seconds": 60})
+        slow.cancel()
+        assert slow.result().is_error
+
+
+@host_tool
+async def wait() -> None:
+    """Wait for ever."""
+    await anyio.sleep_forever()
+
+
+@tool
+def die() -> None:
+    """Die."""
+    import os
+
+    os.abort()
+
+
+async def test_each_error_says_whether_the_call_was_delivered_and_may_have_had_an_effect(
+    supervise: Supervise, workspace: Path
+) -> None:
+    errors: dict[str, ErrorBase] = {}
+    async with supervise([append, look, die, wait]) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        worker = await supervisor.open_session("worker", workspace=workspace)
+        for name, call in {
+            "denied": worker.call("append", {"line": "a"}),
+            "wrong": session.call("append", {}),
+            "unknown": session.call("none", {}),
+            "raised": session.call("append", {"line": "a", "fail": True}),
+            "late write": session.call("append", {"line": "a", "seconds": 9.0}, timeout=1),
+            "late look": session.call("look", {"seconds": 9.0}, timeout=0.5),
+            "died": session.call("die", {}),
+            "late host": session.call("wait", {}, timeout=0.2),
+        }.items():
+            result = await call
+            assert result.error is not None, name
+            errors[name] = result.error
+            told = "may have done a part" in result.for_model()
+            assert told == (result.error.outcome == "outcome unknown")
+        for record in supervisor.journal.of(kind="call"):  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+            assert record.data["outcome"] in ("not started", "finished", "outcome unknown")
+    assert isinstance(errors["denied"], PermissionDenied) and isinstance(errors["died"], Crashed)
+    assert {name: (error.delivered, error.effect, error.outcome) for name, error in errors.items()} == {
+        "denied": (False, False, "not started"),
+        "wrong": (False, False, "not started"),
+        "unknown": (False, False, "not started"),
+        "raised": (True, True, "finished"),
+        "late write": (True, True, "outcome unknown"),
+        "late look": (True, False, "finished"),
+        "died": (True, False, "finished"),
+        "late host": (True, True, "outcome unknown"),
+    }
