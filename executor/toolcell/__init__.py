@@ -128,10 +128,10 @@ if TYPE_CHECKING:
     from .config.load import load_config
     from .credentials import Credential
     from .dispatch.hooks import Deny, Hook
-    from .dispatch.policy import Policy, TierPolicy
     from .dispatch.repeats import RepeatGuard
     from .errors import ConfigError, ConfigProblem, SandboxUnavailableError, ToolcellError, UsageError
     from .journal.journal import Journal, RecentJournal, Record
+    from .policy import Policy, TierPolicy
     from .pool.recovery import SupervisorStatus
     from .profile import Profile
     from .runtime.tasks import CallTask, TaskStatus
@@ -200,7 +200,7 @@ _HOMES = {
     "toolcell.credentials": "Credential",
     "toolcell.dispatch.hooks": "Deny Hook",
     "toolcell.dispatch.repeats": "RepeatGuard",
-    "toolcell.dispatch.policy": "Policy TierPolicy",
+    "toolcell.policy": "Policy TierPolicy",
     "toolcell.errors": "ConfigError ConfigProblem SandboxUnavailableError ToolcellError UsageError",
     "toolcell.journal.journal": "Journal RecentJournal Record",
     "toolcell.pool.recovery": "SupervisorStatus",

@@ -32,10 +32,10 @@ from .backends.outbound import Resolver
 from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from .backends.threads import in_thread
 from .config import Config
-from .dispatch.policy import Policy
 from .dispatch.streams import StreamName
 from .errors import UsageError
 from .journal import Journal
+from .policy import Policy
 from .pool.recovery import SupervisorStatus
 from .runtime.tasks import CallTask, TaskStatus
 from .telemetry import Metrics

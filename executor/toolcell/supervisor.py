@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from .backends.outbound import Resolver
     from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
     from .config import Config
-    from .dispatch.policy import Policy
     from .journal import Journal
+    from .policy import Policy
     from .pool.recovery import SupervisorStatus
     from .runtime.runtime import Runtime
     from .runtime.tasks import CallTask

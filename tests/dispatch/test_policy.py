@@ -16,7 +16,7 @@ from toolcell import (
     tool,
 )
 from toolcell.call import ToolCall
-from toolcell.dispatch.policy import Decision
+from toolcell.policy import Decision
 
 
 @pytest.fixture(scope="module")

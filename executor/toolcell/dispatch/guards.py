@@ -7,10 +7,10 @@ from difflib import get_close_matches
 
 from toolcell.errors import UsageError
 from toolcell.journal import Journal, Record
+from toolcell.policy import Policy, TierPolicy
 from toolcell_tools.preview import printable, shortened
 
 from .hooks import Hook
-from .policy import Policy, TierPolicy
 
 _METHODS = {"before_call": 1, "after_call": 2, "on_error": 2}  # and the number of arguments of each
 _NEAR = 0.75  # "before_cal" and "beforeCall" are near to "before_call", "call" and "error" are not

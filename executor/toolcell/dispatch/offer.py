@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from toolcell.policy import is_offered
 from toolcell.sessions.grants import grants_for
 from toolcell.sessions.reach import out_of_reach
 from toolcell.sessions.used import Use
@@ -12,7 +13,6 @@ from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.definition import Tool
 
 from .catalog import Checks
-from .policy import is_offered
 from .services import Caller, Services
 
 

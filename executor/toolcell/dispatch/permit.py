@@ -4,6 +4,7 @@ import logging
 from collections.abc import Set
 
 from toolcell.call import ToolCall
+from toolcell.policy import Policy
 from toolcell.sessions.reach import WHY
 from toolcell_tools.capability import Capability
 from toolcell_tools.declaration import ToolDeclaration
@@ -12,7 +13,6 @@ from toolcell_tools.provider import ProviderTool
 from toolcell_tools.session_info import SessionInfo
 
 from .offer import CallableTool
-from .policy import Policy
 
 _log = logging.getLogger("toolcell.policy")
 

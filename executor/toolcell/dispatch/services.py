@@ -13,6 +13,7 @@ from toolcell.backends.egress import Gateway
 from toolcell.backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from toolcell.journal import Journal
 from toolcell.journal.durable import DurableJournal
+from toolcell.policy import Policy
 from toolcell.pool.pool import Pool
 from toolcell.pool.reactor import Reactor
 from toolcell.profile import Profile
@@ -27,7 +28,6 @@ from toolcell_tools.result import SandboxSummary
 
 from .catalog import Catalog
 from .overflow import Overflow
-from .policy import Policy
 
 
 @dataclass(frozen=True, slots=True, eq=False)

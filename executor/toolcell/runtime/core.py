@@ -6,11 +6,11 @@ from itertools import count
 from typing import Any, Protocol, cast
 
 from toolcell.dispatch.offer import lacking
-from toolcell.dispatch.policy import is_offered
 from toolcell.dispatch.route import Routes
 from toolcell.dispatch.services import Caller, Services
 from toolcell.errors import UsageError
 from toolcell.journal import Record
+from toolcell.policy import is_offered
 from toolcell.pool.run import Run
 from toolcell.sessions.ending import SessionLife
 from toolcell.sessions.idempotency import IdempotentCalls

@@ -14,9 +14,9 @@ from toolcell.backends.outbound import Resolver, resolve_with_system
 from toolcell.backends.protocols import HttpClient
 from toolcell.config import Config
 from toolcell.dispatch.guards import checked_hooks, checked_policy
-from toolcell.dispatch.policy import Policy
 from toolcell.errors import UsageError
 from toolcell.journal import Journal, RecentJournal
+from toolcell.policy import Policy
 from toolcell.profile import Profile
 from toolcell.state import StateDirectory
 from toolcell_tools.capability import SessionKind
