@@ -56,7 +56,7 @@ SMOKE = (
     "cli/test_app.py",
     "config/test_load.py",
     "config/test_schema.py",
-    "dispatch/test_policy.py",
+    "test_policy.py",
     "dispatch/test_validate.py",
     "escape/test_escape.py::test_no_namespaces_is_no_worse_where_not_even_an_empty_unshare_is_allowed",
     "journal/test_journal.py",

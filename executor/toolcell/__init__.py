@@ -131,7 +131,7 @@ if TYPE_CHECKING:
     from .dispatch.repeats import RepeatGuard
     from .errors import ConfigError, ConfigProblem, SandboxUnavailableError, ToolcellError, UsageError
     from .journal.journal import Journal, RecentJournal, Record
-    from .policy import Policy, TierPolicy
+    from .policy import Explanation, Policy, PolicyRule, TierPolicy
     from .pool.recovery import SupervisorStatus
     from .profile import Profile
     from .runtime.tasks import CallTask, TaskStatus
@@ -200,7 +200,7 @@ _HOMES = {
     "toolcell.credentials": "Credential",
     "toolcell.dispatch.hooks": "Deny Hook",
     "toolcell.dispatch.repeats": "RepeatGuard",
-    "toolcell.policy": "Policy TierPolicy",
+    "toolcell.policy": "Explanation Policy PolicyRule TierPolicy",
     "toolcell.errors": "ConfigError ConfigProblem SandboxUnavailableError ToolcellError UsageError",
     "toolcell.journal.journal": "Journal RecentJournal Record",
     "toolcell.pool.recovery": "SupervisorStatus",
@@ -257,6 +257,7 @@ __all__ = [
     "Entry",
     "ErrorBase",
     "ExecutionError",
+    "Explanation",
     "FailureMode",
     "FetchedPage",
     "Filtered",
@@ -296,6 +297,7 @@ __all__ = [
     "PermissionTier",
     "Placement",
     "Policy",
+    "PolicyRule",
     "Prefixed",
     "Prepared",
     "Preview",

@@ -35,7 +35,7 @@ from .config import Config
 from .dispatch.streams import StreamName
 from .errors import UsageError
 from .journal import Journal
-from .policy import Policy
+from .policy import Explanation, Policy
 from .pool.recovery import SupervisorStatus
 from .runtime.tasks import CallTask, TaskStatus
 from .telemetry import Metrics
@@ -196,6 +196,11 @@ class Session:
             profile=profile,
         )
         return Session(self._running().call(opened), self._portal)
+
+    def explain(self, name: str | Declared, args: Mapping[str, Any] | None = None) -> Explanation:
+        """As `toolcell.Session.explain`."""
+        found: Explanation = self._running().call(self._inner.explain, name, args)
+        return found
 
     def tools(self) -> list[ToolDeclaration]:
         """As `toolcell.Session.tools`."""

@@ -1,18 +1,20 @@
-"""Policies decide whether a call runs, needs approval, or is denied: by tier, tool, agent and channel."""
+"""Policies decide whether a call runs, needs approval, or is denied, by its tool, its session and its arguments."""
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from difflib import get_close_matches
+from enum import StrEnum
 from typing import Any, Literal, Protocol, cast
 
 from toolcell.call import ToolCall
 from toolcell.errors import UsageError
-from toolcell_tools.capability import SessionKind
+from toolcell.patterns import check_pattern, matches
+from toolcell_tools.capability import PermissionTier, SessionKind
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.session_info import SessionInfo
 
-__all__ = ["Decision", "Policy", "TierPolicy"]
+__all__ = ["Decision", "Explanation", "Policy", "PolicyRule", "StricterPolicy", "TierPolicy"]
 
 Decision = Literal["allow", "ask", "deny"]
 _DECISIONS = ("allow", "ask", "deny")
@@ -23,19 +25,73 @@ class Policy(Protocol):
     """Decides about one call. It runs on the event loop for every call, so it must be quick and without side effects.
 
     Its decision is additional to the grants: "allow" gives no capability that the session does not hold. A policy may
-    also have `offers(declaration, session) -> bool`: a tool for which it returns False is not offered to a model.
+    also have `offers(declaration, session) -> bool`: a tool for which it returns False is not offered to a model. With
+    `explain(call, declaration, session) -> Explanation`, denials name the rule.
     """
 
     def decide(self, call: ToolCall, declaration: ToolDeclaration, session: SessionInfo) -> Decision: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A decision, and the rule that made it: its place in the policy, such as `policy.tools.shell`. `others` are the
+    rules that apply too and are not stricter, each with its decision."""
+
+    decision: Decision
+    rule: str
+    others: tuple[tuple[str, Decision], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRule:
+    """A decision about the calls that fit every condition given.
+
+    `arguments` has a shell glob for each argument that it names, such as `{"path": "src/*"}` (`toolcell.patterns`). A
+    text that is too long to compare fits a rule that denies or asks, and fits no rule that allows.
+    """
+
+    decision: Decision
+    _: KW_ONLY
+    tool: str = ""
+    tier: PermissionTier | None = None
+    kind: SessionKind | None = None
+    agent: str = ""
+    channel: str = ""
+    arguments: Mapping[str, str] = field(default_factory=dict[str, str])
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        _check_decision("PolicyRule", self.decision)
+        check_pattern("PolicyRule", self.arguments)
+        for name, known in (("tier", PermissionTier), ("kind", SessionKind)):
+            given: str | None = getattr(self, name)
+            if given is not None:
+                object.__setattr__(self, name, _member(known, f"PolicyRule: there is no {name}", given))
+
+    def concerns(self, declaration: ToolDeclaration, session: SessionInfo) -> bool:
+        """Whether some call of this tool in this session fits."""
+        return (
+            self.tool in ("", declaration.name)
+            and self.tier in (None, declaration.tier)
+            and self.kind in (None, session.session_kind)
+            and self.agent in ("", session.agent_id)
+            and self.channel in ("", session.channel)
+        )
+
+    def fits(self, call: ToolCall, declaration: ToolDeclaration, session: SessionInfo) -> bool:
+        """Whether this call fits."""
+        if not self.concerns(declaration, session):
+            return False
+        return not self.arguments or matches(self.arguments, call.arguments, too_long=self.decision != "allow")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierPolicy:
     """A decision for each permission tier, with exceptions; ADR-0004's by default.
 
-    `tools` decides by name. `kinds`, `agents` and `channels` hold other policies for a session kind, an agent id or the
-    name of the session's channel. The strictest decision that applies wins. A rule in `tools` replaces that of the
-    tier.
+    `tools` decides by the tool's name, in place of the tier. `rules` decide by more than that, in place of both: of the
+    rules that fit a call, the strictest. `kinds`, `agents` and `channels` hold other policies for a session kind, an
+    agent id or the name of the session's channel. Of these policies and this one, the strictest decision wins.
     """
 
     read_only: Decision = "allow"
@@ -43,6 +99,7 @@ class TierPolicy:
     system: Decision = "allow"
     elevated: Decision = "ask"
     tools: Mapping[str, Decision] = field(default_factory=dict[str, Decision])
+    rules: Sequence[PolicyRule] = ()
     kinds: Mapping[SessionKind, "TierPolicy"] = field(default_factory=dict[SessionKind, "TierPolicy"])
     agents: Mapping[str, "TierPolicy"] = field(default_factory=dict[str, "TierPolicy"])
     channels: Mapping[str, "TierPolicy"] = field(default_factory=dict[str, "TierPolicy"])
@@ -51,17 +108,19 @@ class TierPolicy:
         for name in ("tools", "kinds", "agents", "channels"):
             self._check_rules(name, getattr(self, name))
         for value in (self.read_only, self.workspace, self.system, self.elevated, *self.tools.values()):
-            if value not in _DECISIONS:
-                raise UsageError(f"TierPolicy has no such decision: {value!r}. Use 'allow', 'ask' or 'deny'.")
+            _check_decision("TierPolicy", value)
+        given: object = self.rules
+        if not isinstance(given, (list, tuple)) or not all(isinstance(each, PolicyRule) for each in self.rules):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(
+                f"TierPolicy: rules is no list of PolicyRule: {self.rules!r}. Write rules=[PolicyRule(…)]."
+            )
 
     def _check_rules(self, name: str, rules: Any) -> None:
         if not isinstance(rules, Mapping):
             raise UsageError(f"TierPolicy: {name} is not a mapping: {rules!r}. Write {name}={{…: …}}.")
         for key, rule in cast("Mapping[object, object]", rules).items():
-            if name == "kinds" and key not in tuple(SessionKind):
-                near = get_close_matches(str(key), tuple(SessionKind), n=1)
-                hint = f" Did you mean {str(near[0])!r}?" if near else ""
-                raise UsageError(f"TierPolicy: there is no session kind {key!r}.{hint}")
+            if name == "kinds":
+                _member(SessionKind, "TierPolicy: there is no session kind", key)
             if name != "tools" and not isinstance(rule, TierPolicy):
                 raise UsageError(f"TierPolicy: {name}[{key!r}] is not a TierPolicy: {rule!r}. Write TierPolicy(…).")
 
@@ -69,36 +128,133 @@ class TierPolicy:
     def named_tools(self) -> frozenset[str]:
         """The tools that this policy names, including those in the policies inside it."""
         within = (*self.kinds.values(), *self.agents.values(), *self.channels.values())
-        return frozenset(self.tools).union(*(policy.named_tools for policy in within))
+        own = frozenset(self.tools).union(rule.tool for rule in self.rules if rule.tool)
+        return own.union(*(policy.named_tools for policy in within))
 
     def offers(self, declaration: ToolDeclaration, session: SessionInfo) -> bool:
         """Whether some call of the tool may run. True for a subclass with its own `decide`, which may depend on the
         call."""
         if type(self).decide is not TierPolicy.decide:
             return True
-        if (getattr(self, declaration.tier) if (own := self.tools.get(declaration.name)) is None else own) == "deny":
+        concerned = [rule for rule in self.rules if rule.concerns(declaration, session)]
+        if any(rule.decision == "deny" and not rule.arguments for rule in concerned):
             return False
-        more = (
-            self.kinds.get(session.session_kind),
-            self.agents.get(session.agent_id),
-            self.channels.get(session.channel),
-        )
-        return all(policy is None or policy.offers(declaration, session) for policy in more)
+        (_rule, decision) = self._of_tool(declaration)
+        if decision == "deny" and all(rule.decision == "deny" for rule in concerned):
+            return False
+        return all(policy.offers(declaration, session) for _name, policy in self._within(session))
 
     def decide(self, call: ToolCall, declaration: ToolDeclaration, session: SessionInfo) -> Decision:
-        if not (self.tools or self.kinds or self.agents or self.channels):
+        if not (self.tools or self.rules or self.kinds or self.agents or self.channels):
             of_tier: Decision = getattr(self, declaration.tier)  # each tier has a field of its name
             return of_tier
-        own = self.tools.get(declaration.name)
-        decisions: list[Decision] = [own if own is not None else getattr(self, declaration.tier)]
-        for more in (
-            self.kinds.get(session.session_kind),
-            self.agents.get(session.agent_id),
-            self.channels.get(session.channel),
+        found: list[Decision] = [decision for _rule, decision in self._applied(call, declaration, session, "policy")]
+        return max(found, key=_DECISIONS.index)
+
+    def explain(self, call: ToolCall, declaration: ToolDeclaration, session: SessionInfo) -> Explanation:
+        """The decision about this call, and the rule that makes it."""
+        return _explained(self._applied(call, declaration, session, "policy"))
+
+    def applied(
+        self, call: ToolCall, declaration: ToolDeclaration, session: SessionInfo, name: str
+    ) -> list[tuple[str, Decision]]:
+        """The rules that apply to this call, each with its decision. `name` is the policy's own name."""
+        return list(self._applied(call, declaration, session, name))
+
+    def _applied(
+        self, call: ToolCall, declaration: ToolDeclaration, session: SessionInfo, name: str
+    ) -> Iterator[tuple[str, Decision]]:
+        fitting: list[tuple[str, Decision]] = [
+            (f"{name}.rules[{index}]{f' {rule.name!r}' if rule.name else ''}", rule.decision)
+            for index, rule in enumerate(self.rules)
+            if rule.fits(call, declaration, session)
+        ]
+        if fitting:
+            yield from fitting
+        else:
+            rule, decision = self._of_tool(declaration)
+            yield f"{name}.{rule}", decision
+        for within, policy in self._within(session):
+            yield from policy._applied(call, declaration, session, f"{name}.{within}")
+
+    def _of_tool(self, declaration: ToolDeclaration) -> tuple[str, Decision]:
+        own: Decision | None = self.tools.get(declaration.name)
+        if own is not None:
+            return f"tools.{declaration.name}", own
+        of_tier: Decision = getattr(self, declaration.tier)
+        return declaration.tier.value, of_tier
+
+    def _within(self, session: SessionInfo) -> Iterator[tuple[str, "TierPolicy"]]:
+        """The policies inside this one that apply in a session, by name."""
+        for name, policies, key in (
+            ("kinds", self.kinds, session.session_kind),
+            ("agents", self.agents, session.agent_id),
+            ("channels", self.channels, session.channel),
         ):
-            if more is not None:
-                decisions.append(more.decide(call, declaration, session))
-        return max(decisions, key=_DECISIONS.index)
+            policy = cast("Mapping[str, TierPolicy]", policies).get(key)
+            if policy is not None:
+                yield f"{name}.{key}", policy
+
+
+@dataclass(frozen=True, slots=True)
+class StricterPolicy:
+    """A policy together with the denials of a project's settings, which only refuse more. The strictest wins."""
+
+    policy: Policy
+    denials: tuple[TierPolicy, ...]
+
+    @property
+    def named_tools(self) -> frozenset[str]:
+        """The tools that the policy itself names. A project's file may name tools of other programs."""
+        return named_tools_of(self.policy)
+
+    def offers(self, declaration: ToolDeclaration, session: SessionInfo) -> bool:
+        own = is_offered(self.policy, declaration, session)
+        return own and all(each.offers(declaration, session) for each in self.denials)
+
+    def decide(self, call: ToolCall, declaration: ToolDeclaration, session: SessionInfo) -> Decision:
+        if any(each.decide(call, declaration, session) == "deny" for each in self.denials):
+            return "deny"
+        return self.policy.decide(call, declaration, session)
+
+    def explain(self, call: ToolCall, declaration: ToolDeclaration, session: SessionInfo) -> Explanation:
+        own = explained(self.policy, call, declaration, session)
+        found: list[tuple[str, Decision]] = [(own.rule, own.decision), *own.others]
+        for each in self.denials:
+            found += [rule for rule in each.applied(call, declaration, session, "project policy") if rule[1] == "deny"]
+        return _explained(found)
+
+
+def explained(policy: Policy, call: ToolCall, declaration: ToolDeclaration, session: SessionInfo) -> Explanation:
+    """The policy's explanation, or only its decision if it has no `explain`. Raises what the policy raises."""
+    explain = getattr(policy, "explain", None)
+    if explain is not None:
+        found: Explanation = explain(call, declaration, session)
+        return found
+    return Explanation(policy.decide(call, declaration, session), type(policy).__name__)
+
+
+def named_tools_of(policy: Policy) -> frozenset[str]:
+    """The tools that the policy names, as far as it can be asked."""
+    return policy.named_tools if isinstance(policy, (TierPolicy, StricterPolicy)) else frozenset()
+
+
+def _explained(applied: Iterable[tuple[str, Decision]]) -> Explanation:
+    found = list(applied)
+    first = max(found, key=lambda rule: _DECISIONS.index(rule[1]))
+    return Explanation(first[1], first[0], tuple(rule for rule in found if rule is not first))
+
+
+def _check_decision(what: str, value: object) -> None:
+    if value not in _DECISIONS:
+        raise UsageError(f"{what} has no such decision: {value!r}. Use 'allow', 'ask' or 'deny'.")
+
+
+def _member(known: type[StrEnum], what: str, given: object) -> StrEnum:
+    if given not in tuple(known):
+        near = get_close_matches(str(given), tuple(known), n=1)
+        raise UsageError(f"{what} {given!r}.{f' Did you mean {str(near[0])!r}?' if near else ''}")
+    return known(cast("str", given))
 
 
 def is_offered(policy: Policy, declaration: ToolDeclaration, session: SessionInfo) -> bool:

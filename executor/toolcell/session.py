@@ -16,10 +16,13 @@ from toolcell_tools.result import ToolResult
 
 from . import misuse
 from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
+from .call import ToolCall
 from .dispatch.context import CallContext, Repair
+from .dispatch.decided import explained_call
 from .dispatch.pipeline import attempt, dispatch
 from .dispatch.reports import OnProgress
 from .dispatch.streams import OnOutput
+from .policy import Explanation
 from .runtime.core import SessionCore
 from .runtime.tasks import CallTask
 from .sessions import ending
@@ -268,6 +271,14 @@ class Session:
             profile=profile,
         )
         return Session(core.open_child(opening))
+
+    async def explain(self, name: str | Declared, args: Mapping[str, Any] | None = None) -> Explanation:
+        """Whether the policy and the session's capabilities allow this call, and the rule that decides, without making
+        the call. Hooks are not asked. Raises UsageError for an unknown tool or arguments that do not validate."""
+        core = self._core
+        core.check_open()
+        call = ToolCall(f"{core.caller.id}-explained", core.name_of(name), {} if args is None else args)
+        return await explained_call(core.services, core.caller, core.routes, call)
 
     async def tools(self) -> list[ToolDeclaration]:
         """The declarations of the tools that this session may use: the supervisor's, then each toolset's, in order.

@@ -96,8 +96,8 @@ MODULES: dict[str, Held] = {
     **beside(
         "executor/toolcell/dispatch",
         {
-            "permit": held("dispatch/test_policy", "behaviour/grants/test_matrix", "behaviour/calls/test_approval"),
-            "policy": held("dispatch/test_policy"),
+            "permit": held("test_policy", "behaviour/grants/test_matrix", "behaviour/calls/test_approval"),
+            "policy": held("test_policy"),
             "approve": held("behaviour/calls/test_approval"),
             "hooks": held("dispatch/test_hooks", "behaviour/sessions/test_closing"),
             "pipeline": held(

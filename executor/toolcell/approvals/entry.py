@@ -2,16 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-from .request import ApprovalRequest, canonical
+from toolcell.patterns import matches
+
+from .request import ApprovalRequest
 
 __all__ = ["ApprovalEntry", "ApprovalState", "StandingApproval"]
 
 ApprovalState = Literal["pending", "approved", "denied", "used", "withdrawn", "expired", "invalid"]
-MATCHED_CHARS = 10_000
-"""A longer argument matches no pattern."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,14 +55,5 @@ class StandingApproval:
         return (
             (self.tool, self.fingerprint, self.agent_id) == (request.tool, request.fingerprint, request.agent_id)
             and self.session_id in ("", request.session_id)
-            and all(_matches(glob, request.arguments.get(name)) for name, glob in self.pattern.items())
+            and matches(self.pattern, request.arguments, too_long=False)
         )
-
-
-def _matches(glob: str, value: object) -> bool:
-    """Whether the argument's text matches: a string as it is, another value as JSON. None, as of a missing argument,
-    matches nothing."""
-    if value is None:
-        return False
-    text = value if isinstance(value, str) else canonical(value)
-    return len(text) <= MATCHED_CHARS and fnmatchcase(text, glob)

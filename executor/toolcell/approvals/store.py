@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from toolcell.errors import UsageError
+from toolcell.patterns import check_pattern
 from toolcell_tools.foreign import compiled
 
 from .entry import ApprovalEntry, StandingApproval
@@ -290,6 +291,7 @@ def _standing(
     """A standing approval for the request's session, or with a pattern for its agent."""
     if not 0 < for_s < float("inf"):
         raise UsageError(f"for_s is not a number of seconds: {for_s!r}. Pass how long the approval holds.")
+    check_pattern("approve", pattern or {})
     approval = StandingApproval(
         id=uuid.uuid4().hex,
         tool=request.tool,

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from toolcell.credentials import Credential
+from toolcell.policy import TierPolicy
 from toolcell.profile import Profile
 from toolcell_tools.capability import SessionKind
 
@@ -13,8 +14,8 @@ from toolcell_tools.capability import SessionKind
 @dataclass(frozen=True, slots=True)
 class Config:
     """Settings for a Supervisor: `Supervisor(config=…)`. `files` are the files that were read, the lowest layer first.
-    None means the supervisor's default. `credentials` are by host, for `BrokeredHttp`. They name the place of a secret,
-    never the secret.
+    None means the supervisor's default. `denials` are those of a project's file; they hold with every policy.
+    `credentials` are by host, for `BrokeredHttp`. They name the place of a secret, never the secret.
     """
 
     profiles: Mapping[SessionKind, Profile]
@@ -25,6 +26,8 @@ class Config:
     model_bytes: int | None = None
     quarantine: str | None = None
     state: str | None = None
+    policy: TierPolicy | None = None
+    denials: tuple[TierPolicy, ...] = ()
     files: tuple[Path, ...] = ()
     credentials: Mapping[str, tuple[Credential, ...]] = field(
         default_factory=lambda: MappingProxyType[str, tuple[Credential, ...]]({})

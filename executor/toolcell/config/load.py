@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from toolcell.credentials import Credential
 from toolcell.errors import ConfigError, ConfigProblem
+from toolcell.policy import TierPolicy
 from toolcell.profile import Profile
 from toolcell_sandbox.network import from_wire as network_of
 from toolcell_sandbox.protected import expanded, lifted
@@ -21,6 +22,7 @@ from toolcell_tools.capability import SessionKind
 from .complaints import complaints, wider_than_a_worker
 from .config import Config
 from .narrowing import widenings
+from .policies import NO_DENIAL, no_denials, overlaid_policy
 from .source import NAME, ConfigSource, is_there, read, user_file
 
 ARGUMENTS = "the arguments of load_config"
@@ -34,18 +36,19 @@ def load_config(
     file: str | os.PathLike[str] | None = None,
     profiles: Mapping[str, Mapping[str, Any]] | None = None,
     supervisor: Mapping[str, Any] | None = None,
+    policy: Mapping[str, Any] | None = None,
 ) -> Config:
     """Load the presets, overlaid by the user's toolcell.toml, the one in `directory`, `file`, and the tables given
     here.
 
     The user's file is `$XDG_CONFIG_HOME/toolcell/toolcell.toml`, or below `~/.config`. The file in `directory` belongs
-    to a project, and may only narrow the layers below, unless `file` names it too. Tables are merged key by key. Lists
+    to a project, and may only narrow and deny, unless `file` names it too. Tables are merged key by key. Lists
     and single values replace those below. Raises ConfigError, with every mistake, its file and its line.
     """
     for name, path in (("directory", directory), ("file", file)):
         if path is not None and not _is_path(path):
             raise ConfigError([ConfigProblem(ARGUMENTS, None, name, f"is not a path: {path!r}. Pass the path of one.")])
-    given = ConfigSource(ARGUMENTS, _without_none(profiles=profiles, supervisor=supervisor), os.getcwd())
+    given = ConfigSource(ARGUMENTS, _without_none(profiles=profiles, supervisor=supervisor, policy=policy), os.getcwd())
     files = list(_files(directory, file))
     current = Config({kind: Profile.for_kind(kind.value) for kind in SessionKind}, files=tuple(map(_path, files)))
     problems: list[ConfigProblem] = []
@@ -111,12 +114,22 @@ def _overlaid(below: Config, source: ConfigSource) -> tuple[Config, list[ConfigP
             for key, what in widenings(profiles[kind], profile, table):
                 problems.append(source.problem((*at, *key), f"{what}, and {_ONLY_NARROWS} {_remedy(source)}"))
         profiles[kind] = profile
+    policy, denials = below.policy, below.denials
+    said = cast("Table", source.table.get("policy", {}))
+    if said and source.trusted:
+        policy = overlaid_policy(policy or TierPolicy(), said)
+    elif said:
+        for key, what in no_denials(said):
+            problems.append(source.problem(("policy", *key), f"{what}, and {_ONLY_DENIES} {_remedy(source)}"))
+        denials = (*denials, overlaid_policy(NO_DENIAL, said, NO_DENIAL))
     settings = cast("Table", source.table.get("supervisor", {}))
     if settings and not source.trusted:
         problems.append(source.problem(("supervisor",), f"is for every project, and {_ONLY_NARROWS} {_remedy(source)}"))
     config = replace(
         below,
         profiles=MappingProxyType(profiles),
+        policy=policy,
+        denials=denials,
         **{name: _setting(name, value, source, below) for name, value in settings.items()},
     )
     return config, problems
@@ -135,6 +148,7 @@ def _setting(name: str, value: Any, source: ConfigSource, below: Config) -> Any:
             return value
 
 
+_ONLY_DENIES = "a project's file can only deny."
 _ONLY_NARROWS = "a project's file can only narrow its profiles."
 
 

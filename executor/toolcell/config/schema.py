@@ -29,7 +29,7 @@ from toolcell_sandbox.network import from_wire as network_of
 from toolcell_sandbox.profile import CAPABILITIES
 from toolcell_sandbox.protected import check as check_names
 from toolcell_sandbox.report import NAMES
-from toolcell_tools.capability import SessionKind
+from toolcell_tools.capability import PermissionTier, SessionKind
 
 from .source import Key
 
@@ -289,6 +289,44 @@ class SupervisorTable(_Table):
     state: _Text = ""
 
 
+_Decision = Annotated[_Text, _known("decision", frozenset({"allow", "ask", "deny"}))]
+
+
+def _values_of(what: str) -> BeforeValidator:
+    return BeforeValidator(partial(_dict, what))
+
+
+class RuleTable(_Table):
+    """The fields of PolicyRule."""
+
+    wanted: ClassVar[str] = 'a table such as { decision = "deny", tool = "shell" }'
+    decision: _Decision
+    tool: _Text = ""
+    tier: Annotated[_Text, _known("tier", frozenset(PermissionTier))] = ""
+    kind: Annotated[_Text, _known("session kind", frozenset(SessionKind))] = ""
+    agent: _Text = ""
+    channel: _Text = ""
+    arguments: Annotated[dict[_Text, _Text], _values_of('a table such as { path = "src/*" }')] = {}
+    name: _Text = ""
+
+
+class PolicyTable(_Table):
+    """The fields of TierPolicy."""
+
+    read_only: _Decision = ""
+    workspace: _Decision = ""
+    system: _Decision = ""
+    elevated: _Decision = ""
+    tools: Annotated[dict[_Text, _Decision], _values_of('a table such as { shell = "ask" }')] = {}
+    rules: Annotated[list[RuleTable], _Listed] = []
+    kinds: Annotated[
+        dict[Annotated[_Text, _known("session kind", frozenset(SessionKind))], "PolicyTable"],
+        _values_of("a table of session kinds"),
+    ] = {}
+    agents: Annotated[dict[_Text, "PolicyTable"], _values_of("a table of agents")] = {}
+    channels: Annotated[dict[_Text, "PolicyTable"], _values_of("a table of channels")] = {}
+
+
 ProfilesTable = _table("ProfilesTable", {kind.value: ProfileTable for kind in SessionKind})
 
 
@@ -297,3 +335,4 @@ class FileTable(_Table):
 
     profiles: ProfilesTable = Field(default=None)  # type: ignore[valid-type]
     supervisor: SupervisorTable = Field(default=None)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+    policy: PolicyTable = Field(default=None)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 from toolcell.errors import UsageError
 from toolcell.journal import Journal, Record
-from toolcell.policy import Policy, TierPolicy
+from toolcell.policy import Policy, TierPolicy, named_tools_of
 from toolcell_tools.preview import printable, shortened
 
 from .hooks import Hook
@@ -117,7 +117,7 @@ class PendingRules:
     """
 
     def __init__(self, policy: Policy, known: Iterable[str], *, open_ended: bool) -> None:
-        named = policy.named_tools if isinstance(policy, TierPolicy) else frozenset[str]()
+        named = named_tools_of(policy)
         self._known = set(known)
         self._unmatched = set(named - self._known)
         if self._unmatched and not open_ended:

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Set
 
 from toolcell.call import ToolCall
-from toolcell.policy import Policy
+from toolcell.policy import Policy, explained
 from toolcell.sessions.reach import WHY
 from toolcell_tools.capability import Capability
 from toolcell_tools.declaration import ToolDeclaration
@@ -17,7 +17,7 @@ from .offer import CallableTool
 _log = logging.getLogger("toolcell.policy")
 
 
-def _lacking(declaration: ToolDeclaration, session: SessionInfo, lacks: Set[Capability]) -> PermissionDenied:
+def lacking_grants(declaration: ToolDeclaration, session: SessionInfo, lacks: Set[Capability]) -> PermissionDenied:
     kind, missing = session.session_kind, tuple(sorted(lacks - session.grants))
     if not missing:
         return _reaching_nothing(declaration, lacks)
@@ -57,7 +57,7 @@ def permit(policy: Policy, call: ToolCall, offer: CallableTool, session: Session
     """The reason for an approval, "" if none is needed, or the denial. If the policy raises, the call is denied."""
     declaration, tool = offer.declaration, offer.tool
     if offer.lacks:
-        return _lacking(declaration, session, offer.lacks)
+        return lacking_grants(declaration, session, offer.lacks)
     try:
         decision = policy.decide(call, declaration, session)
         needs_approval = declaration.requires_approval and tool.requires_approval_for(call.arguments)
@@ -65,10 +65,22 @@ def permit(policy: Policy, call: ToolCall, offer: CallableTool, session: Session
         _log.exception("the policy failed on call %s of %s", call.id, call.tool)
         return forbidden(declaration, "the policy failed")
     if decision == "ask":
-        return f"the policy asks for approval of {declaration.tier.value} calls of {tool.name!r}"
+        why = f"the policy asks for approval of {declaration.tier.value} calls of {tool.name!r}"
+        return why + _by_rule(policy, call, declaration, session)
     if decision != "allow":
-        return forbidden(declaration, "the policy denies it")
+        return forbidden(declaration, "the policy denies it" + _by_rule(policy, call, declaration, session))
     return f"the tool {tool.name!r} asks for approval" if needs_approval else ""
+
+
+def _by_rule(policy: Policy, call: ToolCall, declaration: ToolDeclaration, session: SessionInfo) -> str:
+    """The rule that decides, in brackets, if the policy can tell."""
+    if not hasattr(policy, "explain"):
+        return ""
+    try:
+        return f" ({explained(policy, call, declaration, session).rule})"
+    except Exception:
+        _log.exception("the policy cannot explain its decision on call %s of %s", call.id, call.tool)
+        return ""
 
 
 def forbidden(declaration: ToolDeclaration, reason: str) -> PermissionDenied:

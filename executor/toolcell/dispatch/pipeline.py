@@ -89,6 +89,9 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
             if isinstance(valid, ValidationError):
                 return refused(context, call, tool, valid)
             call, packed = call._replace(arguments=valid.arguments), valid.packed
+            again = permit(services.policy, call, offer, caller.data.info)  # a rule may deny the new arguments
+            if not isinstance(again, str):
+                return refused(context, call, tool, again)
     # grants
     changes = mutates(call, tool) if tool.sometimes_mutates else True
     if isinstance(changes, PermissionDenied):

@@ -16,7 +16,7 @@ from toolcell.config import Config
 from toolcell.dispatch.guards import checked_hooks, checked_policy
 from toolcell.errors import UsageError
 from toolcell.journal import Journal, RecentJournal
-from toolcell.policy import Policy
+from toolcell.policy import Policy, StricterPolicy, TierPolicy
 from toolcell.profile import Profile
 from toolcell.state import StateDirectory
 from toolcell_tools.capability import SessionKind
@@ -73,7 +73,7 @@ def settings_of(
     model_bytes: int | None,
 ) -> Settings:
     """Make the settings from the arguments of `Supervisor`. Raises UsageError for a wrong one."""
-    given = misuse.profiles_of(profiles)
+    given, denials = misuse.profiles_of(profiles), tuple[TierPolicy, ...]()
     if config is not None:
         misuse.check_config(config)
         given = {**config.profiles, **given}
@@ -84,6 +84,8 @@ def settings_of(
         model_bytes = config.model_bytes if model_bytes is None else model_bytes
         quarantine = config.quarantine if quarantine is None else quarantine
         state = config.state if state is None else state
+        policy = config.policy if policy is None else policy
+        denials = config.denials
     approval_timeout_s = APPROVAL_TIMEOUT_S if approval_timeout_s is None else approval_timeout_s
     model_bytes = FOR_MODEL_BYTES if model_bytes is None else model_bytes
     standby = 1 if standby is None else standby
@@ -99,7 +101,7 @@ def settings_of(
         toolsets=_toolsets(toolsets),
         profiles={kind: Profile.for_kind(kind.value) for kind in SessionKind} | given,
         hooks=checked_hooks(hooks),
-        policy=checked_policy(policy),
+        policy=StricterPolicy(checked_policy(policy), denials) if denials else checked_policy(policy),
         approver=approver,
         approval_timeout_s=approval_timeout_s,
         journal=RecentJournal() if journal is None else journal,

@@ -1,5 +1,7 @@
 """Policies: what each tier may do, by tool, kind, agent and channel."""
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
@@ -7,8 +9,10 @@ import pytest
 
 from toolcell import (
     Capability,
+    Explanation,
     PermissionDenied,
     PermissionTier,
+    PolicyRule,
     SessionInfo,
     SessionKind,
     TierPolicy,
@@ -16,7 +20,7 @@ from toolcell import (
     tool,
 )
 from toolcell.call import ToolCall
-from toolcell.policy import Decision
+from toolcell.policy import Decision, StricterPolicy
 
 
 @pytest.fixture(scope="module")
@@ -156,3 +160,123 @@ async def test_a_policy_gives_no_capability(supervise: Any, workspace: Path) -> 
         worker = await supervisor.open_session("worker", workspace=workspace)
         error = (await worker.call("change")).error
         assert isinstance(error, PermissionDenied) and error.missing == (Capability.WRITE,)
+
+
+@tool(tier=PermissionTier.SYSTEM)
+def run(command: str, options: dict[str, Any] | None = None) -> str:
+    """Run."""
+    return command
+
+
+def judged(policy: TierPolicy, command: str, session: SessionInfo | None = None, **options: Any) -> Decision:
+    call = ToolCall("c", "run", {"command": command, **options})
+    return policy.decide(call, run.declaration, session or info())
+
+
+def test_a_rule_decides_by_a_pattern_of_the_arguments() -> None:
+    policy = TierPolicy(
+        system="ask",
+        rules=[
+            PolicyRule("allow", tool="run", arguments={"command": "ls *"}),
+            PolicyRule("deny", tool="run", arguments={"command": "*/etc/*"}, name="no system files"),
+        ],
+    )
+    assert [judged(policy, each) for each in ("ls a", "rm a", "ls /etc/x", "LS a", "ls")] == [
+        *("allow", "ask", "deny", "ask", "ask")
+    ]
+    assert decided(policy, "act") == "ask"
+
+
+@pytest.mark.parametrize(
+    ("conditions", "session", "fits"),
+    [
+        ({"tier": "system"}, info(), True),
+        ({"tier": PermissionTier.ELEVATED}, info(), False),
+        ({"kind": "branch"}, info(SessionKind.BRANCH), True),
+        ({"kind": "branch"}, info(), False),
+        ({"agent": "ann"}, info(agent="ann"), True),
+        ({"agent": "ann", "channel": "desk"}, info(agent="ann"), False),
+        ({"channel": "desk"}, info(channel="desk"), True),
+        ({"arguments": {"options.mode": "fast*"}}, info(), True),
+        ({"arguments": {"options.level": "3"}}, info(), True),
+        ({"arguments": {"options.none": "*"}}, info(), False),
+        ({"arguments": {"missing": "*"}}, info(), False),
+        ({"arguments": {"options": '{"level":3,*'}}, info(), True),
+    ],
+)
+def test_a_rule_holds_if_every_condition_does(conditions: Any, session: SessionInfo, fits: bool) -> None:
+    policy = TierPolicy(rules=[PolicyRule("deny", **conditions)])
+    said = judged(policy, "x", session, options={"mode": "faster", "level": 3})
+    assert said == ("deny" if fits else "allow")
+
+
+def test_a_text_that_is_too_long_to_compare_is_denied_and_never_allowed() -> None:
+    long = "ls " + "x" * 100_001
+    assert judged(TierPolicy(system="ask", rules=[PolicyRule("allow", arguments={"command": "ls *"})]), long) == "ask"
+    assert judged(TierPolicy(rules=[PolicyRule("deny", arguments={"command": "rm *"})]), long) == "deny"
+
+
+def test_a_glob_takes_line_breaks_and_ends_in_little_time() -> None:
+    denies = TierPolicy(rules=[PolicyRule("deny", arguments={"command": "*push*"})])
+    assert judged(denies, "git \\\n push") == "deny"
+    slow = TierPolicy(rules=[PolicyRule("deny", arguments={"command": "*a*a*a*a*a*a*a*b"})])
+    started = time.perf_counter()
+    assert judged(slow, "a" * 100_000) == "allow"
+    assert time.perf_counter() - started < 2
+
+
+def test_the_explanation_names_the_rule_that_decides_and_the_others() -> None:
+    policy = TierPolicy(
+        tools={"run": "ask"},
+        rules=[PolicyRule("deny", arguments={"command": "rm *"}, name="no rm")],
+        kinds={SessionKind.BRANCH: TierPolicy(system="ask")},
+    )
+
+    def told(command: str, kind: SessionKind) -> Explanation:
+        return policy.explain(ToolCall("c", "run", {"command": command}), run.declaration, info(kind))
+
+    assert told("ls", SessionKind.MAIN) == Explanation("ask", "policy.tools.run")
+    assert told("rm a", SessionKind.MAIN) == Explanation("deny", "policy.rules[0] 'no rm'")
+    others: tuple[tuple[str, Decision], ...] = (("policy.kinds.branch.system", "ask"),)
+    assert told("rm a", SessionKind.BRANCH) == Explanation("deny", "policy.rules[0] 'no rm'", others)
+
+
+def test_a_tool_is_offered_unless_every_call_of_it_is_denied() -> None:
+    def offered(*rules: PolicyRule, **tiers: Any) -> bool:
+        return TierPolicy(rules=rules, **tiers).offers(run.declaration, info())
+
+    assert offered(PolicyRule("deny", arguments={"command": "rm *"}))
+    assert not offered(PolicyRule("deny", tool="run"))
+    assert not offered(system="deny")
+    assert offered(PolicyRule("allow", tool="run", arguments={"command": "ls"}), system="deny")
+    assert not offered(PolicyRule("deny", tool="run", arguments={"command": "ls"}), system="deny")
+    assert not offered(PolicyRule("allow", tool="other"), system="deny")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: PolicyRule("never"),  # type: ignore[arg-type]
+        lambda: PolicyRule("deny", kind="brunch"),  # type: ignore[arg-type]
+        lambda: PolicyRule("deny", tier="high"),  # type: ignore[arg-type]
+        lambda: PolicyRule("deny", arguments={"path": 3}),  # type: ignore[dict-item]
+        lambda: TierPolicy(rules=PolicyRule("deny")),  # type: ignore[arg-type]
+        lambda: TierPolicy(rules=["deny"]),  # type: ignore[list-item]
+    ],
+)
+def test_a_wrong_rule_is_refused(wrong: Callable[[], object]) -> None:
+    with pytest.raises(UsageError):
+        wrong()
+
+
+def test_a_projects_denials_hold_with_every_policy() -> None:
+    class Mine:
+        def decide(self, call: ToolCall, declaration: object, session: SessionInfo) -> Decision:
+            return "ask"
+
+    denials = (TierPolicy(elevated="allow", tools={"act": "deny"}),)
+    policy = StricterPolicy(Mine(), denials)
+    assert policy.decide(ToolCall("c", "run", {"command": "x"}), run.declaration, info()) == "ask"
+    assert policy.decide(ToolCall("c", "act", {}), act.declaration, info()) == "deny"
+    assert policy.explain(ToolCall("c", "act", {}), act.declaration, info()).rule == "project policy.tools.act"
+    assert not policy.offers(act.declaration, info()) and policy.offers(run.declaration, info())

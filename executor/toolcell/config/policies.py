@@ -1,0 +1,52 @@
+"""The policy of a toolcell.toml, and the denials of a project's file."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from toolcell.policy import PolicyRule, TierPolicy
+
+from .complaints import Complaint
+
+Table = Mapping[str, Any]
+NO_DENIAL = TierPolicy(elevated="allow")
+"""The policy to which a project's file adds denials."""
+_NOT_DENY = "is no denial"
+
+
+def overlaid_policy(below: TierPolicy, table: Table, inner: TierPolicy | None = None) -> TierPolicy:
+    """The policy overlaid by a table without complaints. Tables are merged key by key; `rules` replaces the rules
+    below. `inner` is what a new policy for a kind, an agent or a channel begins with."""
+    inner = TierPolicy() if inner is None else inner
+    changed: dict[str, Any] = {}
+    for name, value in table.items():
+        match name:
+            case "rules":
+                changed[name] = tuple(PolicyRule(**each) for each in value)
+            case "tools":
+                changed[name] = {**below.tools, **value}
+            case "kinds" | "agents" | "channels":
+                known: Mapping[str, TierPolicy] = getattr(below, name)
+                new = {key: overlaid_policy(known.get(key, inner), each, inner) for key, each in value.items()}
+                changed[name] = {**known, **new}
+            case _:
+                changed[name] = value
+    return replace(below, **changed)
+
+
+def no_denials(table: Table) -> Iterator[Complaint]:
+    """Each decision in a policy that is not "deny", at its key."""
+    for name, value in table.items():
+        match name:
+            case "kinds" | "agents" | "channels":
+                for key, each in value.items():
+                    yield from (((name, key, *inner), what) for inner, what in no_denials(each))
+            case "tools":
+                yield from (((name, key), _NOT_DENY) for key, each in value.items() if each != "deny")
+            case "rules":
+                wrong = (index for index, rule in enumerate(value) if rule["decision"] != "deny")
+                yield from (((name, index, "decision"), _NOT_DENY) for index in wrong)
+            case _ if value != "deny":
+                yield (name,), _NOT_DENY
+            case _:
+                pass

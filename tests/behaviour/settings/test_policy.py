@@ -1,0 +1,95 @@
+"""A policy from settings: its rule is named to the model, the approver and the journal."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolcell import (
+    ApprovalRequest,
+    Approved,
+    Explanation,
+    PermissionDenied,
+    PolicyRule,
+    TierPolicy,
+    UsageError,
+    base_tools,
+    load_config,
+    tool,
+)
+
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
+
+
+@tool(requires_approval=True)
+def pay(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+
+class Editor:
+    """Approves with other arguments."""
+
+    def __init__(self, amount: int) -> None:
+        self.amount = amount
+        self.asked: list[ApprovalRequest] = []
+
+    async def approve(self, request: ApprovalRequest) -> Approved:
+        self.asked.append(request)
+        return Approved({"amount": self.amount})
+
+
+async def test_a_project_denies_what_the_program_allows_and_the_rule_is_named(
+    supervise: Any, workspace: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "toolcell.toml").write_text(
+        '[[policy.rules]]\ndecision = "deny"\ntool = "shell"\n'
+        'arguments = { command = "*curl*" }\nname = "no downloads"\n'
+    )
+    config = load_config(tmp_path)
+    async with supervise(base_tools(), config=config, policy=TierPolicy(system="allow")) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        assert not (await session.call("shell", {"command": "true"})).is_error
+        error = (await session.call("shell", {"command": "curl example.org"})).error
+        assert isinstance(error, PermissionDenied)
+        assert error.reason == "the policy denies it (project policy.rules[0] 'no downloads')"
+        assert str(tmp_path) not in error.message
+        (record,) = supervisor.journal.of(kind="denied")
+        assert "no downloads" in record.data["message"]
+
+
+async def test_arguments_that_an_approver_puts_in_are_decided_on_too(supervise: Any, workspace: Path) -> None:
+    policy = TierPolicy(rules=[PolicyRule("deny", tool="pay", arguments={"amount": "???*"}, name="below 100")])
+    editor = Editor(500)
+    async with supervise([pay], approver=editor, policy=policy) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        error = (await session.call("pay", {"amount": 5})).error
+        assert isinstance(error, PermissionDenied) and "below 100" in error.reason
+        editor.amount = 50
+        assert (await session.call("pay", {"amount": 5})).output == "paid 50"
+
+
+async def test_the_approver_reads_which_rule_asks(supervise: Any, workspace: Path) -> None:
+    editor = Editor(1)
+    async with supervise([pay], approver=editor, policy=TierPolicy(tools={"pay": "ask"})) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        await session.call("pay", {"amount": 5})
+    assert editor.asked[0].reason.endswith("(policy.tools.pay)")
+
+
+async def test_a_session_explains_a_call_without_making_it(supervise: Any, workspace: Path) -> None:
+    policy = TierPolicy(workspace="ask", rules=[PolicyRule("allow", tool="write", arguments={"path": "tmp/*"})])
+    async with supervise([*base_tools(), pay], policy=policy) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        assert await session.explain("write", {"path": "tmp/a", "content": ""}) == Explanation(
+            "allow", "policy.rules[0]"
+        )
+        assert await session.explain("write", {"path": "a", "content": ""}) == Explanation("ask", "policy.workspace")
+        assert (await session.explain("pay", {"amount": 5})).rule == "the tool 'pay' asks for approval"
+        worker = await supervisor.open_session("worker", workspace=workspace)
+        lacking = await worker.explain("write", {"path": "a", "content": ""})
+        assert lacking.decision == "deny" and "write" in lacking.rule
+        for name, arguments in (("none", {}), ("pay", {"amount": "x"})):
+            with pytest.raises(UsageError):
+                await session.explain(name, arguments)
+    assert not list(workspace.iterdir())

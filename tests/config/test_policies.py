@@ -1,0 +1,133 @@
+"""The policy in a toolcell.toml: equal to Python's, and a project's file can only deny."""
+
+from typing import Any
+
+import pytest
+
+from toolcell import ConfigError, PermissionTier, PolicyRule, SessionKind, TierPolicy, load_config
+
+from .conftest import Places
+
+WHOLE = """
+[policy]
+system = "ask"
+[policy.tools]
+shell = "deny"
+[[policy.rules]]
+decision = "allow"
+tool = "shell"
+arguments = { command = "ls *" }
+name = "look"
+[[policy.rules]]
+decision = "deny"
+tier = "elevated"
+kind = "branch"
+agent = "ann"
+channel = "desk"
+[policy.kinds.worker]
+read_only = "ask"
+[policy.agents.guest]
+workspace = "deny"
+[policy.agents.guest.tools]
+read = "ask"
+[policy.channels.public]
+elevated = "deny"
+"""
+
+
+def test_a_file_says_all_that_python_does(places: Places) -> None:
+    places.user(WHOLE)
+    assert places.load().policy == TierPolicy(
+        system="ask",
+        tools={"shell": "deny"},
+        rules=(
+            PolicyRule("allow", tool="shell", arguments={"command": "ls *"}, name="look"),
+            PolicyRule("deny", tier=PermissionTier.ELEVATED, kind=SessionKind.BRANCH, agent="ann", channel="desk"),
+        ),
+        kinds={SessionKind.WORKER: TierPolicy(read_only="ask")},
+        agents={"guest": TierPolicy(workspace="deny", tools={"read": "ask"})},
+        channels={"public": TierPolicy(elevated="deny")},
+    )
+
+
+def test_every_setting_of_a_policy_can_be_set() -> None:
+    from dataclasses import fields
+
+    from toolcell.config.schema import PolicyTable, RuleTable
+
+    assert PolicyTable.model_fields.keys() == {each.name for each in fields(TierPolicy)}
+    assert RuleTable.model_fields.keys() == {each.name for each in fields(PolicyRule)}
+
+
+def test_tables_are_merged_and_rules_replaced(places: Places) -> None:
+    places.user(WHOLE)
+    places.explicit(
+        '[policy]\nworkspace = "ask"\nrules = []\n[policy.tools]\nread = "allow"\n[policy.agents.guest]\nsystem = "ask"'
+    )
+    policy = places.load().policy
+    assert policy is not None
+    assert (policy.system, policy.workspace, policy.rules) == ("ask", "ask", ())
+    assert policy.tools == {"shell": "deny", "read": "allow"}
+    assert policy.agents["guest"] == TierPolicy(workspace="deny", system="ask", tools={"read": "ask"})
+    assert load_config(policy={"system": "deny"}).policy is not None
+
+
+def test_without_a_policy_the_supervisor_has_its_default(places: Places) -> None:
+    config = places.load()
+    assert (config.policy, config.denials) == (None, ())
+
+
+def test_a_project_adds_denials(places: Places) -> None:
+    places.user('[policy]\nelevated = "allow"')
+    places.project(
+        '[policy.tools]\nshell = "deny"\n[[policy.rules]]\ndecision = "deny"\narguments = { path = "*.key" }\n'
+        '[policy.kinds.branch]\nsystem = "deny"'
+    )
+    config = places.load()
+    assert config.policy == TierPolicy(elevated="allow")
+    quiet: dict[str, Any] = {"elevated": "allow"}
+    (denials,) = config.denials
+    assert denials == TierPolicy(
+        **quiet,
+        tools={"shell": "deny"},
+        rules=(PolicyRule("deny", arguments={"path": "*.key"}),),
+        kinds={SessionKind.BRANCH: TierPolicy(**quiet, system="deny")},
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ('[policy]\nelevated = "allow"', "toolcell.toml:2: policy.elevated"),
+        ('[policy]\nsystem = "ask"', "policy.system"),
+        ('[policy.tools]\nshell = "allow"', "policy.tools.shell"),
+        ('[[policy.rules]]\ndecision = "allow"', "policy.rules[0].decision"),
+        ('[policy.agents.ann]\nsystem = "allow"', "policy.agents.ann.system"),
+        ('[policy.kinds.worker.tools]\nread = "ask"', "policy.kinds.worker.tools.read"),
+    ],
+)
+def test_a_project_can_do_nothing_else(text: str, place: str, places: Places) -> None:
+    places.project(text)
+    with pytest.raises(ConfigError) as refused:
+        places.load()
+    assert place in str(refused.value) and "can only deny" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ('[policy]\nsytem = "ask"', "Did you mean system?"),
+        ('[policy]\nsystem = "never"', "no decision 'never'"),
+        ('[policy.kinds.wroker]\nsystem = "ask"', "Did you mean worker?"),
+        ('[[policy.rules]]\ntool = "shell"', "decision"),
+        ('[[policy.rules]]\ndecision = "deny"\ntol = "x"', "Did you mean tool?"),
+        ('[[policy.rules]]\ndecision = "deny"\narguments = { path = 3 }', "should be text"),
+        ("[policy]\nrules = 3", "should be a list"),
+        ("[policy]\ntools = 3", "should be a table"),
+    ],
+)
+def test_a_mistake_is_named(text: str, what: str, places: Places) -> None:
+    places.user(text)
+    with pytest.raises(ConfigError) as refused:
+        places.load()
+    assert what in str(refused.value)
