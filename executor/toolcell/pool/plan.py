@@ -1,6 +1,7 @@
 """Decide which call runs in which cell. This is a pure function; the pool carries out the decision.
 
-The rules, in order, for each waiting call, oldest first:
+Sessions take turns (`fairly`): of the waiting calls, the one whose session has the fewest running calls is next. Inside
+a session, the oldest is next. The rules, in order, for each waiting call:
 
 1. A call that must not overlap with another (`exclusive`) waits until the other is over and, if watched, audited.
 2. A free cell of its key takes it: the most recently used one, whose pages are warm.
@@ -9,20 +10,25 @@ The rules, in order, for each waiting call, oldest first:
    kept process, on kept processes.
 5. If a bound is reached, the longest idle of the cells that count towards it is evicted. An idle kept process is
    evicted only if there is no other idle cell. Its state is lost, so it may tear down first, and the call waits until
-   the process is gone.
+   the process is gone. A session that has cells does not take one that another session has just used, unless the other
+   has more cells.
 6. Otherwise the call waits.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Generic, Protocol, TypeVar
 
 from .cell import Snapshot, State
 from .cell.state import ENDING, IDLE, WITH_CALL
 from .run import SOON_S, CellKey, CellSpec
 
+HELD_S = 0.2
+"""How long a session keeps an idle cell that a session with as many cells wants. So a session that calls often, one call
+after another, keeps its cell beside sessions that flood the pool."""
 LATE_S = 60.0  # the longest `retry_after_s` of a call that found no cell
 
 
@@ -56,6 +62,7 @@ class Retire:
 
 Action = Assign[R] | Spawn | Retire
 _idle_since = attrgetter("idle_since")
+_turn_of = itemgetter(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +78,27 @@ class Room:
         return max(1, self.cells * 3 // 4)
 
 
-def plan(waiting: Iterable[R], cells: Iterable[Snapshot], room: Room, exclusive: Set[str]) -> list[Action[R]]:
+def fairly(waiting: Iterable[R], cells: Iterable[Snapshot]) -> list[R]:
+    """The waiting calls in the order in which sessions take turns: each session's first call comes after as many calls
+    of the others as the session has running calls."""
+    turns = Counter(cell.key.session_id for cell in cells if cell.state in WITH_CALL)
+    ranked: list[tuple[int, R]] = []
+    for run in waiting:
+        session_id = run.spec.key.session_id
+        ranked.append((turns[session_id], run))
+        turns[session_id] += 1
+    return [run for _turn, run in sorted(ranked, key=_turn_of)]  # a stable sort: the order of arrival within a turn
+
+
+def plan(
+    waiting: Iterable[R], cells: Sequence[Snapshot], room: Room, exclusive: Set[str], now: float = math.inf
+) -> list[Action[R]]:
     """Decide what to do now. The decisions are in the order in which to carry them out. `exclusive` has the words of
     the calls that are running, or are over and not audited yet.
     """
     actions: list[Action[R]] = []
-    crowd = _Crowd(room, {run.spec.key for run in waiting})
+    waiting = fairly(waiting, cells)
+    crowd = _Crowd(room, {run.spec.key for run in waiting}, now)
     free: dict[CellKey, list[Snapshot]] = {}
     coming: dict[CellKey, int] = {}
     kept: set[CellKey] = set()
@@ -127,7 +149,8 @@ def plan(waiting: Iterable[R], cells: Iterable[Snapshot], room: Room, exclusive:
 class _Crowd:
     """The cells that take up room, and those that can be evicted to make room."""
 
-    def __init__(self, room: Room, wanted: Set[CellKey]) -> None:
+    def __init__(self, room: Room, wanted: Set[CellKey], now: float) -> None:
+        self._now = now
         self.idle: dict[int, Snapshot] = {}
         self._room = room
         self._wanted = wanted
@@ -158,7 +181,7 @@ class _Crowd:
         if is_kept and self._kept >= self._room.kept:
             victims += self._victims(lambda cell: bool(cell.key.kept_tool))
         if self._total >= self._room.cells:
-            victims += self._victims(lambda _cell: True)
+            victims += self._victims(lambda cell: self._may_take(session_id, cell))
         self._count(key, 1)
         if self._is_over(key):
             self._count(key, -1)
@@ -167,6 +190,13 @@ class _Crowd:
             self._hopeless.add((session_id, is_kept))
             return None
         return victims
+
+    def _may_take(self, session_id: str, cell: Snapshot) -> bool:
+        """Whether the session may have the room of this cell."""
+        mine, theirs = self._per_session[session_id], self._per_session[cell.key.session_id]
+        return (
+            cell.key.session_id == session_id or not mine or theirs > mine + 1 or self._now - cell.idle_since >= HELD_S
+        )
 
     def _is_over(self, key: CellKey) -> bool:
         of_kept = bool(key.kept_tool) and self._kept > self._room.kept

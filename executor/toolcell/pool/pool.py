@@ -22,7 +22,7 @@ from .cell import Cell, Snapshot, State
 from .deadlines import Deadline, Deadlines
 from .fleet import Fleet
 from .maker import CANNOT_MAKE, Maker, not_made, preload_of
-from .plan import LATE_S, Assign, Room, Spawn, cheapest_to_evict, obstacle, outlived, plan
+from .plan import HELD_S, LATE_S, Assign, Room, Spawn, cheapest_to_evict, obstacle, outlived, plan
 from .prewarm import Prewarmer
 from .reactor import Reactor, Waiter
 from .recovery import SupervisorStatus
@@ -68,6 +68,7 @@ class Pool:
         self.cells: dict[int, Cell] = {}
         self.budgets = Budgets()
         self.waiting: dict[Run, None] = {}  # in the order of arrival
+        self._queues: dict[str, dict[Run, None]] = {}  # the same calls, by session
         self._reactor = reactor
         self._room = Room(max_cells, cells_per_session)
         self._idle_s = idle_s
@@ -94,6 +95,7 @@ class Pool:
         self.prewarmer = Prewarmer(self, self.maker, self.slots, self._deadlines, enabled=standby and is_on("prewarm"))
         self._ahead = ForkingAhead(self._deadlines)
         self._watching: Deadline | None = None
+        self._looking_again: Deadline | None = None
         self._on_empty: Callable[[], None] | None = None
 
     def status(self) -> SupervisorStatus:
@@ -182,6 +184,7 @@ class Pool:
             run.end(self._too_many_wait(run), _now())
             return
         self.waiting[run] = None
+        self._queues.setdefault(run.spec.key.session_id, {})[run] = None
         run.on_queued()
         run.deadline = self._deadlines.at(run.deadline_at, lambda: self._expire(run))
         self._pump()
@@ -254,7 +257,7 @@ class Pool:
         idle = self._idle.get(cell.spec.key)
         if idle is not None and cell in idle:
             idle.remove(cell)
-        del self.waiting[run]
+        self._dequeue(run)
         run.on_taken()
         self._assign(run, cell, _now())
         if not self.waiting:
@@ -262,11 +265,19 @@ class Pool:
         return True
 
     def _end_all_waiting(self, session_id: str) -> None:
-        for run in [run for run in self.waiting if run.spec.key.session_id == session_id]:
+        for run in list(self._queues.get(session_id, ())):
             self._end_waiting(run, Outcome(ending="cancelled"))
 
-    def _end_waiting(self, run: Run, outcome: Outcome) -> None:
+    def _dequeue(self, run: Run) -> None:
         del self.waiting[run]
+        session_id = run.spec.key.session_id
+        mine = self._queues[session_id]
+        del mine[run]
+        if not mine:
+            del self._queues[session_id]
+
+    def _end_waiting(self, run: Run, outcome: Outcome) -> None:
+        self._dequeue(run)
         if run.deadline is not None:
             self._deadlines.cancel(run.deadline)
         run.end(outcome, _now())
@@ -306,7 +317,8 @@ class Pool:
         """Carry out the plan for the queued calls."""
         if not self.waiting or not self._open or not self.fleet:
             return
-        for action in plan(self.waiting, _snapshots(self.cells.values()), self._room, self._exclusive):
+        now = _now()
+        for action in plan(self.waiting, _snapshots(self.cells.values()), self._room, self._exclusive, now):
             if not isinstance(action, Assign) and not self.fleet.has_capacity:
                 continue  # the zygotes have enough requests; `on_capacity` calls this again
             if isinstance(action, Assign):
@@ -320,6 +332,13 @@ class Pool:
                         self._on_start_failed(action.spec, not_made(error))
             else:
                 self._evict(self.cells[action.cell])
+        if self.waiting and self._looking_again is None and any(self._idle.values()):
+            self._looking_again = self._deadlines.at(now + HELD_S, self._look_again)
+
+    def _look_again(self) -> None:
+        """Look at the queue when sessions no longer hold the cells that are idle now."""
+        self._looking_again = None
+        self._pump()
 
     # -- cells --------------------------------------------------------------------------------------------------------
 
@@ -443,13 +462,25 @@ class Pool:
         if cell.spec.unbound:
             return  # none of the queued calls is for this cell
         if self.waiting:
-            oldest = next(iter(self.waiting))
-            same = oldest.spec is cell.spec or oldest.spec.key == cell.spec.key
-            if same and oldest.exclusive not in self._exclusive and self._assign_waiting(oldest, cell):
-                return  # a shortcut: the plan would decide the same
+            first = self._first_of(cell.spec.key.session_id)
+            same = first is not None and (first.spec is cell.spec or first.spec.key == cell.spec.key)
+            if first is not None and same and first.exclusive not in self._exclusive:
+                if self._assign_waiting(first, cell):
+                    return  # a shortcut: the plan would decide the same
         self._idle.setdefault(cell.spec.key, []).append(cell)
         if self.waiting:
             self._pump()
+
+    def _first_of(self, session_id: str) -> Run | None:
+        """The session's oldest waiting call, unless it is another session's turn."""
+        mine = self._queues.get(session_id)
+        if not mine:
+            return None
+        if len(self._queues) > 1:
+            busy = Counter(cell.spec.key.session_id for cell in self.cells.values() if cell.run is not None)
+            if any(busy[other] < busy[session_id] for other in self._queues):
+                return None
+        return next(iter(mine))
 
     def on_call_ended(self, run: Run) -> None:
         """Note that a run is over. Another one that must not overlap with it may start."""
