@@ -82,6 +82,7 @@ SMOKE = (
     "test_credentials.py",
     "test_http_rules.py",
     "test_profile.py",
+    "test_usage_limits.py",
     "testing/test_contexts.py",
     "tools/test_base.py",
     "tools/test_binder.py",

@@ -124,6 +124,7 @@ if TYPE_CHECKING:
     from .backends.protocols import Channel, HttpClient, HttpReply, HttpRequest, MemoryStore, WebClient
     from .backends.web import PublicWeb
     from .call import ToolCall
+    from .concurrency import Concurrency
     from .config.config import Config
     from .config.load import load_config
     from .credentials import Credential
@@ -138,6 +139,7 @@ if TYPE_CHECKING:
     from .session import Session
     from .sessions.modules import ModuleToolset, module_toolset
     from .supervisor import Supervisor
+    from .usage_limits import SessionUsage, UsageLimits
 
     __version__: str
     HostContext: TypeAlias = _HostContext[Session]
@@ -195,6 +197,7 @@ _HOMES = {
     "toolcell.backends.protocols": "Channel HttpClient HttpReply HttpRequest MemoryStore WebClient",
     "toolcell.backends.web": "PublicWeb",
     "toolcell.call": "ToolCall",
+    "toolcell.concurrency": "Concurrency",
     "toolcell.config.config": "Config",
     "toolcell.config.load": "load_config",
     "toolcell.credentials": "Credential",
@@ -209,6 +212,7 @@ _HOMES = {
     "toolcell.session": "Session",
     "toolcell.sessions.modules": "ModuleToolset module_toolset",
     "toolcell.supervisor": "Supervisor",
+    "toolcell.usage_limits": "SessionUsage UsageLimits",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 
@@ -239,6 +243,7 @@ __all__ = [
     "ChannelHandle",
     "Combined",
     "Completed",
+    "Concurrency",
     "Config",
     "ConfigError",
     "ConfigProblem",
@@ -323,6 +328,7 @@ __all__ = [
     "Session",
     "SessionInfo",
     "SessionKind",
+    "SessionUsage",
     "Shell",
     "StandingApproval",
     "StaticToolset",
@@ -351,6 +357,7 @@ __all__ = [
     "UnknownTool",
     "Usage",
     "UsageError",
+    "UsageLimits",
     "ValidationError",
     "Variation",
     "WebClient",

@@ -31,6 +31,7 @@ from .approvals import Approvals, Approver
 from .backends.outbound import Resolver
 from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from .backends.threads import in_thread
+from .concurrency import Concurrency
 from .config import Config
 from .dispatch.streams import StreamName
 from .errors import UsageError
@@ -39,6 +40,7 @@ from .policy import Explanation, Policy
 from .pool.recovery import SupervisorStatus
 from .runtime.tasks import CallTask, TaskStatus
 from .telemetry import Metrics
+from .usage_limits import SessionUsage, UsageLimits
 
 __all__ = ["Session", "Supervisor"]
 
@@ -77,6 +79,10 @@ class Session:
     @property
     def workspace(self) -> Path:
         return self._inner.workspace
+
+    @property
+    def usage(self) -> SessionUsage | None:
+        return self._inner.usage
 
     @property
     def grants(self) -> frozenset[Capability]:
@@ -180,6 +186,7 @@ class Session:
         http: HttpClient | None = None,
         config: Mapping[str, Any] | None = None,
         profile: Profile | None = None,
+        usage_limits: UsageLimits | None = None,
     ) -> "Session":
         """As `toolcell.Session.open_child`."""
         opened = partial(
@@ -194,6 +201,7 @@ class Session:
             http=http,
             config=config,
             profile=profile,
+            usage_limits=usage_limits,
         )
         return Session(self._running().call(opened), self._portal)
 
@@ -272,6 +280,7 @@ class Supervisor:
         quarantine: str | Path | None = None,
         state: str | Path | None = None,
         model_bytes: int | None = None,
+        concurrency: Concurrency | None = None,
     ) -> None:
         self._inner = _supervisor.Supervisor(
             tools,
@@ -291,6 +300,7 @@ class Supervisor:
             quarantine=quarantine,
             state=state,
             model_bytes=model_bytes,
+            concurrency=concurrency,
         )
         self._turn = threading.Lock()  # held during start and close
         self._stack = ExitStack()
@@ -386,6 +396,7 @@ class Supervisor:
         http: HttpClient | None = None,
         config: Mapping[str, Any] | None = None,
         profile: Profile | None = None,
+        usage_limits: UsageLimits | None = None,
     ) -> Session:
         """As `toolcell.Supervisor.open_session`."""
         if self._portal is None:
@@ -404,6 +415,7 @@ class Supervisor:
             http=http,
             config=config,
             profile=profile,
+            usage_limits=usage_limits,
         )
         return Session(self._portal.call(opened), self._portal)
 

@@ -27,6 +27,7 @@ from .runtime.core import SessionCore
 from .runtime.tasks import CallTask
 from .sessions import ending
 from .sessions.opening import opening_of
+from .usage_limits import SessionUsage, UsageLimits
 
 R = TypeVar("R")
 
@@ -78,6 +79,13 @@ class Session:
     def grants(self) -> frozenset[Capability]:
         """The capabilities that the session's calls may be granted."""
         return self._core.caller.grants
+
+    @property
+    def usage(self) -> SessionUsage | None:
+        """What the calls of this session and of those below it have used. None if neither this session nor one above it
+        has usage limits; without limits of its own, it is the usage of the session above that has some."""
+        meter = self._core.caller.meter
+        return None if meter is None else meter.usage
 
     @property
     def profile(self) -> Profile:
@@ -249,6 +257,7 @@ class Session:
         http: HttpClient | None = None,
         config: Mapping[str, Any] | None = None,
         profile: Profile | None = None,
+        usage_limits: UsageLimits | None = None,
     ) -> "Session":
         """Open a child session. An omitted workspace, agent id, memory, client or config is this session's; a Branch
         borrows the channel. Without `profile`, the child gets the profile of its kind, narrowed to this session's.
@@ -269,6 +278,7 @@ class Session:
             http=http,
             config=caller.data.info.config if config is None else config,
             profile=profile,
+            usage_limits=usage_limits,
         )
         return Session(core.open_child(opening))
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .approvals import Approvals, Approver
     from .backends.outbound import Resolver
     from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
+    from .concurrency import Concurrency
     from .config import Config
     from .journal import Journal
     from .policy import Policy
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from .runtime.tasks import CallTask
     from .session import Session
     from .telemetry import Metrics
+    from .usage_limits import UsageLimits
 
 
 class Supervisor:
@@ -60,6 +62,7 @@ class Supervisor:
       when it is first needed).
     - `state` is the directory that makes the supervisor durable: its journal survives a kill. One supervisor at a time
       writes there, and no session may see it. Without it, nothing is kept after the end.
+    - `concurrency` bounds how many calls of a tool, or of a session kind, run at the same time.
     - `model_bytes` (default: 100,000) is the size of the longest output that a model gets in full. A longer output is
       also written to a file, an artifact that `for_model` names.
 
@@ -88,6 +91,7 @@ class Supervisor:
         quarantine: "str | Path | None" = None,
         state: "str | Path | None" = None,
         model_bytes: int | None = None,
+        concurrency: "Concurrency | None" = None,
     ) -> None:
         with Uncollected():  # imported here, because a program that only defines tools or prints help does not need it
             from .runtime.runtime import Runtime
@@ -112,6 +116,7 @@ class Supervisor:
                 quarantine=quarantine,
                 state=state,
                 model_bytes=model_bytes,
+                concurrency=concurrency,
             ),
             self,
         )
@@ -184,12 +189,14 @@ class Supervisor:
         http: "HttpClient | None" = None,
         config: "Mapping[str, Any] | None" = None,
         profile: "Profile | None" = None,
+        usage_limits: "UsageLimits | None" = None,
     ) -> "Session":
         """Open a session on a workspace: a directory, which is made if only its parent exists.
 
         Without `channel`, messages go to the log; without `memory`, they are kept in this supervisor's own store, in
         memory, by agent; without `web`, GET on the public web; without `http`, the supervisor's client makes requests.
-        `profile` replaces the kind's, for this session only.
+        `profile` replaces the kind's, for this session only. `usage_limits` bounds what its calls and those of the
+        sessions below it use together.
         """
         from .session import Session
         from .sessions.opening import opening_of
@@ -206,6 +213,7 @@ class Supervisor:
                 http=http,
                 config=config,
                 profile=profile,
+                usage_limits=usage_limits,
             )
         )
         return Session(core)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from toolcell.pool.cell import Snapshot, State
-from toolcell.pool.plan import Action, Assign, Retire, Room, Spawn, obstacle, outlived, plan
+from toolcell.pool.plan import HELD_S, Action, Assign, Retire, Room, Spawn, fairly, obstacle, outlived, plan
 from toolcell.pool.run import CellKey, CellSpec
 from toolcell_sandbox import CellProfile, Limits
 
@@ -186,3 +186,31 @@ def test_a_waiting_call_is_told_what_is_full_and_when_the_first_of_it_is_likely_
     assert told(FakeRun(spec()), [*own[:2], other]) == ("all 4 cells that max_cells allows are busy", 1.0)
     soon = cell(spec(), State.BUSY, run=FakeRun(spec(), started_at=0.0, deadline_at=101.5))
     assert told(FakeRun(spec()), [*own[:1], soon, soon]) == ("all 3 cells that the session may have are busy", 1.5)
+
+
+def test_sessions_take_turns_and_a_running_call_is_a_turn() -> None:
+    flood = [FakeRun(spec("flood")) for _ in range(3)]
+    quiet = [FakeRun(spec("quiet")) for _ in range(2)]
+    assert fairly([*flood, *quiet], []) == [flood[0], quiet[0], flood[1], quiet[1], flood[2]]
+    running = cell(spec("quiet"), State.BUSY)
+    assert fairly([*flood, *quiet], [running]) == [flood[0], flood[1], quiet[0], flood[2], quiet[1]]
+
+
+def test_a_session_without_a_cell_is_served_before_one_that_floods() -> None:
+    busy = [cell(spec("flood"), State.BUSY) for _ in range(3)]
+    free = cell(spec("flood"))
+    waiting, quiet = FakeRun(spec("flood")), FakeRun(spec("quiet"))
+    assert decide([waiting, quiet], [*busy, free], Room(4, 4)) == [Retire(free.id), Spawn(quiet.spec)]
+
+
+def test_a_session_keeps_the_cell_that_it_has_just_used_from_sessions_with_as_many() -> None:
+    mine = cell(spec("quiet"), idle_since=10.0)
+    busy = cell(spec("flood"), State.BUSY)
+    run = FakeRun(spec("flood"))
+    room = Room(2, 4)
+    assert plan([run], [mine, busy], room, set(), 10.0 + HELD_S / 2) == []
+    assert plan([run], [mine, busy], room, set(), 10.1 + HELD_S) == [Retire(mine.id), Spawn(run.spec)]
+    first = FakeRun(spec("another"))  # has no cell at all
+    assert plan([first], [mine, busy], room, set(), 10.0) == [Retire(mine.id), Spawn(first.spec)]
+    more = [cell(spec("quiet"), idle_since=10.0) for _ in range(3)]
+    assert Retire(more[0].id) in plan([run], [*more, busy], Room(4, 4), set(), 10.0)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
+from toolcell.concurrency import Concurrency
 from toolcell.credentials import Credential
 from toolcell.policy import TierPolicy
 from toolcell.profile import Profile
@@ -28,6 +29,7 @@ class Config:
     state: str | None = None
     policy: TierPolicy | None = None
     denials: tuple[TierPolicy, ...] = ()
+    concurrency: Concurrency | None = None
     files: tuple[Path, ...] = ()
     credentials: Mapping[str, tuple[Credential, ...]] = field(
         default_factory=lambda: MappingProxyType[str, tuple[Credential, ...]]({})

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
+from toolcell.concurrency import Concurrency
 from toolcell.credentials import Credential
 from toolcell.errors import ConfigError, ConfigProblem
 from toolcell.policy import TierPolicy
@@ -140,6 +141,8 @@ def _setting(name: str, value: Any, source: ConfigSource, below: Config) -> Any:
     match name:
         case "allow_missing":
             return frozenset(value)
+        case "concurrency":
+            return Concurrency(**value)
         case "quarantine" | "state":
             return source.path(value)
         case "credentials":

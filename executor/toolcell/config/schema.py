@@ -269,6 +269,21 @@ def _one_or_more(value: object) -> list[object]:
 _Credentials = Annotated[list[CredentialTable], BeforeValidator(_one_or_more)]
 
 
+def _values_of(what: str) -> BeforeValidator:
+    return BeforeValidator(partial(_dict, what))
+
+
+class ConcurrencyTable(_Table):
+    """The fields of Concurrency."""
+
+    wanted: ClassVar[str] = "a table such as { tools = { fetch = 4 }, kinds = { worker = 8 } }"
+    tools: Annotated[dict[_Text, _Count], _values_of("a table such as { fetch = 4 }")] = {}
+    kinds: Annotated[
+        dict[Annotated[_Text, _known("session kind", frozenset(SessionKind))], _Count],
+        _values_of("a table such as { worker = 8 }"),
+    ] = {}
+
+
 class SupervisorTable(_Table):
     """The arguments of Supervisor that are plain data. A host may have one credential or a list of credentials."""
 
@@ -287,13 +302,10 @@ class SupervisorTable(_Table):
     model_bytes: _Count = 1
     quarantine: _Text = ""
     state: _Text = ""
+    concurrency: ConcurrencyTable = Field(default=None)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
 
 
 _Decision = Annotated[_Text, _known("decision", frozenset({"allow", "ask", "deny"}))]
-
-
-def _values_of(what: str) -> BeforeValidator:
-    return BeforeValidator(partial(_dict, what))
 
 
 class RuleTable(_Table):

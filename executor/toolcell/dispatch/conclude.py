@@ -10,6 +10,7 @@ from toolcell_tools.errors import ExecutionError, ToolError
 from toolcell_tools.result import ToolResult, Usage
 
 from . import hooks
+from .admit import judge
 from .catalog import Checks
 from .context import CallContext
 from .execute import Ran
@@ -65,6 +66,8 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
     if result.error is not None:
         sent = {"delivered": ran.is_delivered, "effect": ran.has_effect}
         result = result.model_copy(update={"error": result.error.model_copy(update=sent)})
+    if result.error is not None or not services.gate.breaker.is_clear:
+        judge(services, caller, call.id, route.declaration, result.error)
     # record
     record(services, caller.id, call, tool.version, result.error, used, outcome, result.display)
     return result

@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolcell.call import ToolCall
+from toolcell.pool.run import Used
 from toolcell_tools.errors import Cancelled, ErrorBase, PermissionDenied, ValidationError
 from toolcell_tools.result import ToolResult
 
 from . import approve, hooks, host
+from .admit import Admission, admit
 from .catalog import Checks
 from .conclude import concluded, refused
 from .context import CallContext, Repair
@@ -104,27 +106,42 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
         route = routes.to(offer, changes=changes)
     except UNROUTABLE as error:
         return refused(context, call, tool, unusable(error))
-    unrecorded = intend(services, caller.id, call, route.asked)
-    if unrecorded is not None:
-        return refused(context, call, tool, unrecorded)
-    # run
+    # admit
     wall_s = timeout_s if timeout_s is not None else tool.timeout or route.limits.wall_s
-    if tool.placement == "host":
-        try:
-            outcome, used = await host.run(context, tool, call, wall_s=wall_s, result_bytes=route.limits.result_bytes)
-        except BaseException:
-            record(services, caller.id, call, tool.version, approve.closed(call.tool))
-            raise
-        return await concluded(context, call, checks, Ran(route, drafted(route, call), outcome, used))
-    ran = await in_cell(context, route, call, packed, changes, wall_s)
-    if type(ran) is not Ran:
-        return refused(context, call, tool, ran)
+    admission: Admission | None = None
+    if caller.meter is not None or not services.gate.is_clear:
+        admitted = await admit(services, caller, offer.declaration, wall_s)
+        if not isinstance(admitted, Admission):
+            return refused(context, call, tool, admitted)
+        admission, wall_s = admitted, admitted.wall_s
+    used: Used | None = None
     try:
-        return await concluded(context, call, checks, ran)
-    except BaseException:  # the caller has gone during a hook or the write of a file
-        if ran.run is not None:
-            ran.run.leave()
-        raise
+        unrecorded = intend(services, caller.id, call, route.asked)
+        if unrecorded is not None:
+            return refused(context, call, tool, unrecorded)
+        # run
+        if tool.placement == "host":
+            try:
+                outcome, used = await host.run(
+                    context, tool, call, wall_s=wall_s, result_bytes=route.limits.result_bytes
+                )
+            except BaseException:
+                record(services, caller.id, call, tool.version, approve.closed(call.tool))
+                raise
+            return await concluded(context, call, checks, Ran(route, drafted(route, call), outcome, used))
+        ran = await in_cell(context, route, call, packed, changes, wall_s)
+        if type(ran) is not Ran:
+            return refused(context, call, tool, ran)
+        used = ran.used
+        try:
+            return await concluded(context, call, checks, ran)
+        except BaseException:  # the caller has gone during a hook or the write of a file
+            if ran.run is not None:
+                ran.run.leave()
+            raise
+    finally:
+        if admission is not None:
+            admission.leave(used)
 
 
 def _replaced(checks: Checks, put_in: Mapping[str, Any], who: str) -> Valid | ValidationError:

@@ -23,10 +23,12 @@ from toolcell.sessions.protection import Protection
 from toolcell.sessions.toolbox import Toolbox
 from toolcell.state.results import ResultStore
 from toolcell.telemetry import Metrics
+from toolcell.usage_limits import UsageMeter
 from toolcell_tools.capability import Capability, SessionKind
 from toolcell_tools.result import SandboxSummary
 
 from .catalog import Catalog
+from .gate import Gate
 from .overflow import Overflow
 
 
@@ -54,6 +56,7 @@ class Services:
     overflow: Overflow
     host_threads: anyio.CapacityLimiter
     sandbox: SandboxSummary
+    gate: Gate
     in_background: Callable[..., None]
     """Runs a coroutine function beside the call, with its arguments, until the supervisor ends."""
 
@@ -81,3 +84,5 @@ class Caller:
     life: SessionLife
     data: SessionData
     toolbox: Toolbox
+    meter: UsageMeter | None = None
+    """Adds up what its calls use, if it or a session above it has usage limits."""

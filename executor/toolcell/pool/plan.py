@@ -17,7 +17,7 @@ a session, the oldest is next. The rules, in order, for each waiting call:
 
 import math
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set, Sized
 from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 from typing import Generic, Protocol, TypeVar
@@ -27,8 +27,8 @@ from .cell.state import ENDING, IDLE, WITH_CALL
 from .run import SOON_S, CellKey, CellSpec
 
 HELD_S = 0.2
-"""How long a session keeps an idle cell that a session with as many cells wants. So a session that calls often, one call
-after another, keeps its cell beside sessions that flood the pool."""
+"""How long a session keeps an idle cell that a session with as many cells wants. So a session that makes one call after
+another keeps its cell beside sessions that flood the pool."""
 LATE_S = 60.0  # the longest `retry_after_s` of a call that found no cell
 
 
@@ -263,6 +263,15 @@ def obstacle(run: Waiting, cells: Iterable[Snapshot], room: Room, exclusive: Set
         why = f"all {room.cells} cells that max_cells allows are busy{kept}"
         holders = living
     return why, min((_remaining_s(cell, now) for cell in holders if cell.state in WITH_CALL), default=SOON_S)
+
+
+def least_wait_s(session_id: str, queues: Mapping[str, Sized], pace_s: float) -> float:
+    """How long a call of this session will wait at least, behind the calls in `queues`, which are by session. `pace_s`
+    is the mean time from one call that is taken from a queue to the next. The estimate takes half of it, because later
+    calls may be shorter."""
+    own = len(queues.get(session_id, ()))
+    others = sum(min(len(queue), own) for other, queue in queues.items() if other != session_id)
+    return (own + others) * pace_s / 2
 
 
 def _remaining_s(cell: Snapshot, now: float) -> float:

@@ -22,7 +22,7 @@ from .cell import Cell, Snapshot, State
 from .deadlines import Deadline, Deadlines
 from .fleet import Fleet
 from .maker import CANNOT_MAKE, Maker, not_made, preload_of
-from .plan import HELD_S, LATE_S, Assign, Room, Spawn, cheapest_to_evict, obstacle, outlived, plan
+from .plan import HELD_S, LATE_S, Assign, Room, Spawn, cheapest_to_evict, least_wait_s, obstacle, outlived, plan
 from .prewarm import Prewarmer
 from .reactor import Reactor, Waiter
 from .recovery import SupervisorStatus
@@ -33,6 +33,8 @@ from .zygote import EXHAUSTED, require_proc
 _log = logging.getLogger("toolcell.pool")
 WATCH_S = 0.05  # how often running calls are checked against the limits of their process tree
 PRUNE_S = 5.0
+PACED = 20  # so many calls must have been taken from the queue before the pool estimates how long others will wait
+PACE_SHARE = 0.05  # of the last time in the mean time between two of them
 _now = time.monotonic
 _SHOWN_AS = {
     State.READY: "idle",
@@ -94,6 +96,7 @@ class Pool:
         self.maker = Maker(self, reactor, self._deadlines, self.slots, self.fleet, standby=standby)
         self.prewarmer = Prewarmer(self, self.maker, self.slots, self._deadlines, enabled=standby and is_on("prewarm"))
         self._ahead = ForkingAhead(self._deadlines)
+        self._pace = _Pace()
         self._watching: Deadline | None = None
         self._looking_again: Deadline | None = None
         self._on_empty: Callable[[], None] | None = None
@@ -183,6 +186,11 @@ class Pool:
         if len(self.waiting) >= self._max_waiting:
             run.end(self._too_many_wait(run), _now())
             return
+        if self._pace.is_known:
+            wait_s = least_wait_s(run.spec.key.session_id, self._queues, self._pace.mean_s)
+            if wait_s > run.deadline_at - run.queued_at:
+                run.end(self._too_late(run, wait_s), _now())
+                return
         self.waiting[run] = None
         self._queues.setdefault(run.spec.key.session_id, {})[run] = None
         run.on_queued()
@@ -259,7 +267,9 @@ class Pool:
             idle.remove(cell)
         self._dequeue(run)
         run.on_taken()
-        self._assign(run, cell, _now())
+        now = _now()
+        self._pace.take(now, is_last=not self.waiting)
+        self._assign(run, cell, now)
         if not self.waiting:
             self.prewarmer.soon()
         return True
@@ -299,6 +309,14 @@ class Pool:
                 f"Try again in {again_s:.2g} s, or give the call a longer timeout."
             )
             self._end_waiting(run, Outcome(ending="overloaded", message=message, retry_after_s=again_s))
+
+    def _too_late(self, run: Run, wait_s: float) -> Outcome:
+        why, _again_s = self._obstacle(run)
+        message = (
+            f"The call would wait at least {wait_s:.2g} s for a process, longer than its whole time, so it was not "
+            f"queued: {why}. Try again in {wait_s:.2g} s, or give the call a longer timeout."
+        )
+        return Outcome(ending="overloaded", message=message, retry_after_s=round(wait_s, 2))
 
     def _too_many_wait(self, run: Run) -> Outcome:
         why, again_s = self._obstacle(run)
@@ -464,9 +482,9 @@ class Pool:
         if self.waiting:
             first = self._first_of(cell.spec.key.session_id)
             same = first is not None and (first.spec is cell.spec or first.spec.key == cell.spec.key)
-            if first is not None and same and first.exclusive not in self._exclusive:
-                if self._assign_waiting(first, cell):
-                    return  # a shortcut: the plan would decide the same
+            may_run = first is not None and same and first.exclusive not in self._exclusive
+            if first is not None and may_run and self._assign_waiting(first, cell):
+                return  # a shortcut: the plan would decide the same
         self._idle.setdefault(cell.spec.key, []).append(cell)
         if self.waiting:
             self._pump()
@@ -586,6 +604,29 @@ class Pool:
         for retire in outlived(_snapshots(self.all_cells), now, self._idle_s):
             self._retire(self._cell(retire.cell))
         self._deadlines.at(now + PRUNE_S, self._prune)
+
+
+class _Pace:
+    """The mean time between two calls that are taken from the queue, while others wait: a moving average."""
+
+    __slots__ = ("_number", "_taken_at", "mean_s")
+
+    def __init__(self) -> None:
+        self.mean_s = 0.0
+        self._number = 0
+        self._taken_at = 0.0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether enough calls were taken for an estimate."""
+        return self._number >= PACED
+
+    def take(self, now: float, *, is_last: bool) -> None:
+        """Note that a call is taken. After the last one, nothing waits."""
+        if self._taken_at:
+            self._number += 1
+            self.mean_s += (now - self._taken_at - self.mean_s) * max(1 / self._number, PACE_SHARE)
+        self._taken_at = 0.0 if is_last else now
 
 
 def _snapshots(cells: Iterable[Cell]) -> list[Snapshot]:

@@ -21,6 +21,7 @@ from toolcell.backends.protocols import Channel, WebClient
 from toolcell.backends.web import PublicWeb
 from toolcell.dispatch.catalog import Catalog
 from toolcell.dispatch.describe import describe
+from toolcell.dispatch.gate import Gate
 from toolcell.dispatch.guards import PendingRules
 from toolcell.dispatch.overflow import Overflow
 from toolcell.dispatch.protected_names import audit_kept, record_findings
@@ -44,6 +45,7 @@ from toolcell.sessions.protection import Protection
 from toolcell.sessions.toolbox import Toolbox
 from toolcell.state.results import ResultStore
 from toolcell.telemetry import Metrics
+from toolcell.usage_limits import UsageLimits, UsageMeter
 from toolcell.workplaces.record import RunRecord
 from toolcell_sandbox.profile import is_below
 from toolcell_tools.capability import Capability, SessionKind
@@ -217,7 +219,9 @@ class Runtime:
                 self._results.settle(each, ends.get((each.session_id, each.call_id)))
             self._approvals = Approvals(state.approvals, state.key(), used=self._durable.used_approvals())
         except (OSError, sqlite3.Error, BrokenChain) as error:
-            self._durable = None
+            if self._results is not None:
+                self._results.close()
+            self._durable = self._results = None
             state.close()
             raise UsageError(
                 f"The state directory {str(state.path)!r} cannot be used: {error} "
@@ -258,6 +262,7 @@ class Runtime:
             overflow=self.overflow,
             host_threads=anyio.CapacityLimiter(MAX_HOST_THREADS),
             sandbox=SandboxSummary(on=tuple(sorted(pool.report.on)), allowed_missing=tuple(allowed)),
+            gate=Gate(settings.concurrency),
             in_background=self.in_background,
         )
 
@@ -415,6 +420,7 @@ class Runtime:
             http=opening.http or (settings.http if above is None else above.http),
             approver=approver,
             onlookers=onlookers,
+            meter=_meter(opening.usage_limits, above),
             life=ending.SessionLife(profile.limits.grace_s),
             data=data,
             toolbox=Toolbox(
@@ -443,6 +449,7 @@ class Runtime:
 
     def forget(self, session: SessionCore) -> None:
         self._sessions.pop(session.caller.id, None)
+        self.services.gate.breaker.forget(session.caller.id)
 
     def _default_memory(self) -> SQLiteMemory:
         if self._memory is None:
@@ -455,6 +462,11 @@ def _check_link(workspace: str | Path, root: Path, parent: Path) -> None:
     around = [str(parent)]
     if is_below(os.path.abspath(workspace), around) and not is_below(str(root), around):
         raise UsageError(f"The workspace leads out of the parent's by a symbolic link: {str(workspace)!r}.")
+
+
+def _meter(limits: UsageLimits | None, above: Caller | None) -> UsageMeter | None:
+    meter = None if above is None else above.meter
+    return meter if limits is None else UsageMeter(limits, meter)
 
 
 def _web(own: WebClient | None, above: Caller | None) -> Callable[[], WebClient]:

@@ -12,6 +12,7 @@ from toolcell.approvals import Approver
 from toolcell.backends.http import BrokeredHttp
 from toolcell.backends.outbound import Resolver, resolve_with_system
 from toolcell.backends.protocols import HttpClient
+from toolcell.concurrency import Concurrency
 from toolcell.config import Config
 from toolcell.dispatch.guards import checked_hooks, checked_policy
 from toolcell.errors import UsageError
@@ -50,6 +51,7 @@ class Settings:
     quarantine: str | None
     state: StateDirectory | None
     model_bytes: int
+    concurrency: Concurrency
 
 
 def settings_of(
@@ -71,6 +73,7 @@ def settings_of(
     quarantine: str | Path | None,
     state: str | Path | None,
     model_bytes: int | None,
+    concurrency: Concurrency | None,
 ) -> Settings:
     """Make the settings from the arguments of `Supervisor`. Raises UsageError for a wrong one."""
     given, denials = misuse.profiles_of(profiles), tuple[TierPolicy, ...]()
@@ -86,12 +89,15 @@ def settings_of(
         state = config.state if state is None else state
         policy = config.policy if policy is None else policy
         denials = config.denials
+        concurrency = config.concurrency if concurrency is None else concurrency
     approval_timeout_s = APPROVAL_TIMEOUT_S if approval_timeout_s is None else approval_timeout_s
     model_bytes = FOR_MODEL_BYTES if model_bytes is None else model_bytes
     standby = 1 if standby is None else standby
     _check_numbers(approval_timeout_s, model_bytes, standby, max_cells)
     misuse.check_parts(http=http, approver=approver)
     misuse.check_journal(journal)
+    if concurrency is not None and not isinstance(concurrency, Concurrency):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(f"concurrency is no Concurrency: {concurrency!r}. Write Concurrency(tools={{…: 4}}).")
     resolve = resolve_with_system if resolve is None else resolve
     misuse.check_callable("resolve", resolve)
     here, elsewhere = _by_name(tools)
@@ -113,6 +119,7 @@ def settings_of(
         quarantine=None if quarantine is None else os.path.abspath(misuse.path("quarantine", quarantine)),
         state=None if state is None else StateDirectory(misuse.path("state", state)),
         model_bytes=model_bytes,
+        concurrency=concurrency or Concurrency(),
     )
 
 

@@ -12,6 +12,7 @@ from toolcell import misuse
 from toolcell.backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from toolcell.errors import UsageError
 from toolcell.profile import Profile
+from toolcell.usage_limits import UsageLimits
 from toolcell_sandbox.profile import is_below
 from toolcell_tools.capability import SessionKind
 
@@ -30,6 +31,7 @@ class Opening:
     http: HttpClient | None
     config: dict[str, Any]
     profile: Profile | None
+    usage_limits: UsageLimits | None
 
 
 def opening_of(
@@ -44,6 +46,7 @@ def opening_of(
     http: HttpClient | None,
     config: Mapping[str, Any] | None,
     profile: Profile | None,
+    usage_limits: UsageLimits | None = None,
 ) -> Opening:
     """The checked arguments of `open_session` or `open_child`. Raises UsageError for a wrong one."""
     kind = misuse.session_kind(kind)
@@ -51,6 +54,8 @@ def opening_of(
     misuse.check_texts(session_id=session_id)
     misuse.check_text("agent_id", agent_id)
     misuse.check_profile("profile", profile)
+    if usage_limits is not None and not isinstance(usage_limits, UsageLimits):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(f"usage_limits is no UsageLimits: {usage_limits!r}. Write UsageLimits(calls=100).")
     return Opening(
         kind=kind,
         workspace=workspace,
@@ -62,6 +67,7 @@ def opening_of(
         http=http,
         config=dict(misuse.settings_of(config)),
         profile=profile,
+        usage_limits=usage_limits,
     )
 
 

@@ -1,0 +1,99 @@
+"""Admit a call: usage limits, the circuit breaker and concurrency limits. Most calls need none of these."""
+
+import time
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+
+from toolcell.journal import Record
+from toolcell.pool.run import Used
+from toolcell.usage_limits import UsageMeter
+from toolcell_tools.declaration import ToolDeclaration
+from toolcell_tools.errors import Cancelled, Crashed, ErrorBase, Overloaded, PermissionDenied, ProtocolViolation
+
+from .approve import closed
+from .breaker import CRASHES
+from .services import Caller, Services
+from .turnstile import Turnstile, enter_all
+
+BUSY_RETRY_S: Final = 1.0
+
+
+@dataclass(slots=True)
+class Admission:
+    """A call that may run, within `wall_s` seconds. `leave` must follow."""
+
+    wall_s: float
+    session_id: str
+    turnstiles: list[Turnstile]
+    meter: UsageMeter | None
+
+    def leave(self, used: Used | None) -> None:
+        """Give back the places, and count what the call has used."""
+        for turnstile in self.turnstiles:
+            turnstile.leave(self.session_id)
+        if self.meter is not None and used is not None:
+            moved = used["sent_bytes"] + used["received_bytes"]
+            self.meter.add(cpu_s=used["cpu_s"], wall_s=used["wall_s"], bytes=moved)
+
+
+async def admit(
+    services: Services, caller: Caller, declaration: ToolDeclaration, wall_s: float
+) -> Admission | PermissionDenied | Overloaded | Cancelled:
+    """Admit the call, or say why not. It waits for its turn within `wall_s` seconds."""
+    name, meter = declaration.name, caller.meter
+    refused_s = services.gate.breaker.refusal_s(declaration.fingerprint, caller.id)
+    if refused_s:
+        return Overloaded(
+            message=(
+                f"The tool {name!r} is not called now: its process has crashed {CRASHES} times or more in a row. "
+                f"One call may try again in {refused_s:.2g} s. Use another tool, or call it in another way."
+            ),
+            retry_after_s=round(refused_s, 2),
+        )
+    if meter is not None:
+        reached = meter.begin()
+        if reached:
+            message = (
+                f"The tool {name!r} may not be called any more: the usage limit {reached} of this session is reached."
+            )
+            return PermissionDenied(message=message, tier=declaration.tier, reason=f"usage limit: {reached}")
+        wall_s = min(wall_s, meter.wall_left_s())
+    turnstiles = services.gate.turnstiles(name, caller.kind)
+    if not turnstiles:
+        return Admission(wall_s, caller.id, [], meter)
+    began, entered = time.monotonic(), list[Turnstile]()
+    has_entered = False
+    with caller.life.doing(f"the wait of a call of {name!r}") as work, work.scope, anyio.move_on_after(wall_s):
+        entered = await enter_all(turnstiles, caller.id)
+        has_entered = True
+    if not has_entered:
+        services.gate.breaker.gave_up(declaration.fingerprint, caller.id)
+        if caller.life.closed:
+            return closed(name)
+        return Overloaded(
+            message=(
+                f"The call waited {wall_s:.3g} s, its whole time, and was not started: as many calls of {name!r} or of "
+                f"{caller.kind.value} sessions run as are allowed at the same time. Try again later."
+            ),
+            retry_after_s=BUSY_RETRY_S,
+        )
+    return Admission(max(0.0, wall_s - (time.monotonic() - began)), caller.id, entered, meter)
+
+
+def judge(
+    services: Services, caller: Caller, call_id: str, declaration: ToolDeclaration, error: ErrorBase | None
+) -> None:
+    """Tell the circuit breaker how a call has ended. Called if it crashed, or if some tool has crashed before."""
+    breaker, tool = services.gate.breaker, declaration.fingerprint
+    what = ""
+    if isinstance(error, (Crashed, ProtocolViolation)):
+        if breaker.crashed(tool, caller.id):
+            what = f"the circuit of {declaration.name!r} has opened: its calls crash"
+    elif isinstance(error, (Cancelled, Overloaded)):
+        breaker.gave_up(tool, caller.id)
+    elif breaker.worked(tool, caller.id):
+        what = f"the circuit of {declaration.name!r} has closed: a call has worked"
+    if what:
+        services.journal.write(Record("incident", caller.id, call_id, {"tool": declaration.name, "what": what}))

@@ -1,0 +1,29 @@
+"""The gate of a supervisor: its concurrency limits and its circuit breaker."""
+
+from toolcell.concurrency import Concurrency
+from toolcell_tools.capability import SessionKind
+
+from .breaker import Breaker
+from .turnstile import Turnstile
+
+
+class Gate:
+    """The turnstiles by tool and by session kind, and the circuits of all tools."""
+
+    __slots__ = ("_kinds", "_tools", "breaker", "is_limited")
+
+    def __init__(self, concurrency: Concurrency) -> None:
+        self._tools = {name: Turnstile(limit) for name, limit in concurrency.tools.items()}
+        self._kinds = {kind: Turnstile(limit) for kind, limit in concurrency.kinds.items()}
+        self.is_limited = bool(self._tools or self._kinds)
+        self.breaker = Breaker()
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether every call may pass, as far as the gate knows."""
+        return not self.is_limited and self.breaker.is_clear
+
+    def turnstiles(self, tool: str, kind: SessionKind) -> list[Turnstile]:
+        """Those that a call of this tool in a session of this kind must pass."""
+        found = (self._tools.get(tool), self._kinds.get(kind))
+        return [turnstile for turnstile in found if turnstile is not None]

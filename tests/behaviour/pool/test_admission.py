@@ -1,0 +1,177 @@
+"""Calls that are not run now: above a concurrency limit, after crashes, beyond a usage limit, or too late."""
+
+import os
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from toolcell import (
+    Concurrency,
+    Crashed,
+    Overloaded,
+    PermissionDenied,
+    SessionKind,
+    Timeout,
+    ToolResult,
+    UsageLimits,
+    host_tool,
+    load_config,
+    tool,
+)
+
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
+
+
+@tool
+def rest(seconds: float = 0.2) -> float:
+    """Rest. Returns when it began and when it ended."""
+    began = time.monotonic()
+    time.sleep(seconds)
+    return began
+
+
+@tool
+def other() -> str:
+    """Do something else."""
+    return "done"
+
+
+@tool
+def moody(path: str, dies: bool = True) -> str:
+    """Die unless told otherwise."""
+    if dies:
+        os.abort()
+    return "alive"
+
+
+running = 0
+
+
+@host_tool
+async def here() -> int:
+    """Count the calls of this tool that run."""
+    global running
+    running += 1
+    await anyio.sleep(0.1)
+    seen, running = running, running - 1
+    return seen
+
+
+async def all_at_once(session: Any, name: str, count: int, **options: Any) -> list[ToolResult]:
+    results: list[ToolResult] = []
+
+    async def call() -> None:
+        results.append(await session.call(name, **options))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(count):
+            tasks.start_soon(call)
+    return results
+
+
+async def test_a_tool_runs_so_many_times_at_once_and_others_overtake_it(supervise: Any, workspace: Path) -> None:
+    limits = Concurrency(tools={"rest": 1, "here": 2})
+    async with supervise([rest, other, here], concurrency=limits) as supervisor:
+        session = await supervisor.open_session("worker", workspace=workspace)
+        async with anyio.create_task_group() as tasks:
+            began: list[float] = []
+
+            async def call() -> None:
+                began.extend(result.output for result in await all_at_once(session, "rest", 3))
+
+            tasks.start_soon(call)
+            await anyio.sleep(0.1)
+            with anyio.fail_after(0.4):
+                assert (await session.call("other")).output == "done"
+        began.sort()
+        assert all(later - earlier >= 0.2 for earlier, later in pairwise(began))
+        assert {result.output for result in await all_at_once(session, "here", 6)} <= {1, 2}
+
+
+async def test_a_kind_of_session_has_a_limit_and_a_call_waits_no_longer_than_its_time(
+    supervise: Any, workspace: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "own.toml").write_text("[supervisor.concurrency.kinds]\nworker = 1\n")
+    config = load_config(file=tmp_path / "own.toml")
+    assert config.concurrency == Concurrency(kinds={SessionKind.WORKER: 1})
+    async with supervise([rest, other], config=config) as supervisor:
+        worker = await supervisor.open_session("worker", workspace=workspace)
+        main = await supervisor.open_session("main", workspace=workspace)
+        await worker.call("other")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(worker.call, "rest", {"seconds": 0.6})
+            await anyio.sleep(0.1)
+            assert (await main.call("other")).output == "done"
+            error = (await worker.call("other", timeout=0.2)).error
+            assert isinstance(error, Overloaded) and error.retry_after_s and not error.delivered
+        assert (await worker.call("other")).output == "done"
+        results: list[ToolResult] = []
+
+        async def late() -> None:
+            results.append(await worker.call("other"))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(worker.call, "rest", {"seconds": 5.0})
+            await anyio.sleep(0.1)
+            tasks.start_soon(late)
+            await anyio.sleep(0.1)
+            await worker.close()
+        assert results[0].error is not None and results[0].error.kind == "cancelled"
+
+
+async def test_a_tool_that_keeps_crashing_is_refused_for_a_while(supervise: Any, workspace: Path) -> None:
+    async with supervise([moody, other]) as supervisor:
+        session = await supervisor.open_session("worker", workspace=workspace)
+        for _ in range(5):
+            assert isinstance((await session.call("moody", {"path": "a"})).error, Crashed)
+        error = (await session.call("moody", {"path": "a"})).error
+        assert isinstance(error, Overloaded) and error.retry_after_s is not None and "crashed" in error.message
+        assert (await session.call("other")).output == "done"
+        sibling = await supervisor.open_session("worker", workspace=workspace)
+        assert (await sibling.call("moody", {"path": "a", "dies": False})).output == "alive"
+        await anyio.sleep(error.retry_after_s)
+        assert (await session.call("moody", {"path": "a", "dies": False})).output == "alive"
+        assert isinstance((await session.call("moody", {"path": "a"})).error, Crashed)
+        told = [record.data["what"] for record in supervisor.journal.of(kind="incident")]
+    assert [what.partition(": ")[0] for what in told if "circuit" in what] == [
+        "the circuit of 'moody' has opened",
+        "the circuit of 'moody' has closed",
+    ]
+
+
+async def test_a_session_and_its_children_share_their_usage_limits(supervise: Any, workspace: Path) -> None:
+    async with supervise([rest, other]) as supervisor:
+        main = await supervisor.open_session("main", workspace=workspace, usage_limits=UsageLimits(calls=3))
+        child = await main.open_child("worker")
+        assert (await child.call("other")).output == (await main.call("other")).output == "done"
+        assert not (await child.call("other")).is_error
+        for session in (main, child):
+            error = (await session.call("other")).error
+            assert isinstance(error, PermissionDenied) and error.reason == "usage limit: calls = 3"
+            assert session.usage is not None and session.usage.calls == 3
+        free = await supervisor.open_session("main", workspace=workspace)
+        assert free.usage is None and (await free.call("other")).output == "done"
+        short = await supervisor.open_session("worker", workspace=workspace, usage_limits=UsageLimits(wall_s=0.5))
+        assert isinstance((await short.call("rest", {"seconds": 9.0})).error, Timeout)
+        for _ in range(3):  # the wait for the process did not count, so a few milliseconds are left
+            denied = (await short.call("rest", {"seconds": 9.0})).error
+        assert isinstance(denied, PermissionDenied) and "wall_s = 0.5" in denied.message
+        assert short.usage is not None and short.usage.wall_s > 0.4 and short.usage.bytes > 0
+
+
+async def test_a_call_that_cannot_meet_its_deadline_is_refused_at_once(supervise: Any, workspace: Path) -> None:
+    async with supervise([rest, other], max_cells=1) as supervisor:
+        session = await supervisor.open_session("worker", workspace=workspace)
+        async with anyio.create_task_group() as tasks:
+            for _ in range(150):
+                tasks.start_soon(session.call, "rest", {"seconds": 0.02})
+            await anyio.sleep(1.5)  # some fifty of them have run
+            began = time.monotonic()
+            error = (await session.call("other", timeout=0.3)).error
+            assert isinstance(error, Overloaded) and time.monotonic() - began < 0.2
+            assert error.retry_after_s is not None and error.retry_after_s > 0.3 and "not queued" in error.message
+            tasks.cancel_scope.cancel()

@@ -1,0 +1,44 @@
+"""Sessions take turns: one that makes a call now and then does not wait behind those that flood the pool."""
+
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from toolcell import Session, tool
+
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
+
+
+@tool
+def rest(seconds: float) -> None:
+    """Rest."""
+    time.sleep(seconds)
+
+
+async def test_two_floods_beside_a_quiet_session(supervise: Any, workspace: Path) -> None:
+    """In the order of arrival, the quiet session's calls would wait for 40 calls on two cells: some 0.6 s each."""
+    stop = anyio.Event()
+
+    async def flood(session: Session) -> None:
+        while not stop.is_set():
+            assert not (await session.call("rest", {"seconds": 0.03})).is_error
+
+    async with supervise([rest], max_cells=3) as supervisor:
+        sessions = [await supervisor.open_session("worker", workspace=workspace) for _ in range(3)]
+        took: list[float] = []
+        async with anyio.create_task_group() as tasks:
+            for session in sessions[:2]:
+                for _ in range(20):
+                    tasks.start_soon(flood, session)
+            await anyio.sleep(0.5)
+            for _ in range(10):
+                started = time.perf_counter()
+                assert not (await sessions[2].call("rest", {"seconds": 0.0})).is_error
+                took.append(time.perf_counter() - started)
+                await anyio.sleep(0.05)
+            stop.set()
+    assert statistics.median(took) < 0.15, took
