@@ -68,6 +68,10 @@ async def admit(
     with caller.life.doing(f"the wait of a call of {name!r}") as work, work.scope, anyio.move_on_after(wall_s):
         entered = await enter_all(turnstiles, caller.id)
         has_entered = True
+    if has_entered and caller.life.closed:  # the close ended the call that had the place
+        for turnstile in entered:
+            turnstile.leave(caller.id)
+        return closed(name)
     if not has_entered:
         services.gate.breaker.gave_up(declaration.fingerprint, caller.id)
         if caller.life.closed:
