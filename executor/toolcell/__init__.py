@@ -123,6 +123,7 @@ if TYPE_CHECKING:
     from .backends.memory import SQLiteMemory
     from .backends.protocols import Channel, HttpClient, HttpReply, HttpRequest, MemoryStore, WebClient
     from .backends.web import PublicWeb
+    from .batch import BatchResult
     from .call import ToolCall
     from .concurrency import Concurrency
     from .config.config import Config
@@ -196,6 +197,7 @@ _HOMES = {
     "toolcell.backends.memory": "SQLiteMemory",
     "toolcell.backends.protocols": "Channel HttpClient HttpReply HttpRequest MemoryStore WebClient",
     "toolcell.backends.web": "PublicWeb",
+    "toolcell.batch": "BatchResult",
     "toolcell.call": "ToolCall",
     "toolcell.concurrency": "Concurrency",
     "toolcell.config.config": "Config",
@@ -232,6 +234,7 @@ __all__ = [
     "Artifact",
     "AudioBlock",
     "BackendError",
+    "BatchResult",
     "BrokeredHttp",
     "Cached",
     "CallOutcome",

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Never, Self, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Never, Self, TypedDict, TypeVar, Unpack, overload
 
 import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
@@ -38,11 +38,17 @@ from .errors import UsageError
 from .journal import Journal
 from .policy import Explanation, Policy
 from .pool.recovery import SupervisorStatus
+from .retrying import ATTEMPTS, FIRST_S, LONGEST_S
 from .runtime.tasks import CallTask, TaskStatus
 from .telemetry import Metrics
 from .usage_limits import SessionUsage, UsageLimits
 
 __all__ = ["Session", "Supervisor"]
+
+if TYPE_CHECKING:
+    from toolcell_tools.exports import Export
+
+    from .batch import AnyCall, BatchResult
 
 R = TypeVar("R")
 
@@ -155,6 +161,42 @@ class Session:
             on_output=None if on_output is None else hear,
         )
         return self._running().call(call)
+
+    def call_many(
+        self,
+        calls: "Iterable[AnyCall]",
+        *,
+        export: "Export | None" = None,
+        max_concurrent: int | None = None,
+        timeout: float | None = None,
+    ) -> "BatchResult":
+        """As `toolcell.Session.call_many`, without callbacks."""
+        run = partial(self._inner.call_many, calls, export=export, max_concurrent=max_concurrent, timeout=timeout)
+        return self._running().call(run)
+
+    def retry(
+        self,
+        name: str | Declared,
+        args: Mapping[str, Any] | None = None,
+        *,
+        attempts: int = ATTEMPTS,
+        first_s: float = FIRST_S,
+        longest_s: float = LONGEST_S,
+        call_id: str | None = None,
+        timeout: float | None = None,
+    ) -> ToolResult:
+        """As `toolcell.Session.retry`, without callbacks."""
+        run = partial(
+            self._inner.retry,
+            name,
+            args,
+            attempts=attempts,
+            first_s=first_s,
+            longest_s=longest_s,
+            call_id=call_id,
+            timeout=timeout,
+        )
+        return self._running().call(run)
 
     def start(
         self,

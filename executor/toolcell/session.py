@@ -1,10 +1,12 @@
 """Session: one agent conversation, as the program sees it. `runtime/core.py` holds its state."""
 
 import json
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Never, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Never, TypedDict, TypeVar, Unpack, overload
+
+import anyio
 
 from toolcell.fast.tuples import made
 from toolcell.profile import Profile
@@ -23,11 +25,17 @@ from .dispatch.pipeline import attempt, dispatch
 from .dispatch.reports import OnProgress
 from .dispatch.streams import OnOutput
 from .policy import Explanation
+from .retrying import ATTEMPTS, FIRST_S, LONGEST_S, repeated
 from .runtime.core import SessionCore
 from .runtime.tasks import CallTask
 from .sessions import ending
 from .sessions.opening import opening_of
 from .usage_limits import SessionUsage, UsageLimits
+
+if TYPE_CHECKING:
+    from toolcell_tools.exports import Export
+
+    from .batch import AnyCall, BatchResult
 
 R = TypeVar("R")
 
@@ -199,6 +207,104 @@ class Session:
             return await run()
         asked = (name, json.dumps(arguments, sort_keys=True, default=repr))
         return await core.idempotent.once(idempotency_key, asked, run, call_id)
+
+    async def call_many(
+        self,
+        calls: "Iterable[AnyCall]",
+        *,
+        export: "Export | None" = None,
+        max_concurrent: int | None = None,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        on_output: OnOutput | None = None,
+    ) -> "BatchResult":
+        """Make many calls, side by side as far as cells and tools allow, and return their results in order.
+
+        A call is a name with its arguments, a `ModelCall`, or with `export` the payload in which the provider's model
+        asks for it. No failure of a call ends another one: each has its result, and a payload that is no call has a
+        ValidationError. `BatchResult.messages()` has the results in the provider's format. At most `max_concurrent`
+        calls run at the same time. The other options are those of `call`, for each of them. If the caller is cancelled,
+        all calls are.
+        """
+        from toolcell_tools.exports import ModelCall
+
+        from .batch import (  # the exports take 10 ms, and few programs use both
+            BatchResult,
+            parsed,
+            placeholder,
+            refused,
+        )
+
+        core = self._core
+        core.check_open()
+        asked = parsed(calls, export)
+        results: dict[int, ToolResult] = {}
+        most = len(asked) or 1 if max_concurrent is None else misuse.count("max_concurrent", max_concurrent, "")
+        turns = anyio.CapacityLimiter(most)
+
+        async def one(index: int, call: ModelCall) -> None:
+            async with turns:
+                results[index] = await self.call(
+                    call.name,
+                    call.arguments,
+                    call_id=call.call_id or None,
+                    timeout=timeout,
+                    on_progress=on_progress,
+                    on_output=on_output,
+                )
+
+        async with anyio.create_task_group() as tasks:
+            for index, call in enumerate(asked):
+                if isinstance(call, ModelCall):
+                    tasks.start_soon(one, index, call)
+                else:
+                    results[index] = refused(call, core.caller.id)
+        ordered = tuple(results[index] for index in range(len(asked)))
+        return BatchResult(ordered, tuple(map(placeholder, asked)), export)
+
+    async def retry(
+        self,
+        name: str | Declared,
+        args: Mapping[str, Any] | None = None,
+        *,
+        attempts: int = ATTEMPTS,
+        first_s: float = FIRST_S,
+        longest_s: float = LONGEST_S,
+        call_id: str | None = None,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        on_output: OnOutput | None = None,
+    ) -> ToolResult:
+        """Make a call, and repeat it after Timeout and Overloaded if the tool is idempotent or read-only (ADR-0004).
+
+        Nothing else is repeated: a repetition might do the work twice. There are at most `attempts` calls. Before each
+        repetition it waits for a random part of `first_s`, which doubles up to `longest_s`, after an error's
+        `retry_after_s`. `timeout` is for all of them together, in seconds; without it, each has the tool's own. The
+        second call has the id "<call_id>~2".
+        """
+        core = self._core
+        core.check_open()
+        named = core.name_of(name)
+        id = call_id or f"{core.caller.id}-{next(core.numbers)}"
+
+        async def run(number: int, left_s: float | None) -> ToolResult:
+            return await self.call(
+                named,
+                args,
+                call_id=id if number == 1 else f"{id}~{number}",
+                timeout=left_s,
+                on_progress=on_progress,
+                on_output=on_output,
+            )
+
+        return await repeated(
+            run,
+            is_idempotent=await core.is_idempotent(named),
+            attempts=attempts,
+            first_s=first_s,
+            longest_s=longest_s,
+            timeout=timeout,
+        )
 
     def start(
         self,

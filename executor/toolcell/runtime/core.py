@@ -6,6 +6,7 @@ from itertools import count
 from typing import Any, Protocol, cast
 
 from toolcell.dispatch.offer import lacking
+from toolcell.dispatch.resolve import resolved
 from toolcell.dispatch.route import Routes
 from toolcell.dispatch.services import Caller, Services
 from toolcell.errors import UsageError
@@ -178,6 +179,11 @@ class SessionCore:
         offered = [one for one in declared if is_offered(services.policy, one, caller.data.info)]
         return [as_offered(one, caller.profile, caller.web) for one in offered]
 
+    async def is_idempotent(self, name: str) -> bool:
+        """Whether a call of this tool may be repeated: it is idempotent, or changes nothing."""
+        tool = self.caller.toolbox.found(name) or await resolved(self.services, self.caller, name)
+        return isinstance(tool, Tool) and _repeatable(tool)
+
     def name_of(self, tool: str | Declared) -> str:
         """The name to call: the value of an enum member, or the declared name of a tool. Raises UsageError if the tool
         was redefined after the supervisor got it."""
@@ -211,6 +217,11 @@ class SessionCore:
         if self._idempotent is None:
             self._idempotent = IdempotentCalls(self.caller.id, self.services.results)
         return self._idempotent
+
+
+def _repeatable(tool: Tool[..., Any]) -> bool:
+    annotations = tool.declaration.annotations
+    return bool(annotations.idempotent or annotations.read_only)
 
 
 def report_refused(services: Services, session_id: str, stranger: str, why: str) -> None:

@@ -82,8 +82,20 @@ def public(one: object) -> list[str]:
 
 def test_completion_offers_the_public_api_alone(tmp_path: Path) -> None:
     of_session = [
-        *("agent_id", "call", "close", "closed", "config", "explain", "grants", "id", "kind", "open_child"),
-        *("parent", "profile", "start", "tools", "usage", "values", "workspace"),
+        *(
+            "agent_id",
+            "call",
+            "call_many",
+            "close",
+            "closed",
+            "config",
+            "explain",
+            "grants",
+            "id",
+            "kind",
+            "open_child",
+        ),
+        *("parent", "profile", "retry", "start", "tools", "usage", "values", "workspace"),
     ]
     of_supervisor = ["aclose", "approvals", "journal", "metrics", "open_session", "start", "status", "task"]
     with blocking.Supervisor(standby=0) as supervisor:
