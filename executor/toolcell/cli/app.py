@@ -156,6 +156,21 @@ def audit_export(state: str | None) -> None:
     sys.exit(it.guarded(lambda: it.export(state)))
 
 
+@toolcell.command(short_help="Show what a running supervisor does, and what is wrong.")
+@_state
+@_json
+def status(state: str | None, as_json: bool) -> None:
+    """Show what Supervisor(state=DIRECTORY) does now: sessions, cells, calls, errors, and what is wrong.
+
+    The supervisor writes it once a second.
+
+    Exit status: 0 if it runs and nothing is wrong, 1 otherwise, 2 for wrong use.
+    """
+    from .status import run
+
+    sys.exit(run(state, as_json=as_json))
+
+
 @toolcell.group(short_help="List and answer requests for approval.")
 def approvals() -> None:
     """List and answer the requests for approval of Supervisor(state=DIRECTORY), also while it runs.

@@ -93,7 +93,7 @@ def judge(
     breaker, tool = services.gate.breaker, declaration.fingerprint
     what = ""
     if isinstance(error, (Crashed, ProtocolViolation)):
-        if breaker.crashed(tool, caller.id):
+        if breaker.crashed(tool, caller.id, declaration.name):
             what = f"the circuit of {declaration.name!r} has opened: its calls crash"
     elif isinstance(error, (Cancelled, Overloaded)):
         breaker.gave_up(tool, caller.id)

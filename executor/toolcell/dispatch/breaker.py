@@ -21,6 +21,7 @@ MAX_KEPT: Final = 10_000
 class _Circuit:
     """The crashes of one tool in one session since its last success."""
 
+    name: str
     crashes: int = 0
     last_at: float = 0.0
     openings: int = 0
@@ -63,12 +64,21 @@ class Breaker:
         ]
         return max(elsewhere) if own is None and len(elsewhere) >= SESSIONS else 0.0
 
-    def crashed(self, tool: str, session_id: str) -> bool:
-        """Note a crash. Returns whether the circuit has opened by it."""
+    def open_circuits(self) -> list[tuple[str, str, float]]:
+        """The tools that are refused now: the name, the session, and for how many seconds."""
+        now = self.now()
+        return [
+            (each.name, session_id, each.closed_at - now)
+            for (_tool, session_id), each in self._circuits.items()
+            if each.closed_at > now
+        ]
+
+    def crashed(self, tool: str, session_id: str, name: str = "") -> bool:
+        """Note a crash of the tool, which has this name. Returns whether the circuit has opened by it."""
         if len(self._circuits) >= MAX_KEPT:
             self._circuits.pop(next(iter(self._circuits)))
         now = self.now()
-        own = self._circuits.setdefault((tool, session_id), _Circuit())
+        own = self._circuits.setdefault((tool, session_id), _Circuit(name))
         own.crashes = own.crashes + 1 if now - own.last_at <= WITHIN_S or own.tried_at else 1
         own.last_at = now
         if own.crashes < CRASHES:

@@ -106,9 +106,13 @@ class Pool:
         return self.fleet.status()
 
     def __repr__(self) -> str:
-        states = Counter(_SHOWN_AS[cell.state] for cell in self.cells.values())
-        counts = " · ".join(f"{states[name]} {name}" for name in dict.fromkeys(_SHOWN_AS.values()) if states[name])
+        counts = " · ".join(f"{number} {name}" for name, number in self.counts().items() if number)
         return f"<Pool [cells: {counts or 'none'} · calls: {len(self.waiting)} queued]>"
+
+    def counts(self) -> dict[str, int]:
+        """The number of cells by what they do: idle, busy, starting, sweeping, ending."""
+        states = Counter(_SHOWN_AS[cell.state] for cell in self.cells.values())
+        return {name: states[name] for name in dict.fromkeys(_SHOWN_AS.values())}
 
     # -- start and end ------------------------------------------------------------------------------------------------
 

@@ -54,8 +54,10 @@ from toolcell_tools.session_info import SessionInfo
 from toolcell_tools.toolsets.resolve import close_all
 
 from .core import SessionCore, report_refused
+from .overview import overview
 from .past import begin_record
 from .settings import Settings
+from .status_file import keep_status
 from .tasks import CallTask, CallTasks
 
 _log = logging.getLogger("toolcell")
@@ -274,6 +276,10 @@ class Runtime:
             for toolset in self.settings.toolsets:
                 toolset.attach(self._public)
             up()
+            if self.settings.state is not None:
+                sessions = self._sessions.values
+                report = partial(overview, self.services)
+                self.in_background(keep_status, self.settings.state.status, lambda: report(sessions()))
             try:
                 await asked()
             except GeneratorExit:  # the event loop was closed, so nothing can be awaited

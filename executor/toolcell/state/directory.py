@@ -40,6 +40,7 @@ class StateDirectory:
     - `journal.sqlite`: an index of the journal, made from it.
     - `approvals.sqlite`: requests for approval and their answers (`toolcell.approvals`).
     - `results.sqlite`: results of calls with an idempotency key, and of tasks (`results`).
+    - `status.json`: what the supervisor does now, written once a second.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -61,6 +62,10 @@ class StateDirectory:
     @property
     def approvals(self) -> Path:
         return self.path / APPROVALS
+
+    @property
+    def status(self) -> Path:
+        return self.path / "status.json"
 
     @property
     def results(self) -> Path:

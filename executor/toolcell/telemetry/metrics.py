@@ -189,6 +189,15 @@ class Metrics:
         with self._counted() as found:
             return iter([_metrics_of(tool, version, series) for (tool, version), series in sorted(found.items())])
 
+    def totals(self) -> tuple[int, dict[str, int]]:
+        """The number of all calls, and of their errors by kind."""
+        with self._counted() as found:
+            errors: dict[str, int] = {}
+            for series in found.values():
+                for kind, count in series.errors.items():
+                    errors[kind] = errors.get(kind, 0) + count
+            return sum(series.calls for series in found.values()), errors
+
     def of(self, tool: str, version: str | None = None) -> ToolMetrics:
         """The metrics of one tool, for one version or for all versions together. Zeros if the tool was never called."""
         return _metrics_of(tool, version or "", self._all_of(tool, version))

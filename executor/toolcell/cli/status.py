@@ -1,0 +1,82 @@
+"""`toolcell status`: a running supervisor, as it sees itself."""
+
+import fcntl
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from toolcell.errors import UsageError
+from toolcell_tools.preview import printable
+
+from .audit import directory_of
+
+STALE_S = 5.0
+"""A status that is older than this is not of a supervisor whose event loop runs."""
+
+
+def run(state: str | None, *, as_json: bool) -> int:
+    """Print the status. Returns the exit status: 0 if it runs and nothing is wrong, 1 otherwise, 2 for wrong use."""
+    try:
+        directory = directory_of(state)
+        status = _read(directory.status)
+        is_running = _is_locked(directory.path / "lock")
+    except (UsageError, OSError, ValueError) as error:
+        click.echo(str(error), err=True)
+        return 2
+    age_s = time.time() - status["at"]
+    problems: list[str] = list(status["problems"]) if is_running else []
+    if not is_running:
+        problems.append(f"The supervisor (process {status['pid']}) has ended. Its last status is {age_s:.0f} s old.")
+    elif age_s > STALE_S:
+        problems.append(f"The last status is {age_s:.0f} s old: the event loop of process {status['pid']} is blocked.")
+    if as_json:
+        click.echo(json.dumps({**status, "age_s": age_s, "is_running": is_running, "problems": problems}))
+    else:
+        for line in _lines(status, problems, is_running=is_running):
+            click.echo(printable(line))
+    return 1 if problems else 0
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise UsageError(f"There is no status in {str(path.parent)!r}: no supervisor has run there.") from None
+    return found
+
+
+def _is_locked(path: Path) -> bool:
+    """Whether a supervisor holds the lock."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def _lines(status: dict[str, Any], problems: list[str], *, is_running: bool) -> list[str]:
+    cells = ", ".join(f"{number} {name}" for name, number in status["cells"].items() if number) or "none"
+    errors = ", ".join(f"{number:,} {kind}" for kind, number in sorted(status["errors"].items())) or "none"
+    lines = [
+        f"supervisor   process {status['pid']}, {'running' if is_running else 'ended'}",
+        f"cells        {cells} (at most {status['max_cells']})",
+        f"calls        {status['running_count']} running, {status['waiting_count']} waiting, {status['calls']:,} ended",
+        f"errors       {errors}",
+        f"approvals    {status['pending_approvals']} pending",
+        f"sessions     {status['session_count']}",
+    ]
+    for each in status["sessions"]:
+        parent = f" of {each['parent']}" if each["parent"] else ""
+        lines.append(f"    {each['id']}  {each['kind']}{parent}  agent {each['agent']}  {each['calls']} calls")
+    for name in ("running", "waiting"):
+        for each in status[name]:
+            lines.append(f"    {name} {each['s']:.1f} s  {each['tool']}  {each['call']}  session {each['session']}")
+    lines += [f"PROBLEM      {problem}" for problem in problems] or ["problems     none"]
+    return lines

@@ -1,0 +1,72 @@
+"""An overview of a running supervisor: sessions, cells, calls, errors, and what is wrong now."""
+
+import time
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, Final
+
+from toolcell.dispatch.services import Services
+
+from .core import SessionCore
+
+MOST_CALLS: Final = 100
+"""The most calls and sessions that are listed; all are counted."""
+LONG_WAIT_S: Final = 5.0
+
+
+def overview(services: Services, sessions: Iterable[SessionCore]) -> dict[str, Any]:
+    """The overview, as JSON data. Times are in seconds."""
+    pool, now = services.pool, time.monotonic()
+    running = [run for cell in pool.cells.values() if (run := cell.run) is not None]
+    waiting = list(pool.waiting)
+    of_session = Counter(run.spec.key.session_id for run in (*running, *waiting))
+    open_sessions = list(sessions)
+    calls, errors = services.metrics.totals()
+    pending = [] if services.durable is None else services.approvals().pending()
+    return {
+        "sessions": [
+            {
+                "id": core.caller.id,
+                "kind": core.caller.kind.value,
+                "agent": core.caller.agent_id,
+                "parent": None if core.parent is None else core.parent.caller.id,
+                "calls": of_session[core.caller.id],
+            }
+            for core in open_sessions[:MOST_CALLS]
+        ],
+        "session_count": len(open_sessions),
+        "cells": pool.counts(),
+        "max_cells": pool.most_cells,
+        "running": [
+            {"call": run.call_id, "tool": run.tool, "session": run.spec.key.session_id, "s": now - run.started_at}
+            for run in running[:MOST_CALLS]
+        ],
+        "waiting": [
+            {"call": run.call_id, "tool": run.tool, "session": run.spec.key.session_id, "s": now - run.queued_at}
+            for run in waiting[:MOST_CALLS]
+        ],
+        "running_count": len(running),
+        "waiting_count": len(waiting),
+        "calls": calls,
+        "errors": errors,
+        "pending_approvals": len(pending),
+        "problems": _problems(services, max((now - run.queued_at for run in waiting), default=0.0), len(waiting)),
+    }
+
+
+def _problems(services: Services, longest_wait_s: float, waiting: int) -> list[str]:
+    """What is wrong now, in sentences."""
+    found: list[str] = []
+    status = services.pool.status()
+    if status.problem:
+        found.append(status.problem)
+    if not status.zygotes:
+        again = "" if status.next_attempt_s is None else f" The next attempt is in {status.next_attempt_s:.2g} s."
+        found.append(f"No zygote is alive, so no cell can be made.{again}")
+    if services.durable is not None and services.durable.failure:
+        found.append(services.durable.failure)
+    for tool, session_id, refused_s in services.gate.breaker.open_circuits():
+        found.append(f"The tool {tool} keeps crashing in the session {session_id}; refused for {refused_s:.2g} s.")
+    if longest_wait_s >= LONG_WAIT_S:
+        found.append(f"{waiting:,} calls wait for a process; the oldest has waited {longest_wait_s:.3g} s.")
+    return found

@@ -1,0 +1,87 @@
+"""`toolcell status`: what it shows of a supervisor that runs, has problems, is blocked or has ended."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from tests.helpers import until
+
+from toolcell import Supervisor, tool
+from toolcell.state import StateDirectory
+from toolcell.testing import misbehaving
+
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
+TOOLS: list[Any] = [misbehaving.echo, misbehaving.sleep_for_ever, tool(os.abort, name="die", description="Die.")]
+
+
+def status(state: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-I", "-m", "toolcell.cli", "status", "--state", str(state), *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+
+
+async def shown(state: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """The status that the supervisor writes from now on."""
+    path, now = StateDirectory(state).status, time.time()
+    await until(lambda: path.exists() and json.loads(path.read_text())["at"] > now)
+    return await anyio.to_thread.run_sync(status, state, *words)
+
+
+async def test_it_shows_sessions_calls_and_errors_and_the_end(workspace: Path, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    async with Supervisor(TOOLS, state=state, max_cells=2) as supervisor:
+        main = await supervisor.open_session("main", workspace=workspace, session_id="top", agent_id="ann")
+        child = await main.open_child("worker", session_id="below")
+        await child.call("echo", {"value": 1})
+        await child.call("none", {})
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: child.call("sleep_for_ever", call_id="long"))
+            await anyio.sleep(0.3)
+            done = await shown(state)
+            assert done.returncode == 0, done.stdout + done.stderr
+            for part in (
+                "running",
+                "1 running, 0 waiting, 2 ended",
+                "1 unknown_tool",
+                "below  worker of top  agent ann",
+            ):
+                assert part in done.stdout
+            assert "sleep_for_ever  long  session below" in done.stdout and "problems     none" in done.stdout
+            tasks.cancel_scope.cancel()
+    ended = status(state)
+    assert ended.returncode == 1 and "has ended" in ended.stdout
+
+
+async def test_it_says_what_is_wrong_now(workspace: Path, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    async with Supervisor(TOOLS, state=state) as supervisor:
+        session = await supervisor.open_session("worker", workspace=workspace, session_id="s")
+        for _ in range(11):  # so that the circuit stays open for some seconds
+            result = await session.call("die", {})
+            if result.error is not None and result.error.kind == "overloaded":
+                await anyio.sleep(result.error.retry_after_s or 0)
+        done = await shown(state, "--json")
+        assert done.returncode == 1
+        assert any("keeps crashing" in problem for problem in json.loads(done.stdout)["problems"])
+
+
+async def test_a_blocked_event_loop_is_noticed(workspace: Path, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    async with Supervisor(TOOLS, state=state):
+        await shown(state)
+        path = StateDirectory(state).status
+        old = json.loads(path.read_text())
+        time.sleep(0.1)  # no await: nothing is written meanwhile
+        path.write_text(json.dumps({**old, "at": time.time() - 9}))
+        done = status(state)
+    assert done.returncode == 1 and "event loop" in done.stdout
+
+
+def test_without_a_supervisor_it_says_so(tmp_path: Path) -> None:
+    done = status(tmp_path)
+    assert done.returncode == 2 and "no supervisor has run there" in done.stderr
