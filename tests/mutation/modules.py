@@ -91,14 +91,33 @@ MODULES: dict[str, Held] = {
             "sessions/links": held("sessions/test_links", "behaviour/files/test_links"),
             "http_rules": held("test_http_rules", "behaviour/settings/test_http", "backends/http/test_checks"),
             "profile": held("test_profile", "config/test_narrowing"),
+            "policy": held("test_policy"),
+            "patterns": held("test_policy", "approvals/test_store"),
+            "config/policies": held("config/test_policies"),
+            "usage_limits": held("test_usage_limits"),
+            "retrying": held("test_retrying"),
+            "runtime/tasks": held("behaviour/durable/test_results"),
+            **dict.fromkeys(
+                ("approvals/entry", "approvals/signing", "approvals/table", "approvals/store"),
+                held("approvals/test_store", "behaviour/durable/test_approvals"),
+            ),
+            **dict.fromkeys(
+                ("journal/chain", "journal/durable", "journal/log"), held("journal/test_chain", "journal/test_durable")
+            ),
+            "journal/redact": held("journal/test_redact"),
+            "state/directory": held("state/test_directory"),
+            "state/results": held("behaviour/durable/test_results"),
         },
     ),
     **beside(
         "executor/toolcell/dispatch",
         {
             "permit": held("test_policy", "behaviour/grants/test_matrix", "behaviour/calls/test_approval"),
-            "policy": held("test_policy"),
-            "approve": held("behaviour/calls/test_approval"),
+            "approve": held("behaviour/calls/test_approval", "behaviour/durable/test_approvals"),
+            "admit": held("behaviour/pool/test_admission"),
+            "breaker": held("dispatch/test_breaker"),
+            "turnstile": held("dispatch/test_turnstile"),
+            "decided": held("behaviour/settings/test_policy"),
             "hooks": held("dispatch/test_hooks", "behaviour/sessions/test_closing"),
             "pipeline": held(
                 "dispatch/test_hooks",
