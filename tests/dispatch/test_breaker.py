@@ -2,7 +2,7 @@
 
 import pytest
 
-from toolcell.dispatch.breaker import CRASHES, FIRST_S, LONGEST_S, SESSIONS, WITHIN_S, Breaker
+from toolcell.dispatch.breaker import CRASHES, FIRST_S, LONGEST_S, WITHIN_S, Breaker
 
 
 class Clock:
@@ -70,10 +70,10 @@ def test_a_try_without_an_answer_lets_another_try(breaker: Breaker, clock: Clock
     assert breaker.refusal_s("t", "s") == 0.0
 
 
-def test_a_tool_that_crashes_in_several_sessions_is_refused_in_all(breaker: Breaker) -> None:
-    for number in range(SESSIONS):
-        assert breaker.refusal_s("t", "new") == 0.0, "one session's arguments do not deny a tool to the others"
+def test_the_arguments_of_other_sessions_deny_a_tool_to_none(breaker: Breaker) -> None:
+    for number in range(20):
         crash(breaker, session=f"s{number}")
-    assert breaker.refusal_s("t", "new") == FIRST_S
-    breaker.forget("s0")
     assert breaker.refusal_s("t", "new") == 0.0
+    assert [session for _name, session, _seconds in breaker.open_circuits()] == [f"s{number}" for number in range(20)]
+    breaker.forget("s0")
+    assert breaker.refusal_s("t", "s0") == 0.0 < breaker.refusal_s("t", "s1")

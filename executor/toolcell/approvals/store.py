@@ -49,6 +49,7 @@ class Approvals:
     def __init__(self, path: Path | None = None, key: bytes | None = None, *, used: Iterable[str] = ()) -> None:
         """`path` is the database, None to keep everything in memory. `used` has the ids of requests whose answers were
         used, as the journal knows them. Raises sqlite3.Error or OSError."""
+        self._path = path
         self._lock = threading.Lock()
         self._table = ApprovalTable(path, Signer(key or os.urandom(32)))
         self._kept_s = 0.0 if path is None else KEPT_S
@@ -69,7 +70,7 @@ class Approvals:
         return cls(directory.approvals, directory.key())
 
     def __repr__(self) -> str:
-        return f"<Approvals {len(self.pending())} pending>"
+        return f"<Approvals {'in memory' if self._path is None else self._path}>"
 
     def __enter__(self) -> Self:
         return self
@@ -87,6 +88,11 @@ class Approvals:
     def pending(self) -> list[ApprovalEntry]:
         """The requests that wait for an answer, oldest first."""
         return [entry for entry in self.all() if entry.state == "pending"]
+
+    def pending_count(self) -> int:
+        """The number of requests that wait for an answer, without looking at them."""
+        with self._lock:
+            return self._table.pending()
 
     def all(self) -> list[ApprovalEntry]:
         """Every request that is kept, oldest first."""

@@ -13,7 +13,7 @@ from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.errors import Cancelled, Crashed, ErrorBase, Overloaded, PermissionDenied, ProtocolViolation
 
 from .approve import closed
-from .breaker import CRASHES
+from .breaker import CRASHES, Breaker
 from .services import Caller, Services
 from .turnstile import Turnstile, enter_all
 
@@ -26,11 +26,15 @@ class Admission:
 
     wall_s: float
     session_id: str
+    tool: str
+    breaker: Breaker
     turnstiles: list[Turnstile]
     meter: UsageMeter | None
 
     def leave(self, used: Used | None) -> None:
-        """Give back the places, and count what the call has used."""
+        """Give back the places, and count what the call has used, None if it was not run."""
+        if used is None:
+            self.breaker.gave_up(self.tool, self.session_id)
         for turnstile in self.turnstiles:
             turnstile.leave(self.session_id)
         if self.meter is not None and used is not None:
@@ -42,8 +46,9 @@ async def admit(
     services: Services, caller: Caller, declaration: ToolDeclaration, wall_s: float
 ) -> Admission | PermissionDenied | Overloaded | Cancelled:
     """Admit the call, or say why not. It waits for its turn within `wall_s` seconds."""
-    name, meter = declaration.name, caller.meter
-    refused_s = services.gate.breaker.refusal_s(declaration.fingerprint, caller.id)
+    name, meter, breaker = declaration.name, caller.meter, services.gate.breaker
+    admission = Admission(wall_s, caller.id, declaration.fingerprint, breaker, [], meter)
+    refused_s = breaker.refusal_s(declaration.fingerprint, caller.id)
     if refused_s:
         return Overloaded(
             message=(
@@ -55,27 +60,28 @@ async def admit(
     if meter is not None:
         reached = meter.begin()
         if reached:
+            admission.leave(None)
             message = (
                 f"The tool {name!r} may not be called any more: the usage limit {reached} of this session is reached."
             )
             return PermissionDenied(message=message, tier=declaration.tier, reason=f"usage limit: {reached}")
-        wall_s = min(wall_s, meter.wall_left_s())
+        admission.wall_s = wall_s = min(wall_s, meter.wall_left_s())
     turnstiles = services.gate.turnstiles(name, caller.kind)
     if not turnstiles:
-        return Admission(wall_s, caller.id, [], meter)
-    began, entered = time.monotonic(), list[Turnstile]()
-    has_entered = False
-    with caller.life.doing(f"the wait of a call of {name!r}") as work, work.scope, anyio.move_on_after(wall_s):
-        entered = await enter_all(turnstiles, caller.id)
-        has_entered = True
-    if has_entered and caller.life.closed:  # the close ended the call that had the place
-        for turnstile in entered:
-            turnstile.leave(caller.id)
+        return admission
+    began, has_entered = time.monotonic(), False
+    try:
+        with caller.life.doing(f"the wait of a call of {name!r}") as work, work.scope, anyio.move_on_after(wall_s):
+            admission.turnstiles = await enter_all(turnstiles, caller.id)
+            has_entered = True
+    except BaseException:  # the caller has gone
+        admission.leave(None)
+        raise
+    if caller.life.closed:  # also if the close has ended the call that had the place
+        admission.leave(None)
         return closed(name)
     if not has_entered:
-        services.gate.breaker.gave_up(declaration.fingerprint, caller.id)
-        if caller.life.closed:
-            return closed(name)
+        admission.leave(None)
         return Overloaded(
             message=(
                 f"The call waited {wall_s:.3g} s, its whole time, and was not started: as many calls of {name!r} or of "
@@ -83,7 +89,8 @@ async def admit(
             ),
             retry_after_s=BUSY_RETRY_S,
         )
-    return Admission(max(0.0, wall_s - (time.monotonic() - began)), caller.id, entered, meter)
+    admission.wall_s = max(0.0, wall_s - (time.monotonic() - began))
+    return admission
 
 
 def judge(

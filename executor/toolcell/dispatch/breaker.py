@@ -11,8 +11,6 @@ CRASHES: Final = 5
 """So many crashes of a tool in a row, in one session, open its circuit there."""
 WITHIN_S: Final = 60.0
 """The crashes of a row are at most this far apart, from one to the next."""
-SESSIONS: Final = 3
-"""A circuit that is open in so many sessions is open in all."""
 FIRST_S, LONGEST_S = 1.0, 60.0
 MAX_KEPT: Final = 10_000
 
@@ -33,7 +31,8 @@ class _Circuit:
 
 @dataclass(slots=True)
 class Breaker:
-    """The circuits of all tools, by fingerprint and session. A tool without a crash since its last success has none.
+    """The circuits of all tools, by fingerprint and session: what one session does to a tool denies it to no other. A
+    tool without a crash since its last success has none.
 
     After `CRASHES` crashes in a row, calls are refused for a second. Then one call may try: if it crashes too, the time
     doubles, up to a minute; any other end closes the circuit.
@@ -59,10 +58,7 @@ class Breaker:
                 return FIRST_S
             own.tried_at = now
             return 0.0
-        elsewhere = [
-            each.closed_at - now for key, each in self._circuits.items() if key[0] == tool and each.closed_at > now
-        ]
-        return max(elsewhere) if own is None and len(elsewhere) >= SESSIONS else 0.0
+        return 0.0
 
     def open_circuits(self) -> list[tuple[str, str, float]]:
         """The tools that are refused now: the name, the session, and for how many seconds."""

@@ -22,7 +22,7 @@ def overview(services: Services, sessions: Iterable[SessionCore]) -> dict[str, A
     of_session = Counter(run.spec.key.session_id for run in (*running, *waiting))
     open_sessions = list(sessions)
     calls, errors = services.metrics.totals()
-    pending = [] if services.durable is None else services.approvals().pending()
+    pending = 0 if services.durable is None else services.approvals().pending_count()
     return {
         "sessions": [
             {
@@ -49,7 +49,7 @@ def overview(services: Services, sessions: Iterable[SessionCore]) -> dict[str, A
         "waiting_count": len(waiting),
         "calls": calls,
         "errors": errors,
-        "pending_approvals": len(pending),
+        "pending_approvals": pending,
         "problems": _problems(services, max((now - run.queued_at for run in waiting), default=0.0), len(waiting)),
     }
 
