@@ -34,7 +34,7 @@ def test_so_many_crashes_in_a_row_open_the_circuit(breaker: Breaker) -> None:
 
 def test_a_success_between_them_or_a_long_pause_starts_anew(breaker: Breaker, clock: Clock) -> None:
     crash(breaker, CRASHES - 1)
-    assert not breaker.worked("t", "s") and breaker.is_clear
+    assert not breaker.worked("t", "s") and not breaker.circuits
     crash(breaker, CRASHES - 1)
     clock.now += WITHIN_S + 1
     assert crash(breaker, 1) == [False]
@@ -46,7 +46,7 @@ def test_one_call_tries_and_closes_the_circuit_if_it_works(breaker: Breaker, clo
     clock.now += FIRST_S
     assert breaker.refusal_s("t", "s") == 0.0
     assert breaker.refusal_s("t", "s") > 0, "one call tries, the others wait"
-    assert breaker.worked("t", "s") and breaker.is_clear
+    assert breaker.worked("t", "s") and not breaker.circuits
 
 
 def test_a_try_that_crashes_doubles_the_time_up_to_a_bound(breaker: Breaker, clock: Clock) -> None:

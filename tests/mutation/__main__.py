@@ -197,6 +197,7 @@ def tested(
             failures.append(error)
 
     # Beside the checkout's own files: what a cell sees of the host depends on where the packages lie.
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="copies-", dir=RESULTS.parent) as folder:
         os.chmod(folder, 0o755)  # some tests look at it as an ordinary user
         for ending in (signal.SIGINT, signal.SIGTERM):

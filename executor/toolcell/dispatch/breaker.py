@@ -39,18 +39,14 @@ class Breaker:
     """
 
     now: Callable[[], float] = time.monotonic
-    _circuits: dict[tuple[str, str], _Circuit] = field(default_factory=dict[tuple[str, str], _Circuit])
-
-    @property
-    def is_clear(self) -> bool:
-        """Whether no tool has crashed since its last success."""
-        return not self._circuits
+    circuits: dict[tuple[str, str], _Circuit] = field(default_factory=dict[tuple[str, str], _Circuit])
+    """Empty if no tool has crashed since its last success."""
 
     def refusal_s(self, tool: str, session_id: str) -> float:
         """The seconds for which calls of the tool are refused in this session; 0 if this call may run."""
-        if not self._circuits:
+        if not self.circuits:
             return 0.0
-        now, own = self.now(), self._circuits.get((tool, session_id))
+        now, own = self.now(), self.circuits.get((tool, session_id))
         if own is not None and own.closed_at:
             if now < own.closed_at:
                 return own.closed_at - now
@@ -65,16 +61,16 @@ class Breaker:
         now = self.now()
         return [
             (each.name, session_id, each.closed_at - now)
-            for (_tool, session_id), each in self._circuits.items()
+            for (_tool, session_id), each in self.circuits.items()
             if each.closed_at > now
         ]
 
     def crashed(self, tool: str, session_id: str, name: str = "") -> bool:
         """Note a crash of the tool, which has this name. Returns whether the circuit has opened by it."""
-        if len(self._circuits) >= MAX_KEPT:
-            self._circuits.pop(next(iter(self._circuits)))
+        if len(self.circuits) >= MAX_KEPT:
+            self.circuits.pop(next(iter(self.circuits)))
         now = self.now()
-        own = self._circuits.setdefault((tool, session_id), _Circuit(name))
+        own = self.circuits.setdefault((tool, session_id), _Circuit(name))
         own.crashes = own.crashes + 1 if now - own.last_at <= WITHIN_S or own.tried_at else 1
         own.last_at = now
         if own.crashes < CRASHES:
@@ -86,16 +82,16 @@ class Breaker:
 
     def worked(self, tool: str, session_id: str) -> bool:
         """Note a call that did not crash. Returns whether it has closed the circuit."""
-        own = self._circuits.pop((tool, session_id), None)
+        own = self.circuits.pop((tool, session_id), None)
         return own is not None and own.closed_at > 0
 
     def gave_up(self, tool: str, session_id: str) -> None:
         """Note a call that ended without an answer to the question, such as one that was cancelled."""
-        own = self._circuits.get((tool, session_id))
+        own = self.circuits.get((tool, session_id))
         if own is not None:
             own.tried_at = 0.0
 
     def forget(self, session_id: str) -> None:
         """Forget a session that has closed."""
-        for key in [key for key in self._circuits if key[1] == session_id]:
-            del self._circuits[key]
+        for key in [key for key in self.circuits if key[1] == session_id]:
+            del self.circuits[key]

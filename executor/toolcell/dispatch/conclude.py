@@ -66,7 +66,7 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
     if result.error is not None:
         sent = {"delivered": ran.is_delivered, "effect": ran.has_effect}
         result = result.model_copy(update={"error": result.error.model_copy(update=sent)})
-    if result.error is not None or not services.gate.breaker.is_clear:
+    if result.error is not None or services.gate.breaker.circuits:
         judge(services, caller, call.id, route.declaration, result.error)
     # record
     record(services, caller.id, call, tool.version, result.error, used, outcome, result.display)

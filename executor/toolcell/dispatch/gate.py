@@ -18,11 +18,6 @@ class Gate:
         self.is_limited = bool(self._tools or self._kinds)
         self.breaker = Breaker()
 
-    @property
-    def is_clear(self) -> bool:
-        """Whether every call may pass, as far as the gate knows."""
-        return not self.is_limited and self.breaker.is_clear
-
     def turnstiles(self, tool: str, kind: SessionKind) -> list[Turnstile]:
         """Those that a call of this tool in a session of this kind must pass."""
         found = (self._tools.get(tool), self._kinds.get(kind))

@@ -109,7 +109,7 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
     # admit
     wall_s = timeout_s if timeout_s is not None else tool.timeout or route.limits.wall_s
     admission: Admission | None = None
-    if caller.meter is not None or not services.gate.is_clear:
+    if caller.meter is not None or services.gate.is_limited or services.gate.breaker.circuits:
         admitted = await admit(services, caller, offer.declaration, wall_s)
         if not isinstance(admitted, Admission):
             return refused(context, call, tool, admitted)

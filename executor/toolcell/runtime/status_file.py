@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import anyio
 
-from toolcell.backends.threads import NoThread, in_thread
+from toolcell.backends.threads import in_thread
 
 EACH_S: Final = 1.0
 _log = logging.getLogger("toolcell")
@@ -21,11 +21,11 @@ async def keep_status(path: Path, status: Callable[[], dict[str, Any]]) -> None:
     """Write the status into the file once a second, until cancelled. A failure is logged once."""
     failed = False
     while True:
-        text = json.dumps({"at": time.time(), "pid": os.getpid(), **status()}, default=str)
         try:
+            text = json.dumps({"at": time.time(), "pid": os.getpid(), **status()}, default=str)
             await in_thread(partial(_replace, path, text))
             failed = False
-        except (OSError, NoThread):
+        except Exception:  # such as a full disk; the supervisor works on without a status
             if not failed:
                 _log.exception("the status cannot be written to %s", path)
             failed = True
