@@ -280,3 +280,10 @@ def test_a_projects_denials_hold_with_every_policy() -> None:
     assert policy.decide(ToolCall("c", "act", {}), act.declaration, info()) == "deny"
     assert policy.explain(ToolCall("c", "act", {}), act.declaration, info()).rule == "project policy.tools.act"
     assert not policy.offers(act.declaration, info()) and policy.offers(run.declaration, info())
+
+
+def test_in_a_hook_the_call_is_enough_for_an_explanation() -> None:
+    call = ToolCall("c", "act", {}, 1, info(), act.declaration)
+    assert TierPolicy(system="ask").explain(call) == Explanation("ask", "policy.system")
+    with pytest.raises(UsageError, match="no declaration"):
+        TierPolicy().explain(ToolCall("c", "act", {}))

@@ -151,8 +151,14 @@ class TierPolicy:
         found: list[Decision] = [decision for _rule, decision in self._applied(call, declaration, session, "policy")]
         return max(found, key=_DECISIONS.index)
 
-    def explain(self, call: ToolCall, declaration: ToolDeclaration, session: SessionInfo) -> Explanation:
-        """The decision about this call, and the rule that makes it."""
+    def explain(
+        self, call: ToolCall, declaration: ToolDeclaration | None = None, session: SessionInfo | None = None
+    ) -> Explanation:
+        """The decision about this call, and the rule that makes it. The declaration and the session may be those of the
+        call, as in a hook. Raises UsageError if they are missing there too."""
+        declaration, session = declaration or call.declaration, session or call.session
+        if declaration is None or session is None:
+            raise UsageError("The call has no declaration or no session. Pass them, or ask session.explain.")
         return _explained(self._applied(call, declaration, session, "policy"))
 
     def applied(

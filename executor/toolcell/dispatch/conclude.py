@@ -69,7 +69,7 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
     if result.error is not None or services.gate.breaker.circuits:
         judge(services, caller, call.id, route.declaration, result.error)
     # record
-    record(services, caller.id, call, tool.version, result.error, used, outcome, result.display)
+    record(services, caller.id, call, tool.version, result.error, used, outcome, result.display, result.notices)
     return result
 
 

@@ -1,7 +1,7 @@
 """The records of a call: its intent before it is sent, and its end. No step of a call reads them."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toolcell.call import ToolCall
@@ -9,6 +9,7 @@ from toolcell.journal import Record
 from toolcell.journal.redact import arguments_for_journal
 from toolcell.pool.run import NOTHING_USED, Outcome, Used
 from toolcell_tools.errors import SandboxUnavailable, ToolError
+from toolcell_tools.result import Notice
 
 from .services import Services
 
@@ -51,6 +52,7 @@ def record(
     used: Used = NOTHING_USED,
     outcome: Outcome | None = None,
     display: str = "",
+    notices: Sequence[Notice] = (),
 ) -> None:
     """Record the call: the facts, the error, and the stack trace of a tool that raised."""
     kind, facts = "call", facts_of(call, version, used)
@@ -64,6 +66,8 @@ def record(
             _log.info("call %s of %s failed:\n%s", call.id, call.tool, trace)
     if display and services.durable is not None:
         facts["display"] = display[:DISPLAY_CHARS]
+    if notices:
+        facts["notices"] = [{"kind": notice.kind, "message": notice.message} for notice in notices]
     made = Record.now(kind, session_id, call.id, facts)
     services.journal.write(made)
     services.metrics.write(made)

@@ -22,7 +22,9 @@ def story_of(records: Iterable[Record]) -> Iterator[str]:
         if record.kind == "intent":
             for name, value in record.data.get("arguments", {}).items():
                 yield f"    {printable(str(name))}: {printable(repr(value))}"
-        elif trace := record.data.get("traceback"):
+        for notice in record.data.get("notices", ()):
+            yield f"    notice: {printable(str(notice['message']))}"
+        if trace := record.data.get("traceback"):
             yield from (f"    {printable(text)}" for text in str(trace).splitlines())
 
 
