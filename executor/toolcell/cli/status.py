@@ -62,10 +62,13 @@ def _is_locked(path: Path) -> bool:
 
 
 def _lines(status: dict[str, Any], problems: list[str], *, is_running: bool) -> list[str]:
+    """The status in lines. Of a supervisor that has ended, only its problem is of interest."""
+    if not is_running:
+        return [f"PROBLEM      {problem}" for problem in problems]
     cells = ", ".join(f"{number} {name}" for name, number in status["cells"].items() if number) or "none"
     errors = ", ".join(f"{number:,} {kind}" for kind, number in sorted(status["errors"].items())) or "none"
     lines = [
-        f"supervisor   process {status['pid']}, {'running' if is_running else 'ended'}",
+        f"supervisor   process {status['pid']}, running",
         f"cells        {cells} (at most {status['max_cells']})",
         f"calls        {status['running_count']} running, {status['waiting_count']} waiting, {status['calls']:,} ended",
         f"errors       {errors}",
