@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from toolcell_tools.exports import Export
 
     from .batch import AnyCall, BatchResult
-    from .telemetry.otel import OpenTelemetry
 
 R = TypeVar("R")
 
@@ -324,7 +323,6 @@ class Supervisor:
         state: str | Path | None = None,
         model_bytes: int | None = None,
         concurrency: Concurrency | None = None,
-        telemetry: "OpenTelemetry | None" = None,
     ) -> None:
         self._inner = _supervisor.Supervisor(
             tools,
@@ -345,7 +343,6 @@ class Supervisor:
             state=state,
             model_bytes=model_bytes,
             concurrency=concurrency,
-            telemetry=telemetry,
         )
         self._turn = threading.Lock()  # held during start and close
         self._stack = ExitStack()

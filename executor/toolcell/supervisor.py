@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from .runtime.tasks import CallTask
     from .session import Session
     from .telemetry import Metrics
-    from .telemetry.otel import OpenTelemetry
     from .usage_limits import UsageLimits
 
 
@@ -64,7 +63,6 @@ class Supervisor:
     - `state` is the directory that makes the supervisor durable: its journal survives a kill. One supervisor at a time
       writes there, and no session may see it. Without it, nothing is kept after the end.
     - `concurrency` bounds how many calls of a tool, or of a session kind, run at the same time.
-    - `telemetry`, an `OpenTelemetry` of `toolcell.telemetry.otel`, makes a span of each call.
     - `model_bytes` (default: 100,000) is the size of the longest output that a model gets in full. A longer output is
       also written to a file, an artifact that `for_model` names.
 
@@ -94,7 +92,6 @@ class Supervisor:
         state: "str | Path | None" = None,
         model_bytes: int | None = None,
         concurrency: "Concurrency | None" = None,
-        telemetry: "OpenTelemetry | None" = None,
     ) -> None:
         with Uncollected():  # imported here, because a program that only defines tools or prints help does not need it
             from .runtime.runtime import Runtime
@@ -120,7 +117,6 @@ class Supervisor:
                 state=state,
                 model_bytes=model_bytes,
                 concurrency=concurrency,
-                telemetry=telemetry,
             ),
             self,
         )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -19,10 +17,7 @@ if TYPE_CHECKING:
     from .shell import Shell
     from .workspace import WorkspaceReader, WorkspaceWriter
 
-__all__ = ["SPAN", "HostContext", "Reporter", "ToolContext", "require"]
-
-SPAN = "span"
-"""The level of a log entry that is a span."""
+__all__ = ["HostContext", "Reporter", "ToolContext", "require"]
 
 H = TypeVar("H")
 if TYPE_CHECKING:
@@ -61,16 +56,6 @@ class _Reporting:
         """Seconds until the deadline, never less than 0."""
         return max(0.0, self._reporter.remaining())
 
-    @contextmanager
-    def span(self, name: str, **attributes: Any) -> Generator[None]:
-        """Report the work inside `with` as a span of the call's trace. If the supervisor has no telemetry, it is an
-        entry of the log. `attributes` are JSON data."""
-        start = time.time()
-        try:
-            yield
-        finally:
-            self._reporter.log(name, SPAN, {"start": start, "end": time.time(), "attributes": attributes})
-
     @property
     def cancelled(self) -> bool:
         """Whether the call should end: its deadline is near, its session closes, or its caller has gone.
@@ -86,8 +71,7 @@ class ToolContext(_Reporting):
 
     `deadline` is in seconds of the monotonic clock. `config` is the agent's; tools read it only, by convention. What a
     tool puts into `values` is copied back to the session after the call. `workspace` is always there, and raises
-    MissingCapability if READ was not granted. So does each handle of `require`. `traceparent` is the W3C header of the
-    call's span, "" without telemetry; commands have it as TRACEPARENT.
+    MissingCapability if READ was not granted. So does each handle of `require`.
     """
 
     __slots__ = (
@@ -103,7 +87,6 @@ class ToolContext(_Reporting):
         "session_id",
         "session_kind",
         "shell",
-        "traceparent",
         "values",
         "web",
         "workspace",
@@ -141,7 +124,6 @@ class ToolContext(_Reporting):
         self.config: dict[str, Any] = {} if config is None else config
         self.values: dict[str, Any] = {} if values is None else values
         self.attempt = attempt
-        self.traceparent = ""
         self.deadline = deadline
         self.workspace = workspace
         self.writer = writer

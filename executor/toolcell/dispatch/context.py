@@ -1,7 +1,7 @@
 """The context of one call: a frozen value that every step gets."""
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, final
+from typing import Any, NamedTuple, final
 
 from toolcell_tools.errors import ValidationError
 
@@ -9,9 +9,6 @@ from .reports import OnProgress
 from .route import Routes
 from .services import Caller, Services
 from .streams import OnOutput
-
-if TYPE_CHECKING:
-    from toolcell.telemetry.otel import CallSpan
 
 Repair = Callable[[ValidationError], Awaitable[dict[str, Any]]]
 
@@ -30,5 +27,3 @@ class CallContext(NamedTuple):
     on_output: OnOutput | None = None
     session: object = None
     """The session's public object, which a host tool gets."""
-    trace: "CallSpan | None" = None
-    """The span of the call, if the supervisor has telemetry."""

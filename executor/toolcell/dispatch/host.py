@@ -26,7 +26,7 @@ from toolcell.wire.frames import Field, encoded_bytes
 from toolcell.wire.messages import VALUES_BYTES, Progress
 from toolcell.wire.protocol import result_fits
 from toolcell_sandbox.limits import GRACE_SHARE
-from toolcell_tools.context import SPAN, HostContext
+from toolcell_tools.context import HostContext
 from toolcell_tools.definition import Tool
 from toolcell_tools.encode import encode_json, encode_return
 from toolcell_tools.failures import ToolFailure, Unencodable
@@ -169,8 +169,6 @@ class _HostReporter:
 
     def log(self, message: str, level: str, fields: Mapping[str, Any]) -> None:
         if not self.ended:
-            if level == SPAN and self._context.trace is not None:
-                self._context.trace.child(message, fields)
             journal, session_id = self._context.services.journal, self._context.caller.id
             tell_log(journal, session_id, self._call.id, self._call.tool, level, message, fields)
 

@@ -5,7 +5,6 @@ for all calls of a session. `context.CallContext` is for one call.
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 
@@ -28,9 +27,6 @@ from toolcell.usage_limits import UsageMeter
 from toolcell_tools.capability import Capability, SessionKind
 from toolcell_tools.result import SandboxSummary
 
-if TYPE_CHECKING:
-    from toolcell.telemetry.otel import OpenTelemetry
-
 from .catalog import Catalog
 from .gate import Gate
 from .overflow import Overflow
@@ -46,7 +42,6 @@ class Services:
     durable: DurableJournal | None
     """The same journal, if the supervisor has a state directory: it takes each call's intent."""
     metrics: Metrics
-    telemetry: "OpenTelemetry | None"
     catalog: Catalog
     hooks: tuple[object, ...]
     policy: Policy

@@ -1,7 +1,6 @@
 """A session's call in the pool: handle its reports and serve its requests while it runs."""
 
 import logging
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from socket import socket
@@ -25,7 +24,6 @@ from toolcell.wire.frames import Field, TooLarge, Unpackable
 from toolcell.wire.messages import Log, Output, Progress, Request
 from toolcell_sandbox.network import ProxyNetwork
 from toolcell_tools.capability import Capability
-from toolcell_tools.context import SPAN
 from toolcell_tools.preview import ends_of, shortened
 
 from .context import CallContext
@@ -75,8 +73,6 @@ class SessionRun(Run):
         output is saved to files.
         """
         super().__init__(call, route.spec, wall_s, route.exclusive, packed)
-        if context.trace is not None:
-            self.traceparent = context.trace.traceparent
         if watch is not None:
             self.spec = _bound_to(watch, route.spec)
             self.gone = anyio.Event()
@@ -128,8 +124,6 @@ class SessionRun(Run):
         )
 
     def on_log(self, log: Log) -> None:
-        if log.level == SPAN and self._context.trace is not None:
-            self._context.trace.child(log.message, log.fields)
         journal, session_id = self._services.journal, self._context.caller.id
         tell_log(journal, session_id, self.call_id, self.tool, log.level, log.message, log.fields)
 
@@ -218,8 +212,7 @@ class SessionRun(Run):
             principal = replace(principal, grow=partial(self._grow, held))
             acts = request.operation in self._route.table and broker.acts(request.operation, request.arguments)
             self._acted = self._acted or acts
-            with nullcontext() if self._context.trace is None else self._context.trace.entered():
-                served = await broker.serve(self._route.table, principal, request.operation, request.arguments)
+            served = await broker.serve(self._route.table, principal, request.operation, request.arguments)
             if self._services.durable is not None:
                 said = broker.for_journal(request.arguments)
                 self._record("operation", {"operation": request.operation, "effect": acts, **said})

@@ -178,8 +178,6 @@ class Run(ABC):
     """Whether the tool has read `ctx.cancelled`."""
     ends_at = math.inf
     """The end of the call's grace (time.monotonic seconds); math.inf until the call is told to end."""
-    traceparent = ""
-    """The W3C header of the call's span, if it has one."""
     over: anyio.Event | None = None
     """Set at the call's end, if a closing session waits for it."""
 

@@ -1,6 +1,5 @@
 """Build the ToolContext of a call: a handle for each granted capability, None for the others."""
 
-import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -92,8 +91,6 @@ class Contexts:
             ctx.config = given.get("config", ctx.config)
             ctx.values = given.get("values", ctx.values)
             ctx.attempt = given.get("attempt", 1)
-            if "trace" in given:
-                ctx.traceparent = os.environ["TRACEPARENT"] = given["trace"]
         return ctx
 
     def _made(self) -> tuple[ToolContext, LinkReporter]:

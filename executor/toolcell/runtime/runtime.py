@@ -252,7 +252,6 @@ class Runtime:
             journal=self.journal,
             durable=self._durable,
             metrics=self.metrics,
-            telemetry=settings.telemetry,
             catalog=self.catalog,
             hooks=settings.hooks,
             policy=settings.policy,

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from toolcell import misuse
 from toolcell.approvals import Approver
@@ -26,9 +26,6 @@ from toolcell_tools.provider import ProviderTool
 from toolcell_tools.result import FOR_MODEL_BYTES
 from toolcell_tools.toolsets import Toolset
 from toolcell_tools.typed import TypedTool, as_tool
-
-if TYPE_CHECKING:
-    from toolcell.telemetry.otel import OpenTelemetry
 
 APPROVAL_TIMEOUT_S = 300.0
 
@@ -55,7 +52,6 @@ class Settings:
     state: StateDirectory | None
     model_bytes: int
     concurrency: Concurrency
-    telemetry: "OpenTelemetry | None"
 
 
 def settings_of(
@@ -78,7 +74,6 @@ def settings_of(
     state: str | Path | None,
     model_bytes: int | None,
     concurrency: Concurrency | None,
-    telemetry: "OpenTelemetry | None",
 ) -> Settings:
     """Make the settings from the arguments of `Supervisor`. Raises UsageError for a wrong one."""
     given, denials = misuse.profiles_of(profiles), tuple[TierPolicy, ...]()
@@ -103,10 +98,6 @@ def settings_of(
     misuse.check_journal(journal)
     if concurrency is not None and not isinstance(concurrency, Concurrency):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise UsageError(f"concurrency is no Concurrency: {concurrency!r}. Write Concurrency(tools={{…: 4}}).")
-    if telemetry is not None and not callable(getattr(telemetry, "begin", None)):
-        raise UsageError(
-            f"telemetry is no OpenTelemetry: {telemetry!r}. Write OpenTelemetry() of toolcell.telemetry.otel."
-        )
     resolve = resolve_with_system if resolve is None else resolve
     misuse.check_callable("resolve", resolve)
     here, elsewhere = _by_name(tools)
@@ -129,7 +120,6 @@ def settings_of(
         state=None if state is None else StateDirectory(misuse.path("state", state)),
         model_bytes=model_bytes,
         concurrency=concurrency or Concurrency(),
-        telemetry=telemetry,
     )
 
 

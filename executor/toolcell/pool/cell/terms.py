@@ -59,6 +59,4 @@ def context_of(run: Run, now: float) -> dict[str, Field]:
         context["attempt"] = call.attempt
     if run.preview:
         context["preview"] = True
-    if run.traceparent:
-        context["trace"] = run.traceparent
     return context
