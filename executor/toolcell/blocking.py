@@ -39,6 +39,7 @@ from .policy import Explanation, Policy
 from .pool.recovery import SupervisorStatus
 from .runtime.tasks import CallTask, TaskStatus
 from .telemetry import Metrics
+from .telemetry.tracing import Telemetry
 
 __all__ = ["Session", "Supervisor"]
 
@@ -272,6 +273,7 @@ class Supervisor:
         quarantine: str | Path | None = None,
         state: str | Path | None = None,
         model_bytes: int | None = None,
+        telemetry: Telemetry | None = None,
     ) -> None:
         self._inner = _supervisor.Supervisor(
             tools,
@@ -291,6 +293,7 @@ class Supervisor:
             quarantine=quarantine,
             state=state,
             model_bytes=model_bytes,
+            telemetry=telemetry,
         )
         self._turn = threading.Lock()  # held during start and close
         self._stack = ExitStack()

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .runtime.tasks import CallTask
     from .session import Session
     from .telemetry import Metrics
+    from .telemetry.tracing import Telemetry
 
 
 class Supervisor:
@@ -62,6 +63,7 @@ class Supervisor:
       writes there, and no session may see it. Without it, nothing is kept after the end.
     - `model_bytes` (default: 100,000) is the size of the longest output that a model gets in full. A longer output is
       also written to a file, an artifact that `for_model` names.
+    - `telemetry` traces each call: `OpenTelemetry()` of `toolcell.telemetry.otel`, from the extra `[otel]`.
 
     The start raises SandboxUnavailableError if a mechanism is missing that `allow_missing` does not name. The message
     has all missing mechanisms, their cures, and the `allow_missing` with which the start would succeed.
@@ -88,6 +90,7 @@ class Supervisor:
         quarantine: "str | Path | None" = None,
         state: "str | Path | None" = None,
         model_bytes: int | None = None,
+        telemetry: "Telemetry | None" = None,
     ) -> None:
         with Uncollected():  # imported here, because a program that only defines tools or prints help does not need it
             from .runtime.runtime import Runtime
@@ -112,6 +115,7 @@ class Supervisor:
                 quarantine=quarantine,
                 state=state,
                 model_bytes=model_bytes,
+                telemetry=telemetry,
             ),
             self,
         )

@@ -23,6 +23,7 @@ from toolcell.sessions.protection import Protection
 from toolcell.sessions.toolbox import Toolbox
 from toolcell.state.results import ResultStore
 from toolcell.telemetry import Metrics
+from toolcell.telemetry.tracing import Telemetry
 from toolcell_tools.capability import Capability, SessionKind
 from toolcell_tools.result import SandboxSummary
 
@@ -54,6 +55,8 @@ class Services:
     overflow: Overflow
     host_threads: anyio.CapacityLimiter
     sandbox: SandboxSummary
+    telemetry: Telemetry | None
+    """Traces calls. None costs a call nothing."""
     in_background: Callable[..., None]
     """Runs a coroutine function beside the call, with its arguments, until the supervisor ends."""
 

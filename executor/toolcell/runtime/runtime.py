@@ -258,6 +258,7 @@ class Runtime:
             overflow=self.overflow,
             host_threads=anyio.CapacityLimiter(MAX_HOST_THREADS),
             sandbox=SandboxSummary(on=tuple(sorted(pool.report.on)), allowed_missing=tuple(allowed)),
+            telemetry=settings.telemetry,
             in_background=self.in_background,
         )
 

@@ -19,6 +19,7 @@ from toolcell.journal import Journal, RecentJournal
 from toolcell.policy import Policy, StricterPolicy, TierPolicy
 from toolcell.profile import Profile
 from toolcell.state import StateDirectory
+from toolcell.telemetry.tracing import Telemetry
 from toolcell_tools.capability import SessionKind
 from toolcell_tools.definition import Tool
 from toolcell_tools.provider import ProviderTool
@@ -50,6 +51,7 @@ class Settings:
     quarantine: str | None
     state: StateDirectory | None
     model_bytes: int
+    telemetry: Telemetry | None
 
 
 def settings_of(
@@ -71,6 +73,7 @@ def settings_of(
     quarantine: str | Path | None,
     state: str | Path | None,
     model_bytes: int | None,
+    telemetry: Telemetry | None,
 ) -> Settings:
     """Make the settings from the arguments of `Supervisor`. Raises UsageError for a wrong one."""
     given, denials = misuse.profiles_of(profiles), tuple[TierPolicy, ...]()
@@ -90,7 +93,7 @@ def settings_of(
     model_bytes = FOR_MODEL_BYTES if model_bytes is None else model_bytes
     standby = 1 if standby is None else standby
     _check_numbers(approval_timeout_s, model_bytes, standby, max_cells)
-    misuse.check_parts(http=http, approver=approver)
+    misuse.check_parts(http=http, approver=approver, telemetry=telemetry)
     misuse.check_journal(journal)
     resolve = resolve_with_system if resolve is None else resolve
     misuse.check_callable("resolve", resolve)
@@ -113,6 +116,7 @@ def settings_of(
         quarantine=None if quarantine is None else os.path.abspath(misuse.path("quarantine", quarantine)),
         state=None if state is None else StateDirectory(misuse.path("state", state)),
         model_bytes=model_bytes,
+        telemetry=telemetry,
     )
 
 
