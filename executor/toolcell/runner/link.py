@@ -11,7 +11,20 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from toolcell.fast.pipes import PIPE_BYTES, widen
 from toolcell.fast.switches import is_on
 from toolcell.wire.frames import Buffer, Field, TooLarge, Violation, WireLimits
-from toolcell.wire.messages import Call, Cancel, Error, Heeds, Log, Output, Progress, Reply, Request, Result, SpanEnd, SpanStart
+from toolcell.wire.messages import (
+    Call,
+    Cancel,
+    Error,
+    Heeds,
+    Log,
+    Output,
+    Progress,
+    Reply,
+    Request,
+    Result,
+    SpanEnd,
+    SpanStart,
+)
 from toolcell.wire.protocol import CellLink
 from toolcell.wire.sequence import CALLED, DONE, IDLE
 from toolcell_tools.capability import Capability

@@ -36,7 +36,9 @@ class CallTrace(Protocol):
         """The call has waited for a process, and has run in one unless `started` is 0."""
         ...
 
-    def request(self, method: str, scheme: str, host: str, port: int, path: str) -> AbstractContextManager[RequestTrace]:
+    def request(
+        self, method: str, scheme: str, host: str, port: int, path: str
+    ) -> AbstractContextManager[RequestTrace]:
         """An HTTP request that the rules allow, while entered."""
         ...
 

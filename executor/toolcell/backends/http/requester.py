@@ -31,9 +31,7 @@ class Requester:
     """Makes the requests of one call, by the rules of its session's profile. `trail` has a record of each,
     and `trace` a span of each that is allowed."""
 
-    def __init__(
-        self, rules: Iterable[str], client: HttpClient, trail: Trail, trace: CallTrace | None = None
-    ) -> None:
+    def __init__(self, rules: Iterable[str], client: HttpClient, trail: Trail, trace: CallTrace | None = None) -> None:
         self._rules = rules_of(rules)
         self._client = client
         self._trail = trail
