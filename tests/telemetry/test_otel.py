@@ -29,7 +29,6 @@ from toolcell import (
     HostContext,
     Limits,
     Profile,
-    Session,
     Supervisor,
     ToolContext,
     ToolFailure,
@@ -527,7 +526,7 @@ async def test_calls_and_steps_of_a_host_tool_are_below_its_span(
     supervise: Supervise, workspace: Path, traces: Traces
 ) -> None:
     @host_tool
-    async def helper(ctx: HostContext[Session], number: int) -> int:
+    async def helper(ctx: HostContext, number: int) -> int:
         """Ask another tool."""
         with ctx.span("plan", rows=1):
             return int((await ctx.session.call("double", {"number": number})).output)
