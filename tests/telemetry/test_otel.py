@@ -192,18 +192,41 @@ async def test_a_call_is_one_span_by_the_conventions_below_the_programs_span(
 async def test_the_steps_of_a_call_are_spans_with_its_times(
     supervise: Supervise, workspace: Path, traces: Traces
 ) -> None:
-    async with supervise([double], telemetry=traces.telemetry()) as supervisor:
+    def pause() -> None:
+        time.sleep(0.01)
+
+    async with supervise([pause, double], telemetry=traces.telemetry()) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
-        results = [await session.call("double", {"number": n}) for n in (1, 2)]
-    calls, runs = traces.named("execute_tool double"), traces.named("toolcell.run")
-    assert [attributes(run)["toolcell.cell.reused"] for run in runs] == [False, True]
+        results = [await session.call("pause") for _ in range(2)]
+    calls, runs = traces.named("execute_tool pause"), traces.named("toolcell.run")
+    assert [attributes(call)["toolcell.cell.reused"] for call in calls] == [False, True]
     for call, run, result in zip(calls, runs, results, strict=True):
         assert is_child(run, call)
         assert call.start_time and call.end_time and run.start_time and run.end_time
         assert call.start_time <= run.start_time < run.end_time <= call.end_time
         assert (run.end_time - run.start_time) / 1e9 == pytest.approx(result.usage.wall_s, abs=1e-6)
-    for waited in traces.named("toolcell.queue"):
-        assert waited.end_time and waited.start_time and waited.end_time - waited.start_time >= 1e6
+
+
+async def test_a_call_that_waits_for_a_process_has_a_span_and_a_metric_of_its_wait(
+    supervise: Supervise, workspace: Path, traces: Traces
+) -> None:
+    def pause() -> None:
+        time.sleep(0.05)
+
+    async with supervise([pause], telemetry=traces.telemetry(), max_cells=1) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        await session.call("pause")
+        before = len(traces.named("toolcell.queue"))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(session.call, "pause")
+            tasks.start_soon(session.call, "pause")
+    waits = traces.named("toolcell.queue")
+    assert len(waits) > before
+    longest = max(waits[before:], key=lambda span: (span.end_time or 0) - (span.start_time or 0))
+    assert longest.start_time and longest.end_time and longest.end_time - longest.start_time >= 30e6
+    assert any(is_child(longest, call) for call in traces.named("execute_tool pause"))
+    (point,) = traces.points("toolcell.call.queue.duration")
+    assert point.count == len(waits) and dict(point.attributes) == {"toolcell.session.kind": "main"}
 
 
 async def test_an_error_is_the_spans_status_with_its_kind_and_without_content(
@@ -328,7 +351,7 @@ async def test_content_is_the_redacted_arguments_the_result_and_messages(
 # -- metrics -----------------------------------------------------------------------------------------------------------
 
 
-async def test_durations_waits_errors_and_calls_in_flight_are_metrics(
+async def test_durations_errors_and_calls_in_flight_are_metrics(
     supervise: Supervise, workspace: Path, traces: Traces
 ) -> None:
     async with supervise([double, fails], telemetry=traces.telemetry()) as supervisor:
@@ -346,8 +369,6 @@ async def test_durations_waits_errors_and_calls_in_flight_are_metrics(
     spans = traces.named("execute_tool double")
     took_s = sum((span.end_time or 0) - (span.start_time or 0) for span in spans) / 1e9
     assert durations["double", None].sum == pytest.approx(took_s, abs=1e-6)
-    (waits,) = traces.points("toolcell.call.queue.duration")
-    assert waits.count == 4
     (errors,) = traces.points("toolcell.call.errors")
     assert (errors.value, errors.attributes["error.type"]) == (1, "execution")
 

@@ -6,6 +6,7 @@ from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final, NamedTuple
 
+from opentelemetry.context import Context, attach, detach
 from opentelemetry.metrics import Counter, Histogram, UpDownCounter
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context, use_span
 
@@ -19,8 +20,8 @@ from .metrics import UNKNOWN
 
 DURATIONS_S: Final = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 """The buckets that the conventions advise for durations (gen_ai.client.operation.duration)."""
-WAITED_S: Final = 0.001
-"""A shorter wait for a process has no span."""
+STEP_S: Final = 0.001
+"""A shorter step has no span of its own, because a span costs more than 10 µs."""
 MOST_EVENTS: Final = 32
 """Events of progress in one call."""
 NAME_CHARS: Final = 64
@@ -91,11 +92,12 @@ class CallSpan:
         self._cell_spans: CellSpans | None = None
         self._events = 0
         self._over = False
+        self._reused: bool | None = None
         instruments.active.add(1, self._kind)
 
-    def active(self) -> AbstractContextManager[Span]:
+    def active(self) -> AbstractContextManager[None]:
         """Make the span the current one of this task."""
-        return use_span(self._span, record_exception=False, set_status_on_exception=False)
+        return _Current(self._context)
 
     # -- during the call ----------------------------------------------------------------------------------------------
 
@@ -114,12 +116,14 @@ class CallSpan:
         self._step("toolcell.approval", began, ended, {"toolcell.approval.answer": answer})
 
     def ran(self, queued: float, queue_s: float, started: float, wall_s: float, *, reused: bool) -> None:
-        """Add the spans of the wait for a process, if that took `WAITED_S`, and of the time in the process."""
-        self._instruments.queue.record(queue_s, self._kind)
-        if queue_s >= WAITED_S:
+        """Add the spans of the wait for a process and of the time in the process, if they took `STEP_S`."""
+        if queue_s >= STEP_S:
+            self._instruments.queue.record(queue_s, self._kind, self._context)
             self._step("toolcell.queue", queued, queued + queue_s, {})
         if started > 0:
-            self._step("toolcell.run", started, started + wall_s, {"toolcell.cell.reused": reused})
+            self._reused = reused
+            if wall_s >= STEP_S:
+                self._step("toolcell.run", started, started + wall_s, {})
 
     def _step(self, name: str, began: float, ended: float, attributes: Mapping[str, str | bool]) -> None:
         if self._span.is_recording():
@@ -176,23 +180,7 @@ class CallSpan:
             span.update_name("execute_tool")  # a model chose the name, so there may be any number of them
             self._tool = UNKNOWN
         if span.is_recording():
-            usage = result.usage
-            span.set_attributes(
-                {
-                    "gen_ai.tool.type": "function",
-                    "toolcell.tool.version": result.version,
-                    "toolcell.attempts": usage.attempts,
-                    "toolcell.queue_s": usage.queue_s,
-                    "toolcell.cpu_s": usage.cpu_s,
-                    "toolcell.memory_bytes": usage.memory_bytes,
-                    "toolcell.max_rss_bytes": usage.max_rss_bytes,
-                    "toolcell.outcome": "finished" if error is None else error.outcome,
-                }
-            )
-            if declaration is not None:
-                span.set_attribute("gen_ai.tool.description", declaration.description)
-                span.set_attribute("toolcell.tool.tier", declaration.tier.value)
-                span.set_attribute("toolcell.tool.placement", declaration.placement)
+            span.set_attributes(_facts(result, declaration, self._reused))
             for notice in result.notices:
                 span.add_event("toolcell.notice", {"toolcell.notice.kind": notice.kind})
             if self._content:
@@ -233,6 +221,46 @@ class CallSpan:
         self._instruments.active.add(-1, self._kind)
 
 
+def _facts(
+    result: ToolResult, declaration: ToolDeclaration | None, reused: bool | None
+) -> dict[str, str | int | float | bool]:
+    """The attributes that are known at the end of a call. `reused` is None if the call got no cell."""
+    usage, error = result.usage, result.error
+    facts: dict[str, str | int | float | bool] = {
+        "gen_ai.tool.type": "function",
+        "toolcell.tool.version": result.version,
+        "toolcell.attempts": usage.attempts,
+        "toolcell.queue_s": usage.queue_s,
+        "toolcell.wall_s": usage.wall_s,
+        "toolcell.cpu_s": usage.cpu_s,
+        "toolcell.memory_bytes": usage.memory_bytes,
+        "toolcell.max_rss_bytes": usage.max_rss_bytes,
+        "toolcell.outcome": "finished" if error is None else error.outcome,
+    }
+    if reused is not None:
+        facts["toolcell.cell.reused"] = reused
+    if declaration is not None:
+        facts["gen_ai.tool.description"] = declaration.description
+        facts["toolcell.tool.tier"] = declaration.tier.value
+        facts["toolcell.tool.placement"] = declaration.placement
+    return facts
+
+
+class _Current(AbstractContextManager[None]):
+    """While entered, `context` is the current one of this task."""
+
+    __slots__ = ("_context", "_token")
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def __enter__(self) -> None:
+        self._token = attach(self._context)
+
+    def __exit__(self, *_: object) -> None:
+        detach(self._token)
+
+
 @contextmanager
 def _ended(span: Span) -> Generator[None]:
     """End the span with the block, and note the kind of an exception that leaves it."""
@@ -251,7 +279,7 @@ def _fail(span: Span, kind: str, description: str = "") -> None:
 
 
 def _carrier(span: Span) -> dict[str, str]:
-    """The W3C trace context (https://www.w3.org/TR/trace-context/). Empty if no SDK is set up."""
+    """The W3C trace context (W3C Recommendation "Trace Context"). Empty if no SDK is set up."""
     own = span.get_span_context()
     if not own.is_valid:
         return {}

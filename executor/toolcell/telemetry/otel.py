@@ -1,7 +1,7 @@
 """Spans and metrics of calls by OpenTelemetry's semantic conventions for generative AI: the extra `[otel]`.
 
 The attributes are those of the span `gen_ai.execute_tool` in the conventions 1.41.0, the last version before they moved
-to github.com/open-telemetry/semantic-conventions-genai, and the metric `gen_ai.execute_tool.duration` is of that
+to the repository open-telemetry/semantic-conventions-genai, and the metric `gen_ai.execute_tool.duration` is of that
 repository (pull request 201). Both have the status "Development".
 """
 
@@ -51,7 +51,7 @@ class OpenTelemetry:
             queue=meter.create_histogram(
                 "toolcell.call.queue.duration",
                 "s",
-                "Time that calls have waited for a process.",
+                "Waits for a process, of calls that waited at least 1 ms.",
                 explicit_bucket_boundaries_advisory=DURATIONS_S,
             ),
             active=meter.create_up_down_counter("toolcell.call.active", "{call}", "Calls in flight."),
