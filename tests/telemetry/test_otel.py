@@ -98,11 +98,18 @@ def attributes(span: ReadableSpan) -> dict[str, Any]:
     return dict(span.attributes or {})
 
 
+def ids(span: ReadableSpan) -> SpanContext:
+    """The ids of a span."""
+    found: SpanContext | None = span.get_span_context()
+    assert found is not None
+    return found
+
+
 def is_child(span: ReadableSpan, parent: ReadableSpan) -> bool:
     return (
         span.parent is not None
-        and span.parent.span_id == parent.get_span_context().span_id
-        and span.get_span_context().trace_id == parent.get_span_context().trace_id
+        and span.parent.span_id == ids(parent).span_id
+        and ids(span).trace_id == ids(parent).trace_id
     )
 
 
@@ -389,13 +396,13 @@ async def test_a_tool_and_its_programs_get_the_context_of_their_call(
             trace, *environment = (await session.call("say_context")).output
             bare = (await session.call("no_context")).output
             echoed = (await session.call("shell", {"command": "echo $TRACEPARENT $TRACESTATE"})).stdout.text
-    own = traces.one("execute_tool say_context").get_span_context()
+    own = ids(traces.one("execute_tool say_context"))
     extracted = otel_trace.get_current_span(TraceContextTextMapPropagator().extract(trace)).get_span_context()
     assert (extracted.trace_id, extracted.span_id) == (own.trace_id, own.span_id)
     assert own.trace_id == 2**100 and extracted.trace_state == state
     assert environment == [trace["traceparent"], trace["tracestate"]] and trace["tracestate"] == "vendor=v1"
     for name, seen in (("no_context", bare[0]), ("shell", echoed.split()[0])):
-        assert f"{traces.one(f'execute_tool {name}').get_span_context().span_id:016x}" in seen
+        assert f"{ids(traces.one(f'execute_tool {name}')).span_id:016x}" in seen
 
 
 async def test_a_kept_process_gets_the_context_of_each_call(
@@ -407,7 +414,7 @@ async def test_a_kept_process_gets_the_context_of_each_call(
         session = await supervisor.open_session("main", workspace=workspace)
         seen = [(await session.call("say_context")).output[:2] for _ in range(2)]
     for span, (trace, variable) in zip(traces.named("execute_tool say_context"), seen, strict=True):
-        assert f"{span.get_span_context().span_id:016x}" in trace["traceparent"]
+        assert f"{ids(span).span_id:016x}" in trace["traceparent"]
         assert variable == trace["traceparent"]
 
 
@@ -494,7 +501,10 @@ async def test_a_hostile_cell_can_neither_leave_its_calls_span_nor_flood_it(
 
         link = ctx._reporter._link  # type: ignore[attr-defined]  # pyright: ignore
         say = link.tell
-        attributes = {f"a{n}": "x" * 10_000 for n in range(100)} | {"b": [1], "toolcell.outcome": "finished"}
+        attributes: dict[str, Any] = {f"a{n}": "x" * 10_000 for n in range(100)} | {
+            "b": [1],
+            "toolcell.outcome": "finished",
+        }
         say(SpanStart(link.seq, 2**40, 999, "early\x1b[31m" + "n" * 1_000, -(2**62), attributes))
         say(SpanEnd(link.seq, 2**40, 2**62, "E" * 1_000))
         say(SpanStart(link.seq, 2**40, 0, "the same number again", 0, {}))
@@ -584,7 +594,9 @@ def ask(ctx: ToolContext, urls: list[str]) -> list[Any]:
 async def test_requests_of_a_call_are_spans_and_carry_its_context_only_if_that_is_switched_on(
     supervise: Supervise, workspace: Path, traces: Traces, api: Api, other: Api, propagate: bool
 ) -> None:
-    profile = Profile(grants={Capability.HTTP}, http=[f"GET {api.url('')} private"], limits=Limits(wall_s=10))
+    profile = Profile(
+        grants=frozenset({Capability.HTTP}), http=(f"GET {api.url('')} private",), limits=Limits(wall_s=10)
+    )
     telemetry = traces.telemetry(propagate_http=propagate)
     async with supervise([ask], telemetry=telemetry) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace, profile=profile)
@@ -601,7 +613,7 @@ async def test_requests_of_a_call_are_spans_and_carry_its_context_only_if_that_i
     }
     (seen,) = api.seen
     sent = {name.lower(): value for name, value in seen.headers.items()}["traceparent"]
-    own = span.get_span_context()
+    own = ids(span)
     assert sent.startswith(f"00-{own.trace_id:032x}-{own.span_id:016x}-" if propagate else f"00-{'a' * 32}-")
     assert other.seen == []
 
