@@ -12,9 +12,10 @@ from typing import Any
 import anyio
 import pytest
 from opentelemetry import trace as otel_trace
+from opentelemetry.context import Context
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader, NumberDataPoint
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
@@ -34,6 +35,7 @@ from toolcell import (
     ToolFailure,
     UsageError,
     base_tools,
+    blocking,
     host_tool,
     tool,
 )
@@ -41,6 +43,7 @@ from toolcell.telemetry.call_span import DURATIONS_S, MOST_EVENTS
 from toolcell.telemetry.cell_spans import MOST_ATTRIBUTES, MOST_SPANS
 from toolcell.telemetry.metrics import UNKNOWN
 from toolcell.telemetry.otel import OpenTelemetry
+from toolcell.testing import context
 
 __all__ = ["api", "other"]
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
@@ -73,7 +76,8 @@ class Traces:
 
     def points(self, metric: str) -> list[Any]:
         data = self.reader.get_metrics_data()
-        assert data is not None
+        if data is None:
+            return []
         found = [
             point
             for resource in data.resource_metrics
@@ -355,6 +359,52 @@ async def test_content_is_the_redacted_arguments_the_result_and_messages(
     assert "hunter2" not in "".join(each.to_json() for each in traces.spans)
 
 
+class Raising(SpanProcessor):
+    """A program's own span processor, with a bug."""
+
+    def __init__(self, at: str) -> None:
+        self.at = at
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        assert self.at != "start"
+
+    def on_end(self, span: ReadableSpan) -> None:
+        assert self.at != "end"
+
+
+@pytest.mark.parametrize("at", ["start", "end"])
+async def test_a_processor_that_raises_takes_no_result_and_no_cell(
+    supervise: Supervise, workspace: Path, traces: Traces, at: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    traces.tracers.add_span_processor(Raising(at))
+    async with supervise([steps, double], telemetry=traces.telemetry()) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        assert (await session.call("steps")).output == "done"
+        assert (await session.call("double", {"number": 2})).output == 4
+        assert (await session.call("double", {"number": "two"})).error is not None
+    assert "telemetry of" in caplog.text
+    assert [point.value for point in traces.points("toolcell.call.active")] == ([0] if at == "end" else [])
+
+
+async def test_a_task_is_below_the_span_in_which_it_was_started(
+    supervise: Supervise, workspace: Path, traces: Traces
+) -> None:
+    async with supervise([double], telemetry=traces.telemetry()) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        with traces.tracers.get_tracer("program").start_as_current_span("program"):
+            task = session.start("double", {"number": 2})
+        assert (await task.result()).output == 4
+    assert is_child(traces.one("execute_tool double"), traces.one("program"))
+
+
+def test_a_call_of_a_blocking_supervisor_is_below_its_threads_span(workspace: Path, traces: Traces) -> None:
+    with blocking.Supervisor([double], telemetry=traces.telemetry()) as supervisor:
+        session = supervisor.open_session("main", workspace=workspace)
+        with traces.tracers.get_tracer("program").start_as_current_span("program"):
+            assert session.call("double", {"number": 2}).output == 4
+    assert is_child(traces.one("execute_tool double"), traces.one("program"))
+
+
 # -- metrics -----------------------------------------------------------------------------------------------------------
 
 
@@ -403,6 +453,24 @@ async def test_a_tool_and_its_programs_get_the_context_of_their_call(
     assert environment == [trace["traceparent"], trace["tracestate"]] and trace["tracestate"] == "vendor=v1"
     for name, seen in (("no_context", bare[0]), ("shell", echoed.split()[0])):
         assert f"{ids(traces.one(f'execute_tool {name}')).span_id:016x}" in seen
+
+
+async def test_a_tool_with_a_tracer_of_its_own_makes_spans_below_its_call(
+    supervise: Supervise, workspace: Path, traces: Traces
+) -> None:
+    def instrumented(ctx: ToolContext) -> list[int]:
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        around = TraceContextTextMapPropagator().extract(ctx.trace)
+        span: Any = TracerProvider().get_tracer("tool").start_span("of the tool", around)
+        return [span.get_span_context().trace_id % 2**53, span.parent.span_id % 2**53]
+
+    async with supervise([instrumented], telemetry=traces.telemetry()) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        seen = (await session.call("instrumented", timeout=20)).unwrap()
+    own = ids(traces.one("execute_tool instrumented"))
+    assert seen == [own.trace_id % 2**53, own.span_id % 2**53]
 
 
 async def test_a_kept_process_gets_the_context_of_each_call(
@@ -643,3 +711,11 @@ def test_a_supervisor_without_telemetry_does_not_import_opentelemetry() -> None:
 def test_something_else_as_telemetry_is_refused() -> None:
     with pytest.raises(UsageError, match="telemetry"):
         Supervisor([double], telemetry=object())  # type: ignore[arg-type]
+
+
+def test_the_context_of_a_test_records_spans() -> None:
+    ctx = context()
+    with ctx.span("split", rows=3):
+        pass
+    assert ctx.recorder.spanned == [("split", {"rows": 3})]
+    assert ctx.trace == {}

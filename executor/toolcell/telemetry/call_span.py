@@ -1,10 +1,12 @@
 """The span of a call, with the spans below it, and the metrics of its end."""
 
 import json
+import logging
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Final, NamedTuple
+from functools import wraps
+from typing import Any, Concatenate, Final, NamedTuple, ParamSpec
 
 from opentelemetry.context import Context, attach, detach
 from opentelemetry.metrics import Counter, Histogram, UpDownCounter
@@ -26,7 +28,22 @@ MOST_EVENTS: Final = 32
 """Events of progress in one call."""
 NAME_CHARS: Final = 64
 RESULT_CHARS: Final = 2_000  # as `journal.redact` keeps of arguments
+P = ParamSpec("P")
+_log = logging.getLogger("toolcell.telemetry")
 _EXECUTE: Final = {"gen_ai.operation.name": "execute_tool"}
+
+
+def _logged(method: Callable[Concatenate[Any, P], None]) -> Callable[Concatenate[Any, P], None]:
+    """Log what the program's span processors and views raise. A call must not fail by its telemetry."""
+
+    @wraps(method)
+    def guarded(self: Any, *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            method(self, *args, **kwargs)
+        except Exception:
+            _log.exception("the telemetry of a call failed")
+
+    return guarded
 
 
 class Instruments(NamedTuple):
@@ -101,6 +118,7 @@ class CallSpan:
 
     # -- during the call ----------------------------------------------------------------------------------------------
 
+    @_logged
     def progressed(self, message: str, fraction: float | None) -> None:
         """Add an event for a report of progress. Its message is content."""
         self._events += 1
@@ -111,10 +129,12 @@ class CallSpan:
             facts["toolcell.progress.message"] = shortened(printable(message))
         self._span.add_event("toolcell.progress", facts)
 
+    @_logged
     def approval_asked(self, began: float, ended: float, answer: str) -> None:
         """Add the span of a wait for approval."""
         self._step("toolcell.approval", began, ended, {"toolcell.approval.answer": answer})
 
+    @_logged
     def ran(self, queued: float, queue_s: float, started: float, wall_s: float, *, reused: bool) -> None:
         """Add the spans of the wait for a process and of the time in the process, if they took `STEP_S`."""
         if queue_s >= STEP_S:
@@ -158,6 +178,7 @@ class CallSpan:
         with _ended(span), use_span(span, record_exception=False, set_status_on_exception=False):
             yield
 
+    @_logged
     def span_began(self, number: int, parent: int, name: str, at_ns: int, attributes: Mapping[str, Any]) -> None:
         """Begin a span that the cell reports."""
         if self._over or not self._span.is_recording():
@@ -166,6 +187,7 @@ class CallSpan:
             self._cell_spans = CellSpans(self._tracer, self._context, self._began_ns)
         self._cell_spans.begin(number, parent, name, at_ns, attributes)
 
+    @_logged
     def span_ended(self, number: int, at_ns: int, error: str) -> None:
         """End a span that the cell reports."""
         if self._cell_spans is not None and not self._over:
@@ -173,6 +195,7 @@ class CallSpan:
 
     # -- its end ------------------------------------------------------------------------------------------------------
 
+    @_logged
     def ended(self, result: ToolResult, declaration: ToolDeclaration | None, arguments: Mapping[str, Any]) -> None:
         """End the span with the result of the call. `arguments` are those that the caller gave."""
         error, span = result.error, self._span
@@ -190,6 +213,7 @@ class CallSpan:
         else:
             self._end(error.kind, error.message if self._content else "")
 
+    @_logged
     def left(self, error: BaseException) -> None:
         """End the span of a call whose caller was cancelled, or whose options were wrong."""
         self._end("cancelled" if not isinstance(error, Exception) else type(error).__name__, "")
@@ -216,9 +240,9 @@ class CallSpan:
             _fail(self._span, kind, description)
             labels["error.type"] = kind
             self._instruments.errors.add(1, labels)
-        self._span.end(end_ns)
         self._instruments.duration.record(took_s, labels, self._context)
         self._instruments.active.add(-1, self._kind)
+        self._span.end(end_ns)  # last, because a processor of the program may raise
 
 
 def _facts(
