@@ -37,7 +37,7 @@ def _logged(method: Callable[Concatenate[Any, P], None]) -> Callable[Concatenate
     """Log what the program's span processors and views raise. A call must not fail by its telemetry."""
 
     @wraps(method)
-    def guarded(self: Any, *args: P.args, **kwargs: P.kwargs) -> None:
+    def guarded(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> None:
         try:
             method(self, *args, **kwargs)
         except Exception:
