@@ -41,6 +41,7 @@ from .pool.recovery import SupervisorStatus
 from .retrying import ATTEMPTS, FIRST_S, LONGEST_S
 from .runtime.tasks import CallTask, TaskStatus
 from .telemetry import Metrics
+from .telemetry.tracing import Telemetry
 from .usage_limits import SessionUsage, UsageLimits
 
 __all__ = ["Session", "Supervisor"]
@@ -323,6 +324,7 @@ class Supervisor:
         state: str | Path | None = None,
         model_bytes: int | None = None,
         concurrency: Concurrency | None = None,
+        telemetry: Telemetry | None = None,
     ) -> None:
         self._inner = _supervisor.Supervisor(
             tools,
@@ -343,6 +345,7 @@ class Supervisor:
             state=state,
             model_bytes=model_bytes,
             concurrency=concurrency,
+            telemetry=telemetry,
         )
         self._turn = threading.Lock()  # held during start and close
         self._stack = ExitStack()

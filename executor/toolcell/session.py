@@ -24,6 +24,7 @@ from .dispatch.decided import explained_call
 from .dispatch.pipeline import attempt, dispatch
 from .dispatch.reports import OnProgress
 from .dispatch.streams import OnOutput
+from .dispatch.traced import traced
 from .policy import Explanation
 from .retrying import ATTEMPTS, FIRST_S, LONGEST_S, repeated
 from .runtime.core import SessionCore
@@ -196,13 +197,17 @@ class Session:
         arguments: Mapping[str, Any] = {} if args is None else args
         context = made(
             CallContext,
-            (core.services, core.caller, core.routes, call_id, timeout, on_progress, on_output, self),
+            (core.services, core.caller, core.routes, call_id, timeout, on_progress, on_output, self, None),
         )
+        telemetry = core.services.telemetry
         if repair is None and idempotency_key is None:
-            return await attempt(context, name, arguments)
+            if telemetry is None:
+                return await attempt(context, name, arguments)
+            return await traced(telemetry, context, name, arguments)
         misuse.check_callable("repair", repair)
         misuse.check_texts(idempotency_key=idempotency_key)
-        run = partial(dispatch, context, name, arguments, repair)
+        step = dispatch if telemetry is None else partial(traced, telemetry)
+        run = partial(step, context, name, arguments, repair)
         if idempotency_key is None:
             return await run()
         asked = (name, json.dumps(arguments, sort_keys=True, default=repr))

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, final
 
+from toolcell.telemetry.tracing import CallTrace
 from toolcell_tools.errors import ValidationError
 
 from .reports import OnProgress
@@ -27,3 +28,5 @@ class CallContext(NamedTuple):
     on_output: OnOutput | None = None
     session: object = None
     """The session's public object, which a host tool gets."""
+    trace: CallTrace | None = None
+    """The span of the call; None if the supervisor has no telemetry."""

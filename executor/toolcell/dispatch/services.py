@@ -23,6 +23,7 @@ from toolcell.sessions.protection import Protection
 from toolcell.sessions.toolbox import Toolbox
 from toolcell.state.results import ResultStore
 from toolcell.telemetry import Metrics
+from toolcell.telemetry.tracing import Telemetry
 from toolcell.usage_limits import UsageMeter
 from toolcell_tools.capability import Capability, SessionKind
 from toolcell_tools.result import SandboxSummary
@@ -57,6 +58,8 @@ class Services:
     host_threads: anyio.CapacityLimiter
     sandbox: SandboxSummary
     gate: Gate
+    telemetry: Telemetry | None
+    """Traces calls. None costs a call nothing."""
     in_background: Callable[..., None]
     """Runs a coroutine function beside the call, with its arguments, until the supervisor ends."""
 

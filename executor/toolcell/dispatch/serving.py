@@ -21,7 +21,7 @@ from toolcell.sessions import broker
 from toolcell.sessions.protection import Watch
 from toolcell.sizes import memory_of
 from toolcell.wire.frames import Field, TooLarge, Unpackable
-from toolcell.wire.messages import Log, Output, Progress, Request
+from toolcell.wire.messages import Log, Output, Progress, Request, SpanEnd, SpanStart
 from toolcell_sandbox.network import ProxyNetwork
 from toolcell_tools.capability import Capability
 from toolcell_tools.preview import ends_of, shortened
@@ -81,6 +81,8 @@ class SessionRun(Run):
         self._services = context.services
         self._route = route
         self._has_result = has_result
+        if context.trace is not None and context.trace.carrier:
+            self.trace = dict(context.trace.carrier)
         self._operations: dict[int, tuple[anyio.CancelScope, Task]] | None = None  # handle operations under way
         self._replies: Account | None = None  # made at its first request or connection
         self._egress: Egress | None = None  # made at the call's first connection to its proxy
@@ -112,7 +114,18 @@ class SessionRun(Run):
         if self.outcome is not None:
             self._record_given_up()
 
+    def on_span(self, span: SpanStart | SpanEnd) -> None:
+        trace = self._context.trace
+        if trace is None:
+            return
+        if isinstance(span, SpanEnd):
+            trace.span_ended(span.span, span.at_ns, span.error)
+        else:
+            trace.span_began(span.span, span.parent, span.name, span.at_ns, span.attributes)
+
     def on_progress(self, progress: Progress) -> None:
+        if self._context.trace is not None:
+            self._context.trace.progressed(progress.message, progress.fraction)
         charged = partial(self._charged, REQUEST_COST + memory_of(progress.message))
         tell_progress(
             self._services.in_background,
@@ -232,7 +245,7 @@ class SessionRun(Run):
         caller = self._context.caller
         self._trail = Trail(partial(self._record, "http"))
         rules = caller.profile.http if Capability.HTTP in self._route.grants else ()
-        requester = Requester(rules, caller.http, self._trail)
+        requester = Requester(rules, caller.http, self._trail, self._context.trace)
         self._principal = broker.Principal(
             caller.id, caller.agent_id, caller.channel, caller.memory, caller.web(), requester
         )

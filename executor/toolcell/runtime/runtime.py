@@ -265,6 +265,7 @@ class Runtime:
             host_threads=anyio.CapacityLimiter(MAX_HOST_THREADS),
             sandbox=SandboxSummary(on=tuple(sorted(pool.report.on)), allowed_missing=tuple(allowed)),
             gate=Gate(settings.concurrency),
+            telemetry=settings.telemetry,
             in_background=self.in_background,
         )
 

@@ -20,6 +20,7 @@ from toolcell.journal import Journal, RecentJournal
 from toolcell.policy import Policy, StricterPolicy, TierPolicy
 from toolcell.profile import Profile
 from toolcell.state import StateDirectory
+from toolcell.telemetry.tracing import Telemetry
 from toolcell_tools.capability import SessionKind
 from toolcell_tools.definition import Tool
 from toolcell_tools.provider import ProviderTool
@@ -52,6 +53,7 @@ class Settings:
     state: StateDirectory | None
     model_bytes: int
     concurrency: Concurrency
+    telemetry: Telemetry | None
 
 
 def settings_of(
@@ -74,6 +76,7 @@ def settings_of(
     state: str | Path | None,
     model_bytes: int | None,
     concurrency: Concurrency | None,
+    telemetry: Telemetry | None,
 ) -> Settings:
     """Make the settings from the arguments of `Supervisor`. Raises UsageError for a wrong one."""
     given, denials = misuse.profiles_of(profiles), tuple[TierPolicy, ...]()
@@ -94,7 +97,7 @@ def settings_of(
     model_bytes = FOR_MODEL_BYTES if model_bytes is None else model_bytes
     standby = 1 if standby is None else standby
     _check_numbers(approval_timeout_s, model_bytes, standby, max_cells)
-    misuse.check_parts(http=http, approver=approver)
+    misuse.check_parts(http=http, approver=approver, telemetry=telemetry)
     misuse.check_journal(journal)
     if concurrency is not None and not isinstance(concurrency, Concurrency):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise UsageError(f"concurrency is no Concurrency: {concurrency!r}. Write Concurrency(tools={{…: 4}}).")
@@ -120,6 +123,7 @@ def settings_of(
         state=None if state is None else StateDirectory(misuse.path("state", state)),
         model_bytes=model_bytes,
         concurrency=concurrency or Concurrency(),
+        telemetry=telemetry,
     )
 
 
