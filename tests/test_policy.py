@@ -306,6 +306,19 @@ def test_no_rule_lifts_the_denial_of_a_tool_or_of_another_rule() -> None:
     assert judged(TierPolicy(rules=[allow], agents={"agent": TierPolicy(system="deny")}), "ls") == "deny"
 
 
+@pytest.mark.parametrize(
+    "command",
+    ["git status; rm a", "git status\nrm a", "git status `rm a`", "git status $(rm a)", "git status|sh", "gitstatus"],
+)
+def test_the_allow_list_that_the_docs_show_asks_for_what_follows_the_command(command: str) -> None:
+    rules = [
+        PolicyRule("allow", tool="run", arguments={"command": "git status*"}),
+        PolicyRule("ask", tool="run", arguments={"command": "*[;&|<>$()`\n]*"}),
+    ]
+    assert judged(TierPolicy(system="ask", rules=rules), command) == "ask"
+    assert judged(TierPolicy(system="ask", rules=rules), "git status --short") == "allow"
+
+
 def test_a_policy_of_ones_own_inside_another_decides_and_is_named() -> None:
     class NoRuns(TierPolicy):
         def decide(self, call: ToolCall, declaration: ToolDeclaration, session: SessionInfo) -> Decision:

@@ -72,6 +72,37 @@ def test_tables_are_merged_and_rules_replaced(places: Places) -> None:
     assert load_config(policy={"system": "deny"}).policy is not None
 
 
+def test_each_rule_has_the_file_that_said_it_last(places: Places) -> None:
+    user = str(places.user(WHOLE))
+    project = str(
+        places.project('[[policy.rules]]\ndecision = "deny"\nname = "x"\n[policy.agents.ann]\nsystem = "deny"')
+    )
+    explicit = str(places.explicit('[policy]\nsystem = "deny"\n[[policy.rules]]\ndecision = "ask"'))
+    assert places.load().rule_files == {
+        "policy.system": explicit,
+        "policy.tools.shell": user,
+        "policy.kinds.worker.read_only": user,
+        "policy.agents.guest.workspace": user,
+        "policy.agents.guest.tools.read": user,
+        "policy.channels.public.elevated": user,
+        "policy.rules[0]": explicit,
+        "project policy.rules[0] 'x'": project,
+        "project policy.agents.ann.system": project,
+    }
+    assert load_config(policy={"system": "ask"}).rule_files["policy.system"] == ""
+
+
+def test_a_policy_may_be_nested_and_a_very_deep_one_is_refused(places: Places) -> None:
+    def nested(depth: int) -> str:
+        return "policy = " + "{ agents = { a = " * depth + '{ system = "deny" }' + " } }" * depth
+
+    for depth in (2, 60):
+        places.project(nested(depth))
+        assert [*places.load().rule_files] == [f"project policy{'.agents.a' * depth}.system"]
+    places.project(nested(1000))
+    assert places.complaints() == [": is nested too deeply. Flatten it."]
+
+
 def test_without_a_policy_the_supervisor_has_its_default(places: Places) -> None:
     config = places.load()
     assert (config.policy, config.denials) == (None, ())
@@ -122,6 +153,7 @@ def test_a_project_can_do_nothing_else(text: str, place: str, places: Places) ->
         ('[[policy.rules]]\ntool = "shell"', "decision"),
         ('[[policy.rules]]\ndecision = "deny"\ntol = "x"', "Did you mean tool?"),
         ('[[policy.rules]]\ndecision = "deny"\narguments = { path = 3 }', "should be text"),
+        ('[[policy.rules]]\ndecision = "allow"\ntool = ""', "is empty"),
         ("[policy]\nrules = 3", "should be a list"),
         ("[policy]\ntools = 3", "should be a table"),
     ],

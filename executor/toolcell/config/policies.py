@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from toolcell.policy import PolicyRule, TierPolicy
+from toolcell.policy import PolicyRule, TierPolicy, rule_name
 
 from .complaints import Complaint
 
@@ -32,6 +32,24 @@ def overlaid_policy(below: TierPolicy, table: Table, inner: TierPolicy | None = 
             case _:
                 changed[name] = value
     return replace(below, **changed)
+
+
+def add_files(files: dict[str, str], table: Table, file: str, name: str) -> None:
+    """Note the file of each rule in a table without complaints, by its name in explanations. `name` is the policy's
+    own."""
+    for key, value in table.items():
+        match key:
+            case "rules":
+                for replaced in [each for each in files if each.startswith(f"{name}.rules[")]:
+                    del files[replaced]
+                files.update((f"{name}.{rule_name(at, rule.get('name', ''))}", file) for at, rule in enumerate(value))
+            case "tools":
+                files.update((f"{name}.tools.{tool}", file) for tool in value)
+            case "kinds" | "agents" | "channels":
+                for inside, each in value.items():
+                    add_files(files, each, file, f"{name}.{key}.{inside}")
+            case _:
+                files[f"{name}.{key}"] = file
 
 
 def no_denials(table: Table) -> Iterator[Complaint]:
