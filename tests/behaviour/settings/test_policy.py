@@ -3,16 +3,21 @@
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from toolcell import (
     ApprovalRequest,
     Approved,
     Explanation,
+    Hook,
     PermissionDenied,
     PolicyRule,
+    RecentJournal,
     Supervisor,
     TierPolicy,
+    ToolCall,
+    ToolResult,
     UsageError,
     base_tools,
     dynamic_tool,
@@ -76,6 +81,42 @@ async def test_arguments_that_an_approver_puts_in_are_decided_on_too(supervise: 
         assert (await session.call("pay", {"amount": 5})).output == "paid 50"
 
 
+async def test_arguments_that_an_answer_in_the_store_puts_in_are_decided_on_too(
+    supervise: Any, workspace: Path, tmp_path: Path
+) -> None:
+    policy = TierPolicy(rules=[PolicyRule("deny", tool="pay", arguments={"amount": "???*"}, name="below 100")])
+    journal = RecentJournal()
+    async with supervise([pay], state=tmp_path / "state", journal=journal, policy=policy) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        results: list[ToolResult] = []
+
+        async def call() -> None:
+            results.append(await session.call("pay", {"amount": 5}))
+
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(call)
+                while not (pending := supervisor.approvals.pending()):
+                    await anyio.sleep(0.01)
+                supervisor.approvals.approve(pending[0].id, arguments={"amount": 500})
+        error = results[0].error
+        assert isinstance(error, PermissionDenied) and "policy.rules[0] 'below 100'" in error.reason
+        (record,) = journal.of(kind="denied")
+        assert "policy.rules[0] 'below 100'" in record.data["message"]
+
+
+async def test_the_arguments_that_a_hook_puts_in_are_decided_on(supervise: Any, workspace: Path) -> None:
+    class Raise(Hook):
+        async def before_call(self, call: ToolCall) -> ToolCall:
+            return call.with_arguments({"amount": 500})
+
+    policy = TierPolicy(rules=[PolicyRule("deny", tool="pay", arguments={"amount": "500"})])
+    async with supervise([pay], approver=Editor(1), hooks=[Raise()], policy=policy) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        error = (await session.call("pay", {"amount": 5})).error
+        assert isinstance(error, PermissionDenied) and "policy.rules[0]" in error.reason
+
+
 async def test_the_approver_reads_which_rule_asks(supervise: Any, workspace: Path) -> None:
     editor = Editor(1)
     async with supervise([pay], approver=editor, policy=TierPolicy(tools={"pay": "ask"})) as supervisor:
@@ -119,9 +160,10 @@ def test_a_pattern_for_an_argument_that_no_tool_has_is_refused(rule: PolicyRule,
 
 
 def test_a_pattern_may_name_members_and_the_arguments_of_tools_with_open_schemas() -> None:
-    anything = dynamic_tool(
-        "anything", description="Take it.", parameters={"type": "object"}, handler=lambda given: str(given)
-    )
+    def handler(given: dict[str, Any]) -> str:
+        return str(given)
+
+    anything = dynamic_tool("anything", description="Take it.", parameters={"type": "object"}, handler=handler)
     rules = [
         PolicyRule("deny", tool="memory_store", arguments={"tags.a": "*"}),
         PolicyRule("deny", tool="anything", arguments={"whatever": "*"}),
