@@ -1,8 +1,10 @@
 """Patterns of a call's arguments: a shell glob for each argument that a pattern names."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
-from fnmatch import fnmatchcase
+from fnmatch import translate
+from functools import lru_cache
 from typing import Any, Final, cast
 
 from toolcell.errors import UsageError
@@ -60,7 +62,13 @@ def _matches(glob: str, value: object, in_doubt: bool) -> bool:
     if value is None:
         return False
     text = value if isinstance(value, str) else _json(value)
-    return in_doubt if len(text) > MATCHED_CHARS else fnmatchcase(text, glob)
+    return in_doubt if len(text) > MATCHED_CHARS else _compiled(glob).match(text) is not None
+
+
+@lru_cache(maxsize=4096)  # fnmatch.fnmatchcase keeps 256, and a compilation takes up to 1 ms
+def _compiled(glob: str) -> re.Pattern[str]:
+    """The glob as fnmatch translates it: atomic groups keep the time within the product of the lengths."""
+    return re.compile(translate(glob))
 
 
 def _json(value: object) -> str:

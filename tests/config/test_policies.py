@@ -1,10 +1,21 @@
 """The policy in a toolcell.toml: equal to Python's, and a project's file can only deny."""
 
+import time
 from typing import Any
 
 import pytest
 
-from toolcell import ConfigError, PermissionTier, PolicyRule, SessionKind, TierPolicy, load_config
+from toolcell import (
+    ConfigError,
+    PermissionTier,
+    PolicyRule,
+    SessionInfo,
+    SessionKind,
+    TierPolicy,
+    ToolCall,
+    load_config,
+    tool,
+)
 
 from .conftest import Places
 
@@ -142,6 +153,25 @@ def test_a_project_can_do_nothing_else(text: str, place: str, places: Places) ->
     with pytest.raises(ConfigError) as refused:
         places.load()
     assert place in str(refused.value) and "can only deny" in str(refused.value)
+
+
+def test_a_projects_globs_cannot_hold_up_the_supervisor(places: Places) -> None:
+    rule = '[[policy.agents.agent.rules]]\ndecision = "deny"\narguments = {{ a = "*{}b" }}\n'
+    places.project("".join(rule.format("?" * 398) for _ in range(5)))
+    (denials,) = places.load().denials
+    session = SessionInfo("s", "agent", SessionKind.MAIN, None, frozenset(), places.project_folder)
+    started = time.perf_counter()
+    assert denials.decide(ToolCall("c", "take", {"a": "a" * 100_000}), take.declaration, session) == "allow"
+    assert time.perf_counter() - started < 2
+    places.project("".join(rule.format("?" * 398) for _ in range(6)))
+    (complaint,) = places.complaints()
+    assert complaint.startswith("policy: has globs of 2,400 characters together, more than 2,000")
+
+
+@tool
+def take(a: str) -> str:
+    """Take."""
+    return a
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from toolcell_tools.capability import SessionKind
 from .complaints import complaints, wider_than_a_worker
 from .config import Config
 from .narrowing import widenings
-from .policies import NO_DENIAL, add_files, no_denials, overlaid_policy
+from .policies import NO_DENIAL, add_files, no_denials, overlaid_policy, too_many_globs
 from .source import NAME, ConfigSource, is_there, read, user_file
 
 ARGUMENTS = "the arguments of load_config"
@@ -122,6 +122,9 @@ def _overlaid(below: Config, source: ConfigSource) -> tuple[Config, list[ConfigP
     elif said:
         for key, what in no_denials(said):
             problems.append(source.problem(("policy", *key), f"{what}, and {_ONLY_DENIES} {_remedy(source)}"))
+        problems += [
+            source.problem(("policy", *key), f"{what} {_remedy(source)}") for key, what in too_many_globs(said)
+        ]
         denials = (*denials, overlaid_policy(NO_DENIAL, said, NO_DENIAL))
     file = "" if source.name == ARGUMENTS else source.name
     add_files(rule_files, said, file, "policy" if source.trusted else PROJECT)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from toolcell.policy import PolicyRule, TierPolicy, rule_name
 
@@ -11,6 +11,9 @@ from .complaints import Complaint
 Table = Mapping[str, Any]
 NO_DENIAL = TierPolicy(elevated="allow")
 """The policy to which a project's file adds denials."""
+PROJECT_GLOBS: Final = 2_000
+"""The most characters of all globs in a project's file together. Matching the worst of these with a text of
+`MATCHED_CHARS` takes about 0.4 s, in which the event loop does nothing else."""
 _NOT_DENY = "is no denial"
 
 
@@ -50,6 +53,22 @@ def add_files(files: dict[str, str], table: Table, file: str, name: str) -> None
                     add_files(files, each, file, f"{name}.{key}.{inside}")
             case _:
                 files[f"{name}.{key}"] = file
+
+
+def too_many_globs(table: Table) -> Iterator[Complaint]:
+    """The complaint about globs that together would take too long to match, if they do."""
+    total = sum(map(len, _globs(table)))
+    if total > PROJECT_GLOBS:
+        what = f"has globs of {total:,} characters together, more than {PROJECT_GLOBS:,}, which would slow every call."
+        yield (), what
+
+
+def _globs(table: Table) -> Iterator[str]:
+    for rule in table.get("rules", ()):
+        yield from rule.get("arguments", {}).values()
+    for name in ("kinds", "agents", "channels"):
+        for inside in table.get(name, {}).values():
+            yield from _globs(inside)
 
 
 def no_denials(table: Table) -> Iterator[Complaint]:
