@@ -12,11 +12,14 @@ from toolcell.errors import UsageError
 from toolcell.patterns import check_pattern, matches
 from toolcell_tools.capability import PermissionTier, SessionKind
 from toolcell_tools.declaration import ToolDeclaration
+from toolcell_tools.preview import printable, shortened
 from toolcell_tools.session_info import SessionInfo
 
 __all__ = ["Decision", "Explanation", "Policy", "PolicyRule", "StricterPolicy", "TierPolicy"]
 
 Decision = Literal["allow", "ask", "deny"]
+PROJECT = "project policy"
+"""The name of a project's denials in explanations."""
 _DECISIONS = ("allow", "ask", "deny")
 _log = logging.getLogger("toolcell.policy")
 
@@ -35,11 +38,13 @@ class Policy(Protocol):
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """A decision, and the rule that made it: its place in the policy, such as `policy.tools.shell`. `others` are the
-    rules that apply too and are not stricter, each with its decision."""
+    rules that apply too and are not stricter, each with its decision. `file` is the settings file with the rule, if
+    `session.explain` found it in one. A model does not see it."""
 
     decision: Decision
     rule: str
     others: tuple[tuple[str, Decision], ...] = ()
+    file: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +52,8 @@ class PolicyRule:
     """A decision about the calls that fit every condition given.
 
     `arguments` has a shell glob for each argument that it names, such as `{"path": "src/*"}` (`toolcell.patterns`). A
-    text that is too long to compare fits a rule that denies or asks, and fits no rule that allows.
+    text that is too long to compare fits a rule that denies or asks, and fits no rule that allows. `name` is for
+    explanations.
     """
 
     decision: Decision
@@ -62,6 +68,10 @@ class PolicyRule:
 
     def __post_init__(self) -> None:
         _check_decision("PolicyRule", self.decision)
+        for name in ("tool", "agent", "channel", "name"):
+            text: object = getattr(self, name)
+            if not isinstance(text, str):
+                raise UsageError(f"PolicyRule: {name} is not text: {text!r}. Write {name}='…'.")
         check_pattern("PolicyRule", self.arguments)
         for name, known in (("tier", PermissionTier), ("kind", SessionKind)):
             given: str | None = getattr(self, name)
@@ -82,16 +92,17 @@ class PolicyRule:
         """Whether this call fits."""
         if not self.concerns(declaration, session):
             return False
-        return not self.arguments or matches(self.arguments, call.arguments, too_long=self.decision != "allow")
+        return not self.arguments or matches(self.arguments, call.arguments, in_doubt=self.decision != "allow")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierPolicy:
     """A decision for each permission tier, with exceptions; ADR-0004's by default.
 
-    `tools` decides by the tool's name, in place of the tier. `rules` decide by more than that, in place of both: of the
-    rules that fit a call, the strictest. `kinds`, `agents` and `channels` hold other policies for a session kind, an
-    agent id or the name of the session's channel. Of these policies and this one, the strictest decision wins.
+    `tools` decides by the tool's name, in place of the tier. `rules` decide by more than that: of the rules that fit a
+    call, the strictest, in place of the tier and of `tools`. But no rule lifts a "deny" in `tools`. `kinds`, `agents`
+    and `channels` hold other policies for a session kind, an agent id or the name of the session's channel. Of these
+    policies and this one, the strictest decision wins.
     """
 
     read_only: Decision = "allow"
@@ -131,6 +142,13 @@ class TierPolicy:
         own = frozenset(self.tools).union(rule.tool for rule in self.rules if rule.tool)
         return own.union(*(policy.named_tools for policy in within))
 
+    @property
+    def all_rules(self) -> Iterator[PolicyRule]:
+        """The rules of this policy and of the policies inside it."""
+        yield from self.rules
+        for policy in (*self.kinds.values(), *self.agents.values(), *self.channels.values()):
+            yield from policy.all_rules
+
     def offers(self, declaration: ToolDeclaration, session: SessionInfo) -> bool:
         """Whether some call of the tool may run. True for a subclass with its own `decide`, which may depend on the
         call."""
@@ -139,17 +157,21 @@ class TierPolicy:
         concerned = [rule for rule in self.rules if rule.concerns(declaration, session)]
         if any(rule.decision == "deny" and not rule.arguments for rule in concerned):
             return False
-        (_rule, decision) = self._of_tool(declaration)
-        if decision == "deny" and all(rule.decision == "deny" for rule in concerned):
+        own: Decision | None = self.tools.get(declaration.name)
+        decision: Decision = getattr(self, declaration.tier) if own is None else own
+        if decision == "deny" and (own is not None or all(rule.decision == "deny" for rule in concerned)):
             return False
-        return all(policy.offers(declaration, session) for _name, policy in self._within(session))
+        return all(policy.offers(declaration, session) for _name, _key, policy in self._within(session))
 
     def decide(self, call: ToolCall, declaration: ToolDeclaration, session: SessionInfo) -> Decision:
         if not (self.tools or self.rules or self.kinds or self.agents or self.channels):
             of_tier: Decision = getattr(self, declaration.tier)  # each tier has a field of its name
             return of_tier
-        found: list[Decision] = [decision for _rule, decision in self._applied(call, declaration, session, "policy")]
-        return max(found, key=_DECISIONS.index)
+        found: list[Decision] = [decision for _place, decision in self._own(call, declaration, session)]
+        if self.kinds or self.agents or self.channels:
+            for _name, _key, policy in self._within(session):
+                found.append(policy.decide(call, declaration, session))
+        return max(found, key=_DECISIONS.index) if len(found) > 1 else found[0]
 
     def explain(
         self, call: ToolCall, declaration: ToolDeclaration | None = None, session: SessionInfo | None = None
@@ -159,47 +181,66 @@ class TierPolicy:
         declaration, session = declaration or call.declaration, session or call.session
         if declaration is None or session is None:
             raise UsageError("The call has no declaration or no session. Pass them, or ask session.explain.")
-        return _explained(self._applied(call, declaration, session, "policy"))
+        return _explained(self.applied(call, declaration, session, "policy"))
 
     def applied(
         self, call: ToolCall, declaration: ToolDeclaration, session: SessionInfo, name: str
     ) -> list[tuple[str, Decision]]:
-        """The rules that apply to this call, each with its decision. `name` is the policy's own name."""
-        return list(self._applied(call, declaration, session, name))
+        """The rules that apply to this call, each with its decision. `name` is the policy's own name. A subclass with
+        its own `decide` is one rule."""
+        if type(self).decide is not TierPolicy.decide:
+            return [(f"{name}: {type(self).__name__}.decide", self.decide(call, declaration, session))]
+        found: list[tuple[str, Decision]] = []
+        for place, decision in self._own(call, declaration, session):
+            found.append((self._name_of(name, place), decision))
+        for inside, key, policy in self._within(session):
+            found += policy.applied(call, declaration, session, f"{name}.{inside}.{key}")
+        return found
 
-    def _applied(
-        self, call: ToolCall, declaration: ToolDeclaration, session: SessionInfo, name: str
-    ) -> Iterator[tuple[str, Decision]]:
-        fitting: list[tuple[str, Decision]] = [
-            (f"{name}.rules[{index}]{f' {rule.name!r}' if rule.name else ''}", rule.decision)
-            for index, rule in enumerate(self.rules)
-            if rule.fits(call, declaration, session)
-        ]
-        if fitting:
-            yield from fitting
-        else:
-            rule, decision = self._of_tool(declaration)
-            yield f"{name}.{rule}", decision
-        for within, policy in self._within(session):
-            yield from policy._applied(call, declaration, session, f"{name}.{within}")
+    def listed(self, name: str = "policy") -> Iterator[tuple[str, Decision | PolicyRule]]:
+        """All that this policy says, by the names that explanations have."""
+        for tier in PermissionTier:
+            decision: Decision = getattr(self, tier)
+            yield f"{name}.{tier}", decision
+        for tool, decision in self.tools.items():
+            yield f"{name}.tools.{tool}", decision
+        for index, rule in enumerate(self.rules):
+            yield self._name_of(name, index), rule
+        for inside, policies in (("kinds", self.kinds), ("agents", self.agents), ("channels", self.channels)):
+            for key, policy in cast("Mapping[str, TierPolicy]", policies).items():
+                yield from policy.listed(f"{name}.{inside}.{key}")
 
-    def _of_tool(self, declaration: ToolDeclaration) -> tuple[str, Decision]:
+    def _own(
+        self, call: ToolCall, declaration: ToolDeclaration, session: SessionInfo
+    ) -> list[tuple[int | str, Decision]]:
+        """The decisions of this policy without the policies inside it, each with its place: the index of a rule, or a
+        key."""
+        found: list[tuple[int | str, Decision]] = []
+        if self.rules:
+            for index, rule in enumerate(self.rules):
+                if rule.fits(call, declaration, session):
+                    found.append((index, rule.decision))
         own: Decision | None = self.tools.get(declaration.name)
-        if own is not None:
-            return f"tools.{declaration.name}", own
-        of_tier: Decision = getattr(self, declaration.tier)
-        return declaration.tier.value, of_tier
+        if own is None:
+            if not found:
+                found.append((declaration.tier.value, getattr(self, declaration.tier)))
+        elif own == "deny" or not found:
+            found.append((f"tools.{declaration.name}", own))
+        return found
 
-    def _within(self, session: SessionInfo) -> Iterator[tuple[str, "TierPolicy"]]:
-        """The policies inside this one that apply in a session, by name."""
-        for name, policies, key in (
-            ("kinds", self.kinds, session.session_kind),
-            ("agents", self.agents, session.agent_id),
-            ("channels", self.channels, session.channel),
-        ):
-            policy = cast("Mapping[str, TierPolicy]", policies).get(key)
-            if policy is not None:
-                yield f"{name}.{key}", policy
+    def _name_of(self, policy: str, place: int | str) -> str:
+        return f"{policy}.{place}" if isinstance(place, str) else f"{policy}.{rule_name(place, self.rules[place].name)}"
+
+    def _within(self, session: SessionInfo) -> list[tuple[str, str, "TierPolicy"]]:
+        """The policies inside this one that apply in a session, each with the name of its mapping and its key."""
+        found: list[tuple[str, str, TierPolicy]] = []
+        if self.kinds and (policy := self.kinds.get(session.session_kind)) is not None:
+            found.append(("kinds", session.session_kind, policy))
+        if self.agents and (policy := self.agents.get(session.agent_id)) is not None:
+            found.append(("agents", session.agent_id, policy))
+        if self.channels and (policy := self.channels.get(session.channel)) is not None:
+            found.append(("channels", session.channel, policy))
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,17 +268,25 @@ class StricterPolicy:
         own = explained(self.policy, call, declaration, session)
         found: list[tuple[str, Decision]] = [(own.rule, own.decision), *own.others]
         for each in self.denials:
-            found += [rule for rule in each.applied(call, declaration, session, "project policy") if rule[1] == "deny"]
+            found += [rule for rule in each.applied(call, declaration, session, PROJECT) if rule[1] == "deny"]
         return _explained(found)
 
 
 def explained(policy: Policy, call: ToolCall, declaration: ToolDeclaration, session: SessionInfo) -> Explanation:
-    """The policy's explanation, or only its decision if it has no `explain`. Raises what the policy raises."""
+    """The policy's explanation, or only its decision if it has no `explain` or explains another decision. Raises what
+    the policy raises."""
+    decision = policy.decide(call, declaration, session)
     explain = getattr(policy, "explain", None)
     if explain is not None:
         found: Explanation = explain(call, declaration, session)
-        return found
-    return Explanation(policy.decide(call, declaration, session), type(policy).__name__)
+        if found.decision == decision:
+            return found
+    return Explanation(decision, type(policy).__name__)
+
+
+def rule_name(index: int, name: str) -> str:
+    """A rule's name in explanations, such as `rules[2] 'no pushes'`."""
+    return f"rules[{index}]{f' {shortened(printable(repr(name)))}' if name else ''}"
 
 
 def named_tools_of(policy: Policy) -> frozenset[str]:

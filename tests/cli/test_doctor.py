@@ -212,6 +212,33 @@ def test_it_says_which_requests_are_made_and_where_their_credentials_are_and_sho
     assert "sesame" not in said + json.dumps(found)
 
 
+def test_it_shows_the_policy_with_the_names_that_denials_have(
+    cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.chdir(tmp_path)
+    assert "  policy.elevated: ask\n" in cli("doctor", "--verbose").stdout
+    assert "policy" not in cli("doctor").stdout
+    (tmp_path / "toolcell.toml").write_text('[policy.tools]\nshell = "deny"')
+    mine = tmp_path / "mine.toml"
+    mine.write_text(
+        '[policy]\nsystem = "ask"\n[policy.kinds.worker.tools]\nread = "ask"\n'
+        '[[policy.rules]]\ndecision = "allow"\ntool = "shell"\narguments = { command = "ls *" }\nname = "look"\n'
+    )
+    short = cli("doctor", "--config", str(mine)).stdout.splitlines()
+    assert "  policy.system: ask" in short and "  policy.elevated: ask" not in short
+    assert "  policy.rules[0] 'look': allow, tool shell, command 'ls *'" in short
+    assert "  policy.kinds.worker.tools.read: ask" in short
+    assert "  project policy.tools.shell: deny" in short
+    full = cli("doctor", "--verbose", "--config", str(mine)).stdout
+    assert f"  policy.system: ask  ({mine})\n" in full and "  policy.elevated: ask\n" in full
+    assert "  project policy.tools.shell: deny  (toolcell.toml)\n" in full
+    found = json.loads(cli("doctor", "--json", "--config", str(mine)).stdout)["policy"]
+    rule = {"rule": "policy.rules[0] 'look'", "decision": "allow", "file": str(mine)}
+    assert {**rule, "tool": "shell", "arguments": {"command": "ls *"}} in found
+    assert {"rule": "project policy.tools.shell", "decision": "deny", "file": "toolcell.toml"} in found
+
+
 def test_wrong_settings_are_told_first_with_status_2(cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     wrong = tmp_path / "wrong.toml"

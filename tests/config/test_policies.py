@@ -1,10 +1,21 @@
 """The policy in a toolcell.toml: equal to Python's, and a project's file can only deny."""
 
+import time
 from typing import Any
 
 import pytest
 
-from toolcell import ConfigError, PermissionTier, PolicyRule, SessionKind, TierPolicy, load_config
+from toolcell import (
+    ConfigError,
+    PermissionTier,
+    PolicyRule,
+    SessionInfo,
+    SessionKind,
+    TierPolicy,
+    ToolCall,
+    load_config,
+    tool,
+)
 
 from .conftest import Places
 
@@ -72,6 +83,37 @@ def test_tables_are_merged_and_rules_replaced(places: Places) -> None:
     assert load_config(policy={"system": "deny"}).policy is not None
 
 
+def test_each_rule_has_the_file_that_said_it_last(places: Places) -> None:
+    user = str(places.user(WHOLE))
+    project = str(
+        places.project('[[policy.rules]]\ndecision = "deny"\nname = "x"\n[policy.agents.ann]\nsystem = "deny"')
+    )
+    explicit = str(places.explicit('[policy]\nsystem = "deny"\n[[policy.rules]]\ndecision = "ask"'))
+    assert places.load().rule_files == {
+        "policy.system": explicit,
+        "policy.tools.shell": user,
+        "policy.kinds.worker.read_only": user,
+        "policy.agents.guest.workspace": user,
+        "policy.agents.guest.tools.read": user,
+        "policy.channels.public.elevated": user,
+        "policy.rules[0]": explicit,
+        "project policy.rules[0] 'x'": project,
+        "project policy.agents.ann.system": project,
+    }
+    assert load_config(policy={"system": "ask"}).rule_files["policy.system"] == ""
+
+
+def test_a_policy_may_be_nested_and_a_very_deep_one_is_refused(places: Places) -> None:
+    def nested(depth: int) -> str:
+        return "policy = " + "{ agents = { a = " * depth + '{ system = "deny" }' + " } }" * depth
+
+    for depth in (2, 60):
+        places.project(nested(depth))
+        assert [*places.load().rule_files] == [f"project policy{'.agents.a' * depth}.system"]
+    places.project(nested(1000))
+    assert places.complaints() == [": is nested too deeply. Flatten it."]
+
+
 def test_without_a_policy_the_supervisor_has_its_default(places: Places) -> None:
     config = places.load()
     assert (config.policy, config.denials) == (None, ())
@@ -113,6 +155,25 @@ def test_a_project_can_do_nothing_else(text: str, place: str, places: Places) ->
     assert place in str(refused.value) and "can only deny" in str(refused.value)
 
 
+def test_a_projects_globs_cannot_hold_up_the_supervisor(places: Places) -> None:
+    rule = '[[policy.agents.agent.rules]]\ndecision = "deny"\narguments = {{ a = "*{}b" }}\n'
+    places.project("".join(rule.format("?" * 398) for _ in range(5)))
+    (denials,) = places.load().denials
+    session = SessionInfo("s", "agent", SessionKind.MAIN, None, frozenset(), places.project_folder)
+    started = time.perf_counter()
+    assert denials.decide(ToolCall("c", "take", {"a": "a" * 100_000}), take.declaration, session) == "allow"
+    assert time.perf_counter() - started < 2
+    places.project("".join(rule.format("?" * 398) for _ in range(6)))
+    (complaint,) = places.complaints()
+    assert complaint.startswith("policy: has globs of 2,400 characters together, more than 2,000")
+
+
+@tool
+def take(a: str) -> str:
+    """Take."""
+    return a
+
+
 @pytest.mark.parametrize(
     ("text", "what"),
     [
@@ -122,6 +183,7 @@ def test_a_project_can_do_nothing_else(text: str, place: str, places: Places) ->
         ('[[policy.rules]]\ntool = "shell"', "decision"),
         ('[[policy.rules]]\ndecision = "deny"\ntol = "x"', "Did you mean tool?"),
         ('[[policy.rules]]\ndecision = "deny"\narguments = { path = 3 }', "should be text"),
+        ('[[policy.rules]]\ndecision = "allow"\ntool = ""', "is empty"),
         ("[policy]\nrules = 3", "should be a list"),
         ("[policy]\ntools = 3", "should be a table"),
     ],

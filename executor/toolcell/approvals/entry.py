@@ -55,5 +55,5 @@ class StandingApproval:
         return (
             (self.tool, self.fingerprint, self.agent_id) == (request.tool, request.fingerprint, request.agent_id)
             and self.session_id in ("", request.session_id)
-            and matches(self.pattern, request.arguments, too_long=False)
+            and matches(self.pattern, request.arguments, in_doubt=False)
         )

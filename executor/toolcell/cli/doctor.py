@@ -20,7 +20,7 @@ from toolcell_sandbox.network import HostNetwork, NoNetwork
 from toolcell_sandbox.report import SandboxReport, by_cure, wholes
 from toolcell_tools.capability import SessionKind
 
-from . import promises
+from . import policies, promises
 from .mechanisms import IDENTITY, lines
 
 PROBE_S = 30.0  # seconds; the probe takes 10 ms
@@ -88,6 +88,7 @@ def _findings(report: SandboxReport, config: Config | None, kind: str | None) ->
     if config is not None:
         found["settings"] = [str(path) for path in config.files]
         found["credentials"] = {place: [_credential(one) for one in all] for place, all in config.credentials.items()}
+        found["policy"] = [*policies.rules(config)]
         found["profiles"] = {each.value: _shown(config.profiles[each]) for each in _kinds(kind)}
     return found
 
@@ -163,6 +164,7 @@ def _short(report: SandboxReport, config: Config | None) -> Iterator[str]:
         yield from (f"  {names}: {essentials(profile)}" for names, profile in _profiles(config, None))
         for place, credentials in config.credentials.items():
             yield f"  requests to {place} carry {', '.join(each.header for each in credentials)}"
+        yield from (f"  {line}" for line in policies.lines(config, only_files=True))
     if not report.missing:
         yield "Everything that toolcell requires is here."
     yield "More: toolcell doctor --verbose, --profile KIND, --json, --filter"
@@ -177,6 +179,7 @@ def _long(report: SandboxReport, config: Config | None, kind: str | None) -> Ite
     yield "\nWhat code in a cell cannot do here, and what that rests on:"
     yield from promises.lines(report)
     yield from [] if config is None else ["", *_profile_lines(config, kind)]
+    yield from [] if config is None or kind is not None else ["\nThe policy:", *_policy_lines(config)]
     if not report.missing:
         yield "\nEverything that toolcell requires is here."
 
@@ -201,6 +204,10 @@ def _profile_lines(config: Config, kind: str | None) -> Iterator[str]:
             yield f"  Its profile grants a network: promise 3 {what}."
     for place, credentials in config.credentials.items():
         yield f"\nRequests to {place} carry {'; and '.join(map(_credential, credentials))}"
+
+
+def _policy_lines(config: Config) -> Iterator[str]:
+    return (f"  {line}" for line in policies.lines(config, only_files=False))
 
 
 def disassembly(*, allow_exec: bool) -> str:

@@ -16,6 +16,7 @@ from toolcell_tools.capability import SessionKind
 class Config:
     """Settings for a Supervisor: `Supervisor(config=…)`. `files` are the files that were read, the lowest layer first.
     None means the supervisor's default. `denials` are those of a project's file; they hold with every policy.
+    `rule_files` has the file of each rule of both, by the rule's name in explanations.
     `credentials` are by host, for `BrokeredHttp`. They name the place of a secret, never the secret.
     """
 
@@ -30,6 +31,7 @@ class Config:
     policy: TierPolicy | None = None
     denials: tuple[TierPolicy, ...] = ()
     concurrency: Concurrency | None = None
+    rule_files: Mapping[str, str] = field(default_factory=lambda: MappingProxyType[str, str]({}))
     files: tuple[Path, ...] = ()
     credentials: Mapping[str, tuple[Credential, ...]] = field(
         default_factory=lambda: MappingProxyType[str, tuple[Credential, ...]]({})

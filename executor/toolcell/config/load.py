@@ -14,7 +14,7 @@ from typing import Any, cast
 from toolcell.concurrency import Concurrency
 from toolcell.credentials import Credential
 from toolcell.errors import ConfigError, ConfigProblem
-from toolcell.policy import TierPolicy
+from toolcell.policy import PROJECT, TierPolicy
 from toolcell.profile import Profile
 from toolcell_sandbox.network import from_wire as network_of
 from toolcell_sandbox.protected import expanded, lifted
@@ -23,7 +23,7 @@ from toolcell_tools.capability import SessionKind
 from .complaints import complaints, wider_than_a_worker
 from .config import Config
 from .narrowing import widenings
-from .policies import NO_DENIAL, no_denials, overlaid_policy
+from .policies import NO_DENIAL, add_files, no_denials, overlaid_policy, too_many_globs
 from .source import NAME, ConfigSource, is_there, read, user_file
 
 ARGUMENTS = "the arguments of load_config"
@@ -115,14 +115,19 @@ def _overlaid(below: Config, source: ConfigSource) -> tuple[Config, list[ConfigP
             for key, what in widenings(profiles[kind], profile, table):
                 problems.append(source.problem((*at, *key), f"{what}, and {_ONLY_NARROWS} {_remedy(source)}"))
         profiles[kind] = profile
-    policy, denials = below.policy, below.denials
+    policy, denials, rule_files = below.policy, below.denials, dict(below.rule_files)
     said = cast("Table", source.table.get("policy", {}))
     if said and source.trusted:
         policy = overlaid_policy(policy or TierPolicy(), said)
     elif said:
         for key, what in no_denials(said):
             problems.append(source.problem(("policy", *key), f"{what}, and {_ONLY_DENIES} {_remedy(source)}"))
+        problems += [
+            source.problem(("policy", *key), f"{what} {_remedy(source)}") for key, what in too_many_globs(said)
+        ]
         denials = (*denials, overlaid_policy(NO_DENIAL, said, NO_DENIAL))
+    file = "" if source.name == ARGUMENTS else source.name
+    add_files(rule_files, said, file, "policy" if source.trusted else PROJECT)
     settings = cast("Table", source.table.get("supervisor", {}))
     if settings and not source.trusted:
         problems.append(source.problem(("supervisor",), f"is for every project, and {_ONLY_NARROWS} {_remedy(source)}"))
@@ -131,6 +136,7 @@ def _overlaid(below: Config, source: ConfigSource) -> tuple[Config, list[ConfigP
         profiles=MappingProxyType(profiles),
         policy=policy,
         denials=denials,
+        rule_files=MappingProxyType(rule_files),
         **{name: _setting(name, value, source, below) for name, value in settings.items()},
     )
     return config, problems

@@ -96,6 +96,12 @@ def _without_null(text: str) -> str:
     return text
 
 
+def _not_empty(text: str) -> str:
+    if not text:
+        raise ValueError("is empty. Leave it out for any.")
+    return text
+
+
 def _asking(what: str, ask: Callable[[Any], object]) -> AfterValidator:
     """A check by `ask`, the check of the object that gets the value. Its errors begin with the object's name,
     `what`.
@@ -305,6 +311,7 @@ class SupervisorTable(_Table):
     concurrency: ConcurrencyTable = Field(default=None)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
 
 
+_Condition = Annotated[_Text, AfterValidator(_not_empty)]
 _Decision = Annotated[_Text, _known("decision", frozenset({"allow", "ask", "deny"}))]
 
 
@@ -313,11 +320,11 @@ class RuleTable(_Table):
 
     wanted: ClassVar[str] = 'a table such as { decision = "deny", tool = "shell" }'
     decision: _Decision
-    tool: _Text = ""
+    tool: _Condition = ""
     tier: Annotated[_Text, _known("tier", frozenset(PermissionTier))] = ""
     kind: Annotated[_Text, _known("session kind", frozenset(SessionKind))] = ""
-    agent: _Text = ""
-    channel: _Text = ""
+    agent: _Condition = ""
+    channel: _Condition = ""
     arguments: Annotated[dict[_Text, _Text], _values_of('a table such as { path = "src/*" }')] = {}
     name: _Text = ""
 

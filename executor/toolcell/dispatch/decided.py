@@ -1,5 +1,7 @@
 """Tell what is decided about a call, and by which rule, without making the call."""
 
+from dataclasses import replace
+
 from toolcell.call import ToolCall
 from toolcell.errors import UsageError
 from toolcell.policy import Explanation, explained
@@ -24,6 +26,7 @@ async def explained_call(services: Services, caller: Caller, routes: Routes, cal
     if offer.lacks:
         return Explanation("deny", lacking_grants(offer.declaration, caller.data.info, offer.lacks).reason)
     found = explained(services.policy, call, offer.declaration, caller.data.info)
+    found = replace(found, file=services.rule_files.get(found.rule, ""))
     asks = offer.declaration.requires_approval and tool.requires_approval_for(call.arguments)
     if asks and found.decision == "allow":
         return Explanation("ask", f"the tool {tool.name!r} asks for approval", ((found.rule, "allow"), *found.others))

@@ -2,12 +2,14 @@
 
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
+from typing import Any, cast
 
 from toolcell.errors import UsageError
 from toolcell.journal import Journal, Record
-from toolcell.policy import Policy, TierPolicy, named_tools_of
+from toolcell.policy import Policy, StricterPolicy, TierPolicy, named_tools_of
+from toolcell_tools.definition import Tool
 from toolcell_tools.preview import printable, shortened
 
 from .hooks import Hook
@@ -112,8 +114,9 @@ def checked_policy(policy: Policy | None) -> Policy:
 class PendingRules:
     """The tools that a policy names and that have not been offered yet.
 
-    If all tools are known, an unknown name is a UsageError. With toolsets, it is reported once, in the log and as an
-    incident in the journal: when the toolsets were asked and did not offer it, or at the end.
+    If all tools are known, an unknown name is a UsageError. With toolsets, or in a policy of the user's settings, which
+    serve other programs too, it is reported once, in the log and as an incident in the journal: when the toolsets were
+    asked and did not offer it, or at the end.
     """
 
     def __init__(self, policy: Policy, known: Iterable[str], *, open_ended: bool) -> None:
@@ -143,6 +146,38 @@ class PendingRules:
         near = get_close_matches(name, sorted(self._known), n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         return f"has a rule for {shortened(printable(repr(name)))}, and there is no tool {name[:64]!r}.{hint}"
+
+
+def unknown_arguments(policy: Policy, tools: Mapping[str, Tool[..., Any]], *, open_ended: bool) -> Iterator[str]:
+    """The complaint about each pattern for an argument that none of the rule's tools has: the rule fits no call.
+
+    `open_ended` means that there may be other tools. A tool whose schema is open has every argument.
+    """
+    own = policy.policy if isinstance(policy, StricterPolicy) else policy
+    for rule in own.all_rules if isinstance(own, TierPolicy) else ():
+        if not rule.arguments or (rule.tool not in tools if rule.tool else open_ended):
+            continue
+        concerned = [tools[rule.tool]] if rule.tool else tools.values()
+        taken = [_parameters(tool.declaration.parameters_schema) for tool in concerned]
+        known = {name for names in taken for name in names or ()}
+        for name in rule.arguments if None not in taken else ():
+            if name not in known and not any(name.startswith(f"{each}.") for each in known):
+                yield _unknown_argument(name, rule.tool, known)
+
+
+def _unknown_argument(name: str, tool: str, known: set[str]) -> str:
+    near = get_close_matches(name.partition(".")[0], sorted(known), n=1)
+    hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(sorted(known)) or 'none'}."
+    who = f"the tool {tool!r} does not have" if tool else "no tool has"
+    return f"The policy has a rule for the argument {shortened(printable(repr(name)))}, which {who}. {hint}"
+
+
+def _parameters(schema: Mapping[str, Any]) -> Iterable[str] | None:
+    """The names of all arguments that a tool takes. None if the schema does not tell."""
+    properties: object = schema.get("properties", {})
+    if schema.get("additionalProperties") is not False or not isinstance(properties, Mapping):
+        return None
+    return None if "patternProperties" in schema else cast("Mapping[str, object]", properties)
 
 
 def _name(guard: object) -> str:

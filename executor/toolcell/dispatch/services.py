@@ -2,7 +2,7 @@
 for all calls of a session. `context.CallContext` is for one call.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,6 +46,8 @@ class Services:
     catalog: Catalog
     hooks: tuple[object, ...]
     policy: Policy
+    rule_files: Mapping[str, str]
+    """The settings file of each of its rules that came from one, by the rule's name in explanations."""
     approver: Approver | None
     approvals: Callable[[], Approvals]
     """Returns the store of approvals. Without a state directory it is made at the first use."""

@@ -199,7 +199,16 @@ class Pool:
         self._queues.setdefault(run.spec.key.session_id, {})[run] = None
         run.on_queued()
         run.deadline = self._deadlines.at(run.deadline_at, lambda: self._expire(run))
-        self._pump()
+        if self._may_have_room(run.spec.key.session_id):
+            self._pump()
+
+    def _may_have_room(self, session_id: str) -> bool:
+        """Whether the plan may find room for a new call of this session. If not, it need not be asked: the end of a
+        call or of a cell asks it."""
+        if any(self._idle.values()):
+            return True
+        of_session = sum(cell.spec.key.session_id == session_id for cell in self.cells.values())
+        return of_session < self._room.cells_per_session and len(self.cells) < self._room.cells
 
     def cancel(self, run: Run) -> None:
         """Drop the call of a caller that has gone: a queued call is forgotten, a running call is ended."""

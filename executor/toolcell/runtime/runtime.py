@@ -4,7 +4,7 @@ import logging
 import os
 import sqlite3
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack
 from functools import cache, partial
 from itertools import takewhile
@@ -22,7 +22,7 @@ from toolcell.backends.web import PublicWeb
 from toolcell.dispatch.catalog import Catalog
 from toolcell.dispatch.describe import describe
 from toolcell.dispatch.gate import Gate
-from toolcell.dispatch.guards import PendingRules
+from toolcell.dispatch.guards import PendingRules, unknown_arguments
 from toolcell.dispatch.overflow import Overflow
 from toolcell.dispatch.protected_names import audit_kept, record_findings
 from toolcell.dispatch.services import Caller, Services
@@ -78,7 +78,7 @@ class Runtime:
         self.protection = Protection(settings.quarantine, self.record)
         self.gateway = Gateway(self.in_background, resolve=settings.resolve, most=default_max_connections())
         known = (*settings.tools, *settings.provider_tools)
-        self._rules = PendingRules(settings.policy, known, open_ended=bool(settings.toolsets))
+        self._rules = _checked_rules(settings, known)
         self._written = WrittenPlaces()
         self._resolved = {  # profiles with paths are resolved at each session's opening, because links may change
             kind: preset.replace(follow_links=False)
@@ -255,6 +255,7 @@ class Runtime:
             catalog=self.catalog,
             hooks=settings.hooks,
             policy=settings.policy,
+            rule_files=settings.rule_files,
             approver=settings.approver,
             approvals=self.approvals,
             results=self._results,
@@ -281,6 +282,8 @@ class Runtime:
                 sessions = self._sessions.values
                 report = partial(overview, self.services)
                 self.in_background(keep_status, self.settings.state.status, lambda: report(sessions()))
+            if not self.settings.toolsets:
+                self._rules.report(self.journal)
             try:
                 await asked()
             except GeneratorExit:  # the event loop was closed, so nothing can be awaited
@@ -502,3 +505,14 @@ def _owned_channels(own: Channel | None, parent: SessionCore | None) -> list[Cha
 
 def _new_id(kind: SessionKind) -> str:
     return f"{kind}-{os.urandom(6).hex()}"
+
+
+def _checked_rules(settings: Settings, known: Iterable[str]) -> PendingRules:
+    """The rules that match no tool yet. Raises UsageError for a rule of the program that cannot match. A rule of the
+    user's settings, which serve other programs too, is only logged."""
+    open_ended = bool(settings.toolsets)
+    for what in unknown_arguments(settings.policy, settings.tools, open_ended=open_ended):
+        if not settings.is_file_policy:
+            raise UsageError(what)
+        _log.warning("%s That rule matches nothing.", what)
+    return PendingRules(settings.policy, known, open_ended=open_ended or settings.is_file_policy)

@@ -17,7 +17,7 @@ from toolcell.config import Config
 from toolcell.dispatch.guards import checked_hooks, checked_policy
 from toolcell.errors import UsageError
 from toolcell.journal import Journal, RecentJournal
-from toolcell.policy import Policy, StricterPolicy, TierPolicy
+from toolcell.policy import PROJECT, Policy, StricterPolicy, TierPolicy
 from toolcell.profile import Profile
 from toolcell.state import StateDirectory
 from toolcell.telemetry.tracing import Telemetry
@@ -41,6 +41,10 @@ class Settings:
     profiles: Mapping[SessionKind, Profile]
     hooks: tuple[object, ...]
     policy: Policy
+    is_file_policy: bool
+    """Whether the policy is the one of the settings files."""
+    rule_files: Mapping[str, str]
+    """The settings file of each rule that came from one, by the rule's name in explanations."""
     approver: Approver | None
     approval_timeout_s: float
     journal: Journal
@@ -79,7 +83,7 @@ def settings_of(
     telemetry: Telemetry | None,
 ) -> Settings:
     """Make the settings from the arguments of `Supervisor`. Raises UsageError for a wrong one."""
-    given, denials = misuse.profiles_of(profiles), tuple[TierPolicy, ...]()
+    given, denials, rule_files = misuse.profiles_of(profiles), tuple[TierPolicy, ...](), dict[str, str]()
     if config is not None:
         misuse.check_config(config)
         given = {**config.profiles, **given}
@@ -90,9 +94,11 @@ def settings_of(
         model_bytes = config.model_bytes if model_bytes is None else model_bytes
         quarantine = config.quarantine if quarantine is None else quarantine
         state = config.state if state is None else state
+        rule_files |= {name: file for name, file in config.rule_files.items() if policy is None or _is_denial(name)}
         policy = config.policy if policy is None else policy
         denials = config.denials
         concurrency = config.concurrency if concurrency is None else concurrency
+    is_file_policy = config is not None and policy is not None and policy is config.policy
     approval_timeout_s = APPROVAL_TIMEOUT_S if approval_timeout_s is None else approval_timeout_s
     model_bytes = FOR_MODEL_BYTES if model_bytes is None else model_bytes
     standby = 1 if standby is None else standby
@@ -111,6 +117,8 @@ def settings_of(
         profiles={kind: Profile.for_kind(kind.value) for kind in SessionKind} | given,
         hooks=checked_hooks(hooks),
         policy=StricterPolicy(checked_policy(policy), denials) if denials else checked_policy(policy),
+        is_file_policy=is_file_policy,
+        rule_files=rule_files,
         approver=approver,
         approval_timeout_s=approval_timeout_s,
         journal=RecentJournal() if journal is None else journal,
@@ -125,6 +133,10 @@ def settings_of(
         concurrency=concurrency or Concurrency(),
         telemetry=telemetry,
     )
+
+
+def _is_denial(rule: str) -> bool:
+    return rule.startswith(f"{PROJECT}.")
 
 
 def _check_numbers(approval_timeout_s: float, model_bytes: int, standby: int, max_cells: int | None) -> None:

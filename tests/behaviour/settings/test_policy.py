@@ -3,17 +3,24 @@
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from toolcell import (
     ApprovalRequest,
     Approved,
     Explanation,
+    Hook,
     PermissionDenied,
     PolicyRule,
+    RecentJournal,
+    Supervisor,
     TierPolicy,
+    ToolCall,
+    ToolResult,
     UsageError,
     base_tools,
+    dynamic_tool,
     load_config,
     tool,
 )
@@ -53,7 +60,12 @@ async def test_a_project_denies_what_the_program_allows_and_the_rule_is_named(
         error = (await session.call("shell", {"command": "curl example.org"})).error
         assert isinstance(error, PermissionDenied)
         assert error.reason == "the policy denies it (project policy.rules[0] 'no downloads')"
-        assert str(tmp_path) not in error.message
+        assert str(tmp_path) not in error.model_dump_json()
+        told = await session.explain("shell", {"command": "curl example.org"})
+        assert (told.decision, told.rule) == ("deny", "project policy.rules[0] 'no downloads'")
+        assert told.file == str(tmp_path / "toolcell.toml")
+        assert ("policy.system", "allow") in told.others
+        assert (await session.explain("shell", {"command": "true"})).file == ""
         (record,) = supervisor.journal.of(kind="denied")
         assert "no downloads" in record.data["message"]
 
@@ -67,6 +79,42 @@ async def test_arguments_that_an_approver_puts_in_are_decided_on_too(supervise: 
         assert isinstance(error, PermissionDenied) and "below 100" in error.reason
         editor.amount = 50
         assert (await session.call("pay", {"amount": 5})).output == "paid 50"
+
+
+async def test_arguments_that_an_answer_in_the_store_puts_in_are_decided_on_too(
+    supervise: Any, workspace: Path, tmp_path: Path
+) -> None:
+    policy = TierPolicy(rules=[PolicyRule("deny", tool="pay", arguments={"amount": "???*"}, name="below 100")])
+    journal = RecentJournal()
+    async with supervise([pay], state=tmp_path / "state", journal=journal, policy=policy) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        results: list[ToolResult] = []
+
+        async def call() -> None:
+            results.append(await session.call("pay", {"amount": 5}))
+
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(call)
+                while not (pending := supervisor.approvals.pending()):
+                    await anyio.sleep(0.01)
+                supervisor.approvals.approve(pending[0].id, arguments={"amount": 500})
+        error = results[0].error
+        assert isinstance(error, PermissionDenied) and "policy.rules[0] 'below 100'" in error.reason
+        (record,) = journal.of(kind="denied")
+        assert "policy.rules[0] 'below 100'" in record.data["message"]
+
+
+async def test_the_arguments_that_a_hook_puts_in_are_decided_on(supervise: Any, workspace: Path) -> None:
+    class Raise(Hook):
+        async def before_call(self, call: ToolCall) -> ToolCall:
+            return call.with_arguments({"amount": 500})
+
+    policy = TierPolicy(rules=[PolicyRule("deny", tool="pay", arguments={"amount": "500"})])
+    async with supervise([pay], approver=Editor(1), hooks=[Raise()], policy=policy) as supervisor:
+        session = await supervisor.open_session("main", workspace=workspace)
+        error = (await session.call("pay", {"amount": 5})).error
+        assert isinstance(error, PermissionDenied) and "policy.rules[0]" in error.reason
 
 
 async def test_the_approver_reads_which_rule_asks(supervise: Any, workspace: Path) -> None:
@@ -93,3 +141,50 @@ async def test_a_session_explains_a_call_without_making_it(supervise: Any, works
             with pytest.raises(UsageError):
                 await session.explain(name, arguments)
     assert not list(workspace.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("rule", "what"),
+    [
+        (PolicyRule("deny", tool="shell", arguments={"comand": "*"}), "the tool 'shell' does not have. Did you mean"),
+        (PolicyRule("deny", tool="shell", arguments={"zzz": "*"}), "Known: command, cwd, timeout_s."),
+        (PolicyRule("deny", arguments={"pth": "*"}), "no tool has. Did you mean 'path'?"),
+        (PolicyRule("deny", tool="shell", arguments={"path": "*"}), "the tool 'shell' does not have"),
+    ],
+)
+def test_a_pattern_for_an_argument_that_no_tool_has_is_refused(rule: PolicyRule, what: str) -> None:
+    for policy in (TierPolicy(rules=[rule]), TierPolicy(agents={"ann": TierPolicy(rules=[rule])})):
+        with pytest.raises(UsageError) as refused:
+            Supervisor(base_tools(), policy=policy)
+        assert what in str(refused.value)
+
+
+def test_a_pattern_may_name_members_and_the_arguments_of_tools_with_open_schemas() -> None:
+    def handler(given: dict[str, Any]) -> str:
+        return str(given)
+
+    anything = dynamic_tool("anything", description="Take it.", parameters={"type": "object"}, handler=handler)
+    rules = [
+        PolicyRule("deny", tool="memory_store", arguments={"tags.a": "*"}),
+        PolicyRule("deny", tool="anything", arguments={"whatever": "*"}),
+        PolicyRule("deny", arguments={"whatever": "*"}),
+    ]
+    Supervisor([*base_tools(), anything], policy=TierPolicy(rules=rules))
+
+
+async def test_a_users_file_may_name_tools_of_other_programs_which_is_logged(
+    supervise: Any, workspace: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        '[policy.tools]\nshell = "deny"\n'
+        '[[policy.rules]]\ndecision = "deny"\ntool = "pay"\narguments = { amont = "9*" }\n'
+    )
+    config = load_config(file=file)
+    async with supervise([pay], config=config, approver=Editor(1)) as supervisor:
+        assert "there is no tool 'shell'" in caplog.text and "Did you mean 'amount'?" in caplog.text
+        session = await supervisor.open_session("main", workspace=workspace)
+        assert (await session.call("pay", {"amount": 5})).output == "paid 1"
+        assert [record.data["policy"] for record in supervisor.journal.of(kind="incident")] == ["shell"]
+    with pytest.raises(UsageError):
+        Supervisor([pay], config=config, policy=TierPolicy(tools={"shell": "deny"}))
