@@ -41,6 +41,7 @@ from .pool.recovery import SupervisorStatus
 from .retrying import ATTEMPTS, FIRST_S, LONGEST_S
 from .runtime.tasks import CallTask, TaskStatus
 from .telemetry import Metrics
+from .telemetry.tracing import Telemetry
 from .usage_limits import SessionUsage, UsageLimits
 
 __all__ = ["Session", "Supervisor"]
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from toolcell_tools.exports import Export
 
     from .batch import AnyCall, BatchResult
-    from .telemetry.otel import OpenTelemetry
 
 R = TypeVar("R")
 
@@ -324,7 +324,7 @@ class Supervisor:
         state: str | Path | None = None,
         model_bytes: int | None = None,
         concurrency: Concurrency | None = None,
-        telemetry: "OpenTelemetry | None" = None,
+        telemetry: Telemetry | None = None,
     ) -> None:
         self._inner = _supervisor.Supervisor(
             tools,

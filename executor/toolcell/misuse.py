@@ -22,6 +22,7 @@ _PARTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "http": ("HttpClient", ("send",)),
     "journal": ("Journal", ("write",)),
     "memory": ("MemoryStore", ("search", "store")),
+    "telemetry": ("Telemetry", ("begin",)),
     "web": ("WebClient", ("search", "fetch")),
 }
 """For each argument that takes an object of the user: its protocol, and the methods that the object must have."""

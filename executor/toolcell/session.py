@@ -1,7 +1,7 @@
 """Session: one agent conversation, as the program sees it. `runtime/core.py` holds its state."""
 
 import json
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never, TypedDict, TypeVar, Unpack, overload
@@ -24,6 +24,7 @@ from .dispatch.decided import explained_call
 from .dispatch.pipeline import attempt, dispatch
 from .dispatch.reports import OnProgress
 from .dispatch.streams import OnOutput
+from .dispatch.traced import traced
 from .policy import Explanation
 from .retrying import ATTEMPTS, FIRST_S, LONGEST_S, repeated
 from .runtime.core import SessionCore
@@ -194,24 +195,23 @@ class Session:
         if type(name) is not str:
             name = core.name_of(name)
         arguments: Mapping[str, Any] = {} if args is None else args
-        trace = None
-        if core.services.telemetry is not None:
-            caller = core.caller
-            about = {"id": caller.id, "kind": caller.kind.value, "agent": caller.agent_id}
-            trace = core.services.telemetry.begin(name, call_id, about)
         context = made(
             CallContext,
-            (core.services, core.caller, core.routes, call_id, timeout, on_progress, on_output, self, trace),
+            (core.services, core.caller, core.routes, call_id, timeout, on_progress, on_output, self, None),
         )
-        if repair is None and idempotency_key is None and trace is None:
-            return await attempt(context, name, arguments)
+        telemetry = core.services.telemetry
+        if repair is None and idempotency_key is None:
+            if telemetry is None:
+                return await attempt(context, name, arguments)
+            return await traced(telemetry, context, name, arguments)
         misuse.check_callable("repair", repair)
         misuse.check_texts(idempotency_key=idempotency_key)
-        run: Callable[[], Awaitable[ToolResult]] = partial(dispatch, context, name, arguments, repair)
-        if idempotency_key is not None:
-            asked = (name, json.dumps(arguments, sort_keys=True, default=repr))
-            run = partial(core.idempotent.once, idempotency_key, asked, run, call_id)
-        return await (run() if trace is None else trace.around(run))
+        step = dispatch if telemetry is None else partial(traced, telemetry)
+        run = partial(step, context, name, arguments, repair)
+        if idempotency_key is None:
+            return await run()
+        asked = (name, json.dumps(arguments, sort_keys=True, default=repr))
+        return await core.idempotent.once(idempotency_key, asked, run, call_id)
 
     async def call_many(
         self,

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .runtime.tasks import CallTask
     from .session import Session
     from .telemetry import Metrics
-    from .telemetry.otel import OpenTelemetry
+    from .telemetry.tracing import Telemetry
     from .usage_limits import UsageLimits
 
 
@@ -64,9 +64,9 @@ class Supervisor:
     - `state` is the directory that makes the supervisor durable: its journal survives a kill. One supervisor at a time
       writes there, and no session may see it. Without it, nothing is kept after the end.
     - `concurrency` bounds how many calls of a tool, or of a session kind, run at the same time.
-    - `telemetry`, an `OpenTelemetry` of `toolcell.telemetry.otel`, makes a span of each call.
     - `model_bytes` (default: 100,000) is the size of the longest output that a model gets in full. A longer output is
       also written to a file, an artifact that `for_model` names.
+    - `telemetry` traces each call: `OpenTelemetry()` of `toolcell.telemetry.otel`, from the extra `[otel]`.
 
     The start raises SandboxUnavailableError if a mechanism is missing that `allow_missing` does not name. The message
     has all missing mechanisms, their cures, and the `allow_missing` with which the start would succeed.
@@ -94,7 +94,7 @@ class Supervisor:
         state: "str | Path | None" = None,
         model_bytes: int | None = None,
         concurrency: "Concurrency | None" = None,
-        telemetry: "OpenTelemetry | None" = None,
+        telemetry: "Telemetry | None" = None,
     ) -> None:
         with Uncollected():  # imported here, because a program that only defines tools or prints help does not need it
             from .runtime.runtime import Runtime

@@ -28,6 +28,8 @@ from toolcell.wire.messages import (
     Reply,
     Request,
     Result,
+    SpanEnd,
+    SpanStart,
     from_fields,
     to_fields,
 )
@@ -77,6 +79,8 @@ OUT_OF_A_CELL: list[Message] = [
     Progress(1, "half", 0.5),
     Request(1, 2, "web.fetch", {"url": "https://example.org"}),
     Heeds(1),
+    SpanStart(1, 1, 0, "parse", 2**60, {"rows": 3}),
+    SpanEnd(1, 1, 2**60, ""),
     Result(1, {"output": {"rows": [[1, 2.5], ["a", None]]}, "display": "é"}),
 ]
 INTO_A_CELL: list[Message] = [CALL, Reply(1, 1, True, {"hits": []}), Reply(1, 2, False, "no"), Cancel(1, "gone")]

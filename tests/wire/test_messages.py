@@ -34,6 +34,8 @@ from toolcell.wire.messages import (
     Reply,
     Request,
     Result,
+    SpanEnd,
+    SpanStart,
     Started,
     from_fields,
     to_fields,
@@ -52,6 +54,8 @@ MESSAGES: list[Message] = [
     Request(1, 1, "memory.search", {"query": "q"}),
     Output(1, 2, 0, b"printed"),
     Heeds(1),
+    SpanStart(1, 2, 1, "parse", 2**60, {"rows": 3}),
+    SpanEnd(1, 2, 2**60, "ValueError"),
     Hello(1),
     Failed("seccomp", "no", "seccomp", "Boot another kernel."),
     Ready(1, True),
@@ -136,6 +140,8 @@ def test_kinds_tell_the_direction() -> None:
         Request,
         Output,
         Heeds,
+        SpanStart,
+        SpanEnd,
     }
 
 

@@ -42,6 +42,8 @@ from toolcell.wire.messages import (
     Reply,
     Request,
     Result,
+    SpanEnd,
+    SpanStart,
     from_fields,
     to_fields,
 )
@@ -62,7 +64,7 @@ LOAD = Load([{"name": "read"}], {}, "/tmp", False, True, False, 1.0, 1, 1, "/tmp
 
 LIMITS = WireLimits()
 Receive = Callable[[bytes], list[Event]]
-Spoken = Result | Error | Progress | Log | Request | Heeds
+Spoken = Result | Error | Progress | Log | Request | Heeds | SpanStart | SpanEnd
 
 
 def stream(*messages: Message) -> bytes:
@@ -87,6 +89,14 @@ def send(link: SupervisorLink, message: Call | Reply | Cancel) -> list[Buffer]:
 
 def progress(seq: int = 1) -> Progress:
     return Progress(seq, "half", 0.5)
+
+
+def begun(seq: int = 1) -> SpanStart:
+    return SpanStart(seq, 1, 0, "parse", 2**60, {"rows": 3})
+
+
+def over(seq: int = 1) -> SpanEnd:
+    return SpanEnd(seq, 1, 2**60, "")
 
 
 def log(seq: int = 1) -> Log:
@@ -223,7 +233,7 @@ class LinkPair:
                 assert self.carry(send(self.supervisor, step), self.cell.receive) == [step]
                 if isinstance(step, Reply):
                     self.supervisor.written(step.request)
-            elif isinstance(step, (Result, Error, Progress, Log, Request, Heeds)):
+            elif isinstance(step, (Result, Error, Progress, Log, Request, Heeds, SpanStart, SpanEnd)):
                 assert self.carry(self.cell.send(step), self.supervisor.receive) == [step]
                 assert not self.supervisor.partial
             assert self.supervisor.broken is None
@@ -343,7 +353,7 @@ def test_the_repr_names_state_call_and_requests() -> None:
 
 # -- rule 1: a cell speaks only when called ---------------------------------------------------------------------------
 
-EVERY_WORD: list[Spoken] = [progress(), log(), request(), result(), error()]
+EVERY_WORD: list[Spoken] = [progress(), log(), begun(), over(), request(), result(), error()]
 INTO_A_CELL: list[Message] = [call(), Reply(1, 1, True, None), Cancel(1, "")]
 ON_CONTROL: list[Message] = [
     Hello(VERSION),
@@ -393,7 +403,7 @@ def test_what_is_not_a_call_process_to_say_is_a_violation(message: Message, kept
         assert refuses(link, message).reason in {"frame out of place", "second result"}
 
 
-@pytest.mark.parametrize("late", [progress(), log(), request(), Heeds(1)], ids=name_of)
+@pytest.mark.parametrize("late", [progress(), log(), begun(), over(), request(), Heeds(1)], ids=name_of)
 def test_the_late_frames_of_a_kept_process_are_dropped_and_counted(late: Spoken) -> None:
     link = ended(kept=True)
     assert link.receive(stream(late)) == []  # its call has ended
@@ -438,7 +448,7 @@ def test_a_second_result_is_a_violation(first: Spoken, second: Spoken) -> None:
     assert refuses(called(), first, second).reason == "second result"
 
 
-@pytest.mark.parametrize("late", [progress(), log(), request(), Heeds(1)], ids=name_of)
+@pytest.mark.parametrize("late", [progress(), log(), begun(), over(), request(), Heeds(1)], ids=name_of)
 def test_a_frame_after_the_end_is_a_violation(late: Spoken) -> None:
     assert refuses(called(), result(), late).reason == "frame out of place"
 
@@ -596,8 +606,8 @@ def test_frames_are_counted_for_each_call_anew() -> None:
     assert link.receive(stream(log(2), result(2))) == [log(2), result(2)]
 
 
-@pytest.mark.parametrize("report", [log(), progress()], ids=name_of)
-def test_too_many_bytes_of_progress_and_logs_are_a_violation(report: Spoken) -> None:
+@pytest.mark.parametrize("report", [log(), progress(), begun(), over()], ids=name_of)
+def test_too_many_bytes_of_reports_are_a_violation(report: Spoken) -> None:
     size = len(stream(report))
     link = called(call_limits=CallLimits(report_bytes=3 * size))
     assert refuses(link, report, report, report, report).reason == "too many bytes"

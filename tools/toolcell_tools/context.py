@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -19,12 +18,10 @@ if TYPE_CHECKING:
     from .shell import Shell
     from .workspace import WorkspaceReader, WorkspaceWriter
 
-__all__ = ["SPAN", "HostContext", "Reporter", "ToolContext", "require"]
-
-SPAN = "span"
-"""The level of a log entry that is a span."""
+__all__ = ["HostContext", "Reporter", "ToolContext", "require"]
 
 H = TypeVar("H")
+_NO_TRACE: Mapping[str, str] = {}
 if TYPE_CHECKING:
     S = TypeVarWithDefault("S", default=Any)
 else:
@@ -36,12 +33,13 @@ class Reporter(Protocol):
 
     def progress(self, message: str, fraction: float | None) -> None: ...
     def log(self, message: str, level: str, fields: Mapping[str, Any]) -> None: ...
+    def span(self, name: str, attributes: Mapping[str, Any]) -> AbstractContextManager[None]: ...
     def remaining(self) -> float: ...
     def cancelled(self) -> bool: ...
 
 
 class _Reporting:
-    """What every context offers for its call: progress, log, deadline, cancellation."""
+    """What every context offers for its call: progress, log, spans, deadline, cancellation."""
 
     __slots__ = ("_reporter",)
 
@@ -57,19 +55,16 @@ class _Reporting:
         """Write to the session's log, which people read and the model does not. `fields` are JSON data."""
         self._reporter.log(message, level, fields)
 
+    def span(self, name: str, /, **attributes: str | int | float | bool) -> AbstractContextManager[None]:
+        """A block of the tool's work, which is traced as a span below the call's: `with ctx.span("parse", rows=3):`.
+
+        Does nothing if the supervisor has no `telemetry`. At most 128 spans of a call are kept.
+        """
+        return self._reporter.span(name, attributes)
+
     def remaining(self) -> float:
         """Seconds until the deadline, never less than 0."""
         return max(0.0, self._reporter.remaining())
-
-    @contextmanager
-    def span(self, name: str, **attributes: Any) -> Generator[None]:
-        """Report the work inside `with` as a span of the call's trace. If the supervisor has no telemetry, it is an
-        entry of the log. `attributes` are JSON data."""
-        start = time.time()
-        try:
-            yield
-        finally:
-            self._reporter.log(name, SPAN, {"start": start, "end": time.time(), "attributes": attributes})
 
     @property
     def cancelled(self) -> bool:
@@ -86,8 +81,8 @@ class ToolContext(_Reporting):
 
     `deadline` is in seconds of the monotonic clock. `config` is the agent's; tools read it only, by convention. What a
     tool puts into `values` is copied back to the session after the call. `workspace` is always there, and raises
-    MissingCapability if READ was not granted. So does each handle of `require`. `traceparent` is the W3C header of the
-    call's span, "" without telemetry; commands have it as TRACEPARENT.
+    MissingCapability if READ was not granted. So does each handle of `require`.
+    `trace` is the W3C trace context of the call (`traceparent`, and `tracestate` if there is one), or empty.
     """
 
     __slots__ = (
@@ -103,7 +98,7 @@ class ToolContext(_Reporting):
         "session_id",
         "session_kind",
         "shell",
-        "traceparent",
+        "trace",
         "values",
         "web",
         "workspace",
@@ -141,7 +136,6 @@ class ToolContext(_Reporting):
         self.config: dict[str, Any] = {} if config is None else config
         self.values: dict[str, Any] = {} if values is None else values
         self.attempt = attempt
-        self.traceparent = ""
         self.deadline = deadline
         self.workspace = workspace
         self.writer = writer
@@ -151,12 +145,18 @@ class ToolContext(_Reporting):
         self.memory_writer = memory_writer
         self.web = web
         self.http = http
+        self.trace: Mapping[str, str] = _NO_TRACE
         self._reporter = reporter
 
     @property
     def require(self) -> Required:
         """The handles that this call cannot do without, never None: `ctx.require.writer.write_text(…)`."""
         return Required(self)
+
+    @property
+    def traceparent(self) -> str:
+        """The header `traceparent` of the call's trace context, or ""."""
+        return self.trace.get("traceparent", "")
 
     def __repr__(self) -> str:
         return f"<ToolContext {self.call_id!r} of {self.session_kind.value} session {self.session_id!r}>"

@@ -80,7 +80,10 @@ async def ask(
     )
     if caller.life.closed:  # while the preview was made
         return closed(tool.name)
+    began = time.monotonic()
     answer, why = await _answer(context, approver, request, declaration)
+    if context.trace is not None:
+        context.trace.approval_asked(began, time.monotonic(), why)
     if caller.life.closed:
         return closed(tool.name)
     if isinstance(answer, Approved):

@@ -25,6 +25,9 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
     """The result of a call that has run."""
     route, draft, outcome, used, run, watch = ran
     services, caller, tool = context.services, context.caller, route.tool
+    if context.trace is not None and run is not None:
+        reused = not run.is_first_of_cell
+        context.trace.ran(run.queued_at, used["queue_s"], run.started_at, used["wall_s"], reused=reused)
     # render
     result, lie = result_of(draft, route, call, outcome, used)
     if run is not None and run.cell is not None and run.cell.in_userns:

@@ -1,17 +1,15 @@
 """The context of one call: a frozen value that every step gets."""
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, final
+from typing import Any, NamedTuple, final
 
+from toolcell.telemetry.tracing import CallTrace
 from toolcell_tools.errors import ValidationError
 
 from .reports import OnProgress
 from .route import Routes
 from .services import Caller, Services
 from .streams import OnOutput
-
-if TYPE_CHECKING:
-    from toolcell.telemetry.otel import CallSpan
 
 Repair = Callable[[ValidationError], Awaitable[dict[str, Any]]]
 
@@ -30,5 +28,5 @@ class CallContext(NamedTuple):
     on_output: OnOutput | None = None
     session: object = None
     """The session's public object, which a host tool gets."""
-    trace: "CallSpan | None" = None
-    """The span of the call, if the supervisor has telemetry."""
+    trace: CallTrace | None = None
+    """The span of the call; None if the supervisor has no telemetry."""

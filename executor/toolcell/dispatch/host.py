@@ -11,7 +11,7 @@ import logging
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, cast
 
@@ -26,7 +26,7 @@ from toolcell.wire.frames import Field, encoded_bytes
 from toolcell.wire.messages import VALUES_BYTES, Progress
 from toolcell.wire.protocol import result_fits
 from toolcell_sandbox.limits import GRACE_SHARE
-from toolcell_tools.context import SPAN, HostContext
+from toolcell_tools.context import HostContext
 from toolcell_tools.definition import Tool
 from toolcell_tools.encode import encode_json, encode_return
 from toolcell_tools.failures import ToolFailure, Unencodable
@@ -165,14 +165,18 @@ class _HostReporter:
         if not self.ended:
             self.last = Progress(0, str(message)[:PROGRESS_CHARS], fraction)
             context = self._context
+            if context.trace is not None:
+                context.trace.progressed(self.last.message, fraction)
             tell_progress(context.services.in_background, context.on_progress, self._call.id, message, fraction)
 
     def log(self, message: str, level: str, fields: Mapping[str, Any]) -> None:
         if not self.ended:
-            if level == SPAN and self._context.trace is not None:
-                self._context.trace.child(message, fields)
             journal, session_id = self._context.services.journal, self._context.caller.id
             tell_log(journal, session_id, self._call.id, self._call.tool, level, message, fields)
+
+    def span(self, name: str, attributes: Mapping[str, Any]) -> AbstractContextManager[None]:
+        trace = self._context.trace
+        return nullcontext() if trace is None or self.ended else trace.span(name, attributes)
 
     def remaining(self) -> float:
         return self._deadline - time.monotonic()

@@ -5,7 +5,6 @@ for all calls of a session. `context.CallContext` is for one call.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 
@@ -24,12 +23,10 @@ from toolcell.sessions.protection import Protection
 from toolcell.sessions.toolbox import Toolbox
 from toolcell.state.results import ResultStore
 from toolcell.telemetry import Metrics
+from toolcell.telemetry.tracing import Telemetry
 from toolcell.usage_limits import UsageMeter
 from toolcell_tools.capability import Capability, SessionKind
 from toolcell_tools.result import SandboxSummary
-
-if TYPE_CHECKING:
-    from toolcell.telemetry.otel import OpenTelemetry
 
 from .catalog import Catalog
 from .gate import Gate
@@ -46,7 +43,6 @@ class Services:
     durable: DurableJournal | None
     """The same journal, if the supervisor has a state directory: it takes each call's intent."""
     metrics: Metrics
-    telemetry: "OpenTelemetry | None"
     catalog: Catalog
     hooks: tuple[object, ...]
     policy: Policy
@@ -64,6 +60,8 @@ class Services:
     host_threads: anyio.CapacityLimiter
     sandbox: SandboxSummary
     gate: Gate
+    telemetry: Telemetry | None
+    """Traces calls. None costs a call nothing."""
     in_background: Callable[..., None]
     """Runs a coroutine function beside the call, with its arguments, until the supervisor ends."""
 

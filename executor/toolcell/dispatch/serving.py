@@ -1,7 +1,6 @@
 """A session's call in the pool: handle its reports and serve its requests while it runs."""
 
 import logging
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from socket import socket
@@ -22,10 +21,9 @@ from toolcell.sessions import broker
 from toolcell.sessions.protection import Watch
 from toolcell.sizes import memory_of
 from toolcell.wire.frames import Field, TooLarge, Unpackable
-from toolcell.wire.messages import Log, Output, Progress, Request
+from toolcell.wire.messages import Log, Output, Progress, Request, SpanEnd, SpanStart
 from toolcell_sandbox.network import ProxyNetwork
 from toolcell_tools.capability import Capability
-from toolcell_tools.context import SPAN
 from toolcell_tools.preview import ends_of, shortened
 
 from .context import CallContext
@@ -75,8 +73,6 @@ class SessionRun(Run):
         output is saved to files.
         """
         super().__init__(call, route.spec, wall_s, route.exclusive, packed)
-        if context.trace is not None:
-            self.traceparent = context.trace.traceparent
         if watch is not None:
             self.spec = _bound_to(watch, route.spec)
             self.gone = anyio.Event()
@@ -85,6 +81,8 @@ class SessionRun(Run):
         self._services = context.services
         self._route = route
         self._has_result = has_result
+        if context.trace is not None and context.trace.carrier:
+            self.trace = dict(context.trace.carrier)
         self._operations: dict[int, tuple[anyio.CancelScope, Task]] | None = None  # handle operations under way
         self._replies: Account | None = None  # made at its first request or connection
         self._egress: Egress | None = None  # made at the call's first connection to its proxy
@@ -116,7 +114,18 @@ class SessionRun(Run):
         if self.outcome is not None:
             self._record_given_up()
 
+    def on_span(self, span: SpanStart | SpanEnd) -> None:
+        trace = self._context.trace
+        if trace is None:
+            return
+        if isinstance(span, SpanEnd):
+            trace.span_ended(span.span, span.at_ns, span.error)
+        else:
+            trace.span_began(span.span, span.parent, span.name, span.at_ns, span.attributes)
+
     def on_progress(self, progress: Progress) -> None:
+        if self._context.trace is not None:
+            self._context.trace.progressed(progress.message, progress.fraction)
         charged = partial(self._charged, REQUEST_COST + memory_of(progress.message))
         tell_progress(
             self._services.in_background,
@@ -128,8 +137,6 @@ class SessionRun(Run):
         )
 
     def on_log(self, log: Log) -> None:
-        if log.level == SPAN and self._context.trace is not None:
-            self._context.trace.child(log.message, log.fields)
         journal, session_id = self._services.journal, self._context.caller.id
         tell_log(journal, session_id, self.call_id, self.tool, log.level, log.message, log.fields)
 
@@ -218,8 +225,7 @@ class SessionRun(Run):
             principal = replace(principal, grow=partial(self._grow, held))
             acts = request.operation in self._route.table and broker.acts(request.operation, request.arguments)
             self._acted = self._acted or acts
-            with nullcontext() if self._context.trace is None else self._context.trace.entered():
-                served = await broker.serve(self._route.table, principal, request.operation, request.arguments)
+            served = await broker.serve(self._route.table, principal, request.operation, request.arguments)
             if self._services.durable is not None:
                 said = broker.for_journal(request.arguments)
                 self._record("operation", {"operation": request.operation, "effect": acts, **said})
@@ -239,7 +245,7 @@ class SessionRun(Run):
         caller = self._context.caller
         self._trail = Trail(partial(self._record, "http"))
         rules = caller.profile.http if Capability.HTTP in self._route.grants else ()
-        requester = Requester(rules, caller.http, self._trail)
+        requester = Requester(rules, caller.http, self._trail, self._context.trace)
         self._principal = broker.Principal(
             caller.id, caller.agent_id, caller.channel, caller.memory, caller.web(), requester
         )

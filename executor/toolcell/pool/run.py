@@ -11,7 +11,7 @@ import anyio
 
 from toolcell.call import ToolCall
 from toolcell.wire.frames import Field
-from toolcell.wire.messages import Failed, Log, Output, Progress, Request
+from toolcell.wire.messages import Failed, Log, Output, Progress, Request, SpanEnd, SpanStart
 from toolcell_sandbox.limits import Limits
 from toolcell_sandbox.profile import CellProfile
 from toolcell_sandbox.view import Bound
@@ -178,8 +178,10 @@ class Run(ABC):
     """Whether the tool has read `ctx.cancelled`."""
     ends_at = math.inf
     """The end of the call's grace (time.monotonic seconds); math.inf until the call is told to end."""
-    traceparent = ""
-    """The W3C header of the call's span, if it has one."""
+    trace: dict[str, Field] | None = None
+    """The W3C trace context that the cell gets; None if no call is traced."""
+    is_first_of_cell = False
+    """Whether its cell had served no call before."""
     over: anyio.Event | None = None
     """Set at the call's end, if a closing session waits for it."""
 
@@ -261,6 +263,9 @@ class Run(ABC):
     @abstractmethod
     def on_output(self, output: Output, before: Capture) -> None:
         """The call, or one of its commands, has printed `output`. `before` bytes were captured earlier."""
+
+    def on_span(self, span: SpanStart | SpanEnd) -> None:  # noqa: B027
+        """The tool has begun or ended a step of its work."""
 
     def on_queued(self) -> None:  # noqa: B027 - most owners need no word of it
         """No process is free, so the call waits."""

@@ -1,8 +1,9 @@
 """Build the ToolContext of a call: a handle for each granted capability, None for the others."""
 
-import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,6 +19,7 @@ from toolcell_tools.workspace import DeniedWorkspace, Protects, WorkspaceReader,
 from . import handles
 from .link import Link
 from .relay import Relay
+from .spans import NO_SPAN, CellSpan
 
 LOG_CHARS = 16_000
 
@@ -27,6 +29,8 @@ class LinkReporter:
 
     deadline = 0.0
     tidy_at = 0.0
+    spans: Iterator[int] | None = None
+    """The numbers of the call's spans; None if the supervisor traces no calls."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -37,6 +41,12 @@ class LinkReporter:
     def log(self, message: str, level: str, fields: Mapping[str, Any]) -> None:
         plain = cast("dict[str, Field]", encode_json(dict(fields)))
         self._link.tell(Log(self._link.seq, _text(level), _text(message), plain))
+
+    def span(self, name: str, attributes: Mapping[str, Any]) -> AbstractContextManager[None]:
+        if self.spans is None:
+            return NO_SPAN
+        plain = cast("dict[str, Field]", encode_json(dict(attributes)))
+        return CellSpan(self._link, self.spans, _text(name), plain)
 
     def remaining(self) -> float:
         return self.deadline - time.monotonic()
@@ -93,7 +103,8 @@ class Contexts:
             ctx.values = given.get("values", ctx.values)
             ctx.attempt = given.get("attempt", 1)
             if "trace" in given:
-                ctx.traceparent = os.environ["TRACEPARENT"] = given["trace"]
+                ctx.trace = given["trace"]
+                reporter.spans = count(1)
         return ctx
 
     def _made(self) -> tuple[ToolContext, LinkReporter]:

@@ -11,7 +11,20 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from toolcell.fast.pipes import PIPE_BYTES, widen
 from toolcell.fast.switches import is_on
 from toolcell.wire.frames import Buffer, Field, TooLarge, Violation, WireLimits
-from toolcell.wire.messages import Call, Cancel, Error, Heeds, Log, Output, Progress, Reply, Request, Result
+from toolcell.wire.messages import (
+    Call,
+    Cancel,
+    Error,
+    Heeds,
+    Log,
+    Output,
+    Progress,
+    Reply,
+    Request,
+    Result,
+    SpanEnd,
+    SpanStart,
+)
 from toolcell.wire.protocol import CellLink
 from toolcell.wire.sequence import CALLED, DONE, IDLE
 from toolcell_tools.capability import Capability
@@ -83,7 +96,10 @@ class Link:
         os._exit(0)
 
     def send(
-        self, message: Result | Error | Progress | Log | Request | Output | Heeds, *, locked: bool = False
+        self,
+        message: Result | Error | Progress | Log | Request | Output | Heeds | SpanStart | SpanEnd,
+        *,
+        locked: bool = False,
     ) -> None:
         """Send a message. Raises Unpackable, with nothing sent, if it cannot be encoded. `locked`: the caller holds the
         lock for reading replies."""
@@ -123,7 +139,7 @@ class Link:
                 else:
                     time.sleep(SOON_S)  # another thread holds the lock and reads the replies
 
-    def tell(self, message: Progress | Log) -> None:
+    def tell(self, message: Progress | Log | SpanStart | SpanEnd) -> None:
         """Send a message that needs no answer, from any thread. After the call's end it is dropped."""
         with self._lock:
             if self.protocol.state is CALLED:

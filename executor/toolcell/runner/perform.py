@@ -6,6 +6,7 @@ import os
 import sys
 import traceback
 from collections import deque
+from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -19,6 +20,7 @@ from toolcell_tools.failures import MissingCapability, ProtectedName, RequestDen
 
 from .context import Contexts
 from .loading import AnyTool, Loaded, LoadError
+from .spans import set_environment
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -43,6 +45,8 @@ def run(tools: Loaded, call: Call, contexts: Contexts) -> Result | Error:
     if type(tool) is LoadError:
         return Error(seq, "import", tool.message, {"traceback": tool.traceback})
     try:
+        if "trace" in given:
+            set_environment(cast("Mapping[str, str]", given["trace"]))
         ctx = contexts.of(call_id, given) if tool.takes_context or "preview" in given else None
         if "preview" in given:
             return _previewed(tool, call, ctx)

@@ -252,7 +252,6 @@ class Runtime:
             journal=self.journal,
             durable=self._durable,
             metrics=self.metrics,
-            telemetry=settings.telemetry,
             catalog=self.catalog,
             hooks=settings.hooks,
             policy=settings.policy,
@@ -267,6 +266,7 @@ class Runtime:
             host_threads=anyio.CapacityLimiter(MAX_HOST_THREADS),
             sandbox=SandboxSummary(on=tuple(sorted(pool.report.on)), allowed_missing=tuple(allowed)),
             gate=Gate(settings.concurrency),
+            telemetry=settings.telemetry,
             in_background=self.in_background,
         )
 

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from toolcell import misuse
 from toolcell.approvals import Approver
@@ -20,15 +20,13 @@ from toolcell.journal import Journal, RecentJournal
 from toolcell.policy import PROJECT, Policy, StricterPolicy, TierPolicy
 from toolcell.profile import Profile
 from toolcell.state import StateDirectory
+from toolcell.telemetry.tracing import Telemetry
 from toolcell_tools.capability import SessionKind
 from toolcell_tools.definition import Tool
 from toolcell_tools.provider import ProviderTool
 from toolcell_tools.result import FOR_MODEL_BYTES
 from toolcell_tools.toolsets import Toolset
 from toolcell_tools.typed import TypedTool, as_tool
-
-if TYPE_CHECKING:
-    from toolcell.telemetry.otel import OpenTelemetry
 
 APPROVAL_TIMEOUT_S = 300.0
 
@@ -59,7 +57,7 @@ class Settings:
     state: StateDirectory | None
     model_bytes: int
     concurrency: Concurrency
-    telemetry: "OpenTelemetry | None"
+    telemetry: Telemetry | None
 
 
 def settings_of(
@@ -82,7 +80,7 @@ def settings_of(
     state: str | Path | None,
     model_bytes: int | None,
     concurrency: Concurrency | None,
-    telemetry: "OpenTelemetry | None",
+    telemetry: Telemetry | None,
 ) -> Settings:
     """Make the settings from the arguments of `Supervisor`. Raises UsageError for a wrong one."""
     given, denials, rule_files = misuse.profiles_of(profiles), tuple[TierPolicy, ...](), dict[str, str]()
@@ -105,14 +103,10 @@ def settings_of(
     model_bytes = FOR_MODEL_BYTES if model_bytes is None else model_bytes
     standby = 1 if standby is None else standby
     _check_numbers(approval_timeout_s, model_bytes, standby, max_cells)
-    misuse.check_parts(http=http, approver=approver)
+    misuse.check_parts(http=http, approver=approver, telemetry=telemetry)
     misuse.check_journal(journal)
     if concurrency is not None and not isinstance(concurrency, Concurrency):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise UsageError(f"concurrency is no Concurrency: {concurrency!r}. Write Concurrency(tools={{…: 4}}).")
-    if telemetry is not None and not callable(getattr(telemetry, "begin", None)):
-        raise UsageError(
-            f"telemetry is no OpenTelemetry: {telemetry!r}. Write OpenTelemetry() of toolcell.telemetry.otel."
-        )
     resolve = resolve_with_system if resolve is None else resolve
     misuse.check_callable("resolve", resolve)
     here, elsewhere = _by_name(tools)

@@ -10,6 +10,7 @@ import time
 import weakref
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -37,11 +38,13 @@ __all__ = ["RecordedContext", "Recorder", "context"]
 
 
 class Recorder:
-    """The reports of a tool, in order: `progressed` holds (message, fraction), `logged` (message, level, fields)."""
+    """The reports of a tool, in order: `progressed` holds (message, fraction), `logged` (message, level, fields),
+    `spanned` (name, attributes)."""
 
     def __init__(self, deadline: float) -> None:
         self.progressed: list[tuple[str, float | None]] = []
         self.logged: list[tuple[str, str, dict[str, Any]]] = []
+        self.spanned: list[tuple[str, dict[str, Any]]] = []
         self._deadline = deadline
         self._cancelled = False
 
@@ -54,6 +57,10 @@ class Recorder:
 
     def log(self, message: str, level: str, fields: Mapping[str, Any]) -> None:
         self.logged.append((message, level, dict(fields)))
+
+    def span(self, name: str, attributes: Mapping[str, Any]) -> AbstractContextManager[None]:
+        self.spanned.append((name, dict(attributes)))
+        return nullcontext()
 
     def remaining(self) -> float:
         return self._deadline - time.monotonic()

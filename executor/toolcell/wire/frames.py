@@ -30,7 +30,7 @@ _LARGE = 1024 * 1024  # above this, header and body are two buffers (writev(2)),
 REQUEST = 20  # a kind of message that may hold bytes: the body that a tool sends to the web
 OUTPUT = 21  # the other such kind: what a command of the call has printed
 _WITH_BYTES = frozenset((REQUEST, OUTPUT))
-_REPORTS = frozenset((18, 19, *_WITH_BYTES, *range(0xCC, 0xD4)))
+_REPORTS = frozenset((18, 19, 23, 24, *_WITH_BYTES, *range(0xCC, 0xD4)))
 """Second bytes in the bodies of progress, logs, requests and output, and of longer encodings of small integers."""
 _NO_BYTES = -2  # msgpack's max_bin_len: 0 would accept b"", and -1 means no limit
 

@@ -14,7 +14,7 @@ from toolcell_tools.encode import DISPLAY_TEXT_CHARS
 
 from .frames import OUTPUT, REQUEST, Field, Violation
 
-VERSION: Final = 4
+VERSION: Final = 5
 """The protocol's version, in every `Hello`. A cell of another version is refused."""
 
 
@@ -22,8 +22,8 @@ class Call(NamedTuple):
     """Run a tool. `seq` numbers the calls of one cell; every answer repeats it.
 
     `context` is the part of the context that changes from call to call; the rest was in `Load`. It has `remaining_s`
-    and, if they are not empty, `config`, `values`, `attempt` (from the second on), `preview` and `trace`. The arguments
-    come last, because they may be encoded before the message is made.
+    and, if they are not empty, `config`, `values`, `attempt` (from the second on), `preview` and `trace` (the W3C trace
+    context). The arguments come last, because they may be encoded before the message is made.
     """
 
     seq: int
@@ -106,6 +106,27 @@ class Heeds(NamedTuple):
     """The tool has read `ctx.cancelled` for the first time in this call, so it gets time to clean up."""
 
     seq: int
+
+
+class SpanStart(NamedTuple):
+    """The tool has begun the step `span`, a number from 1 that counts up in each call. `parent` is the step around it,
+    or 0. `at_ns` is the wall clock in nanoseconds since 1970."""
+
+    seq: int
+    span: int
+    parent: int
+    name: str
+    at_ns: int
+    attributes: dict[str, Field]
+
+
+class SpanEnd(NamedTuple):
+    """The step `span` has ended. `error` is the name of the exception that left it, or ""."""
+
+    seq: int
+    span: int
+    at_ns: int
+    error: str
 
 
 class Hello(NamedTuple):
@@ -271,8 +292,10 @@ Message = (
     | Progress
     | Log
     | Request
-    | Output  # on a call process's pipes
-    | Heeds  # on a call process's pipes
+    | Output
+    | Heeds
+    | SpanStart
+    | SpanEnd  # on a call process's pipes
     | Hello
     | Failed
     | Ready
@@ -346,6 +369,8 @@ SHAPES: Final[Mapping[int, _Shape]] = {
     REQUEST: (Request, (_int, _int, _str, _map)),
     OUTPUT: (Output, (_int, _int, _int, _bytes)),
     22: (Heeds, (_int,)),
+    23: (SpanStart, (_int, _int, _int, _str, _int, _map)),
+    24: (SpanEnd, (_int, _int, _int, _str)),
     32: (Hello, (_int,)),
     33: (Failed, (_str, _str, _str, _str)),
     34: (Ready, (_int, _bool)),

@@ -6,7 +6,7 @@ The rules, which `sequence.FOLLOWS` and a few counters enforce:
    kept process (`lifetime="session"`) may be late: its old frames are dropped and counted.
 2. The first terminal frame (`Result` or `Error`) wins. Any frame after it is a violation.
 3. A request number is used once. At most `in_flight` requests wait until their replies are written. A call sends at
-   most `frames` frames and `report_bytes` bytes of progress and logs.
+   most `frames` frames and `report_bytes` bytes of progress, logs and spans.
 4. The control socket carries `Hello` (or `Failed`) first, then `Ready` and `Exited` by call number. Nothing follows
    `Failed`.
 5. A zygote first reports whether cells can be made. Each message of its socket is one frame.
@@ -56,6 +56,8 @@ from .messages import (
     Reply,
     Request,
     Result,
+    SpanEnd,
+    SpanStart,
     from_fields,
     to_fields,
 )
@@ -81,7 +83,7 @@ _SKIPPED: Final = 2**40  # the most bytes that a command can have printed betwee
 @dataclass(frozen=True, slots=True)
 class CallLimits:
     """Bounds for one call: frames in total (progress, logs, requests, output), requests that wait for a reply, and
-    bytes of progress and logs."""
+    bytes of progress, logs and spans."""
 
     frames: int = 100_000
     in_flight: int = 256
@@ -204,10 +206,10 @@ class SupervisorLink:
                 return Violation("too many requests", f"over {self._call_limits.in_flight} waiting at once")
             self._last_request = message.request
             self._pending.add(message.request)
-        elif isinstance(message, (Progress, Log)):
+        elif isinstance(message, (Progress, Log, SpanStart, SpanEnd)):
             self._report_bytes += size
             if self._report_bytes > self._call_limits.report_bytes:
-                return Violation("too many bytes", f"over {self._call_limits.report_bytes:,} of progress and logs")
+                return Violation("too many bytes", f"over {self._call_limits.report_bytes:,} of reports")
         elif isinstance(message, Output):
             bounded = 0 <= message.skipped <= _SKIPPED and len(message.data) <= OUTPUT_BYTES
             if message.stream not in _STREAMS or not bounded:
@@ -222,7 +224,7 @@ class SupervisorLink:
         name = type(message).__name__
         seq = getattr(message, "seq", None)
         if self._kept and isinstance(seq, int) and 0 < seq <= self._ended:
-            if not isinstance(message, (Progress, Log, Request, Output, Heeds)):
+            if not isinstance(message, (Progress, Log, Request, Output, Heeds, SpanStart, SpanEnd)):
                 return Violation("second result", f"{name} of call {seq} after its end")
             self.stale += 1
             if self.stale > self._call_limits.frames:
@@ -284,7 +286,9 @@ class CellLink:
         """A buffer for the rest of a large frame; see `FrameDecoder.rest`."""
         return self._decoder.rest
 
-    def send(self, message: Result | Error | Progress | Log | Request | Output | Heeds) -> list[Buffer]:
+    def send(
+        self, message: Result | Error | Progress | Log | Request | Output | Heeds | SpanStart | SpanEnd
+    ) -> list[Buffer]:
         """Return the buffers that carry `message`. Raises Unpackable if msgpack cannot carry it or it is too large."""
         following = _FROM_CALL[self.state].get(type(message))
         if following is None:

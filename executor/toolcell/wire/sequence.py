@@ -35,6 +35,8 @@ from .messages import (
     Reply,
     Request,
     Result,
+    SpanEnd,
+    SpanStart,
     Started,
 )
 
@@ -81,6 +83,8 @@ FOLLOWS: Final[Mapping[Way, Rows]] = {
             Request: CALLED,
             Output: CALLED,
             Heeds: CALLED,
+            SpanStart: CALLED,
+            SpanEnd: CALLED,
             Result: DONE,
             Error: DONE,
         },

@@ -1,6 +1,7 @@
 """The HTTP requests of one call. Each request and each redirect is checked by the rules before it is sent."""
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -11,6 +12,7 @@ from toolcell.backends.http.checks import answer_headers, checked_headers, check
 from toolcell.backends.http.trail import HttpOutcome, Trail
 from toolcell.backends.protocols import HttpClient, HttpReply, HttpRequest
 from toolcell.http_rules import rules_of
+from toolcell.telemetry.tracing import CallTrace
 from toolcell_tools.handles import HttpResponse
 
 __all__ = ["MAX_REQUEST", "MAX_RESPONSE", "Requester"]
@@ -26,12 +28,14 @@ _OF_A_BODY = frozenset({"content-type", "content-language", "content-location"})
 
 
 class Requester:
-    """Makes the requests of one call, by the rules of its session's profile. `trail` has a record of each."""
+    """Makes the requests of one call, by the rules of its session's profile. `trail` has a record of each,
+    and `trace` a span of each that is allowed."""
 
-    def __init__(self, rules: Iterable[str], client: HttpClient, trail: Trail) -> None:
+    def __init__(self, rules: Iterable[str], client: HttpClient, trail: Trail, trace: CallTrace | None = None) -> None:
         self._rules = rules_of(rules)
         self._client = client
         self._trail = trail
+        self._trace = trace
         self._room = anyio.Semaphore(AT_ONCE)
 
     async def request(
@@ -95,7 +99,12 @@ class Requester:
         rule = rule_for(self._rules, outcome.method, target)
         outcome.allowed, outcome.rule, outcome.bytes_out = True, str(rule), len(body)
         request = HttpRequest(outcome.method, target.url, headers, body, rule.private, authorize, MAX_RESPONSE, grow)
-        reply = await self._client.send(request)
+        if self._trace is None:
+            reply = await self._client.send(request)
+        else:
+            with self._trace.request(outcome.method, target.scheme, target.host, target.port, outcome.path) as span:
+                reply = await self._client.send(replace(request, headers={**headers, **span.headers}))
+                span.answered(reply.status)
         outcome.status, outcome.bytes_in = reply.status, len(reply.body)
         outcome.address, outcome.credentials = reply.address, reply.credentials
         return reply

@@ -268,6 +268,8 @@ class Calls:
         self.run = self.verdict = None
         if run is None or outcome is None:
             return
+        if self.last is None:
+            run.is_first_of_cell = True
         self.last = run
         if run.deadline is not None:
             self._deadlines.cancel(run.deadline)

@@ -16,7 +16,7 @@ from toolcell.pool.outbox import read_available, read_into
 from toolcell.pool.reactor import Reactor
 from toolcell.pool.run import Outcome, Run
 from toolcell.wire.frames import Violation
-from toolcell.wire.messages import Error, Heeds, Log, Output, Progress, Request, Result
+from toolcell.wire.messages import Error, Heeds, Log, Output, Progress, Request, Result, SpanEnd, SpanStart
 from toolcell.wire.protocol import Event, SupervisorLink
 
 from .channels import Channels
@@ -177,6 +177,8 @@ class Intake:
             run.on_request(event)
         elif isinstance(event, Heeds):
             self._calls.on_heeds(run)
+        elif isinstance(event, (SpanStart, SpanEnd)):
+            run.on_span(event)
 
     def _on_output(self, run: Run, output: Output) -> None:
         capture = self.stdout if output.stream == 1 else self.stderr

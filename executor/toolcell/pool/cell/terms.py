@@ -59,6 +59,6 @@ def context_of(run: Run, now: float) -> dict[str, Field]:
         context["attempt"] = call.attempt
     if run.preview:
         context["preview"] = True
-    if run.traceparent:
-        context["trace"] = run.traceparent
+    if run.trace is not None:
+        context["trace"] = run.trace
     return context
