@@ -47,7 +47,7 @@ async def ran(state: Path, *words: str) -> str:
 
 async def test_show_tells_who_asked_for_what_and_how_it_ended(session: Session, tmp_path: Path) -> None:
     told = await ran(tmp_path / "state", "show", "first")
-    assert "Agent agent in the worker session w asked for greet 1.0.0 (tier read_only, attempt 1)" in told
+    assert "The call of greet 1.0.0 was accepted (tier read_only, attempt 1): agent agent, worker session w" in told
     assert "name: 'Ada'" in told and "hunter2" not in told and "password: '[redacted]'" in told
     assert re.search(r"It ended with a result\. It took [\d.]+ ms .* It shows: 'Hello, Ada!'\.", told)
     failed = await ran(tmp_path / "state", "show", "second")

@@ -54,7 +54,7 @@ async def test_it_shows_sessions_calls_and_errors_and_the_end(workspace: Path, t
             assert "sleep_for_ever  long  session below" in done.stdout and "problems     none" in done.stdout
             tasks.cancel_scope.cancel()
     ended = status(state)
-    assert ended.returncode == 1 and "has ended" in ended.stdout
+    assert ended.returncode == 1 and "No supervisor is running" in ended.stdout
 
 
 async def test_it_says_what_is_wrong_now(workspace: Path, tmp_path: Path) -> None:

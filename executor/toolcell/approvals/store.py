@@ -218,7 +218,7 @@ class Approvals:
             return next((each for each in self._table.standing(request.tool) if each.covers(request)), None)
 
     def refused(self, request: ApprovalRequest) -> list[tuple[str, str]]:
-        """The approved requests that nearly fit this call, which they must not approve: the id, and why not."""
+        """The answered requests that nearly fit this call, and do not hold for it: the id, and why not."""
         with self._lock:
             entries = self._table.last(request.tool, COMPARED)
         found: list[tuple[str, str]] = []
@@ -227,7 +227,7 @@ class Approvals:
                 continue
             if entry.state == "invalid":
                 found.append((entry.id, "does not fit its signature"))
-            elif entry.approved:
+            elif entry.approved or entry.state == "denied":
                 reasons = differences(entry.request, request)
                 if not reasons and (entry.state == "used" or entry.id in self._used):
                     reasons = ["was used before"]

@@ -184,7 +184,7 @@ def approvals() -> None:
 _request = click.argument("request")
 
 
-@approvals.command("list", short_help="Print the requests that wait.")
+@approvals.command("list", short_help="Print pending requests and standing approvals.")
 @_state
 @click.option("--all", "everything", is_flag=True, help="Print answered, used, withdrawn and expired requests too.")
 @_json

@@ -141,7 +141,10 @@ def _line(entry: ApprovalEntry) -> str:
     if request is None:
         return f"{printable(entry.id[:SHORT])}  invalid    The row does not fit its signature."
     who = f"{request.agent_id}/{request.session_id}"
-    state = f"{entry.state:<9}  {_left(request.expires_at):<12}"
+    if entry.state == "used":
+        state = f"used, {'approved' if entry.approved else 'denied':<17}"
+    else:
+        state = f"{entry.state:<9}  {_left(request.expires_at):<12}"
     return f"{entry.id[:SHORT]}  {state}  {printable(who)}  {printable(request.preview.summary)}"
 
 

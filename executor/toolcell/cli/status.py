@@ -30,7 +30,10 @@ def run(state: str | None, *, as_json: bool) -> int:
     age_s = time.time() - status["at"]
     problems: list[str] = list(status["problems"]) if is_running else []
     if not is_running:
-        problems.append(f"The supervisor (process {status['pid']}) has ended. Its last status is {age_s:.0f} s old.")
+        problems.append(
+            f"No supervisor is running. The last one (process {status['pid']}) has ended; it wrote its status "
+            f"{age_s:.0f} s ago."
+        )
     elif age_s > STALE_S:
         problems.append(f"The last status is {age_s:.0f} s old: the event loop of process {status['pid']} is blocked.")
     if as_json:

@@ -24,6 +24,7 @@ from toolcell.backends.threads import NoThread, in_thread
 from toolcell.call import ToolCall
 from toolcell.errors import UsageError
 from toolcell.journal import Record
+from toolcell.journal.redact import arguments_for_journal
 from toolcell.sessions.ending import SessionLife
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.definition import Tool
@@ -137,6 +138,8 @@ def _record(
     data: dict[str, Any] = {"event": event, "tool": request.tool, "version": request.version, "request": request.id}
     data |= {"digest": request.digest, "reason": request.reason, "expires_at": request.expires_at, "answer": answer}
     data |= {"used": used, "by": by}
+    if event == "asked" and context.services.durable is not None:
+        data |= arguments_for_journal(request.arguments)
     context.services.journal.write(Record("approval", context.caller.id, context.call_id, data))
 
 

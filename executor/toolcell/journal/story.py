@@ -17,9 +17,13 @@ def line_of(number: int, record: Record) -> str:
 
 def story_of(records: Iterable[Record]) -> Iterator[str]:
     """What happened in a call, from its records in order."""
+    asked: set[str] = set()
     for record in records:
-        yield f"{time_of(record.at)}  {printable(_sentence(record))}"
-        if record.kind == "intent":
+        if record.kind == "approval":
+            yield f"{time_of(record.at)}  {printable(_approval(record.data, asked))}"
+        else:
+            yield f"{time_of(record.at)}  {printable(_sentence(record))}"
+        if "arguments" in record.data and record.kind in ("intent", "approval"):
             for name, value in record.data.get("arguments", {}).items():
                 yield f"    {printable(str(name))}: {printable(repr(value))}"
         for notice in record.data.get("notices", ()):
@@ -52,17 +56,15 @@ def _sentence(record: Record) -> str:
     match record.kind:
         case "intent":
             grants = ", ".join(data["grants"]) or "no capability"
+            digest = f" The arguments have the digest {data['digest']}." if data.get("digest") else ""
             return (
-                f"Agent {data['agent']} in the {data['session_kind']} session {record.session_id} asked for {tool} "
-                f"{data['version']} (tier {data['tier']}, attempt {data['attempt']}), with {grants}. "
-                f"The arguments have the digest {data.get('digest', 'that can be made from them')}."
+                f"The call of {tool} {data['version']} was accepted (tier {data['tier']}, attempt {data['attempt']}): "
+                f"agent {data['agent']}, {data['session_kind']} session {record.session_id}, with {grants}.{digest}"
             )
         case "queued":
-            return "No process was free, so the call waited."
+            return "The call waited for a process."
         case "sent":
             return "The call was given to a process."
-        case "approval":
-            return _approval(data)
         case "operation":
             given = ", ".join(f"{name}={value!r}" for name, value in data.get("arguments", {}).items())
             return f"It used {data['operation']}({given}){', which has an effect' if data.get('effect') else ''}."
@@ -88,16 +90,23 @@ def _seconds(value: float) -> str:
     return f"{value:.3g} s" if value >= 1 or not value else f"{value * 1e3:.3g} ms"
 
 
-def _approval(data: Any) -> str:
-    by = f" by {data['by']}" if data.get("by") else ""
-    match data.get("event"):
-        case "asked":
-            until = time_of(data["expires_at"])
-            return f"Approval was asked ({data['reason']}). The request {data['request']} expires at {until}."
-        case "refused":
-            return f"It was not approved by an earlier answer: {data['answer']}."
-        case _:
-            return f"The request {data['request']} for approval has ended: {data['answer']}{by}."
+def _approval(data: Any, asked: set[str]) -> str:
+    """What a record of approval says. `asked` has the requests of earlier records of the call."""
+    request, by = data["request"], data.get("by") or "the approver"
+    if data.get("event") == "asked":
+        again = request in asked
+        asked.add(request)
+        until = time_of(data["expires_at"])
+        if again:
+            return f"The call was made again. The request {request} is still open, until {until}."
+        return f"Approval was asked for {data['tool']} ({data['reason']}): request {request}, until {until}."
+    if data.get("event") == "refused":
+        return f"An earlier answer does not hold for this call: {data['answer']}."
+    if data.get("used"):
+        return f"The request {request} was {data['answer']} by {by}."
+    if request in asked:
+        return f"The request {request} has ended: {data['answer']}."
+    return f"Nobody was asked: {data['answer']}{f', given by {by}' if data.get('by') else ''}."
 
 
 _OUTCOMES = {
@@ -108,17 +117,15 @@ _OUTCOMES = {
 
 def _end(data: Any) -> str:
     if data.get("error") == "interrupted":
-        started = (
-            "It was never given to a process."
-            if data.get("outcome") == "not started"
-            else ("It may have run, in part or in whole: its outcome is unknown.")
-        )
-        return f"The supervisor ended before the call did. {started}"
+        found = "Found at the next start: the supervisor ended"
+        if data.get("outcome") == "not started":
+            return f"{found} before the call was given to a process. It did not run."
+        return f"{found} while the call ran. It may have run in part or in whole: its outcome is unknown."
     used = (
         f"It took {_seconds(data.get('wall_s', 0.0))} after {_seconds(data.get('queue_s', 0.0))} of waiting, "
         f"{_seconds(data.get('cpu_s', 0.0))} of CPU time and {data.get('memory_bytes', 0) / 2**20:.3g} MiB."
     )
     if data.get("error") is None:
         return f"It ended with a result. {used} It shows: {data.get('display', '')!r}."
-    what = _OUTCOMES.get(data.get("outcome", ""), "")
-    return f"It ended with the error {data['error']!r}: {data.get('message', '')} {what}{used}"
+    what = _OUTCOMES.get(data.get("outcome", ""), "") + ("" if data.get("outcome") == "not started" else used)
+    return f"It ended with the error {data['error']!r}: {data.get('message', '')!r}. {what}".rstrip()

@@ -92,7 +92,8 @@ async def test_a_person_answers_from_another_process_while_the_call_waits(
         text=True,
         check=True,
     ).stdout
-    assert "Approval was asked" in told and "approved with other arguments by" in told and "toolcell approvals" in told
+    assert "Approval was asked for pay" in told and "    amount: 5" in told and "    amount: 4" in told
+    assert "approved with other arguments by" in told and "toolcell approvals" in told
 
 
 async def test_an_answer_after_the_supervisor_has_ended_is_used_once_by_the_same_call(
