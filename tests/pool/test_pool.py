@@ -120,7 +120,15 @@ def test_too_many_calls_are_refused_and_say_what_is_full() -> None:
     pool.call(spec())
     refused = pool.call(spec())
     assert refused.outcome is not None and refused.ending == "overloaded"
-    assert refused.outcome.message.startswith("1 calls are waiting already, the most that max_waiting allows")
+    assert refused.outcome.message.startswith("1 calls are waiting already, 1 of them of this session, which may have no more")
+
+
+def test_sessions_that_flood_leave_places_in_the_queue_to_others() -> None:
+    pool = FakePool(max_cells=1, max_waiting=100)
+    floods = [[pool.call(spec(name)) for _ in range(100)] for name in ("a", "b", "c")]
+    waiting = [sum(not run.ending for run in flood) for flood in floods]
+    assert waiting[0] == 80 and all(waiting) and sum(waiting) < 100
+    assert pool.call(spec("quiet")).ending == ""
 
 
 def test_a_cell_that_cannot_be_made_ends_the_calls_that_wait_for_it() -> None:

@@ -22,7 +22,7 @@ from .cell import Cell, Snapshot, State
 from .deadlines import Deadline, Deadlines
 from .fleet import Fleet
 from .maker import CANNOT_MAKE, Maker, not_made, preload_of
-from .plan import HELD_S, LATE_S, Assign, Room, Spawn, cheapest_to_evict, least_wait_s, obstacle, outlived, plan
+from .plan import HELD_S, LATE_S, Assign, Room, Spawn, cheapest_to_evict, least_wait_s, may_queue, obstacle, outlived, plan
 from .prewarm import Prewarmer
 from .reactor import Reactor, Waiter
 from .recovery import SupervisorStatus
@@ -187,8 +187,9 @@ class Pool:
         if not self.fleet and run.deadline_at <= self.fleet.resumes_at:
             run.end(self.fleet.absence(), _now())
             return
-        if len(self.waiting) >= self._max_waiting:
-            run.end(self._too_many_wait(run), _now())
+        own = len(self._queues.get(run.spec.key.session_id, ()))
+        if not may_queue(own, len(self.waiting), self._max_waiting):
+            run.end(self._too_many_wait(run, own), _now())
             return
         if self._pace.is_known:
             wait_s = least_wait_s(run.spec.key.session_id, self._queues, self._pace.mean_s)
@@ -322,11 +323,12 @@ class Pool:
         )
         return Outcome(ending="overloaded", message=message, retry_after_s=round(wait_s, 2))
 
-    def _too_many_wait(self, run: Run) -> Outcome:
+    def _too_many_wait(self, run: Run, own: int) -> Outcome:
         why, again_s = self._obstacle(run)
         again_s = min(LATE_S, again_s * (1 + len(self.waiting) // self._room.cells))
         message = (
-            f"{len(self.waiting):,} calls are waiting already, the most that max_waiting allows: {why}. "
+            f"{len(self.waiting):,} calls are waiting already, {own:,} of them of this session, which may have no more: "
+            f"{why}. "
             f"Try again in {again_s:.2g} s."
         )
         return Outcome(ending="overloaded", message=message, retry_after_s=again_s)
