@@ -12,9 +12,9 @@ __all__ = ["CircuitBreaker"]
 class CircuitBreaker:
     """When a tool whose process keeps crashing is refused. The times are in seconds.
 
-    After `crashes` crashes in a row in one session, each at most `within_s` after the one before, the session's calls of
-    the tool are refused for `first_s`. Then one call may try. If it crashes too, the time doubles, up to `longest_s`.
-    With `crashes=0`, no tool is refused.
+    After `crashes` crashes in a row in one session, each at most `within_s` after the last, the session's calls of the
+    tool are refused for `first_s`. Then one call may try. If it crashes too, the time doubles, up to `longest_s`. With
+    `crashes=0`, no tool is refused.
     """
 
     crashes: int = 5

@@ -15,7 +15,7 @@ from toolcell_tools.errors import Cancelled, Crashed, ErrorBase, Overloaded, Per
 from .approve import closed
 from .breaker import Breaker
 from .services import Caller, Services
-from .turnstile import Turnstile, enter_all
+from .turnstile import Queue, Turnstile
 
 BUSY_RETRY_S: Final = 1.0
 
@@ -29,6 +29,7 @@ class Admission:
     tool: str
     call_id: str
     breaker: Breaker
+    queue: Queue
     turnstiles: list[Turnstile]
     meter: UsageMeter | None
     is_counted: bool = False
@@ -37,8 +38,8 @@ class Admission:
         """Give back the places, and count what the call has used, None if it was not run."""
         if used is None:
             self.breaker.gave_up(self.tool, self.session_id, self.call_id)
-        for turnstile in self.turnstiles:
-            turnstile.leave(self.session_id)
+        if self.turnstiles:
+            self.queue.leave(self.turnstiles, self.session_id)
         if self.meter is None or not self.is_counted:
             return
         if used is None:
@@ -52,8 +53,8 @@ async def admit(
     services: Services, caller: Caller, call_id: str, declaration: ToolDeclaration, wall_s: float
 ) -> Admission | PermissionDenied | Overloaded | Cancelled:
     """Admit the call, or say why not. It waits for its turn within `wall_s` seconds."""
-    name, meter, breaker = declaration.name, caller.meter, services.gate.breaker
-    admission = Admission(wall_s, caller.id, declaration.fingerprint, call_id, breaker, [], meter)
+    name, meter, breaker, queue = declaration.name, caller.meter, services.gate.breaker, services.gate.queue
+    admission = Admission(wall_s, caller.id, declaration.fingerprint, call_id, breaker, queue, [], meter)
     refused_s = breaker.refusal_s(declaration.fingerprint, caller.id, call_id)
     if refused_s:
         return Overloaded(
@@ -78,10 +79,21 @@ async def admit(
     turnstiles = services.gate.turnstiles(name, caller.kind)
     if not turnstiles:
         return admission
+    refused_s = queue.refusal_s(turnstiles, caller.id, wall_s)
+    if refused_s:
+        admission.leave(None)
+        return Overloaded(
+            message=(
+                f"The call was not queued: as many calls of {name!r} or of {caller.kind.value} sessions run as are "
+                f"allowed at the same time, and {len(queue):,} calls wait. Try again in {refused_s:.2g} s."
+            ),
+            retry_after_s=round(refused_s, 2),
+        )
     began, has_entered = time.monotonic(), False
     try:
         with caller.life.doing(f"the wait of a call of {name!r}") as work, work.scope, anyio.move_on_after(wall_s):
-            admission.turnstiles = await enter_all(turnstiles, caller.id)
+            await queue.enter(turnstiles, caller.id)
+            admission.turnstiles = turnstiles
             has_entered = True
     except BaseException:  # the caller has gone
         admission.leave(None)

@@ -5,18 +5,19 @@ from toolcell.concurrency import Concurrency
 from toolcell_tools.capability import SessionKind
 
 from .breaker import Breaker
-from .turnstile import Turnstile
+from .turnstile import Queue, Turnstile
 
 
 class Gate:
     """The turnstiles by tool and by session kind, and the circuits of all tools."""
 
-    __slots__ = ("_kinds", "_tools", "breaker", "is_limited")
+    __slots__ = ("_kinds", "_tools", "breaker", "is_limited", "queue")
 
     def __init__(self, concurrency: Concurrency, circuit_breaker: CircuitBreaker) -> None:
         self._tools = {name: Turnstile(limit) for name, limit in concurrency.tools.items()}
         self._kinds = {kind: Turnstile(limit) for kind, limit in concurrency.kinds.items()}
         self.is_limited = bool(self._tools or self._kinds)
+        self.queue = Queue()
         self.breaker = Breaker(settings=circuit_breaker)
 
     def turnstiles(self, tool: str, kind: SessionKind) -> list[Turnstile]:

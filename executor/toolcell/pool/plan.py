@@ -275,6 +275,27 @@ def may_queue(own: int, total: int, most: int) -> bool:
     return left > 0 and own <= SHARE * (left - 1)
 
 
+def behind(run: Waiting, queues: Mapping[str, Iterable[R]]) -> dict[str, list[R]]:
+    """The waiting calls that `run` cannot overtake, by session. Of calls that must not overlap, and of those for one
+    kept process, only the first takes a cell from other calls."""
+    found: dict[str, list[R]] = {}
+    own = _row_of(run)
+    for session_id, queue in queues.items():
+        ahead: list[R] = found.setdefault(session_id, [])
+        rows: set[object] = set()
+        for each in queue:
+            row = _row_of(each)
+            if row is None or row == own or row not in rows:
+                ahead.append(each)
+            rows.add(row)
+    return found
+
+
+def _row_of(run: Waiting) -> object:
+    """What the calls of a row share, of which one runs at a time; None for a call that is in no row."""
+    return run.exclusive or (run.spec.key if run.spec.key.kept_tool else None)
+
+
 def least_wait_s(session_id: str, queues: Mapping[str, Sized], pace_s: float) -> float:
     """How long a call of this session will wait at least, behind the calls in `queues`, which are by session. `pace_s`
     is the mean time from one call that is taken from a queue to the next. The estimate takes half of it, because later
