@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, fields
+from typing import Any
 
 from toolcell.errors import UsageError
 
@@ -23,7 +24,7 @@ class CircuitBreaker:
     longest_s: float = 60.0
 
     def __post_init__(self) -> None:
-        crashes: object = self.crashes
+        crashes: Any = self.crashes
         if not isinstance(crashes, int) or isinstance(crashes, bool) or crashes < 0:
             raise UsageError(f"CircuitBreaker.crashes is not a number from 0: {crashes!r}. 0 refuses no tool.")
         for each in fields(self)[1:]:

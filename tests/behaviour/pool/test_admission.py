@@ -148,7 +148,7 @@ async def test_calls_that_crash_together_open_the_circuit_once(supervise: Any, w
     breaker = CircuitBreaker(crashes=2, first_s=0.5)
     async with supervise([moody], circuit_breaker=breaker) as supervisor:
         session = await supervisor.open_session("worker", workspace=workspace)
-        together = await all_at_once(session, "moody", 12, arguments={"path": "a"})
+        together = await all_at_once(session, "moody", 12, args={"path": "a"})
         assert sum(isinstance(result.error, Crashed) for result in together) > 5
         error = (await session.call("moody", {"path": "a"})).error
         assert isinstance(error, Overloaded) and error.retry_after_s is not None and error.retry_after_s <= 0.5
