@@ -199,6 +199,19 @@ async def test_a_call_that_was_never_started_is_not_counted(supervise: Any, work
         assert isinstance((await session.call("other")).error, PermissionDenied)
 
 
+async def test_a_call_that_found_no_process_is_not_counted(supervise: Any, workspace: Path) -> None:
+    async with supervise([rest, other], max_cells=1) as supervisor:
+        busy = await supervisor.open_session("worker", workspace=workspace)
+        await busy.call("other")
+        session = await supervisor.open_session("worker", workspace=workspace, usage_limits=UsageLimits(calls=1))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(busy.call, "rest", {"seconds": 1.0})
+            await anyio.sleep(0.2)
+            assert isinstance((await session.call("other", timeout=0.1)).error, Overloaded)
+            assert session.usage is not None and session.usage.calls == 0
+        assert (await session.call("other")).output == "done"
+
+
 async def test_a_session_and_its_children_share_their_usage_limits(supervise: Any, workspace: Path) -> None:
     async with supervise([rest, other]) as supervisor:
         main = await supervisor.open_session("main", workspace=workspace, usage_limits=UsageLimits(calls=3))
