@@ -28,6 +28,14 @@ def test_a_child_is_refused_for_the_limit_of_its_parent_and_counts_nothing() -> 
     assert child.begin() == "bytes = 10" and child.usage.calls == 0
 
 
+def test_a_call_that_was_not_run_is_taken_back_in_every_session_above() -> None:
+    top = UsageMeter(UsageLimits(calls=1))
+    child = UsageMeter(UsageLimits(), top)
+    assert child.begin() == "" and child.begin() == "calls = 1"
+    child.take_back()
+    assert child.usage.calls == top.usage.calls == 0 and top.begin() == ""
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

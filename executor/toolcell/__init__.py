@@ -125,6 +125,7 @@ if TYPE_CHECKING:
     from .backends.web import PublicWeb
     from .batch import BatchResult
     from .call import ToolCall
+    from .circuit_breaker import CircuitBreaker
     from .concurrency import Concurrency
     from .config.config import Config
     from .config.load import load_config
@@ -199,6 +200,7 @@ _HOMES = {
     "toolcell.backends.web": "PublicWeb",
     "toolcell.batch": "BatchResult",
     "toolcell.call": "ToolCall",
+    "toolcell.circuit_breaker": "CircuitBreaker",
     "toolcell.concurrency": "Concurrency",
     "toolcell.config.config": "Config",
     "toolcell.config.load": "load_config",
@@ -244,6 +246,7 @@ __all__ = [
     "CapturedOutput",
     "Channel",
     "ChannelHandle",
+    "CircuitBreaker",
     "Combined",
     "Completed",
     "Concurrency",

@@ -31,6 +31,7 @@ from .approvals import Approvals, Approver
 from .backends.outbound import Resolver
 from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from .backends.threads import in_thread
+from .circuit_breaker import CircuitBreaker
 from .concurrency import Concurrency
 from .config import Config
 from .dispatch.streams import StreamName
@@ -324,6 +325,7 @@ class Supervisor:
         state: str | Path | None = None,
         model_bytes: int | None = None,
         concurrency: Concurrency | None = None,
+        circuit_breaker: CircuitBreaker | None = None,
         telemetry: Telemetry | None = None,
     ) -> None:
         self._inner = _supervisor.Supervisor(
@@ -345,6 +347,7 @@ class Supervisor:
             state=state,
             model_bytes=model_bytes,
             concurrency=concurrency,
+            circuit_breaker=circuit_breaker,
             telemetry=telemetry,
         )
         self._turn = threading.Lock()  # held during start and close

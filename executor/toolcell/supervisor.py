@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .approvals import Approvals, Approver
     from .backends.outbound import Resolver
     from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
+    from .circuit_breaker import CircuitBreaker
     from .concurrency import Concurrency
     from .config import Config
     from .journal import Journal
@@ -64,6 +65,7 @@ class Supervisor:
     - `state` is the directory that makes the supervisor durable: its journal survives a kill. One supervisor at a time
       writes there, and no session may see it. Without it, nothing is kept after the end.
     - `concurrency` bounds how many calls of a tool, or of a session kind, run at the same time.
+    - `circuit_breaker` says when a tool whose process keeps crashing is refused; `CircuitBreaker(crashes=0)`: never.
     - `model_bytes` (default: 100,000) is the size of the longest output that a model gets in full. A longer output is
       also written to a file, an artifact that `for_model` names.
     - `telemetry` traces each call: `OpenTelemetry()` of `toolcell.telemetry.otel`, from the extra `[otel]`.
@@ -94,6 +96,7 @@ class Supervisor:
         state: "str | Path | None" = None,
         model_bytes: int | None = None,
         concurrency: "Concurrency | None" = None,
+        circuit_breaker: "CircuitBreaker | None" = None,
         telemetry: "Telemetry | None" = None,
     ) -> None:
         with Uncollected():  # imported here, because a program that only defines tools or prints help does not need it
@@ -120,6 +123,7 @@ class Supervisor:
                 state=state,
                 model_bytes=model_bytes,
                 concurrency=concurrency,
+                circuit_breaker=circuit_breaker,
                 telemetry=telemetry,
             ),
             self,

@@ -72,6 +72,11 @@ class UsageMeter:
             meter.calls += 1
         return ""
 
+    def take_back(self) -> None:
+        """Undo `begin` for a call that was not run."""
+        for meter in self._chain():
+            meter.calls -= 1
+
     def add(self, *, cpu_s: float, wall_s: float, bytes: int) -> None:
         """Add what a call has used."""
         for meter in self._chain():

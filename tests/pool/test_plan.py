@@ -4,7 +4,20 @@ from dataclasses import dataclass
 from itertools import count
 
 from toolcell.pool.cell import Snapshot, State
-from toolcell.pool.plan import HELD_S, Action, Assign, Retire, Room, Spawn, fairly, obstacle, outlived, plan
+from toolcell.pool.plan import (
+    HELD_S,
+    Action,
+    Assign,
+    Retire,
+    Room,
+    Spawn,
+    behind,
+    fairly,
+    may_queue,
+    obstacle,
+    outlived,
+    plan,
+)
 from toolcell.pool.run import CellKey, CellSpec
 from toolcell_sandbox import CellProfile, Limits
 
@@ -214,3 +227,24 @@ def test_a_session_keeps_the_cell_that_it_has_just_used_from_sessions_with_as_ma
     assert plan([first], [mine, busy], room, set(), 10.0) == [Retire(mine.id), Spawn(first.spec)]
     more = [cell(spec("quiet"), idle_since=10.0) for _ in range(3)]
     assert Retire(more[0].id) in plan([run], [*more, busy], Room(4, 4), set(), 10.0)
+
+
+def test_floods_leave_places_in_the_queue_to_a_session_without_waiting_calls() -> None:
+    for floods in (1, 2, 10, 100):
+        own = [0] * floods
+        for _ in range(1000):
+            for flood in range(floods):
+                own[flood] += may_queue(own[flood], sum(own), 1000)
+        assert min(own) > 0 and max(own) - min(own) <= 1, floods
+        assert sum(own) < 1000 and may_queue(0, sum(own), 1000), floods
+    assert may_queue(0, 999, 1000) and not may_queue(1, 999, 1000) and not may_queue(0, 1000, 1000)
+
+
+def test_calls_in_a_row_count_once_for_a_call_that_overtakes_them() -> None:
+    writes = [FakeRun(spec(), exclusive="w") for _ in range(9)]
+    kept = [FakeRun(spec(kept="repl")) for _ in range(9)]
+    reads = [FakeRun(spec()) for _ in range(2)]
+    queues = {"s": [*writes, *kept, *reads]}
+    assert behind(FakeRun(spec()), queues) == {"s": [writes[0], kept[0], *reads]}
+    assert behind(FakeRun(spec(), exclusive="w"), queues) == {"s": [*writes, kept[0], *reads]}
+    assert behind(FakeRun(spec(kept="repl")), queues) == {"s": [writes[0], *kept, *reads]}

@@ -6,6 +6,7 @@ import pytest
 
 from toolcell.pool.cell import State
 from toolcell.pool.cell.state import Event
+from toolcell.pool.pace import PACED
 from toolcell.pool.run import Outcome
 from toolcell.wire.messages import Failed
 
@@ -120,7 +121,29 @@ def test_too_many_calls_are_refused_and_say_what_is_full() -> None:
     pool.call(spec())
     refused = pool.call(spec())
     assert refused.outcome is not None and refused.ending == "overloaded"
-    assert refused.outcome.message.startswith("1 calls are waiting already, the most that max_waiting allows")
+    assert refused.outcome.message.startswith(
+        "1 calls are waiting already, 1 of them of this session, which may have no more"
+    )
+
+
+def test_a_call_that_overtakes_those_that_wait_in_a_row_is_not_refused_early() -> None:
+    pool = FakePool(max_cells=4)
+    for _ in range(50):
+        pool.call(spec(), exclusive="w")
+    pace = pool.pool._pace
+    for second in range(PACED + 2):
+        pace.take(1000.0 + second, is_last=False)  # one write in a second
+    assert pace.is_known
+    assert pool.call(spec(), exclusive="w", wall_s=10.0).ending == "overloaded"
+    assert pool.call(spec(), wall_s=10.0).ending == ""
+
+
+def test_sessions_that_flood_leave_places_in_the_queue_to_others() -> None:
+    pool = FakePool(max_cells=1, max_waiting=100)
+    floods = [[pool.call(spec(name)) for _ in range(100)] for name in ("a", "b", "c")]
+    waiting = [sum(not run.ending for run in flood) for flood in floods]
+    assert waiting[0] == 80 and all(waiting) and sum(waiting) < 100
+    assert pool.call(spec("quiet")).ending == ""
 
 
 def test_a_cell_that_cannot_be_made_ends_the_calls_that_wait_for_it() -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
+from toolcell.circuit_breaker import CircuitBreaker
 from toolcell.concurrency import Concurrency
 from toolcell.credentials import Credential
 from toolcell.policy import TierPolicy
@@ -31,6 +32,7 @@ class Config:
     policy: TierPolicy | None = None
     denials: tuple[TierPolicy, ...] = ()
     concurrency: Concurrency | None = None
+    circuit_breaker: CircuitBreaker | None = None
     rule_files: Mapping[str, str] = field(default_factory=lambda: MappingProxyType[str, str]({}))
     files: tuple[Path, ...] = ()
     credentials: Mapping[str, tuple[Credential, ...]] = field(

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
+from toolcell.circuit_breaker import CircuitBreaker
 from toolcell.concurrency import Concurrency
 from toolcell.credentials import Credential
 from toolcell.errors import ConfigError, ConfigProblem
@@ -149,6 +150,8 @@ def _setting(name: str, value: Any, source: ConfigSource, below: Config) -> Any:
             return frozenset(value)
         case "concurrency":
             return Concurrency(**value)
+        case "circuit_breaker":
+            return CircuitBreaker(**value)
         case "quarantine" | "state":
             return source.path(value)
         case "credentials":

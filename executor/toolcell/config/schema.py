@@ -290,6 +290,16 @@ class ConcurrencyTable(_Table):
     ] = {}
 
 
+class CircuitBreakerTable(_Table):
+    """The fields of CircuitBreaker."""
+
+    wanted: ClassVar[str] = "a table such as { crashes = 5, first_s = 1.0 }"
+    crashes: Annotated[int, _is("a number from 0", int), _whole(0)] = 5
+    within_s: _Seconds = 60.0
+    first_s: _Seconds = 1.0
+    longest_s: _Seconds = 60.0
+
+
 class SupervisorTable(_Table):
     """The arguments of Supervisor that are plain data. A host may have one credential or a list of credentials."""
 
@@ -309,6 +319,7 @@ class SupervisorTable(_Table):
     quarantine: _Text = ""
     state: _Text = ""
     concurrency: ConcurrencyTable = Field(default=None)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+    circuit_breaker: CircuitBreakerTable = Field(default=None)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
 
 
 _Condition = Annotated[_Text, AfterValidator(_not_empty)]

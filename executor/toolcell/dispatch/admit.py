@@ -13,9 +13,9 @@ from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.errors import Cancelled, Crashed, ErrorBase, Overloaded, PermissionDenied, ProtocolViolation
 
 from .approve import closed
-from .breaker import CRASHES, Breaker
+from .breaker import Breaker
 from .services import Caller, Services
-from .turnstile import Turnstile, enter_all
+from .turnstile import Queue, Turnstile
 
 BUSY_RETRY_S: Final = 1.0
 
@@ -27,32 +27,40 @@ class Admission:
     wall_s: float
     session_id: str
     tool: str
+    call_id: str
     breaker: Breaker
+    queue: Queue
     turnstiles: list[Turnstile]
     meter: UsageMeter | None
+    is_counted: bool = False
 
     def leave(self, used: Used | None) -> None:
         """Give back the places, and count what the call has used, None if it was not run."""
         if used is None:
-            self.breaker.gave_up(self.tool, self.session_id)
-        for turnstile in self.turnstiles:
-            turnstile.leave(self.session_id)
-        if self.meter is not None and used is not None:
+            self.breaker.gave_up(self.tool, self.session_id, self.call_id)
+        if self.turnstiles:
+            self.queue.leave(self.turnstiles, self.session_id)
+        if self.meter is None or not self.is_counted:
+            return
+        if used is None:
+            self.meter.take_back()
+        else:
             moved = used["sent_bytes"] + used["received_bytes"]
             self.meter.add(cpu_s=used["cpu_s"], wall_s=used["wall_s"], bytes=moved)
 
 
 async def admit(
-    services: Services, caller: Caller, declaration: ToolDeclaration, wall_s: float
+    services: Services, caller: Caller, call_id: str, declaration: ToolDeclaration, wall_s: float
 ) -> Admission | PermissionDenied | Overloaded | Cancelled:
     """Admit the call, or say why not. It waits for its turn within `wall_s` seconds."""
-    name, meter, breaker = declaration.name, caller.meter, services.gate.breaker
-    admission = Admission(wall_s, caller.id, declaration.fingerprint, breaker, [], meter)
-    refused_s = breaker.refusal_s(declaration.fingerprint, caller.id)
+    name, meter, breaker, queue = declaration.name, caller.meter, services.gate.breaker, services.gate.queue
+    admission = Admission(wall_s, caller.id, declaration.fingerprint, call_id, breaker, queue, [], meter)
+    refused_s = breaker.refusal_s(declaration.fingerprint, caller.id, call_id)
     if refused_s:
         return Overloaded(
             message=(
-                f"The tool {name!r} is not called now: its process has crashed {CRASHES} times or more in a row. "
+                f"The tool {name!r} is not called now: its process has crashed {breaker.settings.crashes} times or "
+                "more in a row. "
                 f"One call may try again in {refused_s:.2g} s. Use another tool, or call it in another way."
             ),
             retry_after_s=round(refused_s, 2),
@@ -62,17 +70,30 @@ async def admit(
         if reached:
             admission.leave(None)
             message = (
-                f"The tool {name!r} may not be called any more: the usage limit {reached} of this session is reached."
+                f"The tool {name!r} may not be called any more: the usage limit {reached} of this session, or of one "
+                "above it, is reached. Finish without more calls, or ask for a higher limit."
             )
             return PermissionDenied(message=message, tier=declaration.tier, reason=f"usage limit: {reached}")
+        admission.is_counted = True
         admission.wall_s = wall_s = min(wall_s, meter.wall_left_s())
     turnstiles = services.gate.turnstiles(name, caller.kind)
     if not turnstiles:
         return admission
+    refused_s = queue.refusal_s(turnstiles, caller.id, wall_s)
+    if refused_s:
+        admission.leave(None)
+        return Overloaded(
+            message=(
+                f"The call was not queued: as many calls of {name!r} or of {caller.kind.value} sessions run as are "
+                f"allowed at the same time, and {len(queue):,} calls wait. Try again in {refused_s:.2g} s."
+            ),
+            retry_after_s=round(refused_s, 2),
+        )
     began, has_entered = time.monotonic(), False
     try:
         with caller.life.doing(f"the wait of a call of {name!r}") as work, work.scope, anyio.move_on_after(wall_s):
-            admission.turnstiles = await enter_all(turnstiles, caller.id)
+            await queue.enter(turnstiles, caller.id)
+            admission.turnstiles = turnstiles
             has_entered = True
     except BaseException:  # the caller has gone
         admission.leave(None)
@@ -100,11 +121,11 @@ def judge(
     breaker, tool = services.gate.breaker, declaration.fingerprint
     what = ""
     if isinstance(error, (Crashed, ProtocolViolation)):
-        if breaker.crashed(tool, caller.id, declaration.name):
+        if breaker.crashed(tool, caller.id, call_id, declaration.name):
             what = f"the circuit of {declaration.name!r} has opened: its calls crash"
-    elif isinstance(error, (Cancelled, Overloaded)):
-        breaker.gave_up(tool, caller.id)
-    elif breaker.worked(tool, caller.id):
+    elif isinstance(error, (Cancelled, Overloaded)) or (error is not None and not error.delivered):
+        breaker.gave_up(tool, caller.id, call_id)
+    elif breaker.worked(tool, caller.id, call_id):
         what = f"the circuit of {declaration.name!r} has closed: a call has worked"
     if what:
         services.journal.write(Record("incident", caller.id, call_id, {"tool": declaration.name, "what": what}))

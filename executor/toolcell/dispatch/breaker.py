@@ -5,13 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from toolcell.circuit_breaker import CircuitBreaker
+
 __all__ = ["Breaker"]
 
-CRASHES: Final = 5
-"""So many crashes of a tool in a row, in one session, open its circuit there."""
-WITHIN_S: Final = 60.0
-"""The crashes of a row are at most this far apart, from one to the next."""
-FIRST_S, LONGEST_S = 1.0, 60.0
 MAX_KEPT: Final = 10_000
 
 
@@ -27,6 +24,12 @@ class _Circuit:
     """When the next call may try; 0 while the circuit is closed."""
     tried_at: float = 0.0
     """When a call began to try; 0 if none does."""
+    tried_by: str = ""
+    """The id of that call."""
+
+    def is_tried_by(self, call_id: str) -> bool:
+        """Whether this call tries now."""
+        return self.tried_at > 0 and self.tried_by == call_id
 
 
 @dataclass(slots=True)
@@ -34,15 +37,16 @@ class Breaker:
     """The circuits of all tools, by fingerprint and session: what one session does to a tool denies it to no other. A
     tool without a crash since its last success has none.
 
-    After `CRASHES` crashes in a row, calls are refused for a second. Then one call may try: if it crashes too, the time
-    doubles, up to a minute; any other end closes the circuit.
+    While a circuit is open, only the call that tries can open it for longer, or close it. Calls that began before the
+    circuit opened change nothing, however many of them there are.
     """
 
     now: Callable[[], float] = time.monotonic
+    settings: CircuitBreaker = field(default_factory=CircuitBreaker)
     circuits: dict[tuple[str, str], _Circuit] = field(default_factory=dict[tuple[str, str], _Circuit])
     """Empty if no tool has crashed since its last success."""
 
-    def refusal_s(self, tool: str, session_id: str) -> float:
+    def refusal_s(self, tool: str, session_id: str, call_id: str = "") -> float:
         """The seconds for which calls of the tool are refused in this session; 0 if this call may run."""
         if not self.circuits:
             return 0.0
@@ -50,9 +54,9 @@ class Breaker:
         if own is not None and own.closed_at:
             if now < own.closed_at:
                 return own.closed_at - now
-            if own.tried_at and now - own.tried_at < LONGEST_S:
-                return FIRST_S
-            own.tried_at = now
+            if own.tried_at and now - own.tried_at < self.settings.longest_s:
+                return self.settings.first_s
+            own.tried_at, own.tried_by = now, call_id
             return 0.0
         return 0.0
 
@@ -65,33 +69,48 @@ class Breaker:
             if each.closed_at > now
         ]
 
-    def crashed(self, tool: str, session_id: str, name: str = "") -> bool:
+    def crashed(self, tool: str, session_id: str, call_id: str = "", name: str = "") -> bool:
         """Note a crash of the tool, which has this name. Returns whether the circuit has opened by it."""
-        if len(self.circuits) >= MAX_KEPT:
-            self.circuits.pop(next(iter(self.circuits)))
-        now = self.now()
-        own = self.circuits.setdefault((tool, session_id), _Circuit(name))
-        own.crashes = own.crashes + 1 if now - own.last_at <= WITHIN_S or own.tried_at else 1
-        own.last_at = now
-        if own.crashes < CRASHES:
+        most, key = self.settings, (tool, session_id)
+        if not most.crashes:
             return False
-        own.closed_at = now + min(LONGEST_S, FIRST_S * 2**own.openings)
+        own = self.circuits.get(key)
+        if own is None:
+            if len(self.circuits) >= MAX_KEPT:
+                self.circuits.pop(next(iter(self.circuits)))
+            own = self.circuits[key] = _Circuit(name)
+        if own.closed_at and not own.is_tried_by(call_id):
+            return False
+        now = self.now()
+        own.crashes = own.crashes + 1 if now - own.last_at <= most.within_s or own.closed_at else 1
+        own.last_at = now
+        if own.crashes < most.crashes:
+            return False
+        own.closed_at = now + _pause_s(most, own.openings)
         own.openings += 1
         own.tried_at = 0.0
         return True
 
-    def worked(self, tool: str, session_id: str) -> bool:
+    def worked(self, tool: str, session_id: str, call_id: str = "") -> bool:
         """Note a call that did not crash. Returns whether it has closed the circuit."""
-        own = self.circuits.pop((tool, session_id), None)
-        return own is not None and own.closed_at > 0
+        own = self.circuits.get((tool, session_id))
+        if own is None or (own.closed_at and not own.is_tried_by(call_id)):
+            return False
+        del self.circuits[tool, session_id]
+        return own.closed_at > 0
 
-    def gave_up(self, tool: str, session_id: str) -> None:
+    def gave_up(self, tool: str, session_id: str, call_id: str = "") -> None:
         """Note a call that ended without an answer to the question, such as one that was cancelled."""
         own = self.circuits.get((tool, session_id))
-        if own is not None:
+        if own is not None and own.is_tried_by(call_id):
             own.tried_at = 0.0
 
     def forget(self, session_id: str) -> None:
         """Forget a session that has closed."""
         for key in [key for key in self.circuits if key[1] == session_id]:
             del self.circuits[key]
+
+
+def _pause_s(settings: CircuitBreaker, openings: int) -> float:
+    """The seconds for which a circuit is open, after so many openings in a row before."""
+    return min(settings.longest_s, settings.first_s * 2.0 ** min(openings, 60))

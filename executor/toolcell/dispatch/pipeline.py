@@ -110,7 +110,7 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
     wall_s = timeout_s if timeout_s is not None else tool.timeout or route.limits.wall_s
     admission: Admission | None = None
     if caller.meter is not None or services.gate.is_limited or services.gate.breaker.circuits:
-        admitted = await admit(services, caller, offer.declaration, wall_s)
+        admitted = await admit(services, caller, call_id, offer.declaration, wall_s)
         if not isinstance(admitted, Admission):
             return refused(context, call, tool, admitted)
         admission, wall_s = admitted, admitted.wall_s
@@ -132,7 +132,7 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
         ran = await in_cell(context, route, call, packed, changes, wall_s)
         if type(ran) is not Ran:
             return refused(context, call, tool, ran)
-        used = ran.used
+        used = ran.used if ran.is_delivered else None
         try:
             return await concluded(context, call, checks, ran)
         except BaseException:  # the caller has gone during a hook or the write of a file

@@ -1,60 +1,158 @@
 """Turnstiles: so many calls at a time, and the sessions that wait take turns."""
 
+import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import anyio
 
-__all__ = ["Turnstile"]
+from toolcell.pool.pace import Pace
+from toolcell.pool.plan import least_wait_s, may_queue
+
+__all__ = ["Queue", "Turnstile"]
+
+MAX_WAITING: Final = 1000
+PATIENCE: Final = 16
+"""After so many calls have overtaken a call, the places that it waits for are given to no other."""
 
 
 class Turnstile:
-    """Lets `limit` calls through at a time. Of the calls that wait, the next one is of the session with the fewest
-    calls inside; of these, the one that came first."""
+    """Has `limit` places for calls."""
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._inside: Counter[str] = Counter()
-        self._waiting: dict[anyio.Event, str] = {}  # in the order of arrival
+        self.limit = limit
+        self.inside: Counter[str] = Counter()
+        """The calls that have a place, by session."""
+        self.count = 0
+        self.pace = Pace()
 
     def __repr__(self) -> str:
-        return f"<Turnstile {self._inside.total()} of {self._limit} inside · {len(self._waiting)} waiting>"
+        return f"<Turnstile {self.count} of {self.limit} inside>"
 
-    async def enter(self, session_id: str) -> None:
-        """Wait for a place. Whoever has entered must leave."""
-        if self._inside.total() < self._limit:
-            self._inside[session_id] += 1
+    @property
+    def has_room(self) -> bool:
+        return self.count < self.limit
+
+    def take(self, session_id: str) -> None:
+        self.inside[session_id] += 1
+        self.count += 1
+
+    def give_back(self, session_id: str) -> None:
+        self.count -= 1
+        self.inside[session_id] -= 1
+        if not self.inside[session_id]:
+            del self.inside[session_id]
+
+
+class _Entrant:
+    """A call that waits for a place in each of its turnstiles."""
+
+    __slots__ = ("overtaken", "session_id", "turn", "turnstiles")
+
+    def __init__(self, session_id: str, turnstiles: Sequence[Turnstile]) -> None:
+        self.session_id = session_id
+        self.turnstiles = turnstiles
+        self.turn = anyio.Event()
+        self.overtaken = 0
+
+    @property
+    def rank(self) -> tuple[bool, int]:
+        """The order of the turns: the session with the fewest calls inside is next."""
+        most = max(turnstile.inside[self.session_id] for turnstile in self.turnstiles)
+        return self.overtaken < PATIENCE, most
+
+
+class Queue:
+    """The calls that wait at the turnstiles of one supervisor.
+
+    A call gets all its places at the same time, so it holds none while it waits. Of the calls whose turnstiles all have
+    room, the next is of the session with the fewest calls inside; of these, the one that came first.
+    """
+
+    def __init__(self, *, max_waiting: int = MAX_WAITING, now: Callable[[], float] = time.monotonic) -> None:
+        self._waiting: dict[_Entrant, None] = {}  # in the order of arrival
+        self._max_waiting = max_waiting
+        self._now = now
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def refusal_s(self, turnstiles: Sequence[Turnstile], session_id: str, wall_s: float) -> float:
+        """The seconds after which a call may be tried again that cannot wait here: the queue is full for its session,
+        or its `wall_s` seconds would pass before its turn. 0 if it may enter or wait."""
+        if not self._waiting:
+            return 0.0
+        wait_s = max(self._least_wait_s(turnstile, session_id) for turnstile in turnstiles)
+        own = sum(waiter.session_id == session_id for waiter in self._waiting)
+        if not may_queue(own, len(self._waiting), self._max_waiting):
+            return max(1.0, wait_s)
+        return wait_s if wait_s > wall_s else 0.0
+
+    async def enter(self, turnstiles: Sequence[Turnstile], session_id: str) -> None:
+        """Wait for a place in each turnstile. Whoever has entered must leave."""
+        if not self._waiting and all(turnstile.has_room for turnstile in turnstiles):
+            _take(turnstiles, session_id)
             return
-        turn = anyio.Event()
-        self._waiting[turn] = session_id
+        waiter = _Entrant(session_id, turnstiles)
+        self._waiting[waiter] = None
+        self._let_in()
         try:
-            await turn.wait()
+            await waiter.turn.wait()
         except BaseException:
-            if self._waiting.pop(turn, None) is None:  # the place was given in the same moment
-                self.leave(session_id)
+            if waiter.turn.is_set():  # the places were given in the same moment
+                self.leave(turnstiles, session_id)
+            else:
+                del self._waiting[waiter]
+                self._let_in()  # it may have kept others from its places
             raise
 
-    def leave(self, session_id: str) -> None:
-        """Give the place to the next call."""
-        self._inside[session_id] -= 1
-        if not self._inside[session_id]:
-            del self._inside[session_id]
-        if self._waiting and self._inside.total() < self._limit:
-            turn = min(self._waiting, key=lambda each: self._inside[self._waiting[each]])
-            self._inside[self._waiting.pop(turn)] += 1
-            turn.set()
-
-
-async def enter_all(turnstiles: Iterable[Turnstile], session_id: str) -> list[Turnstile]:
-    """Enter the turnstiles, one after the other and always in the same order. Returns those entered. If the wait is
-    cancelled, none is."""
-    entered: list[Turnstile] = []
-    try:
+    def leave(self, turnstiles: Sequence[Turnstile], session_id: str) -> None:
+        """Give the places to the next calls."""
         for turnstile in turnstiles:
-            await turnstile.enter(session_id)
-            entered.append(turnstile)
-    except BaseException:
-        for turnstile in entered:
-            turnstile.leave(session_id)
-        raise
-    return entered
+            turnstile.give_back(session_id)
+        self._let_in()
+
+    def _let_in(self) -> None:
+        while (waiter := self._next()) is not None:
+            del self._waiting[waiter]
+            _take(waiter.turnstiles, waiter.session_id)
+            for turnstile in waiter.turnstiles:
+                turnstile.pace.take(
+                    self._now(), is_last=not any(turnstile in each.turnstiles for each in self._waiting)
+                )
+            waiter.turn.set()
+
+    def _next(self) -> _Entrant | None:
+        """The waiting call whose turn it is, if the turnstiles of one have room."""
+        if not any(_have_room(waiter) for waiter in self._waiting):
+            return None
+        ahead: list[_Entrant] = []
+        kept: set[Turnstile] = set()  # for calls that have waited for too long
+        for waiter in sorted(self._waiting, key=lambda each: each.rank):
+            if _have_room(waiter) and kept.isdisjoint(waiter.turnstiles):
+                for each in ahead:
+                    each.overtaken += not set(each.turnstiles).isdisjoint(waiter.turnstiles)
+                return waiter
+            ahead.append(waiter)
+            if waiter.overtaken >= PATIENCE:
+                kept.update(waiter.turnstiles)
+        return None
+
+    def _least_wait_s(self, turnstile: Turnstile, session_id: str) -> float:
+        if not turnstile.pace.is_known:
+            return 0.0
+        queues: dict[str, list[_Entrant]] = {}
+        for waiter in self._waiting:
+            if turnstile in waiter.turnstiles:
+                queues.setdefault(waiter.session_id, []).append(waiter)
+        return least_wait_s(session_id, queues, turnstile.pace.mean_s)
+
+
+def _have_room(waiter: _Entrant) -> bool:
+    return all(turnstile.has_room for turnstile in waiter.turnstiles)
+
+
+def _take(turnstiles: Sequence[Turnstile], session_id: str) -> None:
+    for turnstile in turnstiles:
+        turnstile.take(session_id)

@@ -29,6 +29,9 @@ from .run import SOON_S, CellKey, CellSpec
 HELD_S = 0.2
 """How long a session keeps an idle cell that a session with as many cells wants. So a session that makes one call after
 another keeps its cell beside sessions that flood the pool."""
+SHARE = 4
+"""A session may have so many times more waiting calls than places are left in the queue: dynamic thresholds, as in
+shared-memory switches (Choudhury and Hahne, 1998). So sessions that flood leave places to the others."""
 LATE_S = 60.0  # the longest `retry_after_s` of a call that found no cell
 
 
@@ -263,6 +266,34 @@ def obstacle(run: Waiting, cells: Iterable[Snapshot], room: Room, exclusive: Set
         why = f"all {room.cells} cells that max_cells allows are busy{kept}"
         holders = living
     return why, min((_remaining_s(cell, now) for cell in holders if cell.state in WITH_CALL), default=SOON_S)
+
+
+def may_queue(own: int, total: int, most: int) -> bool:
+    """Whether a session with `own` waiting calls may queue one more, where `total` of `most` wait. The last place is
+    for a session without waiting calls."""
+    left = most - total
+    return left > 0 and own <= SHARE * (left - 1)
+
+
+def behind(run: Waiting, queues: Mapping[str, Iterable[R]]) -> dict[str, list[R]]:
+    """The waiting calls that `run` cannot overtake, by session. Of calls that must not overlap, and of those for one
+    kept process, only the first takes a cell from other calls."""
+    found: dict[str, list[R]] = {}
+    own = _row_of(run)
+    for session_id, queue in queues.items():
+        ahead: list[R] = found.setdefault(session_id, [])
+        rows: set[object] = set()
+        for each in queue:
+            row = _row_of(each)
+            if row is None or row == own or row not in rows:
+                ahead.append(each)
+            rows.add(row)
+    return found
+
+
+def _row_of(run: Waiting) -> object:
+    """What the calls of a row share, of which one runs at a time; None for a call that is in no row."""
+    return run.exclusive or (run.spec.key if run.spec.key.kept_tool else None)
 
 
 def least_wait_s(session_id: str, queues: Mapping[str, Sized], pace_s: float) -> float:

@@ -22,7 +22,21 @@ from .cell import Cell, Snapshot, State
 from .deadlines import Deadline, Deadlines
 from .fleet import Fleet
 from .maker import CANNOT_MAKE, Maker, not_made, preload_of
-from .plan import HELD_S, LATE_S, Assign, Room, Spawn, cheapest_to_evict, least_wait_s, obstacle, outlived, plan
+from .pace import Pace
+from .plan import (
+    HELD_S,
+    LATE_S,
+    Assign,
+    Room,
+    Spawn,
+    behind,
+    cheapest_to_evict,
+    least_wait_s,
+    may_queue,
+    obstacle,
+    outlived,
+    plan,
+)
 from .prewarm import Prewarmer
 from .reactor import Reactor, Waiter
 from .recovery import SupervisorStatus
@@ -33,8 +47,6 @@ from .zygote import EXHAUSTED, require_proc
 _log = logging.getLogger("toolcell.pool")
 WATCH_S = 0.05  # how often running calls are checked against the limits of their process tree
 PRUNE_S = 5.0
-PACED = 20  # so many calls must have been taken from the queue before the pool estimates how long others will wait
-PACE_SHARE = 0.05  # of the last time in the mean time between two of them
 _now = time.monotonic
 _SHOWN_AS = {
     State.READY: "idle",
@@ -96,7 +108,7 @@ class Pool:
         self.maker = Maker(self, reactor, self._deadlines, self.slots, self.fleet, standby=standby)
         self.prewarmer = Prewarmer(self, self.maker, self.slots, self._deadlines, enabled=standby and is_on("prewarm"))
         self._ahead = ForkingAhead(self._deadlines)
-        self._pace = _Pace()
+        self._pace = Pace()
         self._watching: Deadline | None = None
         self._looking_again: Deadline | None = None
         self._on_empty: Callable[[], None] | None = None
@@ -187,12 +199,13 @@ class Pool:
         if not self.fleet and run.deadline_at <= self.fleet.resumes_at:
             run.end(self.fleet.absence(), _now())
             return
-        if len(self.waiting) >= self._max_waiting:
-            run.end(self._too_many_wait(run), _now())
+        own = len(self._queues.get(run.spec.key.session_id, ()))
+        if not may_queue(own, len(self.waiting), self._max_waiting):
+            run.end(self._too_many_wait(run, own), _now())
             return
         if self._pace.is_known:
             wait_s = least_wait_s(run.spec.key.session_id, self._queues, self._pace.mean_s)
-            if wait_s > run.deadline_at - run.queued_at:
+            if wait_s > run.deadline_at - run.queued_at and self._is_too_late(run):
                 run.end(self._too_late(run, wait_s), _now())
                 return
         self.waiting[run] = None
@@ -323,6 +336,14 @@ class Pool:
             )
             self._end_waiting(run, Outcome(ending="overloaded", message=message, retry_after_s=again_s))
 
+    def _is_too_late(self, run: Run) -> bool:
+        """Whether the call would end its time in the queue, without the calls that it can overtake."""
+        queues = behind(run, self._queues)
+        if least_wait_s(run.spec.key.session_id, queues, self._pace.mean_s) <= run.deadline_at - run.queued_at:
+            return False
+        alone = plan([run], _snapshots(self.cells.values()), self._room, self._exclusive, _now())
+        return not alone  # else there is room now
+
     def _too_late(self, run: Run, wait_s: float) -> Outcome:
         why, _again_s = self._obstacle(run)
         message = (
@@ -331,12 +352,12 @@ class Pool:
         )
         return Outcome(ending="overloaded", message=message, retry_after_s=round(wait_s, 2))
 
-    def _too_many_wait(self, run: Run) -> Outcome:
+    def _too_many_wait(self, run: Run, own: int) -> Outcome:
         why, again_s = self._obstacle(run)
         again_s = min(LATE_S, again_s * (1 + len(self.waiting) // self._room.cells))
         message = (
-            f"{len(self.waiting):,} calls are waiting already, the most that max_waiting allows: {why}. "
-            f"Try again in {again_s:.2g} s."
+            f"{len(self.waiting):,} calls are waiting already, {own:,} of them of this session, which may have no "
+            f"more: {why}. Try again in {again_s:.2g} s."
         )
         return Outcome(ending="overloaded", message=message, retry_after_s=again_s)
 
@@ -617,29 +638,6 @@ class Pool:
         for retire in outlived(_snapshots(self.all_cells), now, self._idle_s):
             self._retire(self._cell(retire.cell))
         self._deadlines.at(now + PRUNE_S, self._prune)
-
-
-class _Pace:
-    """The mean time between two calls that are taken from the queue, while others wait: a moving average."""
-
-    __slots__ = ("_number", "_taken_at", "mean_s")
-
-    def __init__(self) -> None:
-        self.mean_s = 0.0
-        self._number = 0
-        self._taken_at = 0.0
-
-    @property
-    def is_known(self) -> bool:
-        """Whether enough calls were taken for an estimate."""
-        return self._number >= PACED
-
-    def take(self, now: float, *, is_last: bool) -> None:
-        """Note that a call is taken. After the last one, nothing waits."""
-        if self._taken_at:
-            self._number += 1
-            self.mean_s += (now - self._taken_at - self.mean_s) * max(1 / self._number, PACE_SHARE)
-        self._taken_at = 0.0 if is_last else now
 
 
 def _snapshots(cells: Iterable[Cell]) -> list[Snapshot]:

@@ -265,7 +265,7 @@ class Runtime:
             overflow=self.overflow,
             host_threads=anyio.CapacityLimiter(MAX_HOST_THREADS),
             sandbox=SandboxSummary(on=tuple(sorted(pool.report.on)), allowed_missing=tuple(allowed)),
-            gate=Gate(settings.concurrency),
+            gate=Gate(settings.concurrency, settings.circuit_breaker),
             telemetry=settings.telemetry,
             in_background=self.in_background,
         )

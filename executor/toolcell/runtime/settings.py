@@ -12,6 +12,7 @@ from toolcell.approvals import Approver
 from toolcell.backends.http import BrokeredHttp
 from toolcell.backends.outbound import Resolver, resolve_with_system
 from toolcell.backends.protocols import HttpClient
+from toolcell.circuit_breaker import CircuitBreaker
 from toolcell.concurrency import Concurrency
 from toolcell.config import Config
 from toolcell.dispatch.guards import checked_hooks, checked_policy
@@ -57,6 +58,7 @@ class Settings:
     state: StateDirectory | None
     model_bytes: int
     concurrency: Concurrency
+    circuit_breaker: CircuitBreaker
     telemetry: Telemetry | None
 
 
@@ -80,6 +82,7 @@ def settings_of(
     state: str | Path | None,
     model_bytes: int | None,
     concurrency: Concurrency | None,
+    circuit_breaker: CircuitBreaker | None,
     telemetry: Telemetry | None,
 ) -> Settings:
     """Make the settings from the arguments of `Supervisor`. Raises UsageError for a wrong one."""
@@ -98,6 +101,7 @@ def settings_of(
         policy = config.policy if policy is None else policy
         denials = config.denials
         concurrency = config.concurrency if concurrency is None else concurrency
+        circuit_breaker = config.circuit_breaker if circuit_breaker is None else circuit_breaker
     is_file_policy = config is not None and policy is not None and policy is config.policy
     approval_timeout_s = APPROVAL_TIMEOUT_S if approval_timeout_s is None else approval_timeout_s
     model_bytes = FOR_MODEL_BYTES if model_bytes is None else model_bytes
@@ -107,6 +111,8 @@ def settings_of(
     misuse.check_journal(journal)
     if concurrency is not None and not isinstance(concurrency, Concurrency):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise UsageError(f"concurrency is no Concurrency: {concurrency!r}. Write Concurrency(tools={{…: 4}}).")
+    if circuit_breaker is not None and not isinstance(circuit_breaker, CircuitBreaker):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(f"circuit_breaker is no CircuitBreaker: {circuit_breaker!r}. Write CircuitBreaker(crashes=5).")
     resolve = resolve_with_system if resolve is None else resolve
     misuse.check_callable("resolve", resolve)
     here, elsewhere = _by_name(tools)
@@ -131,6 +137,7 @@ def settings_of(
         state=None if state is None else StateDirectory(misuse.path("state", state)),
         model_bytes=model_bytes,
         concurrency=concurrency or Concurrency(),
+        circuit_breaker=circuit_breaker or CircuitBreaker(),
         telemetry=telemetry,
     )
 

@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from toolcell import (
+    CircuitBreaker,
     Concurrency,
     Crashed,
     Overloaded,
@@ -141,6 +142,74 @@ async def test_a_tool_that_keeps_crashing_is_refused_for_a_while(supervise: Any,
         "the circuit of 'moody' has opened",
         "the circuit of 'moody' has closed",
     ]
+
+
+async def test_calls_that_crash_together_open_the_circuit_once(supervise: Any, workspace: Path) -> None:
+    breaker = CircuitBreaker(crashes=2, first_s=0.5)
+    async with supervise([moody], circuit_breaker=breaker) as supervisor:
+        session = await supervisor.open_session("worker", workspace=workspace)
+        together = await all_at_once(session, "moody", 12, args={"path": "a"})
+        assert sum(isinstance(result.error, Crashed) for result in together) > 5
+        error = (await session.call("moody", {"path": "a"})).error
+        assert isinstance(error, Overloaded) and error.retry_after_s is not None and error.retry_after_s <= 0.5
+        told = [record.data["what"] for record in supervisor.journal.of(kind="incident")]
+    assert len([what for what in told if "has opened" in what]) == 1
+
+
+async def test_the_breaker_has_an_off_switch_also_in_the_file(supervise: Any, workspace: Path, tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text("[supervisor.circuit_breaker]\ncrashes = 0\n")
+    config = load_config(file=tmp_path / "own.toml")
+    assert config.circuit_breaker == CircuitBreaker(crashes=0)
+    async with supervise([moody], config=config) as supervisor:
+        session = await supervisor.open_session("worker", workspace=workspace)
+        for _ in range(7):
+            assert isinstance((await session.call("moody", {"path": "a"})).error, Crashed)
+
+
+async def test_a_call_that_waits_for_its_kind_keeps_a_tool_from_no_other_session(
+    supervise: Any, workspace: Path
+) -> None:
+    limits = Concurrency(tools={"other": 1}, kinds={SessionKind.WORKER: 1})
+    async with supervise([rest, other], concurrency=limits) as supervisor:
+        worker = await supervisor.open_session("worker", workspace=workspace)
+        main = await supervisor.open_session("main", workspace=workspace)
+        await main.call("other")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(worker.call, "rest", {"seconds": 3.0})
+            await anyio.sleep(0.2)
+            tasks.start_soon(worker.call, "other")  # waits for the place of its kind
+            await anyio.sleep(0.2)
+            began = time.monotonic()
+            assert (await main.call("other")).output == "done" and time.monotonic() - began < 2.0
+            tasks.cancel_scope.cancel()
+
+
+async def test_a_call_that_was_never_started_is_not_counted(supervise: Any, workspace: Path) -> None:
+    limits = Concurrency(kinds={SessionKind.WORKER: 1})
+    async with supervise([rest, other], concurrency=limits) as supervisor:
+        busy = await supervisor.open_session("worker", workspace=workspace)
+        await busy.call("other")
+        session = await supervisor.open_session("worker", workspace=workspace, usage_limits=UsageLimits(calls=1))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(busy.call, "rest", {"seconds": 1.0})
+            await anyio.sleep(0.2)
+            assert isinstance((await session.call("other", timeout=0.1)).error, Overloaded)
+            assert session.usage is not None and session.usage.calls == 0
+        assert (await session.call("other")).output == "done"
+        assert isinstance((await session.call("other")).error, PermissionDenied)
+
+
+async def test_a_call_that_found_no_process_is_not_counted(supervise: Any, workspace: Path) -> None:
+    async with supervise([rest, other], max_cells=1) as supervisor:
+        busy = await supervisor.open_session("worker", workspace=workspace)
+        await busy.call("other")
+        session = await supervisor.open_session("worker", workspace=workspace, usage_limits=UsageLimits(calls=1))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(busy.call, "rest", {"seconds": 1.0})
+            await anyio.sleep(0.2)
+            assert isinstance((await session.call("other", timeout=0.1)).error, Overloaded)
+            assert session.usage is not None and session.usage.calls == 0
+        assert (await session.call("other")).output == "done"
 
 
 async def test_a_session_and_its_children_share_their_usage_limits(supervise: Any, workspace: Path) -> None:

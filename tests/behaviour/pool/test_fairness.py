@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from toolcell import Session, tool
+from toolcell.pool.plan import HELD_S
 
 pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
 
@@ -42,3 +43,29 @@ async def test_two_floods_beside_a_quiet_session(supervise: Any, workspace: Path
                 await anyio.sleep(0.05)
             stop.set()
     assert statistics.median(took) < 0.15, took
+
+
+async def test_a_session_that_calls_now_and_then_does_not_wait_behind_floods(supervise: Any, workspace: Path) -> None:
+    """Its calls are further apart than a session holds a cell, so each must get its turn. In the order of arrival, it
+    would wait for 80 calls on three cells: some 0.8 s."""
+    stop = anyio.Event()
+
+    async def flood(session: Session) -> None:
+        while not stop.is_set():
+            assert not (await session.call("rest", {"seconds": 0.03})).is_error
+
+    async with supervise([rest], max_cells=3) as supervisor:
+        sessions = [await supervisor.open_session("worker", workspace=workspace) for _ in range(3)]
+        took: list[float] = []
+        async with anyio.create_task_group() as tasks:
+            for session in sessions[:2]:
+                for _ in range(40):
+                    tasks.start_soon(flood, session)
+            await anyio.sleep(0.5)
+            for _ in range(5):
+                await anyio.sleep(2 * HELD_S)
+                started = time.perf_counter()
+                assert not (await sessions[2].call("rest", {"seconds": 0.0})).is_error
+                took.append(time.perf_counter() - started)
+            stop.set()
+    assert statistics.median(took) < 0.35, took
