@@ -122,7 +122,7 @@ def test_too_many_calls_are_refused_and_say_what_is_full() -> None:
     refused = pool.call(spec())
     assert refused.outcome is not None and refused.ending == "overloaded"
     assert refused.outcome.message.startswith(
-        "1 calls are waiting already, 1 of them of this session, which may have no more"
+        "1 calls are waiting already, 1 of them of this session, and it has no no more"
     )
 
 
