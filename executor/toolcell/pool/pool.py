@@ -356,8 +356,8 @@ class Pool:
         why, again_s = self._obstacle(run)
         again_s = min(LATE_S, again_s * (1 + len(self.waiting) // self._room.cells))
         message = (
-            f"{len(self.waiting):,} calls are waiting already, {own:,} of them of this session, and it has no place left "
-            f"in the queue: {why}. Try again in {again_s:.2g} s."
+            f"{len(self.waiting):,} calls are waiting already, {own:,} of them of this session, and it has no place "
+            f"left in the queue: {why}. Try again in {again_s:.2g} s."
         )
         return Outcome(ending="overloaded", message=message, retry_after_s=again_s)
 
