@@ -17,11 +17,30 @@ from toolcell import Supervisor, base_tools
 from toolcell.supervisor import runtime_of
 
 
+STABLE_S = 0.3  # a count of mounts that stays the same for so long is final
+PATIENCE_S = 10
+
+
 def held_by(pid: int) -> Iterator[str]:
     """The targets of the open descriptors of a process. A descriptor that is closed meanwhile has no target."""
     for fd in os.listdir(f"/proc/{pid}/fd"):
         with suppress(FileNotFoundError):
             yield os.readlink(f"/proc/{pid}/fd/{fd}")
+
+
+def mounts_of(pid: int) -> int:
+    return sum(path.startswith("/") and not path.startswith(("/dev", "/proc")) for path in held_by(pid))
+
+
+async def settled(pid: int) -> int:
+    """The number of mounts that a process holds, once it has closed what it is about to close."""
+    found, since = mounts_of(pid), anyio.current_time()
+    end = since + PATIENCE_S
+    while (now := anyio.current_time()) - since < STABLE_S and now < end:
+        await anyio.sleep(0.02)
+        if (count := mounts_of(pid)) != found:
+            found, since = count, anyio.current_time()
+    return found
 
 
 async def main(workspaces: list[str]) -> None:
@@ -44,8 +63,7 @@ async def main(workspaces: list[str]) -> None:
             await session.close()
             await quiet()
             (zygote,) = pool.fleet.zygotes
-            held = [path for path in held_by(zygote.pid) if path.startswith("/")]
-            mounts.append(sum(not path.startswith(("/dev", "/proc")) for path in held))
+            mounts.append(await settled(zygote.pid))
     print(json.dumps({"answers": answers, "ahead": ahead, "mounts": mounts}))
 
 

@@ -13,8 +13,9 @@ VARIES = {NO_NAMESPACES: "EACCES"}
 
 def attack(scene: Scene) -> object:
     def lock() -> None:
-        os.makedirs("/tmp/a/b/c")
-        for path in ("/tmp/a/b/c", "/tmp/a/b", "/tmp/a"):
+        top = "/tmp/toolcell-locked"
+        os.makedirs(f"{top}/b/c")
+        for path in (f"{top}/b/c", f"{top}/b", top):
             os.chmod(path, 0)
 
     return tried(lock)
