@@ -19,7 +19,7 @@ from tests.escape.machines import MACHINES, command_on
 
 from toolcell import Limits
 
-from .limits import BRIEF_BYTES, BRIEF_S, KEPT_S, LIMITS, MIB
+from .limits import BRIEF_BYTES, BRIEF_S, KEPT_S, LIMITS, MIB, WORK_S
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left_of_the_module")
 
@@ -156,7 +156,7 @@ def test_npm_and_three_workers_of_node_fit_into_the_default_limits_and_a_program
 @machines
 def test_usage_has_the_processor_time_of_children_and_orphans(machine: str, called: Called) -> None:
     usage = called(machine)["work_in_children"]["usage"]
-    assert 0.4 - 4 * TICK_S - ROUNDING <= usage["cpu_s"] <= 1.5, "0.2 s of a child and 0.2 s of an orphan, in ticks"
+    assert 2 * WORK_S - 4 * TICK_S - ROUNDING <= usage["cpu_s"] <= 1.5, "of a child and of an orphan, in ticks"
 
 
 @machines
@@ -169,7 +169,7 @@ def test_usage_has_memory_and_processes_of_children(machine: str, called: Called
 @machines
 def test_usage_does_not_come_from_the_tool(machine: str, called: Called) -> None:
     usage = called(machine)["claim_to_have_used_nothing"]["usage"]
-    assert 0.2 - 2 * TICK_S - ROUNDING <= usage["cpu_s"] <= 1.0
+    assert WORK_S - 2 * TICK_S - ROUNDING <= usage["cpu_s"] <= 1.0
 
 
 def test_the_table_of_evidence_has_every_limit() -> None:
