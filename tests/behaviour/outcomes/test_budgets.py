@@ -6,7 +6,6 @@ concurrent calls 250 and 180.
 """
 
 import json
-import subprocess
 import sys
 from functools import cache
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests import programs
 
 from toolcell import Capability, HttpReply, HttpRequest, Limits, MemoryRecord, Profile, SessionKind, Supervisor, tool
 from toolcell.supervisor import runtime_of
@@ -39,9 +39,9 @@ MANY = {"requests": (40, 200.0), "half": (24, 140.0)}
 def measured(calls: int, *names: str) -> dict[str, dict[str, Any]]:
     """The program's output for `calls` concurrent calls of each tool, by the tool's name."""
     command = [sys.executable, "-I", str(PROGRAM), str(calls), *names]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
-    assert run.returncode == 0, run.stderr
-    return {record["name"]: record for record in map(json.loads, run.stdout.splitlines())}
+    done = programs.run(command, timeout=110)
+    assert done.returncode == 0, done.stderr
+    return {record["name"]: record for record in map(json.loads, done.stdout.splitlines())}
 
 
 @pytest.mark.parametrize("name", ALONE)
@@ -161,7 +161,7 @@ TOOLS: list[Any] = [
     return_much,
     tool(m.sleep_for_ever),
 ]
-pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.usefixtures("warm")]
 
 
 def supervisor(slow: Slow, **options: Any) -> Supervisor:
