@@ -1,8 +1,8 @@
-"""`python -I run_blocks.py JOBS`: run programs in this process one after the other, each as `__main__` in a folder of its
-own.
+"""`python -I run_blocks.py JOBS`: run programs in this process one after the other, each as `__main__`.
 
-Reads a JSON list of [folder, name, text] from the file JOBS and writes a list of what each has printed. In each folder are the
-directories that the pages name, `project` and `data`. One interpreter for a page takes a tenth of the time of one each.
+Reads a JSON list of [folder, name, text] from the file JOBS and writes a list of what each has printed. In each folder,
+which is the program's own, are the directories that the pages name, `project` and `data`. One interpreter for a page
+takes a tenth of the time of one each.
 """
 
 import contextlib

@@ -22,7 +22,6 @@ from .grant import mutates
 from .permit import permit
 from .record import intend, record
 from .resolve import resolved
-from .result import drafted
 from .validate import Valid
 
 MAX_ATTEMPTS = 3  # ADR-0004: at most two retries of a call whose arguments do not validate
@@ -116,9 +115,10 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
         admission, wall_s = admitted, admitted.wall_s
     used: Used | None = None
     try:
-        unrecorded = intend(services, caller.id, call, route.asked)
-        if unrecorded is not None:
-            return refused(context, call, tool, unrecorded)
+        if services.durable is not None:
+            unrecorded = intend(services.durable, caller.id, call, route.asked)
+            if unrecorded is not None:
+                return refused(context, call, tool, unrecorded)
         # run
         if tool.placement == "host":
             try:
@@ -128,11 +128,12 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
             except BaseException:
                 record(services, caller.id, call, tool.version, approve.closed(call.tool))
                 raise
-            return await concluded(context, call, checks, Ran(route, drafted(route, call), outcome, used))
+            return await concluded(context, call, checks, Ran(route, outcome, used))
         ran = await in_cell(context, route, call, packed, changes, wall_s)
         if type(ran) is not Ran:
             return refused(context, call, tool, ran)
-        used = ran.used if ran.is_delivered else None
+        if admission is not None and ran.is_delivered:
+            used = ran.used
         try:
             return await concluded(context, call, checks, ran)
         except BaseException:  # the caller has gone during a hook or the write of a file
