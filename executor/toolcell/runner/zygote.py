@@ -71,9 +71,9 @@ def _tell_failure(error: SandboxError) -> None:
 
 def freeze() -> None:
     """Exclude all present objects from garbage collection, which would write to pages that cells share. Do not call
-    this at every fork: each uncollected cycle around a fork would leak (apache/airflow#60505).
+    this at every fork: each cycle that is garbage by then would leak (apache/airflow#60505).
 
-    Nothing is collected before: a search of all objects would take a tenth of the zygote's start and find some hundred.
+    There is no collection first. It would take a tenth of the zygote's start, and free some hundred objects.
     """
     gc.freeze()
 
