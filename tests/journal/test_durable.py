@@ -84,7 +84,7 @@ def test_a_log_that_was_cut_short_is_refused(tmp_path: Path) -> None:
     journal.write(end("a"))
     journal.close()
     os.truncate(tmp_path / "log", 40)
-    with pytest.raises(BrokenChain, match="is missing"):
+    with pytest.raises(BrokenChain, match="the log ends at byte 40, and index goes on"):
         opened(tmp_path)
 
 
@@ -110,6 +110,12 @@ def test_verify_notices_a_shorter_log_by_a_head_that_was_kept(tmp_path: Path) ->
     known = reader.verify(first)
     last = list(reader.entries())[-2]
     os.truncate(tmp_path / "log", last.end)
+    with pytest.raises(BrokenChain, match="the log ends before the head"):
+        reader.verify(known)
+    with pytest.raises(BrokenChain, match="index has it, and the log has not"):
+        reader.verify()
+    for name in ("index", "index-wal", "index-shm"):
+        (tmp_path / name).unlink(missing_ok=True)
     assert reader.verify(first).number == last.head.number
     with pytest.raises(BrokenChain, match="the log ends before"):
         reader.verify(known)

@@ -11,6 +11,7 @@ from toolcell.call import ToolCall
 from toolcell.pool.run import Used
 from toolcell_tools.errors import Cancelled, ErrorBase, PermissionDenied, ValidationError
 from toolcell_tools.result import ToolResult
+from toolcell_tools.session_info import SessionInfo
 
 from . import approve, hooks, host
 from .admit import Admission, admit
@@ -19,10 +20,12 @@ from .conclude import concluded, refused
 from .context import CallContext, Repair
 from .execute import UNROUTABLE, Ran, in_cell, unusable
 from .grant import mutates
-from .permit import permit
+from .offer import CallableTool
+from .permit import permit, rule_for
 from .record import intend, record
 from .resolve import resolved
 from .result import drafted
+from .services import Services
 from .validate import Valid
 
 MAX_ATTEMPTS = 3  # ADR-0004: at most two retries of a call whose arguments do not validate
@@ -116,7 +119,8 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
         admission, wall_s = admitted, admitted.wall_s
     used: Used | None = None
     try:
-        unrecorded = intend(services, caller.id, call, route.asked)
+        allowed = "" if services.durable is None else _allowed(services, call, offer, verdict, caller.data.info)
+        unrecorded = intend(services, caller.id, call, route.asked, allowed)
         if unrecorded is not None:
             return refused(context, call, tool, unrecorded)
         # run
@@ -131,7 +135,7 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
             return await concluded(context, call, checks, Ran(route, drafted(route, call), outcome, used))
         ran = await in_cell(context, route, call, packed, changes, wall_s)
         if type(ran) is not Ran:
-            return refused(context, call, tool, ran)
+            return refused(context, call, tool, ran, intended=True)
         used = ran.used if ran.is_delivered else None
         try:
             return await concluded(context, call, checks, ran)
@@ -142,6 +146,13 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
     finally:
         if admission is not None:
             admission.leave(used)
+
+
+def _allowed(services: Services, call: ToolCall, offer: CallableTool, verdict: str, session: SessionInfo) -> str:
+    """What has allowed the call, for the journal: a rule of the policy, or an approval because of the verdict."""
+    if verdict:
+        return f"an approval, because {verdict}"
+    return rule_for(services.policy, call, offer.declaration, session)
 
 
 def _replaced(checks: Checks, put_in: Mapping[str, Any], who: str) -> Valid | ValidationError:

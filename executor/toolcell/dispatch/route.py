@@ -193,6 +193,10 @@ class Routes:
                 "agent": caller.agent_id,
                 "session_kind": str(caller.kind),
                 "grants": sorted(map(str, given)),
+                "fingerprint": tool.declaration.fingerprint,
+                "placement": tool.placement,
+                "workspace": str(caller.workspace),
+                "network": summary_for(services.sandbox, profile.reach).network,
             },
             is_misplaced=place.is_taken and profile.cwd == self._path,
         )

@@ -368,7 +368,13 @@ class Runtime:
         if Capability.WRITE in core.caller.grants:
             self._written.add(str(root), *profile.writable)
         self._sessions[id] = core
-        data = {"event": "opened", "kind": str(opening.kind), "parent": parent.caller.id if parent else None}
+        data = {
+            "event": "opened",
+            "kind": str(opening.kind),
+            "agent": opening.agent_id,
+            "workspace": str(root),
+            "parent": parent.caller.id if parent else None,
+        }
         services.journal.write(Record("session", id, data=data))
         return core
 
