@@ -304,6 +304,11 @@ def explained(policy: Policy, call: ToolCall, declaration: ToolDeclaration, sess
     return Explanation(decision, type(policy).__name__)
 
 
+def tier_rule(policy: Policy, declaration: ToolDeclaration) -> str:
+    """The name of the rule that decides all calls of the tool, if the tier alone decides; otherwise ""."""
+    return f"policy.{declaration.tier}" if type(policy) is TierPolicy and policy.is_by_tier else ""
+
+
 def rule_name(index: int, name: str) -> str:
     """A rule's name in explanations, such as `rules[2] 'no pushes'`."""
     return f"rules[{index}]{f' {shortened(printable(repr(name)))}' if name else ''}"

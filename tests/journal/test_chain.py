@@ -3,10 +3,17 @@
 import io
 from pathlib import Path
 
+import msgpack
 import pytest
 
-from toolcell.journal.chain import PREFIX, BrokenChain, Head, entries, entry_of, new_packer
+from toolcell.journal import chain
+from toolcell.journal.chain import PREFIX, BrokenChain, Head, entries, new_packer
 from toolcell.journal.journal import Record
+
+
+def entry_of(head: Head, record: Record, packer: msgpack.Packer) -> tuple[Head, bytes]:
+    digest, entry = chain.entry_of(*head, record, packer)
+    return Head(head.number + 1, digest), entry
 
 
 def written(count: int) -> tuple[bytes, list[tuple[int, int]], Head]:

@@ -18,6 +18,7 @@ from .present import NOTHING, fitting, left_by_hooks
 from .protected_names import held, quarantined, trespass, unchecked
 from .record import record, refusal_facts
 from .result import in_userns, result_of, state_lost
+from .serving import SessionRun
 from .streams import READ_ON
 
 
@@ -82,7 +83,7 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
         outcome,
         result.display,
         result.notices,
-        None if services.durable is None else _where(ran),
+        None if services.durable is None else _where(run),
         result.artifacts,
     )
     return result
@@ -115,12 +116,11 @@ def refused(
     )
 
 
-def _where(ran: Ran) -> dict[str, object]:
+def _where(run: SessionRun | None) -> dict[str, object]:
     """Where a call has run."""
-    run = ran.run
     if run is None:
         return {"ran": "host"}
-    if run.cell is None or not ran.is_delivered:
+    if run.cell is None or not run.started_at:
         return {}
     return {"ran": "cell", "cell": run.cell.pid, "reused": not run.is_first_of_cell}
 

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Set
 
 from toolcell.call import ToolCall
-from toolcell.policy import Policy, TierPolicy, explained
+from toolcell.policy import Policy, explained
 from toolcell.sessions.reach import WHY
 from toolcell_tools.capability import Capability
 from toolcell_tools.declaration import ToolDeclaration
@@ -83,12 +83,12 @@ def _by_rule(policy: Policy, call: ToolCall, declaration: ToolDeclaration, sessi
         return ""
 
 
-def rule_for(policy: Policy, call: ToolCall, declaration: ToolDeclaration, session: SessionInfo) -> str:
-    """The rule that allows the call, as far as the policy can tell."""
-    if type(policy) is TierPolicy and policy.is_by_tier:
-        return f"policy.{declaration.tier}"
+def allowed_by(policy: Policy, call: ToolCall, offer: CallableTool, verdict: str, session: SessionInfo) -> str:
+    """What has allowed the call, for the journal: an approval because of the verdict, or a rule of the policy."""
+    if verdict:
+        return f"an approval, because {verdict}"
     try:
-        return explained(policy, call, declaration, session).rule
+        return explained(policy, call, offer.declaration, session).rule
     except Exception:
         _log.exception("the policy cannot explain its decision on call %s of %s", call.id, call.tool)
         return type(policy).__name__

@@ -11,7 +11,6 @@ from toolcell.call import ToolCall
 from toolcell.pool.run import Used
 from toolcell_tools.errors import Cancelled, ErrorBase, PermissionDenied, ValidationError
 from toolcell_tools.result import ToolResult
-from toolcell_tools.session_info import SessionInfo
 
 from . import approve, hooks, host
 from .admit import Admission, admit
@@ -20,12 +19,10 @@ from .conclude import concluded, refused
 from .context import CallContext, Repair
 from .execute import UNROUTABLE, Ran, in_cell, unusable
 from .grant import mutates
-from .offer import CallableTool
-from .permit import permit, rule_for
+from .permit import allowed_by, permit
 from .record import intend, record
 from .resolve import resolved
 from .result import drafted
-from .services import Services
 from .validate import Valid
 
 MAX_ATTEMPTS = 3  # ADR-0004: at most two retries of a call whose arguments do not validate
@@ -119,7 +116,9 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
         admission, wall_s = admitted, admitted.wall_s
     used: Used | None = None
     try:
-        allowed = "" if services.durable is None else _allowed(services, call, offer, verdict, caller.data.info)
+        allowed = ""
+        if services.durable is not None and (verdict or "allowed" not in route.asked):
+            allowed = allowed_by(services.policy, call, offer, verdict, caller.data.info)
         unrecorded = intend(services, caller.id, call, route.asked, allowed)
         if unrecorded is not None:
             return refused(context, call, tool, unrecorded)
@@ -146,13 +145,6 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
     finally:
         if admission is not None:
             admission.leave(used)
-
-
-def _allowed(services: Services, call: ToolCall, offer: CallableTool, verdict: str, session: SessionInfo) -> str:
-    """What has allowed the call, for the journal: a rule of the policy, or an approval because of the verdict."""
-    if verdict:
-        return f"an approval, because {verdict}"
-    return rule_for(services.policy, call, offer.declaration, session)
 
 
 def _replaced(checks: Checks, put_in: Mapping[str, Any], who: str) -> Valid | ValidationError:

@@ -6,7 +6,7 @@ from typing import Any
 
 from toolcell.call import ToolCall
 from toolcell.journal import Record
-from toolcell.journal.redact import REDACTED, arguments_for_journal, secrets_in, without_secrets
+from toolcell.journal.redact import REDACTED, arguments_for_journal, is_secret, secrets_in, without_secrets
 from toolcell.pool.run import NOTHING_USED, Outcome, Used
 from toolcell_tools.artifact import Artifact
 from toolcell_tools.declaration import ToolDeclaration
@@ -32,11 +32,13 @@ def intend(
     services: Services, session_id: str, call: ToolCall, asked: Mapping[str, object], allowed: str
 ) -> SandboxUnavailable | None:
     """With a state directory, write the intent of a call, which will be sent next. `asked` are the facts that all calls
-    of its route share, `allowed` is what has allowed it. Returns the error of a call that may not be sent, because its
-    intent could not be written."""
+    of its route share, `allowed` is what has allowed it, "" if `asked` says so. Returns the error of a call that may
+    not be sent, because its intent could not be written."""
     if services.durable is None:
         return None
-    facts = {**asked, "attempt": call.attempt, "allowed": allowed, **arguments_for_journal(call.arguments)}
+    facts = {**asked, "attempt": call.attempt, **arguments_for_journal(call.arguments)}
+    if allowed:
+        facts["allowed"] = allowed
     why = services.durable.intend(Record.now("intent", session_id, call.id, facts))
     if not why:
         return None
@@ -101,10 +103,18 @@ def refusal_facts(caller: Caller, call: ToolCall, declaration: ToolDeclaration |
 
 def hide_secrets(facts: dict[str, Any], call: ToolCall) -> None:
     """Take secrets out of what the tool has printed or raised: those of its arguments, and those with a known form."""
-    hidden = list(secrets_in(call.arguments)) if isinstance(call.arguments, dict) else []  # pyright: ignore[reportUnnecessaryIsInstance]
-    for name in ("display", "message", "traceback", "stdout", "stderr", "progress"):
-        text: str | None = facts.get(name)
-        if text:
+    hidden: list[str] = []
+    if isinstance(call.arguments, dict):  # pyright: ignore[reportUnnecessaryIsInstance] - a model may send anything
+        for name, value in call.arguments.items():
+            kind = type(value)
+            if kind is dict or kind is list or (kind is str and is_secret(name)):
+                hidden += secrets_in({name: value})
+    for name in _TEXTS:
+        if name in facts:
+            text: str = facts[name]
             for secret in hidden:
                 text = text.replace(secret, REDACTED)
             facts[name] = without_secrets(text)
+
+
+_TEXTS = ("display", "message", "traceback", "stdout", "stderr", "progress")

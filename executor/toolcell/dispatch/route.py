@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from toolcell.policy import tier_rule
 from toolcell.pool.run import CellKey, CellSpec
 from toolcell.sessions import broker
 from toolcell.sessions.grants import grants_for
@@ -197,6 +198,7 @@ class Routes:
                 "placement": tool.placement,
                 "workspace": str(caller.workspace),
                 "network": summary_for(services.sandbox, profile.reach).network,
+                **({"allowed": rule} if (rule := tier_rule(services.policy, tool.declaration)) else {}),
             },
             is_misplaced=place.is_taken and profile.cwd == self._path,
         )

@@ -13,11 +13,10 @@ from typing import Any, BinaryIO, NamedTuple, Self, cast
 
 import msgpack
 
-from toolcell.fast.tuples import made
-
 from .journal import Record
 
 PREFIX = struct.Struct(">I32s")
+_prefix, _sha256 = PREFIX.pack, hashlib.sha256
 MAX_BODY_BYTES = 16 * 1024 * 1024
 START = bytes(32)
 """The digest before the first entry."""
@@ -68,18 +67,18 @@ def new_packer() -> msgpack.Packer:
     return msgpack.Packer(default=repr, unicode_errors="surrogatepass")
 
 
-def entry_of(head: Head, record: Record, packer: msgpack.Packer) -> tuple[Head, bytes]:
-    """The next head, and the bytes of the entry. Raises ValueError for a record of more than `MAX_BODY_BYTES`."""
-    number = head[0] + 1
+def entry_of(last: int, before: bytes, record: Record, packer: msgpack.Packer) -> tuple[bytes, bytes]:
+    """The digest and the bytes of the entry after the one with the number `last` and the digest `before`. Raises
+    ValueError for a record of more than `MAX_BODY_BYTES`."""
     try:
-        body = packer.pack((number, *record))
+        body = packer.pack((last + 1, *record))
     except Exception as error:  # the data has an object of the program, whose repr fails
         packer.reset()
-        body = packer.pack((number, *record._replace(data={"unreadable": type(error).__name__})))
+        body = packer.pack((last + 1, *record._replace(data={"unreadable": type(error).__name__})))
     if len(body) > MAX_BODY_BYTES:
         raise ValueError(f"a record of {len(body):,} bytes; the journal takes at most {MAX_BODY_BYTES:,}")
-    digest = hashlib.sha256(head[1] + body).digest()
-    return made(Head, (number, digest)), PREFIX.pack(len(body), digest) + body
+    digest = _sha256(before + body).digest()
+    return digest, _prefix(len(body), digest) + body
 
 
 def entries(file: BinaryIO, head: Head = Head(), offset: int = 0) -> Iterator[JournalEntry]:  # noqa: B008 - a NamedTuple

@@ -18,6 +18,7 @@ SYNC_S: Final = 1.0
 """The most seconds between a record and the start of the fdatasync(2) after it. A power failure loses no record that is
 older than this and the time of one fdatasync(2)."""
 BLOCK_BYTES: Final = 65_536
+write: Final = os.write
 
 
 class JournalFull(OSError):
@@ -45,7 +46,7 @@ class JournalLog:
 
     def __init__(self, path: Path, also: Iterable[Callable[[], None]] = ()) -> None:
         self.path = path
-        self.head = Head()
+        self._number, self._digest = Head()
         self.size = 0
         """Bytes up to the end of the last entry."""
         self.synced = 0
@@ -62,6 +63,11 @@ class JournalLog:
         self._syncing: threading.Thread | None = None
         _logs.add(self)
 
+    @property
+    def head(self) -> Head:
+        """The end of the chain."""
+        return Head(self._number, self._digest)
+
     def open(self, head: Head = Head(), offset: int = 0) -> Iterator[JournalEntry]:  # noqa: B008 - a NamedTuple
         """Open the file, or make it, and give the entries after `head`, which ends at `offset`. Append after the last.
 
@@ -73,9 +79,9 @@ class JournalLog:
             if not stat.S_ISREG(os.fstat(self._fd).st_mode):
                 raise OSError(f"{str(self.path)!r} is not a file.")
             with open(self.path, "rb") as file:
-                self.head, self.size = head, offset
+                (self._number, self._digest), self.size = head, offset
                 for each in entries(file, head, offset):
-                    self.head, self.size = each.head, each.end
+                    (self._number, self._digest), self.size = each.head, each.end
                     yield each
                 self._set_aside(file)
             os.fsync(self._fd)
@@ -94,14 +100,16 @@ class JournalLog:
             if self.broken:
                 raise JournalFull(self.broken)
             try:
-                head, entry = entry_of(self.head, record, self._packer)
-                written = os.write(self._fd, entry)
+                digest, entry = entry_of(self._number, self._digest, record, self._packer)
+                written = write(self._fd, entry)
                 if written != len(entry):
                     self._take_back()
                     raise OSError("the disk is full")
             except (ValueError, OSError) as error:
                 raise self._full(error) from error
-            self.head, self.size = head, self.size + written
+            self._number += 1
+            self._digest = digest
+            self.size += written
             if not self._dirty_since:
                 self._dirty_since = time.monotonic()
                 self._dirty.set()
@@ -156,6 +164,8 @@ class JournalLog:
 
     def _require_same_file(self) -> None:
         """Break the log if its file was removed, replaced or cut: then the records that follow would be lost."""
+        with self._lock:
+            size = self.size
         own = os.fstat(self._fd)
         try:
             found = os.stat(self.path, follow_symlinks=False)
@@ -164,7 +174,7 @@ class JournalLog:
             return
         if (found.st_dev, found.st_ino) != (own.st_dev, own.st_ino):
             self._break("was replaced by another file. Put the first one back")
-        elif own.st_size < self.size:
+        elif own.st_size < size:
             self._break("was cut while it was written. Run `toolcell audit verify`")
 
     def _break(self, what: str) -> None:
@@ -187,7 +197,7 @@ class JournalLog:
         block = file.read(BLOCK_BYTES)
         if not block:
             return
-        aside = self.path.with_name(f"{self.path.name}.cut-{self.head.number}")
+        aside = self.path.with_name(f"{self.path.name}.cut-{self._number}")
         with open(
             os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600), "wb"
         ) as kept:
