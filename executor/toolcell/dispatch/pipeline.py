@@ -46,7 +46,7 @@ async def dispatch(
 
 async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any], number: int = 1) -> ToolResult:
     """Make one attempt at a call, step by step. The first attempt has `number` 1."""
-    services, caller, routes, call_id, timeout_s, _, _, _, _ = context
+    services, caller, routes, call_id, timeout_s, _, _, _, _, fate = context
     # resolve
     tool = caller.toolbox.found(name)
     if tool is None:
@@ -129,6 +129,8 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
                     context, tool, call, wall_s=wall_s, result_bytes=route.limits.result_bytes
                 )
             except BaseException:
+                if fate is not None:
+                    fate.delivered, fate.effect = True, not offer.declaration.annotations.read_only
                 record(services, caller.id, call, tool.version, approve.closed(call.tool))
                 raise
             return await concluded(context, call, checks, Ran(route, drafted(route, call), outcome, used))
@@ -139,6 +141,8 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
         try:
             return await concluded(context, call, checks, ran)
         except BaseException:  # the caller has gone during a hook or the write of a file
+            if fate is not None:
+                fate.delivered, fate.effect = ran.is_delivered, ran.has_effect
             if ran.run is not None:
                 ran.run.leave()
             raise

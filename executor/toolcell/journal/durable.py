@@ -9,6 +9,7 @@ import sqlite3
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from importlib.metadata import version
 from itertools import takewhile
 from pathlib import Path
@@ -109,6 +110,14 @@ class DurableJournal:
         except JournalFull as error:
             return str(error)
         return ""
+
+    def give_up(self) -> None:
+        """Close the log without a record of the end, after a failed start."""
+        self._closing.set()
+        if self._filler is not None:
+            self._filler.join()
+        with suppress(OSError):
+            self._log.close()
 
     def close(self) -> None:
         """Record the end, and make every record durable."""
