@@ -66,10 +66,11 @@ class ApprovalTable:
         try:
             yield
             self._keep_time()
+            self._database.execute("COMMIT")
         except BaseException:
-            self._database.execute("ROLLBACK")
+            if self._database.in_transaction:  # a full disk has ended it
+                self._database.execute("ROLLBACK")
             raise
-        self._database.execute("COMMIT")
 
     def version(self) -> int:
         """A number that changes when another process has changed the database."""
@@ -310,7 +311,8 @@ def sign_states(database: sqlite3.Connection, key: bytes) -> None:
                 )
         database.execute("COMMIT")
     except BaseException:
-        database.execute("ROLLBACK")
+        if database.in_transaction:
+            database.execute("ROLLBACK")
         raise
 
 

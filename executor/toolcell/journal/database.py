@@ -71,7 +71,8 @@ class Index:
                     cursor.execute("INSERT OR REPLACE INTO filled VALUES (1, ?, ?, ?, ?)", (*last.head, last.end, start))
                     cursor.execute("COMMIT")
                 except BaseException:
-                    cursor.execute("ROLLBACK")
+                    if self._database.in_transaction:  # a full disk has ended it
+                        cursor.execute("ROLLBACK")
                     raise
             self.head, self.size, self.start = last.head, last.end, start
 

@@ -118,8 +118,10 @@ class Runtime:
 
     async def close(self) -> None:
         """End every call, session and process, from any task. Do nothing if the supervisor has ended or was never
-        started.
+        started. Do nothing in a fork of the program: the processes and files are those of its parent.
         """
+        if self._pid and not self.is_of_this_process:
+            return
         if self._life.is_cut_off:
             self.abandon()
         await self._life.end()
