@@ -134,7 +134,10 @@ class ArgumentRedaction:
         if value is None or isinstance(value, (bool, float)):
             return value
         if isinstance(value, int):
-            return value if -(2**63) <= value < 2**64 else self.text(str(value))  # as much as msgpack takes
+            if -(2**63) <= value < 2**64:  # as much as msgpack takes
+                return value
+            self.is_complete = False
+            return self.text(hex(value)) if value.bit_length() > 10_000 else self.text(str(value))  # `str` has a bound
         if not isinstance(value, (dict, list)):  # JSON data has no other types
             self.is_complete = False
             return "…"
