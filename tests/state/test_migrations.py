@@ -1,4 +1,4 @@
-"""A state directory of version 1, as toolcell 0.1.0 wrote it in its first days, is migrated, and nothing in it is lost."""
+"""A state directory of version 1, made with the code of that version, is migrated, and nothing in it is lost."""
 
 import sqlite3
 import time
@@ -37,7 +37,12 @@ def old(tmp_path: Path) -> Path:
 
 
 def asked(amount: int) -> ApprovalRequest:
-    made: dict[str, Any] = {"tool": "pay", "version": "1.0.0", "fingerprint": "sha256:1", "tier": PermissionTier.ELEVATED}
+    made: dict[str, Any] = {
+        "tool": "pay",
+        "version": "1.0.0",
+        "fingerprint": "sha256:1",
+        "tier": PermissionTier.ELEVATED,
+    }
     return ApprovalRequest(
         **made,
         arguments={"amount": amount},

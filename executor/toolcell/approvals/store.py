@@ -3,7 +3,8 @@
 Each row has an HMAC-SHA256 under the key of the state directory (`table`). The request's covers its tool, version,
 arguments, session, expiry and all other fields. The answer's covers the answer and the request's signature, and that of
 the state covers whether the answer was used or withdrawn. So a row that was edited or moved to another id is invalid. A
-whole row that was put back from a copy is found if it was used: the journal keeps the ids. The key guards against edited rows, not against the user who owns it.
+whole row that was put back from a copy is found if it was used: the journal keeps the ids. The key guards against
+edited rows, not against the user who owns it.
 """
 
 import os

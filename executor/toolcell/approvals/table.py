@@ -29,8 +29,9 @@ CREATE TABLE IF NOT EXISTS standing (
     id TEXT PRIMARY KEY, tool TEXT NOT NULL, expires_at REAL NOT NULL, approval TEXT NOT NULL, signature BLOB NOT NULL,
     revoked_at REAL, state_signature BLOB
 ) STRICT;
-CREATE TABLE IF NOT EXISTS clock (one INTEGER PRIMARY KEY CHECK (one = 1), latest REAL NOT NULL, signature BLOB NOT NULL)
-    STRICT;
+CREATE TABLE IF NOT EXISTS clock (
+    one INTEGER PRIMARY KEY CHECK (one = 1), latest REAL NOT NULL, signature BLOB NOT NULL
+) STRICT;
 """
 REQUEST, ANSWER, STATE, STANDING, REVOCATION, CLOCK = (
     "request.2", "answer.2", "state.2", "standing.2", "revocation.2", "clock.2",
@@ -80,8 +81,8 @@ class ApprovalTable:
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def now(self) -> float:
-        """The time in Unix seconds. It never goes back, also after a restart, so nothing that has expired is valid again
-        if somebody sets the clock back. Any thread may call it."""
+        """The time in Unix seconds. It never goes back, also after a restart, so nothing that has expired is valid
+        again if somebody sets the clock back. Any thread may call it."""
         seen, at = self._seen
         monotonic = time.monotonic()
         found = max(time.time(), seen + monotonic - at)

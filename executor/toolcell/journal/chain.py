@@ -129,15 +129,16 @@ def _is_cut_off(file: BinaryIO, offset: int, entry: bytes) -> bool:
 
 def _record(body: bytes, number: int, offset: int) -> Record:
     try:
-        unpacked: object = msgpack.unpackb(body, strict_map_key=False, unicode_errors="surrogatepass")
+        unpacked: Any = msgpack.unpackb(body, strict_map_key=False, unicode_errors="surrogatepass")
     except (ValueError, RecursionError) as error:
         raise BrokenChain(f"cannot be read: {error}", number, offset) from None
-    if not isinstance(unpacked, list) or tuple(map(type, cast("list[object]", unpacked))) not in _SHAPES:
+    try:
+        said, kind, session_id, call_id, data, at = unpacked
+    except (TypeError, ValueError):
+        raise BrokenChain("has another form than a record", number, offset) from None
+    texts = all(isinstance(each, str) for each in (kind, session_id, call_id))
+    if not texts or not isinstance(data, dict) or not isinstance(at, (int, float)):
         raise BrokenChain("has another form than a record", number, offset)
-    said, *fields = cast("list[Any]", unpacked)
     if said != number:
         raise BrokenChain(f"has the number {said}", number, offset)
-    return Record(*fields)
-
-
-_SHAPES = ((int, str, str, str, dict, float), (int, str, str, str, dict, int))
+    return Record(kind, session_id, call_id, cast("dict[str, Any]", data), at)

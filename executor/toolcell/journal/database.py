@@ -68,7 +68,9 @@ class Index:
                 cursor.execute("BEGIN IMMEDIATE")
                 try:
                     cursor.executemany("INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?, ?, ?)", map(row_of, taken))
-                    cursor.execute("INSERT OR REPLACE INTO filled VALUES (1, ?, ?, ?, ?)", (*last.head, last.end, start))
+                    cursor.execute(
+                        "INSERT OR REPLACE INTO filled VALUES (1, ?, ?, ?, ?)", (*last.head, last.end, start)
+                    )
                     cursor.execute("COMMIT")
                 except BaseException:
                     if self._database.in_transaction:  # a full disk has ended it

@@ -77,7 +77,9 @@ class DurableJournal:
             index.close()
         for record in found:
             self.write(record)
-        self.write(Record("supervisor", "", data={"event": "started", "toolcell": version("toolcell"), "python": _PYTHON}))
+        self.write(
+            Record("supervisor", "", data={"event": "started", "toolcell": version("toolcell"), "python": _PYTHON})
+        )
         self._filler = threading.Thread(target=self._fill, name="toolcell-journal-index", daemon=True)
         self._filler.start()
         return ends | {(record.session_id, record.call_id): record.data for record in found}

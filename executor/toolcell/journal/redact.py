@@ -60,8 +60,8 @@ def without_secrets(text: str) -> str:
 
 
 def _is_suspect(text: str) -> bool:
-    """Whether one of the expressions can match. It looks for a part of each, which takes 1 µs, in one expression because
-    each call does it twice."""
+    """Whether one of the expressions can match: it has a part of one of them. Each call asks this twice, so it is one
+    expression, which takes 1 µs."""
     low = text.lower()
     return (
         "pass" in low

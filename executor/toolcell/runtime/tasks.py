@@ -132,7 +132,9 @@ class CallTasks:
             try:
                 store.begin(kept)
             except sqlite3.Error as error:
-                raise UsageError(f"The task {id!r} cannot be kept: {error}. Free space on the disk of the state.") from None
+                raise UsageError(
+                    f"The task {id!r} cannot be kept: {error}. Free space on the disk of the state."
+                ) from None
         self._make_room()
         task = self._tasks[id] = CallTask(kept)
         return task, True

@@ -38,8 +38,8 @@ class KeptCall(NamedTuple):
 
 
 class ResultStore:
-    """The results in one state directory. Only its supervisor writes, on one thread. No write waits for the disk: `sync`,
-    which the journal calls, makes the writes durable. Every method may raise sqlite3.Error."""
+    """The results in one state directory. Only its supervisor writes, on one thread. No write waits for the disk:
+    `sync`, which the journal calls, makes the writes durable. Every method may raise sqlite3.Error."""
 
     def __init__(self, path: Path) -> None:
         self._wal = path.with_name(path.name + "-wal")

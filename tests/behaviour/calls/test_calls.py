@@ -16,8 +16,8 @@ from tests.helpers import SOON_S
 
 import toolcell.blocking
 from toolcell import (
-    Cancelled,
     BackendError,
+    Cancelled,
     Capability,
     ExecutionError,
     MemoryRecord,

@@ -12,8 +12,8 @@ import anyio
 import pytest
 
 from toolcell import (
-    Approved,
     ApprovalRequest,
+    Approved,
     Capability,
     PermissionTier,
     PolicyRule,
@@ -184,7 +184,7 @@ HOSTILE = "\x1b]0;owned\x07\x1b[2J\x1b[31mred\r\n2026-01-01 all is well\u202ebac
 
 def test_nothing_in_a_journal_reaches_the_terminal_as_a_command() -> None:
     """Names, arguments, displays and messages come from models and tools; a journal may come from somebody else."""
-    texts: dict[str, Any] = {name: HOSTILE for name in ("tool", "version", "tier", "agent", "session_kind", "message")}
+    texts: dict[str, Any] = dict.fromkeys(("tool", "version", "tier", "agent", "session_kind", "message"), HOSTILE)
     facts: dict[str, Any] = {
         **texts,
         "arguments": {HOSTILE: HOSTILE, "nested": [{HOSTILE: HOSTILE}]},
@@ -211,8 +211,26 @@ def test_nothing_in_a_journal_reaches_the_terminal_as_a_command() -> None:
         "by": HOSTILE,
         "expires_at": 0.0,
     }
-    kinds = ["intent", "call", "denied", "approval", "operation", "egress", "http", "log", "incident", "queued", HOSTILE]
-    wrong = [{}, {"arguments": 1}, {"notices": 5}, {"artifacts": [3]}, {"wall_s": "x", "error": None}]
+    kinds = [
+        "intent",
+        "call",
+        "denied",
+        "approval",
+        "operation",
+        "egress",
+        "http",
+        "log",
+        "incident",
+        "queued",
+        HOSTILE,
+    ]
+    wrong: list[dict[str, Any]] = [
+        {},
+        {"arguments": 1},
+        {"notices": 5},
+        {"artifacts": [3]},
+        {"wall_s": "x", "error": None},
+    ]
     for kind in kinds:
         for data in (facts, {**facts, "error": None}, {**facts, "intended": False}, *wrong):
             for at in (0.0, 1e300, float("nan")):
@@ -252,9 +270,7 @@ async def test_the_commands_print_no_control_characters(supervise: Supervise, wo
         assert all(line.isprintable() for line in text.split("\n")), ascii(text)
 
 
-async def test_a_place_that_a_cell_may_see_is_refused(
-    supervise: Supervise, workspace: Path, tmp_path: Path
-) -> None:
+async def test_a_place_that_a_cell_may_see_is_refused(supervise: Supervise, workspace: Path, tmp_path: Path) -> None:
     state = tmp_path / "place" / "state"
     state.parent.mkdir()
     with pytest.raises(UsageError, match="the quarantine"):
@@ -270,11 +286,11 @@ async def test_a_place_that_a_cell_may_see_is_refused(
         main = await supervisor.open_session("main", workspace=workspace)
         (workspace / "link").symlink_to(state)
         for place in (state, state.parent, workspace / "link", tmp_path):
-            with pytest.raises(UsageError, match="overlap|workspace was replaced|passes the symbolic link"):
+            with pytest.raises(UsageError, match=r"overlap|workspace was replaced|passes the symbolic link"):
                 await supervisor.open_session("main", workspace=place)
-            with pytest.raises(UsageError, match="overlap|leads out"):
+            with pytest.raises(UsageError, match=r"overlap|leads out"):
                 await main.open_child("branch", workspace=place)
-            with pytest.raises(UsageError, match="overlap|passes the symbolic link"):
+            with pytest.raises(UsageError, match=r"overlap|passes the symbolic link"):
                 profile = Profile.for_kind("branch").replace(readable=(str(place),))
                 await main.open_child("branch", profile=profile)
         with pytest.raises(Exception, match="overlap"):
@@ -293,13 +309,14 @@ async def test_the_policy_in_force_explains_a_call(supervise: Supervise, workspa
             asked.append(call)
 
     policy = TierPolicy(rules=[PolicyRule("allow", tool="pay", name="small", arguments={"amount": "?"})])
-    for config, rule in ((None, "policy.rules[0] 'small'"), (load_config(tmp_path / "settings"), "project policy.tools.pay")):
+    for config, rule in (
+        (None, "policy.rules[0] 'small'"),
+        (load_config(tmp_path / "settings"), "project policy.tools.pay"),
+    ):
         async with supervise([pay], policy=policy, hooks=[Ask()], config=config) as supervisor:
             session = await supervisor.open_session("main", workspace=workspace)
             await session.call("pay", {"amount": 5})
             assert supervisor.policy.explain(asked[-1]).rule == rule  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
             assert (await session.explain("pay", {"amount": 5})).rule == rule
-    with pytest.raises(UsageError, match="Pass them, or ask session.explain"):
+    with pytest.raises(UsageError, match=r"Pass them, or ask session\.explain"):
         policy.explain(ToolCall("c", "pay", {"amount": 5}))
-
-

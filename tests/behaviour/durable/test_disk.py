@@ -125,7 +125,11 @@ anyio.run(main)
 
 def run(program: str, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", program, *words], capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3]
+        [sys.executable, "-c", program, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[3],
     )
 
 
@@ -152,7 +156,8 @@ anyio.run(main, state)
 must(libc.mount(state.encode(), state.encode(), None, 0x1000, None))
 must(libc.mount(None, state.encode(), None, 0x1000 | 0x20 | 1, None))
 for words in (["audit", "verify"], ["audit", "list"], ["audit", "export"], ["status"]):
-    done = subprocess.run([sys.executable, "-m", "toolcell.cli", *words, "--state", state], capture_output=True, text=True)
+    command = [sys.executable, "-m", "toolcell.cli", *words, "--state", state]
+    done = subprocess.run(command, capture_output=True, text=True)
     print(words[-1], done.returncode, done.stderr.strip()[-80:])
 try:
     anyio.run(main, state)
@@ -346,5 +351,3 @@ async def test_a_fork_of_the_program_writes_nothing(supervise: Supervise, worksp
         await session.call("append", {"line": "b"})
     reader(state).verify()
     assert not any(each.record.data.get("message") == "of the fork" for each in reader(state).entries())
-
-

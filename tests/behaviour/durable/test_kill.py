@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -55,9 +56,7 @@ async def test_after_kills_under_load_each_call_has_one_intent_and_one_end(tmp_p
     for number in range(KILLS):
         at_once = number % 4 == 3  # while it starts, and looks for what the last one has left
         after_s = random.uniform(0.1, 1.0) if at_once else random.uniform(0.0, 0.6)
-        said = await anyio.to_thread.run_sync(
-            lambda wait=after_s, now=at_once: killed(state, workspace, first, wait, at_once=now)
-        )
+        said = await anyio.to_thread.run_sync(partial(killed, state, workspace, first, after_s, at_once=at_once))
         returned += [words[1] for words in said if words[0] == "call"]
         outputs |= {words[1]: words[2] for words in said if words[0] == "key"}
         done = [int(key[1:]) for key in outputs]
@@ -92,7 +91,9 @@ async def test_after_kills_under_load_each_call_has_one_intent_and_one_end(tmp_p
     assert set(intents.values()) == {1}
     assert len(returned) > KILLS
     assert all(good[call_id] == 1 for call_id in returned)
-    print(f"{KILLS} kills: {len(intents):,} calls, {len(returned):,} of them returned, {len(outputs):,} keys; {outcomes}")
+    print(
+        f"{KILLS} kills: {len(intents):,} calls, {len(returned):,} of them returned, {len(outputs):,} keys; {outcomes}"
+    )
 
 
 async def test_what_was_never_given_to_a_process_is_told_apart(tmp_path: Path, workspace: Path) -> None:
