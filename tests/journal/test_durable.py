@@ -39,9 +39,29 @@ def kinds(place: Path) -> list[str]:
 def test_calls_without_an_end_are_found_with_what_is_known_of_them() -> None:
     refused = Record("denied", "main-1", "b", {"operation": "memory.store"})  # of an operation, so it ends no call
     records = [intent("a"), intent("b"), refused, intent("c"), Record("queued", "main-1", "c"), end("a")]
-    assert [(record.call_id, sent) for record, sent in interrupted(records)] == [("b", True), ("c", False)]
+    assert [(record.call_id, sent) for record, sent in interrupted(records)] == [("b", "outcome unknown"), ("c", "not started")]
     sent = [*records, Record("sent", "main-1", "c")]
-    assert [(record.call_id, sent) for record, sent in interrupted(sent)] == [("b", True), ("c", True)]
+    assert [(record.call_id, sent) for record, sent in interrupted(sent)] == [("b", "outcome unknown"), ("c", "outcome unknown")]
+
+
+@pytest.mark.parametrize(
+    ("facts", "operations", "outcome"),
+    [
+        ({"grants": ["read"], "placement": "cell"}, [], "finished"),
+        ({"grants": ["read", "memory.write"], "placement": "cell"}, [False], "finished"),
+        ({"grants": ["read", "memory.write"], "placement": "cell"}, [False, True], "outcome unknown"),
+        ({"grants": ["write"], "placement": "cell"}, [], "outcome unknown"),
+        ({"grants": ["net"], "placement": "cell"}, [], "outcome unknown"),
+        ({"grants": [], "placement": "host"}, [], "outcome unknown"),
+        ({"grants": []}, [], "outcome unknown"),
+    ],
+)
+def test_a_call_that_can_have_done_nothing_that_lasts_is_told_apart(
+    facts: dict[str, object], operations: list[bool], outcome: str
+) -> None:
+    asked = Record("intent", "main-1", "a", {"tool": "echo", "version": "1.0.0", "attempt": 1, **facts})
+    used = [Record("operation", "main-1", "a", {"operation": "memory", "effect": effect}) for effect in operations]
+    assert interrupted([asked, *used]) == [(asked, outcome)]
 
 
 def test_an_interrupted_call_is_recorded_once(tmp_path: Path) -> None:
@@ -54,6 +74,18 @@ def test_an_interrupted_call_is_recorded_once(tmp_path: Path) -> None:
     third, found = opened(tmp_path)
     assert found == {}
     third.close()
+
+
+def test_a_start_that_was_killed_before_it_settled_the_keys_forgets_no_end(tmp_path: Path) -> None:
+    """Otherwise the key of the call would be free again, and the call would be made twice."""
+    journal, _found = opened(tmp_path)
+    journal.intend(intent("a"))
+    journal.give_up()
+    for _start in range(3):
+        again = DurableJournal(tmp_path / "log", tmp_path / "index", RecentJournal())
+        ends = again.open([("main-1", "a"), ("main-1", "never sent")])
+        again.give_up()
+        assert {call: end["outcome"] for (_session, call), end in ends.items()} == {"a": "outcome unknown"}
 
 
 def test_the_index_is_made_again_if_it_is_lost(tmp_path: Path) -> None:
@@ -226,7 +258,7 @@ def test_verify_compares_the_index_with_the_log(tmp_path: Path) -> None:
 
 def test_calls_of_one_id_at_the_same_time_are_counted() -> None:
     records = [intent("a"), intent("a"), end("a")]
-    assert [(record.call_id, sent) for record, sent in interrupted(records)] == [("a", True)]
+    assert [(record.call_id, sent) for record, sent in interrupted(records)] == [("a", "outcome unknown")]
     refused = Record("call", "main-1", "a", {"tool": "echo", "error": "validation", "intended": False})
     assert len(interrupted([intent("a"), refused])) == 1, "a refused call of the same id ends no other"
     asked = Record("approval", "main-1", "a", {"event": "asked", "tool": "echo", "version": "1.0.0"})

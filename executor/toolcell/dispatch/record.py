@@ -106,8 +106,7 @@ def hide_secrets(facts: dict[str, Any], call: ToolCall) -> None:
     hidden: list[str] = []
     if isinstance(call.arguments, dict):  # pyright: ignore[reportUnnecessaryIsInstance] - a model may send anything
         for name, value in call.arguments.items():
-            kind = type(value)
-            if kind is dict or kind is list or (kind is str and is_secret(name)):
+            if isinstance(value, (dict, list)) or (isinstance(value, str) and is_secret(name)):
                 hidden += secrets_in({name: value})
     for name in _TEXTS:
         if name in facts:

@@ -10,10 +10,11 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from .chain import BrokenChain, Head, JournalEntry, entries, is_at
 from .database import Index, opened_index, put_aside
@@ -29,7 +30,7 @@ BEHIND_S: Final = 5.0
 ENDS: Final = frozenset({"call", "denied"})
 """The kinds of the record that ends a call, unless it is the broker's refusal of an operation."""
 _PYTHON: Final = ".".join(map(str, sys.version_info[:3]))
-NOT_STARTED, UNKNOWN = "not started", "outcome unknown"
+NOT_STARTED, FINISHED, UNKNOWN = "not started", "finished", "outcome unknown"
 
 
 class DurableJournal:
@@ -58,16 +59,16 @@ class DurableJournal:
         return self._log.broken or self._failure or self._index_failure
 
     def open(self, wanted: Iterable[tuple[str, str]] = ()) -> Mapping[tuple[str, str], Mapping[str, Any]]:
-        """Open the log, and record the calls that were interrupted. Returns the data of the end of each call in
-        `wanted`, (session, call), that the last supervisor has sent. Raises BrokenChain, OSError or sqlite3.Error."""
+        """Open the log, and record the calls that were interrupted. Returns the data of the last end of each call in
+        `wanted`, (session, call), that was ever sent. Raises BrokenChain, OSError or sqlite3.Error."""
         index = opened_index(self._index_path)
         try:
             self._require_log_of(index)
             index.fill(self._log.open(index.head, index.size))
             unended = [each for call in index.unended(_SINCE_LAST_START) for each in _of_call(index, call)]
             found = [
-                Record("call", record.session_id, record.call_id, _interruption(record, started=started))
-                for record, started in interrupted(unended)
+                Record("call", record.session_id, record.call_id, _interruption(record, outcome))
+                for record, outcome in interrupted(unended)
             ]
             ends = {call: end for call in wanted for end in _end_of(index, call)}
         except BaseException:
@@ -200,42 +201,70 @@ def _of_call(index: Index, call: tuple[str, str]) -> list[Record]:
 
 
 def _end_of(index: Index, call: tuple[str, str]) -> Iterable[Mapping[str, Any]]:
-    where = f"{_SINCE_LAST_START} AND session = ? AND call = ? AND kind IN ('call', 'denied')"
+    where = "session = ? AND call = ? AND kind IN ('call', 'denied')"  # also of a start that was killed before its end
     ends = [record.data for _number, record in index.records(where, call) if "operation" not in record.data]
     return ends[-1:]
 
 
-def interrupted(records: Iterable[Record]) -> list[tuple[Record, bool]]:
-    """The intents of calls without an end, oldest first, and whether each may have been sent to a process.
+def interrupted(records: Iterable[Record]) -> list[tuple[Record, str]]:
+    """The intents of calls without an end, oldest first, and the outcome of each: "not started", "outcome unknown", or
+    "finished" if it was sent and can have done nothing that lasts.
 
     Calls at the same time may have the same id. Then an end is that of the oldest of them. A call that was refused
     before its intent was written has an end that says so, with `intended` false.
     """
-    open_: dict[tuple[str, str], list[tuple[Record, bool]]] = {}
+    open_: dict[tuple[str, str], list[_Open]] = {}
     for record in records:
         calls = open_.setdefault((record.session_id, record.call_id), [])
         match record.kind:
             case "intent":
-                waited = next((each for each in calls if each[0].kind == "approval"), None)
+                waited = next((each for each in calls if each.record.kind == "approval"), None)
                 if waited is not None:
                     calls.remove(waited)
-                calls.append((record, True))
+                calls.append(_Open(record, is_started=True))
             case "approval" if record.data.get("event") == "asked":
-                calls.append((record, False))
+                calls.append(_Open(record, is_started=False))
             case "queued" | "sent" if calls:
-                calls[-1] = calls[-1][0], record.kind == "sent"
+                calls[-1].is_started = record.kind == "sent"
+            case "operation" if record.data.get("effect"):  # it may be that of any call with this id
+                for each in calls:
+                    each.has_acted = True
             case "call" | "denied" if "operation" not in record.data:
                 kinds = ("intent", "approval") if record.data.get("intended", True) else ("approval",)
-                ended = next((each for each in calls if each[0].kind in kinds), None)
+                ended = next((each for each in calls if each.record.kind in kinds), None)
                 if ended is not None:
                     calls.remove(ended)
             case _:
                 pass
-    return [each for calls in open_.values() for each in calls]
+    return [(each.record, each.outcome) for calls in open_.values() for each in calls]
 
 
-def _interruption(intent: Record, *, started: bool) -> Mapping[str, Any]:
+@dataclass(slots=True, eq=False)
+class _Open:
+    """A call without an end so far. `has_acted`: it has begun a handle operation with an effect."""
+
+    record: Record
+    is_started: bool
+    has_acted: bool = False
+
+    @property
+    def outcome(self) -> str:
+        if not self.is_started:
+            return NOT_STARTED
+        grants: object = self.record.data.get("grants")
+        is_in_cell = self.record.data.get("placement") == "cell" and isinstance(grants, list)
+        if is_in_cell and not self.has_acted and _LASTING.isdisjoint(cast("list[str]", grants)):
+            return FINISHED
+        return UNKNOWN
+
+
+_LASTING: Final = frozenset({"write", "exec", "net"})
+"""The grants with which a call can do what lasts and is not in the journal. An operation with an effect is."""
+
+
+def _interruption(intent: Record, outcome: str) -> Mapping[str, Any]:
     given = {name: intent.data[name] for name in ("tool", "version", "attempt") if name in intent.data}
-    outcome = UNKNOWN if started else NOT_STARTED
     message = f"The supervisor ended before the call did: {outcome}."
+    if outcome == FINISHED:
+        message = "The supervisor ended before the call did. The call can have done nothing that lasts."
     return {**given, "error": "interrupted", "message": message, "outcome": outcome}

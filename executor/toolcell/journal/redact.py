@@ -141,7 +141,9 @@ class ArgumentRedaction:
         if not isinstance(value, (dict, list)):  # JSON data has no other types
             self.is_complete = False
             return "…"
-        return self.of(cast("dict[str, object]", value)) if isinstance(value, dict) else self._list(value)
+        if isinstance(value, dict):
+            return self.of(cast("dict[str, object]", value))
+        return self._list(cast("list[object]", value))
 
     def text(self, value: str) -> str:
         """A text without secrets, cut where the room ends."""
@@ -184,17 +186,16 @@ def _is_plain(arguments: Mapping[str, Any]) -> bool:
         return False
     room = MOST_CHARS
     for name, value in arguments.items():
-        kind = type(value)
         if len(name) > NAME_CHARS or is_secret(name):
             return False
-        if kind is str:
+        if isinstance(value, str):
             room -= len(value)
             if room < 0 or _is_suspect(value):
                 return False
-        elif kind is int:
+        elif isinstance(value, int):
             if not -(2**63) <= value < 2**64:
                 return False
-        elif kind is not float and kind is not bool and value is not None:
+        elif not isinstance(value, float) and value is not None:
             return False
     return True
 
@@ -210,7 +211,7 @@ def with_digest(data: Mapping[str, Any]) -> Mapping[str, Any]:
 def bounded_log(record: Record) -> Record:
     """A tool's log entry without secrets, its texts cut as those of arguments are."""
     said = ArgumentRedaction()
-    kept = {"message": said.text(str(record.data.get("message", ""))), "fields": {}}
+    kept: dict[str, Any] = {"message": said.text(str(record.data.get("message", ""))), "fields": {}}
     fields: object = record.data.get("fields")
     if isinstance(fields, dict):
         kept["fields"] = said.of(cast("dict[str, Any]", fields))

@@ -157,6 +157,8 @@ def _end(data: Any) -> str:
         found = "Found at the next start: the supervisor ended"
         if data.get("outcome") == "not started":
             return f"{found} before the call was given to a process. It did not run."
+        if data.get("outcome") == "finished":
+            return f"{found} while the call ran. It can have done nothing that lasts, so it may be made again."
         return f"{found} while the call ran. It may have run in part or in whole: its outcome is unknown."
     used = (
         f"It took {_seconds(data.get('wall_s', 0.0))} after {_seconds(data.get('queue_s', 0.0))} of waiting, "

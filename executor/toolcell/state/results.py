@@ -122,7 +122,7 @@ class ResultStore:
         else:
             message = f"The supervisor was killed before the call ended: {outcome}."
         sent = outcome != "not started"
-        error = Cancelled(message=message, delivered=sent, effect=sent)
+        error = Cancelled(message=message, delivered=sent, effect=outcome == "outcome unknown")
         self.finish(call, ToolResult.build(error=error, call_id=call.call_id, session_id=call.session_id))
 
     def _calls(self, where: str, *values: object) -> list[KeptCall]:
