@@ -174,9 +174,8 @@ class Routes:
         profile = confine(caller.profile, given, caller.workspace, limits)
         if source is not None:
             profile = profile.replace(readable=(*profile.readable, source.directory))
-        if services.state is not None:
-            for path in (*profile.readable, *profile.writable):
-                services.state.require_apart(path, "a path of the cell")
+            if services.state is not None:  # the other paths were checked when the session was opened
+                services.state.require_apart(source.directory, "the directory of a module")
         # Writing tools are sequential by default. On a route that may not write, such a tool may overlap.
         writes = Capability.WRITE in tool.needs | tool.uses
         alone = tool.declaration.annotations.sequential and (not writes or Capability.WRITE in given)

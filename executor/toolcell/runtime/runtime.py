@@ -411,7 +411,8 @@ class Runtime:
         require_apart(self.record.path, (str(root), *profile.writable))
         if self.settings.state is not None:
             self.settings.state.require_apart(str(root), "the workspace")
-            for path in (*profile.readable, *profile.writable, *profile.system):
+            own = () if opening.profile is None else opening.profile.system  # the others were checked at the start
+            for path in (*profile.readable, *profile.writable, *own):
                 self.settings.state.require_apart(path, "the profile's path")
         return profile if parent is None else within(profile, parent.caller.profile)
 

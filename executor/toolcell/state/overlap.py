@@ -28,9 +28,12 @@ class _Mount(NamedTuple):
 
 def overlaps(directory: str, own: str) -> bool:
     """Whether a bind of `directory`, with all mounts below it, shows a part of `own`. Both are real paths."""
-    if is_below(directory, [own]) or is_below(own, [directory]):
-        return True
-    mounts = _mounts(_mountinfo())
+    return is_below(directory, [own]) or is_below(own, [directory]) or _share_a_mount(directory, own, _mountinfo())
+
+
+@lru_cache(256)
+def _share_a_mount(directory: str, own: str, mountinfo: str) -> bool:
+    mounts = _mounts(mountinfo)
     shown, kept = list(_places(directory, mounts)), list(_places(own, mounts))
     return any(
         mine.device == other.device and (is_below(mine.path, [other.path]) or is_below(other.path, [mine.path]))
