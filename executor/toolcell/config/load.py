@@ -132,6 +132,12 @@ def _overlaid(below: Config, source: ConfigSource) -> tuple[Config, list[ConfigP
     settings = cast("Table", source.table.get("supervisor", {}))
     if settings and not source.trusted:
         problems.append(source.problem(("supervisor",), f"is for every project, and {_ONLY_NARROWS} {_remedy(source)}"))
+    if "state" in source.table:  # the same as in [supervisor]
+        if not source.trusted:
+            problems.append(source.problem(("state",), f"is for every project, and {_ONLY_NARROWS} {_remedy(source)}"))
+        elif "state" in settings:
+            problems.append(source.problem(("state",), "is set twice, here and in [supervisor]. Remove one of them."))
+        settings = {**settings, "state": source.table["state"]}
     config = replace(
         below,
         profiles=MappingProxyType(profiles),

@@ -361,8 +361,9 @@ ProfilesTable = _table("ProfilesTable", {kind.value: ProfileTable for kind in Se
 
 
 class FileTable(_Table):
-    """A whole toolcell.toml."""
+    """A whole toolcell.toml. `state` may stand here or in [supervisor]."""
 
+    state: _Text = ""
     profiles: ProfilesTable = Field(default=None)  # type: ignore[valid-type]
     supervisor: SupervisorTable = Field(default=None)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
     policy: PolicyTable = Field(default=None)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]

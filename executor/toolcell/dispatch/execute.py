@@ -85,6 +85,9 @@ async def in_cell(
             if watch is not None:
                 await run.audited(watch)
         except BaseException:
+            if context.fate is not None:
+                context.fate.delivered = run.started_at > 0
+                context.fate.effect = run.has_effect and not route.declaration.annotations.read_only
             run.abandon(watch)
             raise
         if outcome.ending != "moved" or ways >= MOST_WAYS:

@@ -71,6 +71,7 @@ class SessionCore:
         "numbers",
         "owns_channel",
         "parent",
+        "prefix",
         "public",
         "routes",
         "services",
@@ -93,8 +94,9 @@ class SessionCore:
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.public: Any = None
         """The `Session` of this core."""
+        self.prefix = caller.id
+        """With a number, the id of a call to which the program gives none."""
         self.numbers = count(1)
-        """Numbers for the ids of calls that the program gives no id."""
         self.is_here = services.reactor.is_here
         self._owner = owner
         self._children: dict[str, SessionCore] = {}

@@ -216,5 +216,5 @@ async def test_the_store_belongs_to_a_running_supervisor(supervise: Supervise, t
 def test_a_call_that_was_killed_while_it_waited_for_approval_was_not_started() -> None:
     data: dict[str, Any] = {"event": "asked", "tool": "pay", "version": "1.0.0"}
     asked = Record("approval", "s", "c", data)
-    assert interrupted([asked]) == [(asked, False)]
+    assert interrupted([asked]) == [(asked, "not started")]
     assert interrupted([asked, Record("denied", "s", "c", {"error": "permission_denied"})]) == []
