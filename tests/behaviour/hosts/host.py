@@ -255,9 +255,9 @@ def limit(setting: str) -> None:
 STEPS: dict[str, Callable[..., None]] = {
     step.__name__: step
     for step in (
-        container, rootless_container, docker_capabilities, docker_filter, docker_profile, apparmor, ubuntu_switch, debian_switch,
-        no_user_namespaces, landlocked, masked_proc, hidden_proc, read_only_proc, no_proc, bare_dev, own_cgroups,
-        no_cgroups, no_setns, read_only_root, file_systems, own_mounts, limit,
+        container, rootless_container, docker_capabilities, docker_filter, docker_profile, apparmor, ubuntu_switch,
+        debian_switch, no_user_namespaces, landlocked, masked_proc, hidden_proc, read_only_proc, no_proc, bare_dev,
+        own_cgroups, no_cgroups, no_setns, read_only_root, file_systems, own_mounts, limit,
     )
 }  # fmt: skip
 
