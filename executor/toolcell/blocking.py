@@ -249,6 +249,10 @@ class Session:
         )
         return Session(self._running().call(opened), self._portal)
 
+    def allow_urls(self, urls: Iterable[str]) -> None:
+        """As `toolcell.Session.allow_urls`."""
+        self._running().call(self._inner.allow_urls, urls)
+
     def explain(self, name: str | Declared, args: Mapping[str, Any] | None = None) -> Explanation:
         """As `toolcell.Session.explain`."""
         found: Explanation = self._running().call(self._inner.explain, name, args)

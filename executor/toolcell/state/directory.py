@@ -16,6 +16,7 @@ VERSION: Final = 1
 """The version of the files in a state directory. It is the number in the file `version`."""
 KEY_BYTES: Final = 32
 LOG, DATABASE, APPROVALS, RESULTS = "journal.log", "journal.sqlite", "approvals.sqlite", "results.sqlite"
+MEMORY = "memory.sqlite"
 
 
 _directories: weakref.WeakSet["StateDirectory"] = weakref.WeakSet()
@@ -40,6 +41,7 @@ class StateDirectory:
     - `journal.sqlite`: an index of the journal, made from it.
     - `approvals.sqlite`: requests for approval and their answers (`toolcell.approvals`).
     - `results.sqlite`: results of calls with an idempotency key, and of tasks (`results`).
+    - `memory.sqlite`: the agents' memory (`toolcell.backends.memory`).
     - `status.json`: what the supervisor does now, written once a second.
     """
 
@@ -66,6 +68,10 @@ class StateDirectory:
     @property
     def status(self) -> Path:
         return self.path / "status.json"
+
+    @property
+    def memory(self) -> Path:
+        return self.path / MEMORY
 
     @property
     def results(self) -> Path:

@@ -26,7 +26,12 @@ def preview_web_fetch(url: str, max_bytes: int) -> Preview:
     return Preview(f"Fetch {shortened(url)}", shortened(f"GET {url}\nat most {max_bytes:,} bytes", DETAILS_CHARS))
 
 
-@tool(needs={Capability.WEB}, preview=preview_web_fetch, annotations=Annotations(title="Fetch a page", open_world=True))
+@tool(
+    needs={Capability.WEB},
+    preview=preview_web_fetch,
+    annotations=Annotations(title="Fetch a page", open_world=True),
+    metadata={"fetches": True},  # the session's description of this tool says which pages, if they are limited
+)
 def web_fetch(
     ctx: ToolContext,
     url: Annotated[str, LazyField("The page's address, http or https.", min_length=1)],
