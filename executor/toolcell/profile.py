@@ -119,7 +119,12 @@ class Profile(CellProfile):
         """
         from toolcell_sandbox.explain import explain
 
-        return explain(self, {"requests": _in_words(self), "pages": pages_in_words(self), "channel": _channel(self)})
+        more = {"requests": _in_words(self)}
+        if self.pages not in ((), _ALL_PAGES):
+            more["pages"] = pages_in_words(self)
+        if "channel" in self.grants and self.channel != ChannelPolicy():
+            more["channel"] = [_channel_in_words(self.channel)]
+        return explain(self, more)
 
     def _asks_no_more_than(self, other: CellProfile) -> bool:
         if not self.requests:
@@ -129,7 +134,7 @@ class Profile(CellProfile):
         return is_narrower(self.requests, other.requests if isinstance(other, Profile) else ())
 
     def _reads_no_more_than(self, other: CellProfile) -> bool:
-        wider = other.pages if isinstance(other, Profile) else ()
+        wider = other.pages if isinstance(other, Profile) else _ALL_PAGES
         if not self.pages or wider == _ALL_PAGES:
             return True
         from .web_rules import is_narrower
@@ -139,7 +144,7 @@ class Profile(CellProfile):
     def _says_no_more_than(self, other: CellProfile) -> bool:
         if "channel" not in self.grants:
             return True
-        return isinstance(other, Profile) and self.channel.is_narrower_than(other.channel)
+        return not isinstance(other, Profile) or self.channel.is_narrower_than(other.channel)
 
 
 _ALL_PAGES = ("*",)
@@ -189,9 +194,8 @@ def pages_in_words(profile: Profile) -> list[str]:
     return said
 
 
-def _channel(profile: Profile) -> list[str]:
+def _channel_in_words(policy: ChannelPolicy) -> str:
     """A description of what tools may do on the channel."""
-    policy = profile.channel
-    if "channel" not in profile.grants or policy.level == "none":
-        return ["none"]
-    return [f"level {policy.level!r}: {policy.burst} operations at once, then {policy.per_s:g} a second"]
+    if policy.level == "none":
+        return "none"
+    return f"level {policy.level!r}: {policy.burst} operations at once, then {policy.per_s:g} a second"

@@ -6,24 +6,28 @@ found by their meaning: the ranking by bm25 and the one by cosine similarity are
 """
 
 import json
-import re
 import sqlite3
 import threading
-import time
-import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from toolcell.backends.database import open_database, transaction
 from toolcell.backends.embedding import Embedder
-from toolcell.backends.errors import BackendError, Refused, Unreachable
+from toolcell.backends.errors import BackendError, Unreachable
 from toolcell.backends.fusion import fused
 from toolcell.backends.protocols import MemoryRecord
+from toolcell.backends.records import (
+    MAX_LIMIT,
+    checked_id,
+    checked_namespace,
+    checked_record,
+    full,
+    room_of,
+    words_of,
+)
 from toolcell.backends.threads import Threads
 from toolcell.errors import ArgumentError
 from toolcell.misuse import count
@@ -36,12 +40,6 @@ __all__ = ["SQLiteMemory"]
 
 T = TypeVar("T")
 
-_MAX_QUERY = 2000
-_MAX_TOKENS = 64
-_MAX_LIMIT = 100
-_MAX_LABEL = 256  # of an id, a kind, a namespace, a tag
-_MAX_TAGS = 32
-_MAX_TIME = 253_402_300_800.0  # the year 10000, where datetime ends
 _SCANNED = 5000  # the newest records, which a substring search covers
 
 _INSERT = "INSERT INTO record(namespace, room, id, text, kind, tags, created_at) VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -97,11 +95,11 @@ class SQLiteMemory:
         Any text is a valid query; there are no operators. A better match has a higher `score`. Scores of different
         queries cannot be compared.
         """
-        words = list(dict.fromkeys(re.findall(r"\w+", query[:_MAX_QUERY])))[:_MAX_TOKENS]
-        limit = min(limit, _MAX_LIMIT)
+        words = words_of(query)
+        limit = min(limit, MAX_LIMIT)
         if not words or limit < 1:
             return []
-        return await self._threads.run(partial(self._search, query, words, limit, _namespace(namespace)))
+        return await self._threads.run(partial(self._search, query, words, limit, checked_namespace(namespace)))
 
     async def store(self, record: MemoryRecord, *, namespace: str) -> str:
         """Store `record` and return its id. The record is on disk when this returns.
@@ -109,26 +107,13 @@ class SQLiteMemory:
         An empty id gets a new one; an existing id replaces that record of the namespace. `created_at` is now if it is
         not given, and `score` is not stored. Raises `Refused` if a limit is exceeded, or for text that is not Unicode.
         """
-        size = _bytes(record.text, "text")
-        if size > self._max_text_bytes:
-            raise Refused(f"The text has {size} bytes, over the limit of {self._max_text_bytes}. Store a summary.")
-        if not record.text.strip():
-            raise Refused("The text is empty. Store something worth finding again.")
-        if not 0 <= (record.created_at or 0) < _MAX_TIME:
-            raise Refused("created_at is not a time. Give seconds since 1970, or none for now.")
-        if len(record.tags) > _MAX_TAGS:
-            raise Refused(f"There are {len(record.tags)} tags, over the limit of {_MAX_TAGS}. Use fewer.")
-        for what, label in [("id", record.id), ("kind", record.kind), *(("tag", tag) for tag in record.tags)]:
-            if _bytes(label, what) > _MAX_LABEL:
-                raise Refused(f"The {what} is over the limit of {_MAX_LABEL} bytes. Use a shorter one.")
-        record = replace(record, id=record.id or uuid.uuid4().hex, created_at=record.created_at or time.time())
-        await self._threads.run(partial(self._store, record, _namespace(namespace)))
+        record = checked_record(record, self._max_text_bytes)
+        await self._threads.run(partial(self._store, record, checked_namespace(namespace)))
         return record.id
 
     async def delete(self, record_id: str, *, namespace: str) -> bool:
         """Forget one record; return whether it was there."""
-        _bytes(record_id, "id")
-        return await self._threads.run(partial(self._delete, record_id, _namespace(namespace)))
+        return await self._threads.run(partial(self._delete, checked_id(record_id), checked_namespace(namespace)))
 
     def close(self) -> None:
         """Close the file. Idempotent; every later call raises `BackendError`."""
@@ -175,7 +160,7 @@ class SQLiteMemory:
         # \w matches no quote and no NUL, so putting a word in quotes is enough to escape it.
         quoted = " OR ".join(f'"{word}"' for word in words)
         either = f"{{text tags}} : ({quoted})"
-        own = f'room : "{_room(namespace)}" AND {either}'
+        own = f'room : "{room_of(namespace)}" AND {either}'
 
         def look(db: sqlite3.Connection) -> list[tuple[int, float]]:
             if db.execute(_SHARE, (namespace,)).fetchone() == (1,):
@@ -195,7 +180,7 @@ class SQLiteMemory:
             from toolcell.backends.meaning import text_to_embed
 
             vector = self._meaning.vector(text_to_embed(record.text, record.tags))
-        row = (namespace, _room(namespace), record.id, record.text, record.kind, tags, record.created_at)
+        row = (namespace, room_of(namespace), record.id, record.text, record.kind, tags, record.created_at)
 
         def write(db: sqlite3.Connection) -> tuple[list[int], int | None]:
             replaced = _numbers(db.execute(_DELETE, (namespace, record.id)))
@@ -209,8 +194,7 @@ class SQLiteMemory:
         try:
             replaced, number = self._run(write, writing=True)
         except _Full:
-            why = f"This memory is full: it has {self._max_records} records."
-            raise Refused(f"{why} Whoever runs the agent can delete some or raise max_records.") from None
+            raise full(self._max_records) from None
         if self._meaning is not None:
             self._meaning.change(namespace, replaced, number, vector)
 
@@ -248,20 +232,3 @@ def _index_of(embedder: Embedder, run: Any) -> "MeaningIndex":
 
 def _numbers(rows: Sequence[tuple[int]] | sqlite3.Cursor) -> list[int]:
     return [number for (number,) in rows]
-
-
-def _namespace(name: str) -> str:
-    if not 0 < _bytes(name, "namespace") <= _MAX_LABEL:
-        raise Refused(f"The namespace is empty or over the limit of {_MAX_LABEL} bytes. Give another one.")
-    return name
-
-
-def _room(namespace: str) -> str:
-    return str(int.from_bytes(sha256(namespace.encode()).digest()[:16], "big"))
-
-
-def _bytes(text: str, what: str) -> int:
-    try:
-        return len(text.encode())
-    except UnicodeEncodeError:
-        raise Refused(f"The {what} holds half a surrogate pair, which is not Unicode text. Leave it out.") from None

@@ -64,6 +64,8 @@ class PublicWeb:
         if search is not None and search_url is not None:
             raise ArgumentError("PublicWeb was given search and search_url. Pass one of them.")
         misuse.check_parts(search=search)
+        if not isinstance(robots, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ArgumentError(f"robots is not True or False: {robots!r}. Pass one of them.")
         check_sender(user_agent, resolve, tls)
         self._allowed = parse_pairs(misuse.items("allow_private", allow_private, "('127.0.0.1:8080',)"))
         self._engine = search
@@ -73,8 +75,8 @@ class PublicWeb:
         self._headers = {"User-Agent": user_agent, "Accept": "*/*", "Accept-Encoding": "gzip, deflate"}
         self._outbound = Outbound(_AT_ONCE, resolve, tls)
         self._cache = self._robots = None
-        if cache_bytes:
-            if misuse.whole("cache_bytes", cache_bytes) < _LEAST_CACHE:
+        if misuse.whole("cache_bytes", cache_bytes):
+            if cache_bytes < _LEAST_CACHE:
                 raise ArgumentError(f"cache_bytes is {cache_bytes}. Pass at least {_LEAST_CACHE:,}, or 0 for no cache.")
             from toolcell.backends.page_cache import PageCache
 

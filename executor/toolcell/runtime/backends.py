@@ -4,14 +4,20 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from toolcell.backends.errors import NotConfigured
 from toolcell.config import Config
 from toolcell.credentials import Credential
 from toolcell.errors import UsageError
 
 if TYPE_CHECKING:
-    from toolcell.backends.protocols import Channel, MemoryStore, SearchProvider, WebClient
+    from toolcell.backends.lancedb_memory import LanceDBMemory
+    from toolcell.backends.memory import SQLiteMemory
+    from toolcell.backends.protocols import Channel, SearchProvider, WebClient
+    from toolcell.state import StateDirectory
 
-__all__ = ["channel_of", "memory_of", "memory_options_of", "web_of"]
+    OwnMemory = SQLiteMemory | LanceDBMemory
+
+__all__ = ["channel_of", "memory_of", "web_of"]
 
 
 def channel_of(config: Config | None) -> "Channel | None":
@@ -36,32 +42,33 @@ def channel_of(config: Config | None) -> "Channel | None":
             return None
 
 
-def memory_of(config: Config | None) -> "MemoryStore | None":
-    """The memory of `[supervisor.memory]`, if it has a place of its own. Raises UsageError."""
-    table = None if config is None else config.memory
-    if table is None or (table.get("kind", "sqlite") == "sqlite" and "path" not in table):
-        return None
-    if "path" not in table:
-        raise UsageError("[supervisor.memory] of the kind 'lancedb' has no path. Name a directory.")
-    options = memory_options_of(config)
-    if table.get("kind") == "lancedb":
-        from toolcell.backends.lancedb_memory import LanceDBMemory
-
-        return LanceDBMemory(table["path"], **options)
-    from toolcell.backends.memory import SQLiteMemory
-
-    return SQLiteMemory(table["path"], **options)
-
-
-def memory_options_of(config: Config | None) -> Mapping[str, Any]:
-    """The options of `[supervisor.memory]` beside its place."""
+def memory_of(config: Config | None, state: "StateDirectory | None") -> "Callable[[], OwnMemory]":
+    """Returns a new memory by `[supervisor.memory]`: in its path, else in the state directory, else in this process.
+    Raises UsageError for a table from which none can be made."""
     table = (None if config is None else config.memory) or {}
     options = {name: table[name] for name in ("max_text_bytes", "max_records") if name in table}
     if table.get("embed"):
         from toolcell.backends.embedding import LocalEmbedder
 
         options["embedder"] = LocalEmbedder()
-    return options
+    is_lance = table.get("kind") == "lancedb"
+    if is_lance and "path" not in table:
+        raise UsageError("[supervisor.memory] of the kind 'lancedb' has no path. Name a directory.")
+
+    def new() -> "OwnMemory":
+        if is_lance:
+            from toolcell.backends.lancedb_memory import LanceDBMemory
+
+            return LanceDBMemory(table["path"], **options)
+        from toolcell.backends.memory import SQLiteMemory
+
+        path = table.get("path") or (":memory:" if state is None else state.memory)
+        try:
+            return SQLiteMemory(path, **options)
+        except NotConfigured as error:
+            raise UsageError(str(error)) from error
+
+    return new
 
 
 def web_of(config: Config | None) -> "Callable[[], WebClient] | None":

@@ -10,14 +10,13 @@ from dataclasses import replace
 from functools import cache, partial
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from toolcell.approvals import Approvals, Approver
 from toolcell.backends.channels.log import LogChannel
 from toolcell.backends.egress import Gateway
-from toolcell.backends.memory import SQLiteMemory
 from toolcell.backends.protocols import Channel, MemoryStore, WebClient
 from toolcell.backends.web import PublicWeb
 from toolcell.dispatch.catalog import Catalog
@@ -64,6 +63,9 @@ from .settings import Settings
 from .status_file import keep_status
 from .tasks import CallTask, CallTasks
 
+if TYPE_CHECKING:
+    from .backends import OwnMemory
+
 _log = logging.getLogger("toolcell")
 MAX_HOST_THREADS = 40  # of synchronous host tools; the supervisor's own work in threads has another limit
 
@@ -98,7 +100,7 @@ class Runtime:
         self.is_entered = False
         self._pid = 0
         self._durable: DurableJournal | None = None
-        self._memory: SQLiteMemory | None = None
+        self._memory: OwnMemory | None = None
         self._approvals: Approvals | None = None
         self._results: ResultStore | None = None
         self.tasks = CallTasks()
@@ -479,8 +481,7 @@ class Runtime:
         if self.settings.memory is not None:
             return self.settings.memory
         if self._memory is None:
-            state, options = self.settings.state, self.settings.memory_options
-            self._memory = SQLiteMemory(":memory:" if state is None else state.memory, **options)
+            self._memory = self.settings.new_memory()
         return self._memory
 
 

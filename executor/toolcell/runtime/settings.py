@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolcell import misuse
 from toolcell.approvals import Approver
@@ -29,7 +29,10 @@ from toolcell_tools.result import FOR_MODEL_BYTES
 from toolcell_tools.toolsets import Toolset
 from toolcell_tools.typed import TypedTool, as_tool
 
-from .backends import channel_of, memory_of, memory_options_of, web_of
+from .backends import channel_of, memory_of, web_of
+
+if TYPE_CHECKING:
+    from .backends import OwnMemory
 
 APPROVAL_TIMEOUT_S = 300.0
 
@@ -57,8 +60,8 @@ class Settings:
     http: HttpClient
     channel: Channel | None
     memory: MemoryStore | None
-    memory_options: Mapping[str, Any]
-    """The options of the memory that the supervisor makes, if it was given none."""
+    new_memory: "Callable[[], OwnMemory]"
+    """Returns the memory that the supervisor makes and closes, if it was given none."""
     web: Callable[[], WebClient] | None
     """Returns the web client of all sessions. None: each root session makes one of its own."""
     resolve: Resolver
@@ -124,6 +127,7 @@ def settings_of(
         raise UsageError(f"concurrency is no Concurrency: {concurrency!r}. Write Concurrency(tools={{…: 4}}).")
     if circuit_breaker is not None and not isinstance(circuit_breaker, CircuitBreaker):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise UsageError(f"circuit_breaker is no CircuitBreaker: {circuit_breaker!r}. Write CircuitBreaker(crashes=5).")
+    kept = None if state is None else StateDirectory(misuse.path("state", state))
     resolve = resolve_with_system if resolve is None else resolve
     misuse.check_callable("resolve", resolve)
     here, elsewhere = _by_name(tools)
@@ -144,12 +148,12 @@ def settings_of(
         standby=bool(standby),
         http=_http_of(config) if http is None else http,
         channel=channel_of(config) if channel is None else channel,
-        memory=memory_of(config) if memory is None else memory,
-        memory_options=memory_options_of(config),
+        memory=memory,
+        new_memory=memory_of(config, kept),
         web=web_of(config) if web is None else lambda: web,
         resolve=resolve,
         quarantine=None if quarantine is None else os.path.abspath(misuse.path("quarantine", quarantine)),
-        state=None if state is None else StateDirectory(misuse.path("state", state)),
+        state=kept,
         model_bytes=model_bytes,
         concurrency=concurrency or Concurrency(),
         circuit_breaker=circuit_breaker or CircuitBreaker(),

@@ -126,7 +126,7 @@ class _Hops:
         if any(rule.seen and rule.covers(target.host, target.port) for rule in self._rules):
             return (
                 f"{place} is not a link that this session has seen. Fetch a link of a page that it has fetched, or of "
-                "a search, exactly as it stands there. Whoever runs the agent can allow the URL: session.allow_urls([…])."
+                "a search, exactly as it stands there. Whoever runs the agent can allow it: session.allow_urls([…])."
             )
         return (
             f"{place} is not among the pages that this session's profile allows. Whoever runs the agent can allow its "
