@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from toolcell_tools.annotations import Annotations
     from toolcell_tools.artifact import Artifact
     from toolcell_tools.base import base_tools
+    from toolcell_tools.base.web_article import web_article
     from toolcell_tools.capability import CHANGING, KIND_GRANTS, Capability, PermissionTier, SessionKind
     from toolcell_tools.content import AudioBlock, Content, ImageBlock, ResourceBlock, TextBlock
     from toolcell_tools.context import HostContext as _HostContext
@@ -174,6 +175,7 @@ _HOMES = {
     "toolcell_tools.annotations": "Annotations",
     "toolcell_tools.artifact": "Artifact",
     "toolcell_tools.base": "base_tools",
+    "toolcell_tools.base.web_article": "web_article",
     "toolcell_tools.capability": "CHANGING Capability KIND_GRANTS PermissionTier SessionKind",
     "toolcell_tools.content": "AudioBlock Content ImageBlock ResourceBlock TextBlock",
     "toolcell_tools.context": "HostContext Reporter ToolContext require",
@@ -441,6 +443,7 @@ __all__ = [
     "require",
     "tool",
     "toolset",
+    "web_article",
 ]
 
 
