@@ -149,7 +149,7 @@ async def test_a_hostile_robots_txt_takes_time_by_its_size_only() -> None:
 # -- articles ---------------------------------------------------------------------------------------------------------
 
 PARAGRAPH = (
-    "<p>The {} cat is a small animal that people keep, and it sleeps for most of the day, see <a href='/w'>w</a>.</p>"
+    "<p>The {} cat is a small animal that people keep, and it sleeps most of the day, see <a href='/w'>w</a>.</p>"
 )
 PAGE = (
     "<html><head><title>Cats</title></head><body><nav><a href='/'>Home</a> Imprint</nav><div>Cookie notice: accept</div>"

@@ -198,7 +198,7 @@ class _Process:
         if size > _ANSWER_BYTES:
             self._end()
             raise Unreachable(f"The memory's process answered with {size:,} bytes. Ask for fewer records.")
-        answer = msgpack.unpackb(self._read(process, size, deadline))
+        answer: Any = msgpack.unpackb(self._read(process, size, deadline))
         if not answer["ok"]:
             raise Unreachable(f"The memory could not be used: {answer['value']}. Whoever runs the agent should look.")
         return answer["value"]

@@ -40,7 +40,8 @@ class VectorTable:
         return len(self._rows)
 
     @property
-    def bytes(self) -> int:
+    def size(self) -> int:
+        """In bytes."""
         return self._matrix.nbytes + self._numbers.nbytes
 
     def add(self, items: Iterable[tuple[int, bytes]]) -> None:
@@ -89,7 +90,7 @@ class VectorCache:
     def put(self, namespace: str, table: VectorTable) -> None:
         self._tables[namespace] = table
         self._tables.move_to_end(namespace)
-        while len(self._tables) > 1 and sum(each.bytes for each in self._tables.values()) > self._max_bytes:
+        while len(self._tables) > 1 and sum(each.size for each in self._tables.values()) > self._max_bytes:
             self._tables.popitem(last=False)
 
     def clear(self) -> None:

@@ -43,7 +43,7 @@ class ChannelAccess:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.channel = channel
-        self.policy = policy if above is None else policy.narrowed(above.policy)
+        self.policy: ChannelPolicy = policy if above is None else policy.narrowed(above.policy)
         own = TokenBucket(self.policy.burst, self.policy.per_s, now)
         self._buckets: tuple[TokenBucket, ...] = (own,) if above is None else (own, *above._buckets)
         self._sent: OrderedDict[str, None] = OrderedDict() if above is None else above._sent

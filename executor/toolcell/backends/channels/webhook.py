@@ -88,7 +88,7 @@ class WebhookChannel:
     async def upload(self, name: str, data: bytes, *, media_type: str, sender: str) -> str | None:
         encode = partial(base64.b64encode, data)
         encoded = await self._threads.run(encode) if len(data) > _LARGE else encode()
-        file = {"name": name, "media_type": media_type, "data": encoded.decode("ascii")}
+        file: dict[str, Any] = {"name": name, "media_type": media_type, "data": encoded.decode("ascii")}
         return _id(await self._post("file", sender, **file))
 
     async def _approve(self, request: ApprovalRequest) -> Approved | Denied:
