@@ -152,7 +152,7 @@ PARAGRAPH = (
     "<p>The {} cat is a small animal that people keep, and it sleeps most of the day, see <a href='/w'>w</a>.</p>"
 )
 PAGE = (
-    "<html><head><title>Cats</title></head><body><nav><a href='/'>Home</a> Imprint</nav><div>Cookie notice: accept</div>"
+    "<html><head><title>Cats</title></head><body><nav><a href='/'>Home</a> Imprint</nav><div>Cookie notice</div>"
     f"<article><h1>On cats</h1>{''.join(PARAGRAPH.format(word) for word in ('first', 'second', 'third', 'last'))}"
     "</article><footer>About us</footer></body></html>"
 ).encode()

@@ -66,7 +66,7 @@ class LanceDBMemory:
         self._max_records = count("max_records", max_records, "Pass how many records to keep.")
         self._embedder = embedder
         dimensions, name = (0, "") if embedder is None else (embedder.dimensions, embedder.name)
-        self._process = _Process([os.path.abspath(checked_path("path", path)), str(dimensions), name])
+        self._process = _LanceDBProcess([os.path.abspath(checked_path("path", path)), str(dimensions), name])
         self._threads = Threads(4)
 
     def __repr__(self) -> str:
@@ -142,7 +142,7 @@ def _key(namespace: str, record_id: str) -> str:
     return sha256(f"{room_of(namespace)}/{record_id}".encode()).hexdigest()
 
 
-class _Process:
+class _LanceDBProcess:
     """The process that runs LanceDB, one request at a time."""
 
     def __init__(self, arguments: list[str]) -> None:

@@ -28,7 +28,7 @@ WHERE namespace = ? AND (model IS NULL OR model <> ?) LIMIT ?
 _ALL = "SELECT number, data FROM record JOIN vector USING (number) WHERE namespace = ? AND model = ?"
 
 
-class _Run(Protocol):
+class _OnConnection(Protocol):
     """Runs work on the connection, under its lock."""
 
     def __call__(self, work: Callable[[sqlite3.Connection], T], *, writing: bool = False) -> T: ...
@@ -42,7 +42,7 @@ def text_to_embed(text: str, tags: Sequence[str]) -> str:
 class MeaningIndex:
     """Finds records by their vectors. All methods are blocking and safe from any thread."""
 
-    def __init__(self, embedder: Embedder, run: _Run) -> None:
+    def __init__(self, embedder: Embedder, run: _OnConnection) -> None:
         self._embedder, self._run = embedder, run
         self._model = f"{embedder.name}/{embedder.dimensions}"
         self._lock = threading.RLock()  # around the tables
