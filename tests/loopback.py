@@ -77,7 +77,7 @@ def serving(answering: Answering) -> Generator[JsonService]:
         service.server_close()
 
 
-def said(value: object, status: int = 200, **headers: str) -> tuple[int, dict[str, str], bytes]:
+def said(value: object, status: int = 200, /, **headers: str) -> tuple[int, dict[str, str], bytes]:
     """An answer of JSON, or of bytes as they are."""
     body = value if isinstance(value, bytes) else json.dumps(value).encode()
     return status, {name.replace("_", "-"): text for name, text in headers.items()}, body

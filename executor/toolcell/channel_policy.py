@@ -56,7 +56,7 @@ class ChannelPolicy:
     def narrowed(self, other: "ChannelPolicy") -> "ChannelPolicy":
         """The policy that allows what both allow."""
         return ChannelPolicy(
-            level=min(self.level, other.level, key=LEVELS.index),
+            level=LEVELS[min(LEVELS.index(self.level), LEVELS.index(other.level))],
             burst=min(self.burst, other.burst),
             per_s=min(self.per_s, other.per_s),
         )

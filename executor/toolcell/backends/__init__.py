@@ -59,9 +59,9 @@ _MODULES = {
     "BrokeredHttp": "http.client",
     "PublicWeb": "web",
     "SQLiteMemory": "memory",
+    **dict.fromkeys(("BackendError", "NotConfigured", "OutsideRules", "Refused", "Unreachable"), "errors"),
+    **dict.fromkeys(("BraveSearch", "SearXNG", "StaticSearch", "TavilySearch"), "search"),
 }
-_MODULES |= dict.fromkeys(("BackendError", "NotConfigured", "OutsideRules", "Refused", "Unreachable"), "errors")
-_MODULES |= dict.fromkeys(("BraveSearch", "SearXNG", "StaticSearch", "TavilySearch"), "search")
 
 
 def __getattr__(name: str) -> object:

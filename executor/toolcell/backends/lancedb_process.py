@@ -43,7 +43,8 @@ class Store:
         schema = arrow.schema(columns, metadata={"toolcell_model": model})
         db: Any = import_module("lancedb").connect(directory)
         self._table: Any = db.create_table(TABLE, schema=schema, exist_ok=True)
-        known = (self._table.schema.metadata or {}).get(b"toolcell_model", b"").decode()
+        said: Mapping[bytes, bytes] = self._table.schema.metadata or {}
+        known = said.get(b"toolcell_model", b"").decode()
         if known != model:
             raise ValueError(
                 f"it was made with the embedder {known or 'none'!r}, and is opened with {model or 'none'!r}"

@@ -20,7 +20,7 @@ from toolcell.errors import ArgumentError
 
 if TYPE_CHECKING:
     from toolcell.backends.exchange import ExchangeReply
-    from toolcell.backends.robots import RobotsFile
+    from toolcell.backends.robots import Robots, RobotsFile
 
 __all__ = ["MAX_BODY", "PublicWeb"]
 
@@ -101,6 +101,11 @@ class PublicWeb:
 
     async def fetch_within(self, url: str, *, max_bytes: int, check: Callable[[str], None]) -> FetchedPage:
         """As `fetch`. `check(url)` is called before each request, and raises for a URL that may not be asked for."""
+        return await self._fetch(url, max_bytes, check, self._robots)
+
+    async def _fetch(
+        self, url: str, max_bytes: int, check: Callable[[str], None], robots: "Robots | None"
+    ) -> FetchedPage:
         if not 0 < max_bytes <= MAX_BODY:
             raise Refused(f"max_bytes is {max_bytes}. Use a number from 1 to {MAX_BODY}.")
         target = parse_url(url, allowed=self._allowed)
@@ -108,8 +113,8 @@ class PublicWeb:
             with anyio.fail_after(self._timeout_s):
                 for _ in range(self._max_redirects + 1):
                     check(target.url)
-                    if self._robots is not None:
-                        await self._robots.check(target)
+                    if robots is not None:
+                        await robots.check(target)
                     reply = await self._get(target, max_bytes)
                     if reply.location is None:
                         return _page(target, reply)
@@ -136,7 +141,7 @@ class PublicWeb:
 
         assert self._search_url is not None
         quoted = quote(query, safe="", errors="replace")
-        page = await self.fetch(self._search_url.replace("{query}", quoted), max_bytes=ANSWER_BYTES)
+        page = await self._fetch(self._search_url.replace("{query}", quoted), ANSWER_BYTES, _any, None)
         if page.status != 200:
             raise Unreachable(
                 f"The search engine answered with status {page.status}. Try again later; "

@@ -338,7 +338,12 @@ class SearchTable(_KeyTable):
 
     wanted: ClassVar[str] = 'a table such as { kind = "searxng", url = "https://search.example.org/search" }'
     kind: Annotated[_Text, _known("search engine", frozenset({"searxng", "brave", "tavily"}))]
-    url: _Text
+
+    @model_validator(mode="after")
+    def _has_an_endpoint(self) -> "SearchTable":
+        if not self.url:
+            raise ValueError("has no url. Name the search engine's endpoint.")
+        return self
 
 
 class WebTable(_Table):

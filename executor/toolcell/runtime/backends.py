@@ -107,6 +107,6 @@ def _search_of(table: Mapping[str, Any]) -> "SearchProvider":
 
 def _key(table: Mapping[str, Any], **defaults: str) -> Credential | None:
     """The credential in a table that says where its secret is, or None."""
-    places = {name: table[name] for name in ("value_env", "value_file") if name in table}
-    said = {name: table[name] for name in ("header", "prefix") if name in table}
+    places: dict[str, Any] = {name: table[name] for name in ("value_env", "value_file") if name in table}
+    said: dict[str, Any] = {name: table[name] for name in ("header", "prefix") if name in table}
     return Credential(**{**defaults, **said, **places}) if places else None
