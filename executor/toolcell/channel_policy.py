@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Final, Literal, cast, get_args
 
 from toolcell_sandbox.refusal import refusing
@@ -55,6 +55,8 @@ class ChannelPolicy:
 
     def narrowed(self, other: "ChannelPolicy") -> "ChannelPolicy":
         """The policy that allows what both allow."""
+        if other == self:
+            return self
         return ChannelPolicy(
             level=LEVELS[min(LEVELS.index(self.level), LEVELS.index(other.level))],
             burst=min(self.burst, other.burst),
@@ -66,11 +68,10 @@ class ChannelPolicy:
         return self.narrowed(other) == self
 
 
-POLICY_FIELDS: Final = frozenset(field.name for field in fields(ChannelPolicy))
-
-
 class TokenBucket:
     """At most `burst` tokens, refilled with `per_s` a second. `now` gives the time in seconds."""
+
+    __slots__ = ("_at", "_burst", "_now", "_per_s", "_tokens")
 
     def __init__(self, burst: int, per_s: float, now: Callable[[], float]) -> None:
         self._burst, self._per_s, self._now = burst, per_s, now

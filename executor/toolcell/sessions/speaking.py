@@ -4,7 +4,6 @@ A session that borrows its parent's channel takes its tokens from its own bucket
 """
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
@@ -35,6 +34,8 @@ class TooOften(Refused):
 class ChannelAccess:
     """One session's use of a channel. `above` is the access of the session that it borrows the channel from."""
 
+    __slots__ = ("_buckets", "_sent", "channel", "policy")
+
     def __init__(
         self,
         channel: Channel,
@@ -46,7 +47,7 @@ class ChannelAccess:
         self.policy: ChannelPolicy = policy if above is None else policy.narrowed(above.policy)
         own = TokenBucket(self.policy.burst, self.policy.per_s, now)
         self._buckets: tuple[TokenBucket, ...] = (own,) if above is None else (own, *above._buckets)
-        self._sent: OrderedDict[str, None] = OrderedDict() if above is None else above._sent
+        self._sent: dict[str, None] = {} if above is None else above._sent  # the ids of messages, the oldest first
 
     @property
     def status(self) -> ChannelStatus:
@@ -126,7 +127,7 @@ class ChannelAccess:
         if isinstance(id, str) and id:
             self._sent[id] = None
             while len(self._sent) > _SENT:
-                self._sent.popitem(last=False)
+                del self._sent[next(iter(self._sent))]
         return SentMessage(
             id if isinstance(id, str) else "", getattr(self.channel, "reaches_people", True) is not False
         )
