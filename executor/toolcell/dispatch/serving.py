@@ -292,7 +292,7 @@ class SessionRun(Run):
         rules = caller.profile.http if Capability.HTTP in self._route.grants else ()
         requester = Requester(rules, caller.http, self._trail, self._context.trace)
         self._principal = broker.Principal(
-            caller.id, caller.agent_id, caller.channel, caller.memory, caller.web(), requester
+            caller.id, caller.agent_id, caller.access, caller.memory, caller.readable_web(), requester
         )
         return self._principal
 
