@@ -9,6 +9,8 @@ from toolcell_tools.capability import Capability
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.definition import Tool
 
+from .foreign import source_of
+
 NOTHING: frozenset[Capability] = frozenset()
 SEARCHES = "searches"
 """The key in a tool's metadata which says that it needs a search engine, and not only the web."""
@@ -30,6 +32,9 @@ def out_of_reach(tool: Tool[..., object], profile: Profile) -> frozenset[Capabil
     needs = tool.needs
     if not needs & WHY.keys():
         return NOTHING
+    source = source_of(tool)
+    if source is not None:
+        profile = source.profile_in(profile)
     found: set[Capability] = set()
     if Capability.NET in needs and tool.placement == "cell" and _is_closed(profile):
         found.add(Capability.NET)
