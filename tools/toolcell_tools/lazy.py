@@ -30,8 +30,9 @@ class LazyField:
 
 
 class Answer(NamedTuple):
-    """`ToolResult(output=…, display=…, artifacts=…)` whose parts are already checked."""
+    """`ToolResult(output=…, display=…, artifacts=…, content=…)` whose parts are already checked."""
 
     output: object
     display: str
     artifacts: "Sequence[Artifact]" = ()
+    content: "Sequence[dict[str, Any]]" = ()  # blocks, as JSON data

@@ -210,7 +210,7 @@ class Routes:
             },
             is_misplaced=place.is_taken and profile.cwd == self._path,
             requests=own.http,
-            http=(source and source.http) or caller.http,
+            http=(source and source.client) or caller.http,
             translate=tool.sent if isinstance(tool, ForeignTool) else None,
         )
 

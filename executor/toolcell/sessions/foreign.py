@@ -14,10 +14,15 @@ from toolcell_tools.dynamic import DynamicTool
 class ForeignSource(ABC):
     """The place that foreign tools come from. Equal sources share cells."""
 
-    process: str = ""
-    """The name of the kept process that all tools of the source share in a session. "": each tool has its own."""
-    http: HttpClient | None = None
-    """The client that makes the HTTP requests of its cells. None: the session's."""
+    @property
+    def process(self) -> str:
+        """The name of the kept process that all tools of the source share in a session. "": each tool has its own."""
+        return ""
+
+    @property
+    def client(self) -> HttpClient | None:
+        """The client that makes the HTTP requests of its cells. None: the session's."""
+        return None
 
     @abstractmethod
     def profile_in(self, session: Profile) -> Profile:
