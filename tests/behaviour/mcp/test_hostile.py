@@ -177,7 +177,7 @@ async def test_names_that_are_illegal_or_alike_become_legal_ones_always_the_same
         ["Read-File", "read_file", "readFile", "😀", "toolcell_x", "handoff", "x" * 200, "a b", "a\u202eb", "9"]
     )
     again = await opened(toolset("names"))
-    assert {name for name in await names(again)} >= set(found)
+    assert set(await names(again)) >= set(found)
 
 
 async def test_a_server_that_takes_the_name_of_another_tool_loses_all_of_its_own(opened: Opened, toolset: Make) -> None:
