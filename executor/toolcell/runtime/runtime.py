@@ -462,12 +462,16 @@ class Runtime:
     async def ask_source(self, session: SessionInfo, lister: ForeignTool, wall_s: float) -> object | None:
         """The list of tools that a source gives in its cell of this session; None if it may not start there. For
         toolsets of foreign tools. Raises ToolsetError."""
-        core = self._sessions[session.session_id]
+        core = self.session(session.session_id)
         return await listed(core.services, core.caller, core.routes, lister, wall_s)
 
     def report_source(self, session: SessionInfo, source: str, what: str) -> None:
         """Record that a source of foreign tools has misbehaved, or has tools that cannot be taken."""
         report_refused(self.services, session.session_id, source, what)
+
+    def session(self, id: str) -> SessionCore:
+        """The open session with this id."""
+        return self._sessions[id]
 
     def forget(self, session: SessionCore) -> None:
         self._sessions.pop(session.caller.id, None)
