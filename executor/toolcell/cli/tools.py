@@ -1,6 +1,7 @@
 """`toolcell tools`: the tools that a session in this directory has, those of MCP servers included."""
 
 import json
+import logging
 from dataclasses import dataclass
 
 import anyio
@@ -26,6 +27,7 @@ class _Listed:
 
 def run(*, kind: str, file: str | None, as_json: bool) -> int:
     """Print the tools. Return the exit status."""
+    logging.getLogger("toolcell").addHandler(logging.NullHandler())  # incidents are printed with the list
     try:
         found = anyio.run(_listed, kind, file)
     except (ConfigError, UsageError, SandboxError) as error:
@@ -37,14 +39,21 @@ def run(*, kind: str, file: str | None, as_json: bool) -> int:
 
 async def _listed(kind: str, file: str | None) -> _Listed:
     journal = RecentJournal()
-    async with Supervisor(base_tools(), config=load_config(".", file=file), journal=journal) as supervisor:
+    config = load_config(".", file=file)
+    async with Supervisor(base_tools(), config=config, journal=journal) as supervisor:
         session = await supervisor.open_session(kind, workspace=".")
         declared = await session.tools()
         known = runtime_of(supervisor).session(session.id).caller.toolbox.known
     tools: dict[str, list[ToolDeclaration]] = {}
     for each in declared:
         tools.setdefault(known[each.name].stranger, []).append(each)
-    return _Listed(tools, [str(each.data["what"]) for each in journal.of(kind="incident")])
+    incidents = [str(each.data["what"]) for each in journal.of(kind="incident")]
+    for source in (f"MCP server {name!r}" for name in config.servers):
+        if source not in tools and not any(source in each for each in incidents):
+            incidents.append(
+                f"{source}: it offers no tool here. It may need more than a {kind} session's profile gives."
+            )
+    return _Listed(tools, incidents)
 
 
 def _lines(found: _Listed) -> list[str]:

@@ -16,15 +16,15 @@ COMMAND_GRANTS = frozenset({"read", "write", "exec"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpServer:
-    """One MCP server: `command`, or `url`. The fields are the arguments of `mcp_toolset`. `env` and `headers` may hold
-    secrets, and are never shown."""
+    """One MCP server: `command`, or `url`. The fields are the arguments of `mcp_toolset`. Whatever may hold a
+    secret is never shown."""
 
     name: str
     command: tuple[str, ...] = field(default=(), repr=False)
-    url: str = ""
+    url: str = field(default="", repr=False)
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    profile: Profile | None = None
+    profile: Profile | None = field(default=None, repr=False)
     needs: frozenset[Capability] = frozenset()
     tier: PermissionTier = PermissionTier.SYSTEM
     tiers: Mapping[str, PermissionTier] = field(default_factory=dict[str, PermissionTier])
@@ -75,7 +75,5 @@ def _variable(found: re.Match[str]) -> str:
     name, default = found[1], found[2]
     value = os.environ.get(name, default)
     if value is None:
-        raise ValueError(
-            f"refers to the environment variable {name}, which is not set. Set it, or write ${{{name}:-}}."
-        )
+        raise ValueError(f"refers to the environment variable {name}, which is not set. Set it.")
     return value

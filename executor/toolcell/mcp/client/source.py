@@ -24,11 +24,11 @@ class ServerSource(ForeignSource):
     `uses`. Compared by identity: no two servers share a cell."""
 
     name: str
-    profile: Profile
+    profile: Profile = field(repr=False)  # its env may hold secrets, as words of a command may
     needs: frozenset[Capability]
     uses: frozenset[Capability]
-    command: tuple[str, ...] = ()
-    url: str = ""
+    command: tuple[str, ...] = field(default=(), repr=False)
+    url: str = field(default="", repr=False)
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     http: HttpClient | None = None
 

@@ -75,7 +75,7 @@ class McpToolset(Toolset):
         self._retry_at: dict[str, float] = {}
 
     def __repr__(self) -> str:
-        how = self.source.url or self.source.command[0]
+        how = self.source.url.partition("?")[0] or self.source.command[0]
         return f"<McpToolset {self.source.name}: {how}>"
 
     @property

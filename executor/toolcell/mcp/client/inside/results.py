@@ -46,8 +46,12 @@ def _named(blocks: list[Block]) -> str:
 
 
 def _repeats(block: Block, structured: Message) -> bool:
-    """Whether a text only repeats the structured content, as servers do for older clients."""
-    if block["type"] != "text" or not str(block["text"]).lstrip().startswith("{"):
+    """Whether a text only repeats the structured content, or its only value, as servers do for older clients."""
+    if block["type"] != "text":
+        return False
+    if len(structured) == 1 and block["text"] in structured.values():
+        return True
+    if not str(block["text"]).lstrip().startswith("{"):
         return False
     try:
         return bool(json.loads(block["text"]) == structured)
