@@ -19,10 +19,12 @@ from toolcell_tools.preview import printable
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """The tools of a session by their source, "" for the base tools, and the sources that failed."""
+    """The tools of a session by their source, "" for the base tools, and what went wrong with sources."""
 
     tools: dict[str, list[ToolDeclaration]]
     incidents: list[str]
+    silent: list[str]
+    """The servers that are not offered to such a session."""
 
 
 def run(*, kind: str, file: str | None, as_json: bool) -> int:
@@ -48,12 +50,12 @@ async def _listed(kind: str, file: str | None) -> _Listed:
     for each in declared:
         tools.setdefault(known[each.name].stranger, []).append(each)
     incidents = [str(each.data["what"]) for each in journal.of(kind="incident")]
-    for source in (f"MCP server {name!r}" for name in config.servers):
-        if source not in tools and not any(source in each for each in incidents):
-            incidents.append(
-                f"{source}: it offers no tool here. It may need more than a {kind} session's profile gives."
-            )
-    return _Listed(tools, incidents)
+    silent = [
+        f"{source}: it offers nothing here. It may need more than the profile of a {kind} session gives."
+        for source in (f"MCP server {name!r}" for name in config.servers)
+        if source not in tools and not any(source in each for each in incidents)
+    ]
+    return _Listed(tools, incidents, silent)
 
 
 def _lines(found: _Listed) -> list[str]:
@@ -61,7 +63,8 @@ def _lines(found: _Listed) -> list[str]:
     for source, tools in found.tools.items():
         lines += [*([""] if lines else []), source or "Tools of toolcell"]
         lines += [f"  {each.name}  {each.tier.value}  {_first_line(each.description)}" for each in tools]
-    return [*lines, *([""] if found.incidents else []), *found.incidents]
+    said = [*found.incidents, *found.silent]
+    return [*lines, *([""] if said else []), *said]
 
 
 def _first_line(text: str) -> str:
