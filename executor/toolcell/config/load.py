@@ -133,8 +133,8 @@ def _overlaid(below: Config, source: ConfigSource) -> tuple[Config, list[ConfigP
     settings = cast("Table", source.table.get("supervisor", {}))
     if settings and not source.trusted:
         problems.append(source.problem(("supervisor",), f"is for every project, and {_ONLY_NARROWS} {_remedy(source)}"))
-    servers, wrong = _servers(cast("Table", source.table.get("mcpServers", {})), source)
-    problems += wrong
+    servers, of_servers = _servers(cast("Table", source.table.get("mcpServers", {})), source)
+    problems += of_servers
     config = replace(
         below,
         servers=MappingProxyType({name: one for name, one in {**below.servers, **servers}.items() if one is not None}),

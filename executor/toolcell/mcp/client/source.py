@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.metadata import version
 from typing import Any
 
-import toolcell
 from toolcell import http_rules
 from toolcell.backends.protocols import HttpClient
 from toolcell.profile import Profile
@@ -59,7 +59,7 @@ class ServerSource(ForeignSource):
     @cached_property
     def told(self) -> dict[str, Any]:
         """How the cell reaches the server."""
-        told: dict[str, Any] = {"version": toolcell.__version__}
+        told: dict[str, Any] = {"version": version("toolcell")}
         if self.url:
             return {**told, "url": self.url, "headers": dict(self.headers)}
         return {**told, "command": list(self.command), "cpu_s": self.profile.limits.cpu_s}
