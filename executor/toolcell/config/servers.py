@@ -72,7 +72,8 @@ def expanded(value: object) -> object:
 
 
 def _variable(found: re.Match[str]) -> str:
-    name, default = found[1], found[2]
+    name = found[1]
+    default: str | None = found[2]
     value = os.environ.get(name, default)
     if value is None:
         raise ValueError(f"refers to the environment variable {name}, which is not set. Set it.")

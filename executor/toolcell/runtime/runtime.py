@@ -465,6 +465,13 @@ class Runtime:
         core = self.session(session.session_id)
         return await listed(core.services, core.caller, core.routes, lister, wall_s)
 
+    def require_apart(self, profile: Profile) -> None:
+        """Raise UsageError if a source's profile shows what the supervisor keeps for itself."""
+        require_apart(self.record.path, profile.writable)
+        if self.settings.state is not None:
+            for path in (*profile.readable, *profile.writable, *profile.system):
+                self.settings.state.require_apart(path, "the profile's path")
+
     def report_source(self, session: SessionInfo, source: str, what: str) -> None:
         """Record that a source of foreign tools has misbehaved, or has tools that cannot be taken."""
         report_refused(self.services, session.session_id, source, what)

@@ -32,7 +32,10 @@ class ForeignSource(ABC):
 class ForeignTool(DynamicTool):
     """A tool whose function exists only in cells."""
 
-    source: ForeignSource
+    @property
+    def source(self) -> ForeignSource:
+        """The tool's source."""
+        raise NotImplementedError
 
     @property
     def shipment(self) -> Mapping[str, object]:

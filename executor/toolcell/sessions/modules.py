@@ -57,7 +57,7 @@ class ModuleTool(ForeignTool):
     """A tool that a module has under the name `attribute`. Its function exists only in cells."""
 
     def __init__(self, source: ModuleSource, digest: str, claimed: "_Claimed", allowed: frozenset[Capability]) -> None:
-        self.source: ModuleSource = source
+        self._source = source
         self.attribute = claimed.attribute
         self._digest = digest
         self._remote_preview = claimed.declaration.has_preview
@@ -89,6 +89,10 @@ class ModuleTool(ForeignTool):
             requires_approval=said.requires_approval is not False,
             metadata=said.metadata,
         )
+
+    @property
+    def source(self) -> ModuleSource:
+        return self._source
 
     @property
     def origin(self) -> str:

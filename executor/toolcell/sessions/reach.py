@@ -27,14 +27,18 @@ WHY: Mapping[Capability, tuple[str, str]] = {
 """Why nothing is reached, and what whoever runs the agent can do."""
 
 
+def profile_of(tool: Tool[..., object], session: Profile) -> Profile:
+    """The profile of the tool's cells in a session with this profile, before it is narrowed to the grants."""
+    source = source_of(tool)
+    return session if source is None else source.profile_in(session)
+
+
 def out_of_reach(tool: Tool[..., object], profile: Profile) -> frozenset[Capability]:
     """The capabilities that the tool needs and that reach nothing here. A host tool needs no cell's network."""
     needs = tool.needs
     if not needs & WHY.keys():
         return NOTHING
-    source = source_of(tool)
-    if source is not None:
-        profile = source.profile_in(profile)
+    profile = profile_of(tool, profile)
     found: set[Capability] = set()
     if Capability.NET in needs and tool.placement == "cell" and _is_closed(profile):
         found.add(Capability.NET)

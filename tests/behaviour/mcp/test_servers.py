@@ -156,6 +156,25 @@ async def test_the_program_decides_about_tiers_names_and_approval(opened: Opened
     assert (await session.call("test_echo", {"text": "x"})).for_model() == "x"
 
 
+async def test_wrappers_of_toolsets_work_on_servers(opened: Opened, toolset: Make) -> None:
+    session = await opened(
+        toolset("honest", name="a").filtered(["echo"]).renamed({"say": "echo"}),
+        toolset("honest", name="b").filtered(["add"]).approval_required(),
+    )
+    assert {"say", "add"} <= {each.name for each in await session.tools()}
+    assert (await session.call("say", {"text": "x"})).for_model() == "x"
+    assert isinstance((await session.call("add", {"a": 1, "b": 1})).error, PermissionDenied)  # nobody can be asked
+
+
+async def test_a_server_whose_profile_shows_the_state_of_the_supervisor_is_a_mistake(
+    opened: Opened, toolset: Make, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    profile = Profile(grants=frozenset({"exec"}), readable=(str(tmp_path),))
+    with pytest.raises(UsageError, match="state directory"):
+        await opened(toolset("honest", profile=profile), state=state)
+
+
 async def test_questions_of_a_server_are_refused_but_for_pings_and_the_workspace(
     opened: Opened, toolset: Make, workspace: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import cast
@@ -18,6 +19,8 @@ from .server_tool import Described, ServerTool
 
 MOST_NAMES = 2_000
 """Names that one server may use in the life of its toolset."""
+TAKE_S = 5.0
+"""Seconds in which the new tools of one list are checked. The others are checked at the next list."""
 _ENTRY: pydantic.TypeAdapter[Described] = pydantic.TypeAdapter(Described)
 
 
@@ -36,6 +39,7 @@ class Register:
         self._prefix = prefix
         self._names: dict[str, str] = {}
         self._made: dict[str, ServerTool] = {}
+        self._refused: dict[str, tuple[str, str]] = {}  # the fingerprint that was refused, and the reason
         self._lock = threading.Lock()
 
     def take(self, said: object) -> tuple[Sequence[ServerTool], Sequence[str]]:
@@ -56,7 +60,8 @@ class Register:
         wrong += [f"two of its tools are named {name[:64]!r}; neither is offered" for name in times if times[name] > 1]
         once = [each for each in known if times[each.name] == 1]
         self._name(each.name for each in once)
-        return [tool for each in once if (tool := self._tool(each, wrong)) is not None]
+        until = time.monotonic() + TAKE_S
+        return [tool for each in once if (tool := self._tool(each, wrong, until)) is not None]
 
     def accept(self, names: Iterable[str]) -> None:
         """Pin these tools, by the server's names, as they are now. Raises UsageError for a tool that has not
@@ -67,7 +72,7 @@ class Register:
                     raise UsageError(f"The tool {name!r} of the MCP server {self._server!r} has not changed.")
                 self.pins[name] = self.changed.pop(name)
 
-    def _tool(self, described: Described, wrong: list[str]) -> ServerTool | None:
+    def _tool(self, described: Described, wrong: list[str], until: float) -> ServerTool | None:
         """The tool of a description. One that has changed stays as it was, and its cell refuses to call it."""
         name, present = described.name, described.fingerprint
         if name not in self._names:
@@ -80,13 +85,20 @@ class Register:
             wrong.append(f"the tool {name[:64]!r} is no longer as it was first seen; its calls are refused")
             return made
         self.changed.pop(name, None)
-        if made is None or made.seen != present:
+        if made is not None and made.seen == present:
+            return made
+        refused = self._refused.get(name)
+        if refused is None or refused[0] != present:
+            if time.monotonic() > until:
+                wrong.append(f"the schemas of its tools take more than {TAKE_S:g} s to check; some come later")
+                return None
             try:
                 made = self._made[name] = self._make(self._names[name], described)
+                return made
             except (ToolDefinitionError, pydantic.ValidationError) as error:
-                wrong.append(f"the tool {name[:64]!r} cannot be offered: {str(error)[:1_000]}")
-                return None
-        return made
+                refused = self._refused[name] = present, str(error)[:1_000]
+        wrong.append(f"the tool {name[:64]!r} cannot be offered: {refused[1]}")
+        return None
 
     def _name(self, originals: Iterable[str]) -> None:
         """Give each new tool a legal name: its own if that is legal, else the nearest. A name is never taken over."""

@@ -46,7 +46,11 @@ class Terms:
 
 
 class _OfServer(ForeignTool):
-    source: ServerSource
+    _source: ServerSource
+
+    @property
+    def source(self) -> ServerSource:
+        return self._source
 
     @property
     def shipment(self) -> Mapping[str, object]:
@@ -61,7 +65,7 @@ class ServerTool(_OfServer):
     """One tool of a server. `name_there` is the server's name for it, `seen` the fingerprint of its description."""
 
     def __init__(self, source: ServerSource, name: str, described: Described, terms: Terms) -> None:
-        self.source = source
+        self._source = source
         self.name_there = described.name
         self.seen = described.fingerprint
         super().__init__(
@@ -104,7 +108,7 @@ class ServerLister(_OfServer):
     """The list of a server's tools, as a tool with the same rights: it runs in the same cell."""
 
     def __init__(self, source: ServerSource, name: str) -> None:
-        self.source = source
+        self._source = source
         super().__init__(
             name,
             elsewhere,

@@ -38,9 +38,11 @@ STARTUP_S = 30.0
 MOST_WAITING = 1_000  # sessions whose server has failed; the oldest is forgotten first
 
 
-class _Runtime(Protocol):
+class _ServerRuntime(Protocol):
     """The part of the supervisor's runtime that a server's toolset uses."""
 
+    @property
+    def require_apart(self) -> Callable[[Profile], None]: ...
     @property
     def ask_source(self) -> Callable[[SessionInfo, ForeignTool, float], Awaitable[object | None]]: ...
     @property
@@ -69,7 +71,7 @@ class McpToolset(Toolset):
         self._lister = ServerLister(source, f"mcp_{suggested_name(source.name)}"[:63])
         self._required = required
         self._startup_s = startup_s
-        self._runtime: _Runtime | None = None
+        self._runtime: _ServerRuntime | None = None
         self._last: Sequence[AnyTool] = ()
         self._told: set[str] = set()
         self._retry_at: dict[str, float] = {}
@@ -99,7 +101,9 @@ class McpToolset(Toolset):
         self._register.accept(names or self.changed)
 
     def attach(self, runtime: object) -> None:
-        self._runtime = cast("_Runtime | None", getattr(runtime, "_runtime", None))
+        self._runtime = cast("_ServerRuntime | None", getattr(runtime, "_runtime", None))
+        if self._runtime is not None:
+            self._runtime.require_apart(self.source.profile)
 
     async def tools(self, session: SessionInfo) -> Sequence[AnyTool]:
         if not self.source.needs <= session.grants:

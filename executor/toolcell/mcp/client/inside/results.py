@@ -28,15 +28,16 @@ def answer_of(result: Message) -> Answer:
     if len(listed) > MAX_BLOCKS:
         raise _malformed("content", f"{len(listed):,} blocks long, and may have {MAX_BLOCKS:,}")
     blocks = [_block(each, f"content[{number}]") for number, each in enumerate(listed)]
-    structured: object = result.get("structuredContent")
-    if structured is not None and not isinstance(structured, dict):
+    given: object = result.get("structuredContent")
+    if given is not None and not isinstance(given, dict):
         raise _malformed("structuredContent", "no object")
+    structured = cast("Message | None", given)
     texts = [str(block["text"]) for block in blocks if block["type"] == "text"]
     said = "\n".join(texts)
     if result.get("isError") is True:
         raise ToolFailure(said[:ERROR_CHARS] or "The tool failed, and its server does not say why.", structured)
     if structured is not None:
-        blocks = [block for block in blocks if not _repeats(block, cast("Message", structured))]
+        blocks = [block for block in blocks if not _repeats(block, structured)]
     return Answer(structured, said[:DISPLAY_CHARS] or _named(blocks), content=blocks)
 
 

@@ -110,7 +110,7 @@ def _leave(ended: ServerEnded) -> NoReturn:
     os._exit(ended.code & 0xFF)
 
 
-class _Connection(DynamicTool):
+class _ServingTool(DynamicTool):
     """The tool, which ends the server when its session ends."""
 
     def close(self) -> None:
@@ -118,4 +118,4 @@ class _Connection(DynamicTool):
             _Held.transport.close()
 
 
-serve = _Connection("mcp", converse, derive=False, lifetime="session")
+serve = _ServingTool("mcp", converse, derive=False, lifetime="session")
