@@ -238,9 +238,10 @@ def _of_url(
     credentials: Credential | Sequence[Credential],
     http: HttpClient | None,
 ) -> ServerSource:
-    target, sent = parse_url(url, any_port=True), dict(headers or {})
-    place = f"{target.scheme}://{target.authority}{target.path.partition('?')[0]}"
+    sent = dict(headers or {})
     try:
+        target = parse_url(url, any_port=True)
+        place = f"{target.scheme}://{target.authority}{target.path.partition('?')[0]}"
         checked_headers(sent)
         private = " private" if target.literal is None else ""
         rules = (f"POST {place}{private}",) if profile is None or not profile.http else profile.http
