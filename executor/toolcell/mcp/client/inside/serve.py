@@ -42,7 +42,10 @@ def converse(ctx: ToolContext, request: Request) -> Answer:
     except SessionGone:
         raise ToolFailure("The server forgets its session at each request.") from None
     except ServerEnded as ended:
-        _leave(ended)
+        _repeat_tail()
+        _leave(ended.code)
+    finally:
+        _repeat_tail()
 
 
 def _forget() -> None:
@@ -96,18 +99,23 @@ def _root(ctx: ToolContext) -> str | None:
     return root.as_uri() if Path.cwd() == root else None
 
 
-def _leave(ended: ServerEnded) -> NoReturn:
+def _repeat_tail() -> None:
+    """Print what the server has printed last, so that it is in the call's `stderr`."""
+    if isinstance(_Held.transport, StdioTransport):
+        sys.stderr.write(_Held.transport.tail().decode(errors="replace"))
+        sys.stderr.flush()
+
+
+def _leave(code: int) -> NoReturn:
     """End this process as the server has ended, so that the call ends as a crash of the same kind."""
-    sys.stderr.write(ended.tail.decode(errors="replace"))
-    sys.stderr.flush()
-    number = -ended.code
+    number = -code
     if number == signal.SIGPIPE:
         os._exit(_BROKEN_PIPE)
     if number > 0:
         if number not in (signal.SIGKILL, signal.SIGSTOP):
             signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
-    os._exit(ended.code & 0xFF)
+    os._exit(code & 0xFF)
 
 
 class _ServingTool(DynamicTool):

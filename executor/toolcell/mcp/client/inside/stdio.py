@@ -23,10 +23,9 @@ ENDS_WITHIN_S = 1.0  # after its standard input is closed, and again after SIGTE
 class ServerEnded(Exception):
     """The server has ended by itself. `code` is as subprocess has it: minus the signal."""
 
-    def __init__(self, code: int, tail: bytes) -> None:
+    def __init__(self, code: int) -> None:
         super().__init__(code)
         self.code = code
-        self.tail = tail
 
 
 class StdioTransport:
@@ -75,7 +74,7 @@ class StdioTransport:
             self._look(TICK_MS)
             yield from self._lines()
             if self._stdout not in self._open:
-                raise ServerEnded(self._exit_code(), bytes(self._tail))
+                raise ServerEnded(self._exit_code())
             tick()
 
     def agreed(self, version: str) -> None:
@@ -84,6 +83,12 @@ class StdioTransport:
     def flush(self) -> None:
         """Write what waits to be written, as far as the server takes it at once."""
         self._write()
+
+    def tail(self) -> bytes:
+        """The last of what the server has written to its standard error since this was last asked."""
+        tail = bytes(self._tail)
+        self._tail.clear()
+        return tail
 
     def close(self) -> None:
         """End the server, as the specification says: close its input, then SIGTERM, then SIGKILL."""
