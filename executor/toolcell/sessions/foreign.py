@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from toolcell.backends.protocols import HttpClient
 from toolcell.call import ToolCall
@@ -45,6 +45,10 @@ class ForeignTool(DynamicTool):
     def sent(self, call: ToolCall) -> ToolCall:
         """The call as the cell gets it."""
         return call
+
+
+BUSY: Final = object()
+"""Instead of a source's list of tools: its process runs a call, and is not asked."""
 
 
 def elsewhere(arguments: dict[str, Any]) -> NoReturn:

@@ -89,6 +89,17 @@ async def test_a_call_that_takes_too_long_is_a_timeout_and_the_next_one_works(op
     assert (await session.call("echo", {"text": "back"})).error is None
 
 
+async def test_the_list_of_tools_does_not_wait_for_a_call(opened: Opened, toolset: Make) -> None:
+    session = await opened(toolset("honest"))
+    before = await session.tools()
+    async with anyio.create_task_group() as group:
+        group.start_soon(session.call, "sleep", {})
+        await anyio.sleep(0.3)
+        with anyio.fail_after(2):
+            assert await session.tools() == before
+        group.cancel_scope.cancel()
+
+
 async def test_a_cancelled_call_is_announced_to_the_server_which_lives_on(opened: Opened, toolset: Make) -> None:
     session = await opened(toolset("cancellable"))
     await session.tools()

@@ -115,7 +115,7 @@ class ServerLister(_OfServer):
             description="List the tools of an MCP server.",
             needs=source.needs,
             uses=source.uses,
-            annotations=Annotations(sequential=_is_sequential(source)),
+            annotations=Annotations(sequential=False),
             limits=asdict(source.profile.limits),
             lifetime="session",
         )

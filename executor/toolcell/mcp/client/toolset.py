@@ -20,7 +20,7 @@ from toolcell.credentials import Credential
 from toolcell.errors import UsageError
 from toolcell.misuse import capability, items
 from toolcell.profile import Profile
-from toolcell.sessions.foreign import ForeignTool
+from toolcell.sessions.foreign import BUSY, ForeignTool
 from toolcell_tools.capability import Capability, PermissionTier
 from toolcell_tools.preview import printable
 from toolcell_tools.rules import suggested_name
@@ -118,6 +118,8 @@ class McpToolset(Toolset):
             said = await self._runtime.ask_source(session, self._lister, self._startup_s)
             if said is None:
                 return ()
+            if said is BUSY:
+                return self._last
             tools, wrong = await in_thread(partial(self._register.take, said))
         except ToolsetError as error:
             if self._required:
