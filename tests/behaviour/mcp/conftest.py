@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from toolcell import Profile, RecentJournal, Session, Supervisor, base_tools
+from toolcell import Profile, RecentJournal, Session, Supervisor, Toolset, base_tools
 from toolcell.mcp import McpToolset, mcp_toolset
 
 SERVER = Path(__file__).with_name("server.py")
@@ -42,7 +42,7 @@ class Opened:
         self._supervise = supervise
         self._workspace = workspace
 
-    async def __call__(self, *toolsets: McpToolset, profile: Profile | None = None, **options: Any) -> Session:
+    async def __call__(self, *toolsets: Toolset, profile: Profile | None = None, **options: Any) -> Session:
         supervisor: Supervisor = self._supervise(base_tools(), toolsets=toolsets, journal=self.journal, **options)
         await self._stack.enter_async_context(supervisor)
         return await supervisor.open_session("main", workspace=self._workspace, profile=profile)

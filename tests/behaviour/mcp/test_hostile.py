@@ -81,7 +81,7 @@ async def test_a_worker_gets_nothing_of_a_hostile_server(opened: Opened, toolset
 async def test_a_call_that_a_server_abuses_is_a_typed_error_and_the_session_goes_on(
     opened: Opened, toolset: Make, behaviour: str, kind: type[Any], said: str
 ) -> None:
-    session = await opened(toolset(behaviour, timeout=4.0 if behaviour in ("silent", "spins") else 20.0))
+    session = await opened(toolset(behaviour, timeout=2.0 if behaviour == "silent" else 20.0))
     if behaviour == "spins":
         session = await session.open_child("branch", profile=session_profile(session, cpu_s=1.0))
     result = await echoed(session)

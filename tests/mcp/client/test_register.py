@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from toolcell import Profile, ToolsetError, UsageError
-from toolcell.mcp.client.register import MOST_NAMES, Register
+from toolcell.mcp.client import register as module
+from toolcell.mcp.client.register import Register
 from toolcell.mcp.client.server_tool import Described, ServerTool, Terms
 from toolcell.mcp.client.source import ServerSource
 from toolcell_tools.capability import Capability
@@ -51,7 +52,8 @@ def test_a_prefix_is_part_of_the_name_and_makes_reserved_names_legal() -> None:
 def test_a_change_keeps_the_tool_as_it_was_until_it_is_accepted() -> None:
     kept = register()
     (before,), _ = kept.take([entry("a", description="one")])
-    (still,), wrong = kept.take([entry("a", description="two")])
+    tools, wrong = kept.take([entry("a", description="two")])
+    (still,) = tools
     assert still is before and "no longer as it was first seen" in wrong[0]
     assert kept.take([entry("a", description="one")])[1] == []  # it is as before again
     assert kept.changed == {}
@@ -77,12 +79,12 @@ def test_a_list_that_is_none_or_too_long_is_an_error_of_the_toolset() -> None:
         register().take([entry(f"a{number}") for number in range(501)])
 
 
-def test_a_server_that_always_has_new_names_runs_out_of_them() -> None:
+def test_a_server_that_always_has_new_names_runs_out_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_NAMES", 3)
     kept = register()
-    for turn in range(MOST_NAMES // 500):
-        assert len(kept.take([entry(f"a{turn}_{number}") for number in range(500)])[0]) == 500
-    tools, wrong = kept.take([entry("a0_0"), entry("new")])
-    assert [tool.name for tool in tools] == ["a0_0"] and "more than 2,000 names" in wrong[0]
+    assert names(kept, entry("a"), entry("b")) == ["a", "b"] and names(kept, entry("c")) == ["c"]
+    tools, wrong = kept.take([entry("a"), entry("d")])
+    assert [tool.name for tool in tools] == ["a"] and "more than 3 names" in wrong[0]
 
 
 def test_descriptions_are_cut_and_show_what_cannot_be_seen() -> None:
