@@ -72,7 +72,8 @@ def test_a_change_of_a_schema_is_a_change_and_one_of_the_title_is_none() -> None
 
 
 def test_a_list_that_is_none_or_too_long_is_an_error_of_the_toolset() -> None:
-    for wrong in ({}, "tools", None):
+    lists: list[object] = [{}, "tools", None]
+    for wrong in lists:
         with pytest.raises(ToolsetError, match="malformed"):
             register().take(wrong)
     with pytest.raises(ToolsetError, match="501 tools"):
@@ -88,7 +89,8 @@ def test_a_server_that_always_has_new_names_runs_out_of_them(monkeypatch: pytest
 
 
 def test_descriptions_are_cut_and_show_what_cannot_be_seen() -> None:
-    (tool,), _ = register().take([entry("a", description="x\u202ey" + "z" * 5000, title="t" * 500)])
+    tools, _wrong = register().take([entry("a", description="x\u202ey" + "z" * 5000, title="t" * 500)])
+    (tool,) = tools
     shown = tool.declaration
     assert len(shown.description) == 1024 and shown.description.startswith("x\\u202ey")
     assert shown.annotations.title is not None and len(shown.annotations.title) == 100
