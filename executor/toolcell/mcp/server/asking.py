@@ -42,9 +42,10 @@ class InputRequired(ToolFailure):
     def __init__(self, questions: Mapping[str, Question], *, any_of: bool = False) -> None:
         self.questions = dict(questions)
         self.any_of = any_of
+        self.asked: dict[str, Any] = {QUESTIONS: self.questions, "any_of": any_of}
         super().__init__(
             f"The call needs answers from the client: {', '.join(map(_shown, self.questions.items()))}.",
-            {QUESTIONS: self.questions, "any_of": any_of},
+            self.asked,
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -87,13 +88,19 @@ def accepted(answers: Answers | None, name: str) -> dict[str, Any] | None:
 
 
 def mcp_metadata(
-    *, answers: str | None = None, task: TaskSupport | None = None, ask_first: bool = False
+    *,
+    answers: str | None = None,
+    task: TaskSupport | None = None,
+    ask_first: bool = False,
+    poll_after_s: float | None = None,
 ) -> dict[str, Any]:
     """The `metadata` option of a tool, with what an MCP server should know of it.
 
     `answers` names the parameter that gets the `Answers`, and None before there are any; clients do not see it. `task`
     says whether a call may, or must, run as a task (default: "optional" for a tool that is `long_running`, else
-    "forbidden"). With `ask_first`, the questions are asked before the call becomes a task.
+    "forbidden"). With `ask_first`, the questions are asked before the call becomes a task. With `poll_after_s`, the
+    server closes the event stream of a call over HTTP after so many seconds, and the client comes back for the result
+    (2025-11-25 only).
     """
-    given = {"answers": answers, "task": task, "ask_first": ask_first or None}
+    given = {"answers": answers, "task": task, "ask_first": ask_first or None, "poll_after_s": poll_after_s}
     return {"mcp": {name: value for name, value in given.items() if value is not None}}

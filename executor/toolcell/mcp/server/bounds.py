@@ -22,7 +22,7 @@ class ServerBounds:
     """The requests that are served at the same time. Others are refused."""
     streams: int = 64
     """The HTTP requests that are open at the same time, event streams among them. Others are refused."""
-    sessions: int = 32
+    sessions: int = 256
     """The MCP sessions (Mcp-Session-Id) that are open at the same time."""
     idle_s: float = 1800.0
     """The time after which an MCP session without requests is closed."""

@@ -1,7 +1,7 @@
 """tools/call: one call of a client, in as many rounds as it takes to ask for answers and approval."""
 
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from itertools import count
 from typing import Any
@@ -14,9 +14,10 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from toolcell.approvals import Approvals
 from toolcell.backends.threads import in_thread
-from toolcell.dispatch.reports import OnProgress
+from toolcell.dispatch.reports import OnLog, OnProgress
 from toolcell.errors import UsageError
 from toolcell.session import Session
+from toolcell_tools.errors import Cancelled
 from toolcell_tools.result import ToolResult
 
 from .approving import (
@@ -78,6 +79,13 @@ class Calls:
         reports = Reports(ctx, offered.entry.name, level, self._bounds.reports)
         if is_modern(ctx):
             return await self._one_round(ctx, offered, params, reports)
+        async with _polled(ctx, offered.poll_after_s):
+            return await self._rounds(ctx, offered, params, reports, level)
+
+    async def _rounds(
+        self, ctx: Context, offered: Offered, params: types.CallToolRequestParams, reports: Reports, level: str
+    ) -> dict[str, Any]:
+        """All rounds of a client of the handshake protocol, which is asked while its request waits."""
         asker = LiveAsker(ctx, self._bounds.answer_s, self._is_durable)
         answers: Answers = {}
         for _ in range(self._bounds.rounds + 1):
@@ -163,28 +171,27 @@ class Calls:
         reports: Reports | None,
         on_progress: OnProgress | None = None,
     ) -> ToolResult:
-        """Make the call once, in a process. Without `reports`, its progress goes to `on_progress`. Raises UsageError if
-        the session is closed."""
+        """Make the call once, in a process. Without `reports`, its progress goes to `on_progress`. In a closed session,
+        the call is Cancelled."""
         given = dict(arguments or {})
         if offered.answers and answers:
             given[offered.answers] = dict(answers)
         call_id = f"{self._session.id}-mcp-{next(self._numbers)}"
-        failure: UsageError | None = None
-        result: ToolResult | None = None
         with self._asking(call_id, asker, reports):
             if reports is None:
-                return await self._session.call(offered.name, given, call_id=call_id, on_progress=on_progress)
+                return await self._called(offered.name, given, call_id, on_progress, None)
             async with reporting(reports):
-                try:
-                    result = await self._session.call(
-                        offered.name, given, call_id=call_id, on_progress=reports.progress, on_log=reports.log
-                    )
-                except UsageError as error:
-                    failure = error
-        if failure is not None:
-            raise failure
-        assert result is not None
-        return result
+                result = await self._called(offered.name, given, call_id, reports.progress, reports.log)
+            return result
+
+    async def _called(
+        self, name: str, given: dict[str, Any], call_id: str, on_progress: OnProgress | None, on_log: OnLog | None
+    ) -> ToolResult:
+        try:
+            return await self._session.call(name, given, call_id=call_id, on_progress=on_progress, on_log=on_log)
+        except UsageError:
+            error = Cancelled(message="The call was cancelled: the session of this client has ended.")
+            return ToolResult.build(error=error, call_id=call_id, tool=name, session_id=self._session.id)
 
     @contextmanager
     def _asking(self, call_id: str, asker: Asker, reports: Reports | None) -> Generator[None]:
@@ -204,6 +211,24 @@ class Calls:
     def written(self, offered: Offered, arguments: Mapping[str, Any] | None, result: ToolResult) -> dict[str, Any]:
         """The result as the client gets it."""
         return written(self._catalog, self._artifacts, offered, dict(arguments or {}), result)
+
+
+@asynccontextmanager
+async def _polled(ctx: Context, after_s: float | None) -> AsyncGenerator[None]:
+    """Close the request's event stream after a while, if the client can resume it. The block must not raise."""
+    if after_s is None or ctx.close_sse_stream is None:
+        yield
+        return
+    close = ctx.close_sse_stream
+
+    async def later() -> None:
+        await anyio.sleep(after_s)
+        await close()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(later)
+        yield
+        tasks.cancel_scope.cancel()
 
 
 def _can_elicit(ctx: Context) -> bool:

@@ -27,6 +27,7 @@ class Offered:
     """The parameter that gets the client's answers, "" if there is none."""
     task: str = "forbidden"
     ask_first: bool = False
+    poll_after_s: float | None = None
 
     @property
     def name(self) -> str:
@@ -90,5 +91,7 @@ def _offered(declaration: ToolDeclaration, entry: dict[str, Any]) -> Offered:
     if hidden in schema.get("properties", {}):
         properties = {name: each for name, each in schema["properties"].items() if name != hidden}
         schema = {**schema, "properties": properties}
+    poll = said.get("poll_after_s")
+    poll_after_s = float(poll) if isinstance(poll, (int, float)) else None
     tool = Tool.model_validate({**entry, "inputSchema": schema}, by_name=False)
-    return Offered(declaration, tool, hidden, str(task), bool(said.get("ask_first", False)))
+    return Offered(declaration, tool, hidden, str(task), bool(said.get("ask_first", False)), poll_after_s)

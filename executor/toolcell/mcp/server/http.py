@@ -1,6 +1,7 @@
 """MCP over HTTP: bearer tokens, one session for each principal, and bounds before anything is parsed."""
 
 import ipaddress
+import json
 import socket
 import sys
 from collections import Counter
@@ -14,17 +15,21 @@ import uvicorn
 from anyio.abc import TaskStatus
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
+from mcp_types import INVALID_REQUEST, PARSE_ERROR
 from pydantic_core import from_json
 from starlette.responses import Response
 
 from toolcell.errors import UsageError
 
+from .events import EventLog, SessionEvents
 from .server import ToolServer, running_group
 from .tokens import TokenList
 
 __all__ = ["HttpOptions", "McpApp", "serve"]
 
 PATH: Final = "/mcp"
+RETRY_MS: Final = 1000
+"""How long a client waits before it resumes a stream."""
 BODY_S: Final = 30.0
 """How long a client may take to send a request."""
 MAX_OPEN: Final = 1000
@@ -52,7 +57,7 @@ class HttpOptions:
 
 
 class McpApp:
-    """The ASGI application of a ToolServer, for a program with an HTTP server of its own. The server must be running."""
+    """The ASGI application of a running ToolServer, for a program with an HTTP server of its own."""
 
     def __init__(self, server: ToolServer, tokens: TokenList | None, options: HttpOptions) -> None:
         """Without `tokens`, all clients are one principal."""
@@ -77,7 +82,7 @@ class McpApp:
         try:
             body = await _body(receive, self._server.bounds.message_bytes)
             if isinstance(body, int):
-                return await _answer(body, "The body is too long, too deep, too slow, or no JSON", scope, receive, send)
+                return await _refused(body, scope, receive, send)
             manager = await self._manager(principal)
             await manager.handle_request(scope, _replayed(body, receive), send)
         finally:
@@ -89,9 +94,11 @@ class McpApp:
             found = self._managers.get(principal)
             if found is None:
                 bounds = self._server.bounds
-                found = StreamableHTTPSessionManager(
+                found = _Manager(
                     (await self._server.principal(principal)).server,
+                    EventLog(bounds.kept_bytes),
                     security_settings=self._security,
+                    retry_interval=RETRY_MS,
                     session_idle_timeout=bounds.idle_s,
                     max_request_body_size=bounds.message_bytes,
                     max_sessions=bounds.sessions,
@@ -99,6 +106,22 @@ class McpApp:
                 await running_group(self._server).start(_run, found)
                 self._managers[principal] = found
             return found
+
+
+class _Manager(StreamableHTTPSessionManager):
+    """MCP sessions, each with a store of its own: streams are named by the client, and not unique among sessions."""
+
+    def __init__(self, app: Any, log: EventLog, **options: Any) -> None:
+        self._log = log
+        super().__init__(app, **options)
+
+    @property
+    def event_store(self) -> SessionEvents:  # pyright: ignore[reportIncompatibleVariableOverride] - read for each session
+        return SessionEvents(self._log)
+
+    @event_store.setter
+    def event_store(self, _store: object) -> None:
+        """Ignore the store that the SDK would share among sessions."""
 
 
 async def _run(manager: StreamableHTTPSessionManager, *, task_status: TaskStatus[None]) -> None:
@@ -201,6 +224,19 @@ async def _answer(
     status: int, text: str, scope: Scope, receive: Receive, send: Send, headers: dict[str, str] | None = None
 ) -> None:
     await Response(text, status_code=status, headers=headers, media_type="text/plain")(scope, receive, send)
+
+
+_REFUSALS: Final = {
+    400: (PARSE_ERROR, "The body is no JSON, or its values are nested too deeply."),
+    408: (INVALID_REQUEST, f"The body did not arrive within {BODY_S:.0f} s."),
+    413: (INVALID_REQUEST, "The body is too long."),
+}
+
+
+async def _refused(status: int, scope: Scope, receive: Receive, send: Send) -> None:
+    code, message = _REFUSALS[status]
+    body = {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": message}}
+    await Response(json.dumps(body), status_code=status, media_type="application/json")(scope, receive, send)
 
 
 async def _no_lifespan(scope: Scope, receive: Receive, send: Send) -> None:

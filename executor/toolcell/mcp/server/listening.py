@@ -39,7 +39,7 @@ def connection_of(ctx: Context) -> str:
 
 
 class _Connection:
-    """A client of the handshake protocol: its channel, the least severe log message that it wants, its subscriptions."""
+    """A client of the handshake protocol: its channel, its log level, and the resources that it subscribes to."""
 
     def __init__(self) -> None:
         self.session: ServerSession | None = None

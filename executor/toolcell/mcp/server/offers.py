@@ -45,7 +45,7 @@ class PromptRequests:
                 return await self._got(params, answers)
             except InputRequired as needed:
                 try:
-                    questions = read_questions(needed.data, self._bounds.answers_bytes)
+                    questions = read_questions(needed.asked, self._bounds.answers_bytes)
                     able = questions.for_client(ctx.session.client_capabilities)
                 except (BadQuestion, Unanswerable) as error:
                     raise MCPError(types.INVALID_PARAMS, str(error)) from None

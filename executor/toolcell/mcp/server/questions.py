@@ -16,7 +16,8 @@ from mcp.shared.message import ServerMessageMetadata
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from toolcell_tools.errors import ExecutionError
-from toolcell_tools.foreign import compiled
+from toolcell_tools.failures import ToolDefinitionError
+from toolcell_tools.foreign import check_foreign_schema, compiled
 from toolcell_tools.result import ToolResult
 
 from .asking import QUESTIONS, Answers
@@ -100,7 +101,21 @@ def read_questions(data: Mapping[str, Any], most_bytes: int) -> Questions:
     taken = next((name for name in requests if name.startswith(RESERVED)), None)
     if taken is not None:
         raise BadQuestion(f"{MALFORMED}: the name {taken[:80]!r} is the server's own.")
+    for name, request in requests.items():
+        if isinstance(request, types.ElicitRequest):
+            _check_form(name, request)
     return Questions(requests, data.get("any_of") is True)
+
+
+def _check_form(name: str, request: types.ElicitRequest) -> None:
+    """Raise BadQuestion unless this is a form whose schema is fit for validating answers. A page is no form: the client
+    would open an address that a tool chose."""
+    if not isinstance(request.params, types.ElicitRequestFormParams):
+        raise BadQuestion(f"{MALFORMED}: {name!r} asks for a page, and only forms are possible.")
+    try:
+        check_foreign_schema(name, "the form", request.params.requested_schema)
+    except ToolDefinitionError as error:
+        raise BadQuestion(f"{MALFORMED}: {error}") from None
 
 
 def wire(model: BaseModel) -> dict[str, Any]:
@@ -140,17 +155,25 @@ class RoundState:
         return found
 
 
+_ANSWERS: Final[Mapping[str, type[BaseModel]]] = {
+    "elicitation/create": types.ElicitResult,
+    "sampling/createMessage": types.CreateMessageResult,
+    "roots/list": types.ListRootsResult,
+}
+
+
 def fits(question: object, answer: Mapping[str, Any]) -> bool:
     """Whether an answer is one to the question, and an accepted form is as its schema wants it."""
     if not isinstance(question, Mapping):
         return False
     said = cast("Mapping[str, Any]", question)
-    key = {"elicitation/create": "action", "roots/list": "roots"}.get(str(said.get("method")), "role")
-    if key not in answer:
+    try:
+        _ANSWERS[said["method"]].model_validate(dict(answer), by_name=False)
+    except ValidationError:
         return False
     if answer.get("action") != "accept":
         return True
-    schema = said.get("params", {}).get("requestedSchema", {})
+    schema = said["params"]["requestedSchema"]
     return next(compiled(dict(schema)).iter_errors(answer.get("content") or {}), None) is None
 
 

@@ -5,9 +5,9 @@ sends. A client that does not read loses messages, and delays nobody but itself.
 """
 
 import math
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import anyio
 import mcp_types as types
@@ -17,13 +17,26 @@ from toolcell_tools.preview import printable
 
 __all__ = ["LEVELS", "Reports", "reporting"]
 
-LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+LEVELS: Final[tuple[types.LoggingLevel, ...]] = (
+    "debug",
+    "info",
+    "notice",
+    "warning",
+    "error",
+    "critical",
+    "alert",
+    "emergency",
+)
 FLUSH_S: Final = 2.0
 """How long a result waits for the messages before it."""
 MESSAGE_CHARS: Final = 10_000
 Context = ServerRequestContext[Any, Any]
 Message = types.LoggingMessageNotificationParams | tuple[float, float | None, str]
 """A log message, or progress: its value, its total, its text."""
+
+
+def _rank(level: str) -> int:
+    return next((rank for rank, each in enumerate(LEVELS) if each == level), len(LEVELS))
 
 
 class Reports:
@@ -33,7 +46,7 @@ class Reports:
         """`level` is the least severe one that the client wants, "" for none. `most` messages wait at a time."""
         self._ctx = ctx
         self._tool = tool
-        self._least = LEVELS.index(level) if level in LEVELS else len(LEVELS)
+        self._least = _rank(level)
         self._send, self._receive = anyio.create_memory_object_stream[Message](most)
         self._last = 0.0
         self._dropped = 0
@@ -51,16 +64,16 @@ class Reports:
 
     def hears(self, level: str) -> bool:
         """Whether the client wants log messages of this level."""
-        return LEVELS.index(level) >= self._least
+        return _rank(level) >= self._least
 
     def log(self, level: str, message: str, fields: Mapping[str, Any]) -> None:
         """Pass on a log message, if the client wants its level."""
-        if level not in LEVELS or not self.hears(level):
+        known = next((each for each in LEVELS if each == level), None)
+        if known is None or not self.hears(known):
             return
         text = printable(message[:MESSAGE_CHARS], keep="\n\t")
         data: Any = {"message": text, "fields": dict(fields)} if fields else text
-        named = cast("types.LoggingLevel", level)
-        self._put(types.LoggingMessageNotificationParams(level=named, logger=self._tool, data=data))
+        self._put(types.LoggingMessageNotificationParams(level=known, logger=self._tool, data=data))
 
     def _put(self, message: Message) -> None:
         try:
@@ -92,7 +105,7 @@ class Reports:
 
 
 @asynccontextmanager
-async def reporting(reports: Reports) -> AsyncIterator[None]:
+async def reporting(reports: Reports) -> AsyncGenerator[None]:
     """Send reports while the block runs, and wait a little for the last of them. The block must not raise."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(reports.pump)

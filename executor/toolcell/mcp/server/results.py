@@ -30,13 +30,15 @@ def written(
         text = "\n".join([result.output, *result.told_notices()])
         rendered["content"][0] = {"type": "text", "text": text}
     rendered["content"].extend(map(wire, artifacts.links(result)))
+    rendered["resultType"] = "complete"  # left out again for clients of the handshake protocol
     rendered["_meta"] = {"toolcell/call_id": result.call_id}
     return rendered
 
 
 def failed(message: str) -> dict[str, Any]:
     """The result of a call that ended before it could run, for the model to read."""
-    return {"content": [{"type": "text", "text": json.dumps({"error": {"message": message}})}], "isError": True}
+    content = [{"type": "text", "text": json.dumps({"error": {"message": message}})}]
+    return {"content": content, "isError": True, "resultType": "complete"}
 
 
 def infrastructure_error(result: ToolResult) -> ErrorData | None:

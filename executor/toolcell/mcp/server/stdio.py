@@ -6,7 +6,7 @@ The descriptors are waited for, not read in threads, so the server ends even if 
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from fcntl import F_DUPFD_CLOEXEC, fcntl
 from typing import Final
@@ -41,7 +41,7 @@ async def serve(principal: PrincipalServer, bounds: ServerBounds) -> None:
 
 
 @contextmanager
-def _claimed() -> Iterator[tuple[int, int]]:
+def _claimed() -> Generator[tuple[int, int]]:
     """Private copies of descriptors 0 and 1. Meanwhile 0 is empty, and 1 is standard error, so that nothing else in
     this process reads requests or writes between answers."""
     sys.stdout.flush()

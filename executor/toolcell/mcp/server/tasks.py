@@ -17,7 +17,6 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
 from toolcell.approvals import ApprovalRequest, Approved, Denied
-from toolcell.errors import UsageError
 from toolcell.sizes import memory_of
 from toolcell_tools.errors import Cancelled
 from toolcell_tools.preview import printable
@@ -38,7 +37,7 @@ POLL_MS: Final = 500
 """How often a client should ask."""
 Context = ServerRequestContext[Any, Any]
 Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
-_NEEDED: Final = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
+_NEEDED: Final[dict[str, Any]] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
 
 
 class TaskParams(types.RequestParams):
@@ -50,7 +49,7 @@ class TaskParams(types.RequestParams):
 class UpdateParams(TaskParams):
     """The params of tasks/update."""
 
-    input_responses: types.InputResponses
+    input_responses: dict[str, dict[str, Any]]
 
 
 def supports_tasks(ctx: Context) -> bool:
@@ -164,7 +163,7 @@ class Tasks:
         if task.pending:
             told["inputRequests"] = {name: wire(each) for name, each in task.pending.items()}
         if task.result is not None:
-            told["result"] = {**task.result, "resultType": "complete"}
+            told["result"] = task.result
         if task.error is not None:
             told["error"] = wire(task.error)
         return told
@@ -172,8 +171,7 @@ class Tasks:
     async def update(self, ctx: Context, params: UpdateParams) -> dict[str, Any]:
         """Take answers to open questions. An answer that does not fit, or to no open question, is ignored."""
         task = self._found(ctx, params.task_id)
-        for name, response in params.input_responses.items():
-            answer = wire(response)
+        for name, answer in params.input_responses.items():
             request = task.pending.get(name)
             if request is not None and fits(wire(request), answer):
                 task.answers[name] = answer
@@ -208,10 +206,7 @@ class Tasks:
         capabilities: types.ClientCapabilities | None,
     ) -> None:
         with anyio.move_on_at(anyio.current_time() + self._bounds.task_s), task.scope:
-            try:
-                task.result, task.error = await self._outcome(task, offered, params, capabilities)
-            except UsageError as error:  # the session was closed
-                task.error = types.ErrorData(code=types.INTERNAL_ERROR, message=str(error))
+            task.result, task.error = await self._outcome(task, offered, params, capabilities)
         task.pending, task.answers = {}, {}
         if task.result is None and task.error is None:
             return task.become("cancelled")

@@ -7,7 +7,6 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.subscriptions import ResourcesListChanged, ToolsListChanged
 from mcp.shared.exceptions import MCPError
 
-from toolcell.errors import UsageError
 from toolcell_tools.toolsets import ToolsetError
 
 from .artifacts import Artifacts
@@ -66,13 +65,10 @@ class ToolRequests:
         """tools/call. Raises MCPError for an unknown tool."""
         offered = await self._offered(params.name)
         before = self._artifacts.count
-        try:
-            if self._is_task(ctx, offered, params):
-                answers = RoundState.read(params.request_state).told(params.input_responses)
-                return self._tasks.start(ctx, offered, params, answers)
-            result = await self._calls.run(ctx, offered, params, self._level(ctx))
-        except UsageError:
-            raise MCPError(types.INTERNAL_ERROR, "The session of this client has ended.") from None
+        if self._is_task(ctx, offered, params):
+            answers = RoundState.read(params.request_state).told(params.input_responses)
+            return self._tasks.start(ctx, offered, params, answers)
+        result = await self._calls.run(ctx, offered, params, self._level(ctx))
         if self._artifacts.count != before:
             await self._listeners.tell(ResourcesListChanged())
         await self.refresh()
