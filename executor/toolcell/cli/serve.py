@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import anyio
@@ -108,7 +109,9 @@ async def _serve(options: ServeOptions) -> None:
         if not options.over_http:
             return await server.serve_stdio()
         where = HttpOptions(host=options.host, port=options.port, hosts=options.hosts, origins=options.origins)
-        await server.serve_http(tokens=tokens, options=where)
+        async with anyio.create_task_group() as tasks:
+            url = await tasks.start(partial(server.serve_http, tokens=tokens, options=where))
+            click.echo(f"Listening on {url}", err=True)
 
 
 def _source(path: str | None) -> Any:

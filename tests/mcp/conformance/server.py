@@ -1,7 +1,9 @@
 """The server that the conformance suites test: `python -m tests.mcp.conformance.server`."""
 
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import anyio
 import mcp_types as types
@@ -162,7 +164,9 @@ async def main() -> None:
             ) as server,
         ):
             changes.server = server
-            await server.serve_http(options=HttpOptions(port=0))
+            async with anyio.create_task_group() as tasks:
+                url = await tasks.start(partial(server.serve_http, options=HttpOptions(port=0)))
+                print(f"Listening on {url}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

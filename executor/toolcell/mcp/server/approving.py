@@ -7,6 +7,7 @@ request and the answer in all three.
 
 import json
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any, Final, Protocol
 
 import anyio
@@ -21,7 +22,16 @@ from toolcell_tools.preview import printable
 from .questions import Questions, put_to_client
 from .reports import Reports
 
-__all__ = ["APPROVAL", "ApprovingChannel", "Asker", "ClientChannel", "LiveAsker", "SuspendingAsker", "is_approved"]
+__all__ = [
+    "APPROVAL",
+    "ASKER",
+    "ApprovingChannel",
+    "Asker",
+    "ClientChannel",
+    "LiveAsker",
+    "SuspendingAsker",
+    "is_approved",
+]
 
 APPROVAL: Final = "toolcell_approval"
 """The name of the question whether a call may run."""
@@ -37,6 +47,10 @@ class Asker(Protocol):
     """Puts the request for approval of one call to its client."""
 
     async def approve(self, request: ApprovalRequest) -> Approved | Denied: ...
+
+
+ASKER: Final[ContextVar[Asker | None]] = ContextVar("ASKER", default=None)
+"""Who asks about the calls of this context."""
 
 
 def question(request: ApprovalRequest) -> Questions:
@@ -82,16 +96,15 @@ class ClientChannel:
 
 
 class ApprovingChannel(ClientChannel):
-    """A channel that also approves: it asks the client whose call it is."""
+    """A channel that also approves: it asks the client whose call it is.
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.askers: dict[str, Asker] = {}
+    The call is known by its context, not by the request: the engine puts up an earlier request of the same call again.
+    """
 
     async def approve(self, request: ApprovalRequest) -> Approved | Denied:
-        asker = self.askers.get(request.call_id)
+        asker = ASKER.get()
         if asker is None:
-            return Denied("The call was made by another call, so no client can be asked.")
+            return Denied("No client has made the call, so none can be asked.")
         return await asker.approve(request)
 
 

@@ -22,7 +22,7 @@ from toolcell_tools.result import ToolResult
 
 from .approving import (
     APPROVAL,
-    ApprovingChannel,
+    ASKER,
     Asker,
     ClientChannel,
     LiveAsker,
@@ -177,7 +177,7 @@ class Calls:
         if offered.answers and answers:
             given[offered.answers] = dict(answers)
         call_id = f"{self._session.id}-mcp-{next(self._numbers)}"
-        with self._asking(call_id, asker, reports):
+        with self._asking(asker, reports):
             if reports is None:
                 return await self._called(offered.name, given, call_id, on_progress, None)
             async with reporting(reports):
@@ -194,19 +194,16 @@ class Calls:
             return ToolResult.build(error=error, call_id=call_id, tool=name, session_id=self._session.id)
 
     @contextmanager
-    def _asking(self, call_id: str, asker: Asker, reports: Reports | None) -> Generator[None]:
-        channel = self._channel
-        if isinstance(channel, ApprovingChannel):
-            channel.askers[call_id] = asker
+    def _asking(self, asker: Asker, reports: Reports | None) -> Generator[None]:
+        token = ASKER.set(asker)
         if reports is not None:
-            channel.reports.add(reports)
+            self._channel.reports.add(reports)
         try:
             yield
         finally:
-            if isinstance(channel, ApprovingChannel):
-                channel.askers.pop(call_id, None)
+            ASKER.reset(token)
             if reports is not None:
-                channel.reports.discard(reports)
+                self._channel.reports.discard(reports)
 
     def written(self, offered: Offered, arguments: Mapping[str, Any] | None, result: ToolResult) -> dict[str, Any]:
         """The result as the client gets it."""

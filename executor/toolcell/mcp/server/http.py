@@ -3,7 +3,6 @@
 import ipaddress
 import json
 import socket
-import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import closing
@@ -32,6 +31,8 @@ RETRY_MS: Final = 1000
 """How long a client waits before it resumes a stream."""
 BODY_S: Final = 30.0
 """How long a client may take to send a request."""
+END_S: Final = 3.0
+"""How long open requests may take when the server ends."""
 MAX_OPEN: Final = 1000
 """The connections of all clients at the same time."""
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
@@ -130,8 +131,10 @@ async def _run(manager: StreamableHTTPSessionManager, *, task_status: TaskStatus
         await anyio.sleep_forever()
 
 
-async def serve(server: ToolServer, tokens: TokenList | None, options: HttpOptions) -> None:
-    """Listen, and serve until the task is cancelled or the process gets a signal."""
+async def serve(
+    server: ToolServer, tokens: TokenList | None, options: HttpOptions, task_status: TaskStatus[str]
+) -> None:
+    """Listen, and serve until the task is cancelled or the process gets a signal. The status is the URL."""
     if tokens is None and not is_loopback(options.host):
         raise UsageError(
             f"{options.host} is not a loopback address, so clients must have tokens: --tokens FILE. Or listen on "
@@ -148,10 +151,17 @@ async def serve(server: ToolServer, tokens: TokenList | None, options: HttpOptio
             ws="none",
             server_header=False,
             limit_concurrency=MAX_OPEN,
-            timeout_graceful_shutdown=2,
+            timeout_graceful_shutdown=int(END_S) - 1,
         )
-        print(f"Listening on http://{f'[{host}]' if ':' in host else host}:{port}{PATH}", file=sys.stderr, flush=True)
-        await uvicorn.Server(config).serve(sockets=[listener])
+        serving = uvicorn.Server(config)
+        task_status.started(f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}")
+        try:
+            await serving.serve(sockets=[listener])
+        except anyio.get_cancelled_exc_class():
+            with anyio.move_on_after(END_S, shield=True):
+                if serving.started:
+                    await serving.shutdown(sockets=[listener])
+            raise
 
 
 def is_loopback(host: str) -> bool:

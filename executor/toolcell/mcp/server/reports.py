@@ -5,6 +5,7 @@ sends. A client that does not read loses messages, and delays nobody but itself.
 """
 
 import math
+from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -47,7 +48,10 @@ class Reports:
         self._ctx = ctx
         self._tool = tool
         self._least = _rank(level)
-        self._send, self._receive = anyio.create_memory_object_stream[Message](most)
+        self._most = most
+        self._waiting: deque[Message] = deque()
+        self._changed = anyio.Event()
+        self._closed = False
         self._last = 0.0
         self._dropped = 0
         self.sent = anyio.Event()
@@ -76,32 +80,37 @@ class Reports:
         self._put(types.LoggingMessageNotificationParams(level=known, logger=self._tool, data=data))
 
     def _put(self, message: Message) -> None:
-        try:
-            self._send.send_nowait(message)
-        except anyio.WouldBlock:
+        if self._closed:
+            return
+        if len(self._waiting) >= self._most:
             self._dropped += 1
-        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
-            pass  # the call has ended
+            return
+        self._waiting.append(message)
+        self._changed.set()
 
     def close(self) -> None:
         """Take no more messages."""
-        self._send.close()
+        self._closed = True
+        self._changed.set()
 
     async def pump(self) -> None:
-        """Send the messages until `close`."""
-        session, related = self._ctx.session, self._ctx.request_id
-        async with self._receive:
-            async for message in self._receive:
-                if isinstance(message, tuple):
-                    await session.report_progress(message[0], message[1], message[2])
-                else:
-                    await session.send_notification(types.LoggingMessageNotification(params=message), related)
-        if self._dropped:
+        """Send the messages until `close`, and say how many were dropped."""
+        while not self._closed or self._waiting:
+            if self._waiting:
+                await self._sent(self._waiting.popleft())
+                continue
+            self._changed = anyio.Event()
+            await self._changed.wait()
+        if self._dropped and self.hears("warning"):
             note = f"{self._dropped:,} messages of this call were dropped, because they came too fast."
-            if self.hears("warning"):
-                params = types.LoggingMessageNotificationParams(level="warning", logger=self._tool, data=note)
-                await session.send_notification(types.LoggingMessageNotification(params=params), related)
+            await self._sent(types.LoggingMessageNotificationParams(level="warning", logger=self._tool, data=note))
         self.sent.set()
+
+    async def _sent(self, message: Message) -> None:
+        if isinstance(message, tuple):
+            return await self._ctx.session.report_progress(message[0], message[1], message[2])
+        notification = types.LoggingMessageNotification(params=message)
+        await self._ctx.session.send_notification(notification, self._ctx.request_id)
 
 
 @asynccontextmanager

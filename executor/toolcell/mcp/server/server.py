@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
-from anyio.abc import TaskGroup
+from anyio.abc import TaskGroup, TaskStatus
 from mcp.server.subscriptions import (
     PromptsListChanged,
     ResourcesListChanged,
@@ -143,14 +143,21 @@ class ToolServer:
 
         await serve(await self.principal(), self.bounds)
 
-    async def serve_http(self, *, tokens: "TokenList | None" = None, options: "HttpOptions | None" = None) -> None:
+    async def serve_http(
+        self,
+        *,
+        tokens: "TokenList | None" = None,
+        options: "HttpOptions | None" = None,
+        task_status: TaskStatus[str] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
         """Serve HTTP until the task is cancelled, or the process gets SIGINT or SIGTERM. On asyncio only.
 
-        Raises UsageError for an address other than loopback without `tokens`.
+        `url = await tasks.start(server.serve_http)` starts it in a task group. Raises UsageError for an address other
+        than loopback without `tokens`.
         """
         from .http import HttpOptions, serve
 
-        await serve(self, tokens, options or HttpOptions())
+        await serve(self, tokens, options or HttpOptions(), task_status)
 
     async def tools_changed(self) -> None:
         """Tell the clients of a change of the tools. The server finds changes by itself when a client lists tools, and
