@@ -91,19 +91,23 @@ def pay(amount: int) -> str:
     return f"paid {amount}"
 
 
-@tool(metadata=mcp_metadata(answers="answers"))
-def hello(answers: Answers | None = None) -> str:
-    """Ask for a name, and greet."""
+def _greeting(answers: Answers | None) -> str:
     name = (accepted(answers, "user") or {}).get("name")
     if name is None:
         raise InputRequired({"user": elicitation("Your name?", NAME)})
     return f"hello {name}"
 
 
+@tool(metadata=mcp_metadata(answers="answers"))
+def hello(answers: Answers | None = None) -> str:
+    """Ask for a name, and greet."""
+    return _greeting(answers)
+
+
 @tool(metadata=mcp_metadata(answers="answers", task="optional"))
 def hello_later(answers: Answers | None = None) -> str:
     """Ask for a name, and greet, as a task."""
-    return hello.function(answers)
+    return _greeting(answers)
 
 
 @tool

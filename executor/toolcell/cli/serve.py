@@ -1,6 +1,7 @@
 """`toolcell serve`: tools for MCP clients."""
 
 import os
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -52,8 +53,11 @@ def run(options: ServeOptions) -> int:
     except ImportError:
         click.echo("The MCP SDK is not installed: pip install 'toolcell[mcp]'.", err=True)
         return 2
+    from toolcell.mcp.server.stdio import claimed_stdio
+
     try:
-        anyio.run(_serve, options)
+        with nullcontext() if options.over_http else claimed_stdio() as own:
+            anyio.run(_serve, options, own)
     except BaseExceptionGroup as group:
         errors = _leaves(group)
         other = next((each for each in errors if not isinstance(each, _SHOWN)), None)
@@ -84,7 +88,7 @@ def _leaves(group: BaseExceptionGroup[Any]) -> list[BaseException]:
     return found
 
 
-async def _serve(options: ServeOptions) -> None:
+async def _serve(options: ServeOptions, own: tuple[int, int] | None) -> None:
     from toolcell.mcp.server.http import HttpOptions
     from toolcell.mcp.server.server import ToolServer
 
@@ -107,7 +111,7 @@ async def _serve(options: ServeOptions) -> None:
         ) as server,
     ):
         if not options.over_http:
-            return await server.serve_stdio()
+            return await server.serve_stdio(own)
         where = HttpOptions(host=options.host, port=options.port, hosts=options.hosts, origins=options.origins)
         async with anyio.create_task_group() as tasks:
             url = await tasks.start(partial(server.serve_http, tokens=tokens, options=where))

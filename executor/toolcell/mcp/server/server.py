@@ -97,10 +97,12 @@ class ToolServer:
     ) -> None:
         assert self._stack is not None and self._tasks is not None
         self._tasks.cancel_scope.cancel()
-        await self._stack.__aexit__(kind, error, trace)
-        with anyio.CancelScope(shield=True):
-            for each in self._principals.values():
-                await each.session.close(grace_s=0)
+        try:
+            await self._stack.__aexit__(kind, error, trace)
+        finally:
+            with anyio.CancelScope(shield=True):
+                for each in self._principals.values():
+                    await each.session.close(grace_s=0)
 
     async def principal(self, name: str = "") -> PrincipalServer:
         """The server of one principal. Its session is opened at the first time. Raises UsageError."""
@@ -136,12 +138,13 @@ class ToolServer:
         await opened.tools.refresh()
         return opened
 
-    async def serve_stdio(self) -> None:
-        """Serve the client at this process's standard input and output, until its end. Whatever else this process
-        prints goes to standard error."""
+    async def serve_stdio(self, own: tuple[int, int] | None = None) -> None:
+        """Serve the client at this process's standard input and output, until its end. Meanwhile, whatever else this
+        process prints goes to standard error. `own` are the descriptors of `claimed_stdio`, for a program that prints
+        before."""
         from .stdio import serve
 
-        await serve(await self.principal(), self.bounds)
+        await serve(await self.principal(), self.bounds, own)
 
     async def serve_http(
         self,

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from fcntl import F_DUPFD_CLOEXEC, fcntl
 from typing import Final
 
@@ -19,16 +19,17 @@ from mcp.shared.message import SessionMessage
 from .bounds import ServerBounds
 from .principal import PrincipalServer
 
-__all__ = ["serve"]
+__all__ = ["claimed_stdio", "serve"]
 
 CHUNK: Final = 65_536
 ATOMIC: Final = 4096  # PIPE_BUF: a pipe that is ready takes so many bytes without blocking
 Incoming = MemoryObjectSendStream[SessionMessage | Exception]
 
 
-async def serve(principal: PrincipalServer, bounds: ServerBounds) -> None:
-    """Serve the client at the standard input and output of this process, until it closes its end."""
-    with _claimed() as (read_fd, write_fd):
+async def serve(principal: PrincipalServer, bounds: ServerBounds, own: tuple[int, int] | None) -> None:
+    """Serve the client at the standard input and output of this process, until it closes its end. `own` are the
+    descriptors of `claimed_stdio`, if they are claimed already."""
+    with claimed_stdio() if own is None else nullcontext(own) as (read_fd, write_fd):
         to_server, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         outgoing, from_server = anyio.create_memory_object_stream[SessionMessage](0)
         pipe = _Pipe(read_fd, write_fd, bounds)
@@ -41,7 +42,7 @@ async def serve(principal: PrincipalServer, bounds: ServerBounds) -> None:
 
 
 @contextmanager
-def _claimed() -> Generator[tuple[int, int]]:
+def claimed_stdio() -> Generator[tuple[int, int]]:
     """Private copies of descriptors 0 and 1. Meanwhile 0 is empty, and 1 is standard error, so that nothing else in
     this process reads requests or writes between answers."""
     sys.stdout.flush()

@@ -177,6 +177,7 @@ class Tasks:
                 task.answers[name] = answer
                 del task.pending[name]
         if task.status == "input_required" and not task.pending:
+            task.become("working")
             task.answered.set()
         return {}
 
