@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+EXTRAS = ("mcp",)
+"""Folders with the tests of extras, which `pytest` alone leaves out."""
 LONGEST = (
     "escape/test_escape.py",
     "behaviour/outcomes/test_budgets.py",

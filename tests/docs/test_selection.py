@@ -3,7 +3,7 @@
 import tomllib
 
 import pytest
-from tests.selection import HERE, LONGEST, SMOKE
+from tests.selection import EXTRAS, HERE, LONGEST, SMOKE
 
 
 @pytest.mark.parametrize("name", [*LONGEST, *SMOKE])
@@ -16,10 +16,10 @@ def test_smoke_takes_something_of_every_folder_of_unit_tests() -> None:
     folders = {path.relative_to(HERE).parts[0] for path in HERE.rglob("test_*.py")}
     taken = {name.partition("/")[0] for name in SMOKE}
     assert taken <= folders
-    assert folders - taken == {"docs", "mutation"}
+    assert folders - taken == {"docs", "mutation", *EXTRAS}
 
 
 def test_pytest_looks_for_tests_in_every_folder_that_has_some() -> None:
     settings = tomllib.loads((HERE.parent / "pyproject.toml").read_text())
     paths = {path.removeprefix("tests/") for path in settings["tool"]["pytest"]["ini_options"]["testpaths"]}
-    assert paths == {path.relative_to(HERE).parts[0] for path in HERE.rglob("test_*.py")}
+    assert paths == {path.relative_to(HERE).parts[0] for path in HERE.rglob("test_*.py")} - {*EXTRAS}

@@ -6,6 +6,7 @@ TYPE_CHECKING = False  # type checkers know this name; an import of typing would
 if TYPE_CHECKING:
     from .server.asking import Answers, InputRequired, accepted, elicitation, mcp_metadata, roots, sampling
     from .server.bounds import ServerBounds
+    from .server.http import HttpOptions, McpApp
     from .server.server import ToolServer
     from .server.sources import Completions, Prompts, Resources
     from .server.tokens import TokenList
@@ -13,7 +14,9 @@ if TYPE_CHECKING:
 _HOME_OF = {
     "Answers": "server.asking",
     "Completions": "server.sources",
+    "HttpOptions": "server.http",
     "InputRequired": "server.asking",
+    "McpApp": "server.http",
     "Prompts": "server.sources",
     "Resources": "server.sources",
     "ServerBounds": "server.bounds",
@@ -29,7 +32,9 @@ _HOME_OF = {
 __all__ = [
     "Answers",
     "Completions",
+    "HttpOptions",
     "InputRequired",
+    "McpApp",
     "Prompts",
     "Resources",
     "ServerBounds",

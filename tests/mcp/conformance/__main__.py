@@ -34,7 +34,7 @@ def install() -> None:
     if not (BUILD / "node_modules").exists() or copied.read_bytes() != wanted.read_bytes():
         copyfile(wanted, copied)
         options = ["install", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"]
-        subprocess.run([NODE, NPM, *options], cwd=BUILD, check=True, timeout=SUITE_S)
+        subprocess.run([str(NODE), str(NPM), *options], cwd=BUILD, check=True, timeout=SUITE_S)
 
 
 def program(suite: str) -> Path:
@@ -43,7 +43,7 @@ def program(suite: str) -> Path:
 
 def scenarios(suite: str) -> set[str]:
     """The names of the server scenarios of a suite."""
-    command = [NODE, program(suite), "list", "--server"]
+    command = [str(NODE), str(program(suite)), "list", "--server"]
     listed = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True).stdout
     return {line.split()[1] for line in listed.splitlines() if line.startswith("  - ")}
 
@@ -68,7 +68,7 @@ def serving() -> Generator[str]:
 def run(suite: str) -> dict[str, list[dict[str, Any]]]:
     """The checks of each scenario."""
     with serving() as url, tempfile.TemporaryDirectory() as results:
-        command = [NODE, program(suite), "server", "--url", url, "--suite", "all", "-o", results]
+        command = [str(NODE), str(program(suite)), "server", "--url", url, "--suite", "all", "-o", results]
         subprocess.run(command, check=False, timeout=SUITE_S, capture_output=True, env={**os.environ, "NO_COLOR": "1"})
         names = scenarios(suite)
         found: dict[str, list[dict[str, Any]]] = {}

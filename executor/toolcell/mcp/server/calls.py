@@ -33,12 +33,12 @@ from .approving import (
 from .artifacts import Artifacts
 from .asking import Answers
 from .bounds import ServerBounds
-from .catalog import Catalog, Offered
+from .catalog import Offered, ToolList
 from .questions import BadQuestion, Questions, RoundState, Unanswerable, asked, put_to_client, wire
 from .reports import Reports, reporting
 from .results import failed, written
 
-__all__ = ["Calls", "is_modern"]
+__all__ = ["ClientCalls", "is_modern"]
 
 Context = ServerRequestContext[Any, Any]
 
@@ -48,13 +48,13 @@ def is_modern(ctx: Context) -> bool:
     return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
-class Calls:
+class ClientCalls:
     """Makes the calls of the clients of one principal, in its session."""
 
     def __init__(
         self,
         session: Session,
-        catalog: Catalog,
+        catalog: ToolList,
         artifacts: Artifacts,
         channel: ClientChannel,
         approvals: Approvals,

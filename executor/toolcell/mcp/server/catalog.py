@@ -12,7 +12,7 @@ from toolcell_tools.exports import Export, ModelCall
 from toolcell_tools.exports import mcp as export_tools
 from toolcell_tools.result import ToolResult
 
-__all__ = ["Catalog", "Offered"]
+__all__ = ["Offered", "ToolList"]
 
 _NOTHING: Final[Mapping[str, Any]] = {}
 
@@ -34,7 +34,7 @@ class Offered:
         return self.declaration.name
 
 
-class Catalog:
+class ToolList:
     """The tools that a session may use now. `refresh` asks the session, and says whether the list has changed."""
 
     def __init__(self, session: Session) -> None:

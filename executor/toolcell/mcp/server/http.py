@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import anyio
 import uvicorn
-from anyio.abc import TaskStatus
+from anyio.abc import TaskGroup, TaskStatus
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import INVALID_REQUEST, PARSE_ERROR
@@ -20,8 +20,9 @@ from starlette.responses import Response
 
 from toolcell.errors import UsageError
 
+from .bounds import ServerBounds
 from .events import EventLog, SessionEvents
-from .server import ToolServer, running_group
+from .principal import PrincipalServer
 from .tokens import TokenList
 
 __all__ = ["HttpOptions", "McpApp", "serve"]
@@ -57,10 +58,20 @@ class HttpOptions:
     origins: tuple[str, ...] = ()
 
 
+class Serving(Protocol):
+    """A running ToolServer, as this module needs it."""
+
+    @property
+    def bounds(self) -> ServerBounds: ...
+    @property
+    def tasks(self) -> TaskGroup: ...
+    async def principal(self, name: str = "") -> PrincipalServer: ...
+
+
 class McpApp:
     """The ASGI application of a running ToolServer, for a program with an HTTP server of its own."""
 
-    def __init__(self, server: ToolServer, tokens: TokenList | None, options: HttpOptions) -> None:
+    def __init__(self, server: Serving, tokens: TokenList | None, options: HttpOptions) -> None:
         """Without `tokens`, all clients are one principal."""
         self._server = server
         self._tokens = tokens
@@ -104,7 +115,7 @@ class McpApp:
                     max_request_body_size=bounds.message_bytes,
                     max_sessions=bounds.sessions,
                 )
-                await running_group(self._server).start(_run, found)
+                await self._server.tasks.start(_run, found)
                 self._managers[principal] = found
             return found
 
@@ -131,9 +142,7 @@ async def _run(manager: StreamableHTTPSessionManager, *, task_status: TaskStatus
         await anyio.sleep_forever()
 
 
-async def serve(
-    server: ToolServer, tokens: TokenList | None, options: HttpOptions, task_status: TaskStatus[str]
-) -> None:
+async def serve(server: Serving, tokens: TokenList | None, options: HttpOptions, task_status: TaskStatus[str]) -> None:
     """Listen, and serve until the task is cancelled or the process gets a signal. The status is the URL."""
     if tokens is None and not is_loopback(options.host):
         raise UsageError(

@@ -38,7 +38,7 @@ def connection_of(ctx: Context) -> str:
     return "" if request is None else str(request.headers.get("mcp-session-id", ""))
 
 
-class _Connection:
+class _McpSession:
     """A client of the handshake protocol: its channel, its log level, and the resources that it subscribes to."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Listeners:
     def __init__(self, bounds: ServerBounds) -> None:
         self._bounds = bounds
         self._bus = InMemorySubscriptionBus()
-        self._connections: OrderedDict[str, _Connection] = OrderedDict()
+        self._connections: OrderedDict[str, _McpSession] = OrderedDict()
         self.listen = ListenHandler(self._bus, max_subscriptions=bounds.listeners, max_buffered_events=bounds.reports)
 
     def level(self, ctx: Context) -> str:
@@ -61,10 +61,10 @@ class Listeners:
         known = self._connections.get(connection_of(ctx))
         return DEFAULT_LEVEL if known is None else known.level
 
-    def _connection(self, ctx: Context) -> _Connection:
+    def _connection(self, ctx: Context) -> _McpSession:
         """What is known of the client. The client that was heard of first is forgotten when there are too many."""
         id = connection_of(ctx)
-        found = self._connections.setdefault(id, _Connection())
+        found = self._connections.setdefault(id, _McpSession())
         self._connections.move_to_end(id)
         while len(self._connections) > 2 * self._bounds.sessions:
             self._connections.popitem(last=False)

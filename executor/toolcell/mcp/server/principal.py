@@ -18,8 +18,8 @@ from toolcell.session import Session
 from .approving import ClientChannel
 from .artifacts import Artifacts
 from .bounds import ServerBounds
-from .calls import Calls
-from .catalog import Catalog
+from .calls import ClientCalls
+from .catalog import ToolList
 from .guards import Guards
 from .listening import Listeners
 from .offers import CompletionRequests, PromptRequests, ResourceRequests
@@ -27,11 +27,11 @@ from .sources import Completions, Prompts, Resources
 from .tasks import EXTENSION, TaskParams, Tasks, UpdateParams
 from .tools import ToolRequests
 
-__all__ = ["Identity", "Offers", "PrincipalServer"]
+__all__ = ["Offers", "PrincipalServer", "ServerIdentity"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class ServerIdentity:
     """How the server introduces itself to clients."""
 
     name: str = "toolcell"
@@ -75,16 +75,16 @@ class PrincipalServer:
         tasks: TaskGroup,
         *,
         is_durable: bool,
-        identity: Identity,
+        identity: ServerIdentity,
         offers: Offers,
         bounds: ServerBounds,
     ) -> None:
         """`session` has `channel` as its channel. `tasks` runs calls that outlive their request."""
         self.session = session
         self.listeners = Listeners(bounds)
-        self.catalog = Catalog(session)
+        self.catalog = ToolList(session)
         artifacts = Artifacts(session.workspace, bounds)
-        calls = Calls(session, self.catalog, artifacts, channel, approvals, is_durable=is_durable, bounds=bounds)
+        calls = ClientCalls(session, self.catalog, artifacts, channel, approvals, is_durable=is_durable, bounds=bounds)
         running = Tasks(calls, tasks, bounds)
         self.tools = ToolRequests(self.catalog, calls, running, artifacts, self.listeners, bounds)
         resources = ResourceRequests(principal, offers.resources, artifacts, bounds)
@@ -109,7 +109,7 @@ class PrincipalServer:
 
 
 def _made(
-    identity: Identity, tools: ToolRequests, resources: ResourceRequests, listeners: Listeners, catalog: Catalog
+    identity: ServerIdentity, tools: ToolRequests, resources: ResourceRequests, listeners: Listeners, catalog: ToolList
 ) -> Server[dict[str, Any]]:
     now = CacheHint(ttl_ms=0, scope="private")  # lists are the principal's own, and may change with any call
     return _Server(

@@ -9,7 +9,7 @@ from toolcell_tools.errors import Cancelled, Crashed, Overloaded, ProtocolViolat
 from toolcell_tools.result import FOR_MODEL_BYTES, ToolResult
 
 from .artifacts import Artifacts
-from .catalog import Catalog, Offered
+from .catalog import Offered, ToolList
 from .questions import wire
 
 __all__ = ["failed", "infrastructure_error", "written"]
@@ -19,7 +19,7 @@ _INFRASTRUCTURE: Final = (Crashed, ProtocolViolation, SandboxUnavailable, Overlo
 
 
 def written(
-    catalog: Catalog, artifacts: Artifacts, offered: Offered, arguments: dict[str, Any], result: ToolResult
+    catalog: ToolList, artifacts: Artifacts, offered: Offered, arguments: dict[str, Any], result: ToolResult
 ) -> dict[str, Any]:
     """The result of `tools/call`: text, media, structured content, links to artifacts.
 

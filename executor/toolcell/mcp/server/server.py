@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
@@ -25,7 +25,7 @@ from toolcell_tools.capability import SessionKind
 
 from .approving import ApprovingChannel, ClientChannel
 from .bounds import ServerBounds
-from .principal import Identity, Offers, PrincipalServer
+from .principal import Offers, PrincipalServer, ServerIdentity
 from .sources import Completions, Prompts, Resources
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class ToolServer:
         self._kind = misuse.session_kind(kind)
         self._profile = profile
         self._channel_type: Callable[[], ClientChannel] = ApprovingChannel if approve_by_elicitation else ClientChannel
-        self._identity = Identity(name=name, version=version, instructions=instructions)
+        self._identity = ServerIdentity(name=name, version=version, instructions=instructions)
         self._offers = Offers(prompts=prompts, resources=resources, completions=completions)
         self.bounds = bounds or ServerBounds()
         self._principals: dict[str, PrincipalServer] = {}
@@ -104,14 +104,20 @@ class ToolServer:
                 for each in self._principals.values():
                     await each.session.close(grace_s=0)
 
-    async def principal(self, name: str = "") -> PrincipalServer:
-        """The server of one principal. Its session is opened at the first time. Raises UsageError."""
+    @property
+    def tasks(self) -> TaskGroup:
+        """The tasks of the running server. Raises UsageError if it does not run."""
         if self._tasks is None:
             raise UsageError("The server is not running. Write: async with ToolServer(…) as server.")
+        return self._tasks
+
+    async def principal(self, name: str = "") -> PrincipalServer:
+        """The server of one principal. Its session is opened at the first time. Raises UsageError."""
+        tasks = self.tasks
         async with self._opening:
             found = self._principals.get(name)
             if found is None:
-                found = self._principals[name] = await self._opened(name, self._tasks)
+                found = self._principals[name] = await self._opened(name, tasks)
             return found
 
     async def _opened(self, name: str, tasks: TaskGroup) -> PrincipalServer:
@@ -182,11 +188,3 @@ class ToolServer:
     async def _tell(self, event: ServerEvent) -> None:
         for each in list(self._principals.values()):
             await each.tell(event)
-
-
-def running_group(server: ToolServer) -> TaskGroup:
-    """The tasks of a running server, for other modules of this package."""
-    group: Any = server._tasks  # pyright: ignore[reportPrivateUsage] - the one way in
-    if group is None:
-        raise UsageError("The server is not running. Write: async with ToolServer(…) as server.")
-    return group  # type: ignore[no-any-return]

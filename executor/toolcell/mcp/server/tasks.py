@@ -24,7 +24,7 @@ from toolcell_tools.preview import printable
 from .approving import APPROVAL, answered, question
 from .asking import Answers
 from .bounds import ServerBounds
-from .calls import Calls
+from .calls import ClientCalls
 from .catalog import Offered
 from .questions import BadQuestion, Unanswerable, asked, fits, wire
 from .reports import MESSAGE_CHARS
@@ -70,7 +70,7 @@ def _now() -> str:
 
 
 @dataclass(slots=True, eq=False)
-class _Task:
+class _ClientTask:
     """One call, and what its client sees of it."""
 
     id: str
@@ -134,11 +134,11 @@ class _Task:
 class Tasks:
     """The tasks of one principal. `tasks` runs them until the server ends."""
 
-    def __init__(self, calls: Calls, tasks: TaskGroup, bounds: ServerBounds) -> None:
+    def __init__(self, calls: ClientCalls, tasks: TaskGroup, bounds: ServerBounds) -> None:
         self._calls = calls
         self._group = tasks
         self._bounds = bounds
-        self._known: dict[str, _Task] = {}
+        self._known: dict[str, _ClientTask] = {}
 
     def start(
         self, ctx: Context, offered: Offered, params: types.CallToolRequestParams, answers: Answers
@@ -149,7 +149,9 @@ class Tasks:
         if len(self._known) >= self._bounds.tasks or kept >= self._bounds.kept_bytes:
             message = f"Too many tasks are kept: {len(self._known)}. Try again when the first of them has expired."
             raise MCPError(types.INTERNAL_ERROR, message, {"retryable": True})
-        task = _Task(secrets.token_hex(16), time.monotonic() + self._bounds.task_s, int(self._bounds.task_s * 1000))
+        task = _ClientTask(
+            secrets.token_hex(16), time.monotonic() + self._bounds.task_s, int(self._bounds.task_s * 1000)
+        )
         task.answers = dict(answers)
         self._known[task.id] = task
         capabilities = ctx.session.client_capabilities
@@ -186,7 +188,7 @@ class Tasks:
         self._found(ctx, params.task_id).scope.cancel()
         return {}
 
-    def _found(self, ctx: Context, id: str) -> _Task:
+    def _found(self, ctx: Context, id: str) -> _ClientTask:
         require_tasks(ctx)
         self._prune()
         task = self._known.get(id)
@@ -201,7 +203,7 @@ class Tasks:
 
     async def _run(
         self,
-        task: _Task,
+        task: _ClientTask,
         offered: Offered,
         params: types.CallToolRequestParams,
         capabilities: types.ClientCapabilities | None,
@@ -216,7 +218,7 @@ class Tasks:
 
     async def _outcome(
         self,
-        task: _Task,
+        task: _ClientTask,
         offered: Offered,
         params: types.CallToolRequestParams,
         capabilities: types.ClientCapabilities | None,

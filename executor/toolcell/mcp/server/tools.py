@@ -11,8 +11,8 @@ from toolcell_tools.toolsets import ToolsetError
 
 from .artifacts import Artifacts
 from .bounds import ServerBounds
-from .calls import Calls, is_modern
-from .catalog import Catalog, Offered
+from .calls import ClientCalls, is_modern
+from .catalog import Offered, ToolList
 from .listening import Listeners
 from .pages import page
 from .questions import RoundState
@@ -29,8 +29,8 @@ class ToolRequests:
 
     def __init__(
         self,
-        catalog: Catalog,
-        calls: Calls,
+        catalog: ToolList,
+        calls: ClientCalls,
         tasks: Tasks,
         artifacts: Artifacts,
         listeners: Listeners,

@@ -22,7 +22,7 @@ from toolcell.mcp import ServerBounds, TokenList, ToolServer
 from toolcell.mcp.server.http import HttpOptions
 
 from .conftest import Serve
-from .test_in_process import MODES, approves, says_ann, text_of
+from .test_calls import MODES, approves, says_ann, text_of
 
 ANN, BOB = "ann-0123456789abcdef", "bob-0123456789abcdef"
 TOKENS = TokenList({"ann": ANN, "bob": BOB})

@@ -18,7 +18,7 @@ from .examples import TOOLS
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
-    return "asyncio"  # uvicorn knows no other; test_in_process.py runs on trio too
+    return "asyncio"  # uvicorn knows no other; test_calls.py runs on trio too
 
 
 @pytest.fixture(scope="module")

@@ -25,16 +25,16 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-async def says_ann(_context: object, params: types.ElicitRequestParams) -> types.ElicitResult:
+async def says_ann(context: object, params: types.ElicitRequestParams) -> types.ElicitResult:
     """Answer every question of a person."""
     return types.ElicitResult(action="accept", content={"name": "Ann"})
 
 
-async def approves(_context: object, params: types.ElicitRequestParams) -> types.ElicitResult:
+async def approves(context: object, params: types.ElicitRequestParams) -> types.ElicitResult:
     return types.ElicitResult(action="accept", content={"approve": True})
 
 
-async def declines(_context: object, params: types.ElicitRequestParams) -> types.ElicitResult:
+async def declines(context: object, params: types.ElicitRequestParams) -> types.ElicitResult:
     return types.ElicitResult(action="decline")
 
 
@@ -90,11 +90,11 @@ async def test_failures_are_results_and_unknown_tools_are_errors(
 async def test_progress_and_log_arrive_and_the_level_is_the_clients(
     supervisor: Supervisor, tmp_path: Path, mode: str
 ) -> None:
-    progress: list[tuple[float, float | None, str | None]] = []
+    heard: list[tuple[float, float | None, str | None]] = []
     logged: list[types.LoggingMessageNotificationParams] = []
 
-    async def on_progress(done: float, total: float | None, message: str | None) -> None:
-        progress.append((done, total, message))
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        heard.append((progress, total, message))
 
     async def on_log(params: types.LoggingMessageNotificationParams) -> None:
         logged.append(params)
@@ -106,9 +106,9 @@ async def test_progress_and_log_arrive_and_the_level_is_the_clients(
                 await client.set_logging_level("warning")
         await client.call_tool("report", {"steps": 4}, progress_callback=on_progress)
         with anyio.fail_after(5):
-            while len(progress) < 4 or not logged:
+            while len(heard) < 4 or not logged:
                 await anyio.sleep(0.01)
-    assert progress == [(0.25, 1.0, "step 0"), (0.5, 1.0, "step 1"), (0.75, 1.0, "step 2"), (1.0, 1.0, "step 3")]
+    assert heard == [(0.25, 1.0, "step 0"), (0.5, 1.0, "step 1"), (0.75, 1.0, "step 2"), (1.0, 1.0, "step 3")]
     assert [(each.level, each.logger) for each in logged] == [("warning", "report")]
     assert logged[0].data == {"message": "careful", "fields": {"steps": 4}}
 

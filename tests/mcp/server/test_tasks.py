@@ -11,7 +11,7 @@ import pytest
 from mcp import Client
 from mcp.client import advertise
 from mcp.shared.exceptions import MCPError
-from pydantic import TypeAdapter
+from pydantic import BaseModel
 
 from toolcell import PermissionTier, Supervisor, ToolContext, tool
 from toolcell.mcp import ServerBounds, ToolServer, mcp_metadata
@@ -19,7 +19,7 @@ from toolcell.mcp.server.principal import PrincipalServer
 from toolcell.mcp.server.tasks import EXTENSION
 
 from .examples import hello_later
-from .test_in_process import says_ann
+from .test_calls import says_ann
 
 
 @tool(metadata=mcp_metadata(task="optional"), timeout=60.0)
@@ -49,6 +49,10 @@ async def supervisor(anyio_backend: Any, nothing_is_left_of_the_module: None) ->
         yield running
 
 
+class Anything(BaseModel, extra="allow"):
+    """An answer, as it came."""
+
+
 class Requests:
     """Requests of a client with tasks, as data."""
 
@@ -57,7 +61,8 @@ class Requests:
 
     async def __call__(self, method: str, **params: Any) -> dict[str, Any]:
         request = types.Request[Any, Any](method=method, params=params)
-        return await self._client.session.send_request(request, TypeAdapter(dict[str, Any]))  # type: ignore[arg-type]
+        answer = await self._client.session.send_request(request, Anything)
+        return answer.model_dump(by_alias=True)
 
     async def until_over(self, task: str) -> dict[str, Any]:
         with anyio.fail_after(20):

@@ -11,6 +11,7 @@ from toolcell import (
     Capability,
     ImageBlock,
     PermissionTier,
+    Tool,
     ToolContext,
     ToolFailure,
     ToolResult,
@@ -132,4 +133,19 @@ raw = dynamic_tool(
         "additionalProperties": False,
     },
 )
-TOOLS = [add, whoami, fail, crash, sleep, report, draw, save, claim, pay, hello, hello_later, forge, raw]
+TOOLS: list[Tool[..., Any]] = [
+    add,
+    whoami,
+    fail,
+    crash,
+    sleep,
+    report,
+    draw,
+    save,
+    claim,
+    pay,
+    hello,
+    hello_later,
+    forge,
+    raw,
+]

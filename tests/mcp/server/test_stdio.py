@@ -15,10 +15,10 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.shared.exceptions import MCPError
 
-from .test_in_process import MODES, approves, says_ann, text_of
+from .test_calls import MODES, approves, says_ann, text_of
 
-ROOT = Path(__file__).parents[2]
-TARGET = "tests.mcp.examples:TOOLS"
+ROOT = Path(__file__).parents[3]
+TARGET = "tests.mcp.server.examples:TOOLS"
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from toolcell.mcp import Answers, InputRequired, ToolServer, accepted, elicitati
 from toolcell_tools.toolsets import AnyTool
 
 from .examples import NAME
-from .test_in_process import MODES, says_ann
+from .test_calls import MODES, says_ann
 
 
 @tool
