@@ -80,12 +80,12 @@ def _told(errors: list[BaseException]) -> int:
     return 2 if shown else 0
 
 
-def _leaves(group: BaseExceptionGroup[Any]) -> list[BaseException]:
-    found: list[BaseException] = []
-    each: Any  # an exception, or a group of any
-    for each in group.exceptions:
-        found += _leaves(each) if isinstance(each, BaseExceptionGroup) else [each]
-    return found
+def _leaves(error: BaseException) -> list[BaseException]:
+    """The exceptions in a group, and in the groups in it."""
+    if not isinstance(error, BaseExceptionGroup):
+        return [error]
+    inner: tuple[BaseException, ...] = error.exceptions
+    return [leaf for each in inner for leaf in _leaves(each)]
 
 
 async def _serve(options: ServeOptions, own: tuple[int, int] | None) -> None:

@@ -72,12 +72,12 @@ class Reports:
 
     def log(self, level: str, message: str, fields: Mapping[str, Any]) -> None:
         """Pass on a log message, if the client wants its level."""
-        known = next((each for each in LEVELS if each == level), None)
-        if known is None or not self.hears(known):
+        rank = _rank(level)
+        if rank == len(LEVELS) or rank < self._least:
             return
         text = printable(message[:MESSAGE_CHARS], keep="\n\t")
         data: Any = {"message": text, "fields": dict(fields)} if fields else text
-        self._put(types.LoggingMessageNotificationParams(level=known, logger=self._tool, data=data))
+        self._put(types.LoggingMessageNotificationParams(level=LEVELS[rank], logger=self._tool, data=data))
 
     def _put(self, message: Message) -> None:
         if self._closed:
