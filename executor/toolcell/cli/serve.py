@@ -82,10 +82,8 @@ def _told(errors: list[BaseException]) -> int:
 
 def _leaves(error: BaseException) -> list[BaseException]:
     """The exceptions in a group, and in the groups in it."""
-    if not isinstance(error, BaseExceptionGroup):
-        return [error]
-    inner: tuple[BaseException, ...] = error.exceptions
-    return [leaf for each in inner for leaf in _leaves(each)]
+    inner: tuple[BaseException, ...] = getattr(error, "exceptions", ())
+    return [leaf for each in inner for leaf in _leaves(each)] or [error]
 
 
 async def _serve(options: ServeOptions, own: tuple[int, int] | None) -> None:

@@ -15,7 +15,7 @@ from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 from toolcell import Supervisor
 from toolcell.mcp import ServerBounds, ToolServer
 
-from .examples import TOOLS
+from .examples import TOOLS, pay
 
 MODES = ("legacy", "2026-07-28")
 
@@ -232,6 +232,33 @@ async def test_a_call_that_needs_approval_is_denied_unless_the_operator_lets_the
     async with connected(supervisor, tmp_path, mode, approve=True) as client:
         denied = await client.call_tool("pay", {"amount": 7})
         assert denied.is_error and "elicitation" in text_of(denied)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("mode", MODES)
+async def test_with_a_state_directory_a_call_waits_for_the_operators_answer(
+    anyio_backend: str, tmp_path: Path, nothing_is_left_of_the_module: None, mode: str
+) -> None:
+    (tmp_path / "work").mkdir()
+    async with (
+        Supervisor([pay], state=tmp_path / "state") as durable,
+        connected(durable, tmp_path / "work", mode, elicit=approves) as client,
+        anyio.create_task_group() as tasks,
+    ):
+        answers: list[str] = []
+
+        async def call() -> None:
+            answers.append(text_of(await client.call_tool("pay", {"amount": 8})))
+
+        tasks.start_soon(call)
+        with anyio.fail_after(10):
+            while not (pending := durable.approvals.pending()):
+                await anyio.sleep(0.05)
+            assert pending[0].request is not None and pending[0].request.arguments == {"amount": 8}
+            durable.approvals.approve(pending[0].id, by="the operator")
+            while not answers:
+                await anyio.sleep(0.05)
+        assert answers == ["paid 8"]
 
 
 async def test_an_approval_holds_once_and_for_exactly_these_arguments(supervisor: Supervisor, tmp_path: Path) -> None:
