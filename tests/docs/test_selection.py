@@ -5,7 +5,11 @@ import tomllib
 import pytest
 from tests.selection import HERE, LONGEST, SMOKE
 
-ELSEWHERE = {"extras": "pytest tests/extras", "mcp/published": "python -m tests.mcp.published"}
+ELSEWHERE = {
+    "extras": "pytest tests/extras",
+    "mcp/published": "python -m tests.mcp.published",
+    "mcp/server": "pytest tests/mcp/server",
+}
 """Folders with tests of what is installed for them alone, and the command that runs them."""
 
 
