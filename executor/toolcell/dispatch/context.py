@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, final
 
+from toolcell.approvals import Approver
 from toolcell.telemetry.tracing import CallTrace
 from toolcell_tools.errors import ValidationError
 
@@ -30,3 +31,5 @@ class CallContext(NamedTuple):
     """The session's public object, which a host tool gets."""
     trace: CallTrace | None = None
     """The span of the call; None if the supervisor has no telemetry."""
+    approver: Approver | None = None
+    """Decides on this call if the session has no approver."""
