@@ -26,8 +26,8 @@ class ApprovalNeeded(Exception):
     def __init__(self, request: ApprovalRequest) -> None:
         super().__init__(
             f"The call of {request.tool!r} needs approval and has not run: {request.preview.summary} "
-            f"({request.reason}). An earlier approval of it has expired, was used, or was for other arguments. Make the "
-            "call again to ask anew."
+            f"({request.reason}). An earlier approval of it has expired, was used, or was for other arguments. "
+            "Make the call again to ask anew."
         )
         self.request = request
 
@@ -99,8 +99,9 @@ class SessionCalls:
             asked, request = self._asked.pop((call_id or "", name), (arguments, None))
             if request is not None and request.id in known and asked != arguments and isinstance(answer, Approved):
                 arguments, answer = asked, Approved(arguments if answer.arguments is None else answer.arguments)
-        with anyio.CancelScope() as scope:
-            desk = _FrameworkAnswer(answer, known, store, scope)
+        scope = anyio.CancelScope()
+        desk = _FrameworkAnswer(answer, known, store, scope)
+        with scope:
             return await self.session.call(
                 name, arguments, call_id=call_id, timeout=timeout, on_progress=on_progress, approver=desk
             )
