@@ -17,66 +17,19 @@ from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.tool_context import ToolContext as AdkContext
 from google.genai import types
 from pydantic import BaseModel
+from tests.adapters.scenario import PNG, SCENARIO, add
 from tests.helpers import until
 
-from toolcell import Capability, Session, Supervisor, ToolContext, ToolFailure, UsageError, tool
+from toolcell import Capability, Session, Supervisor, UsageError
 from toolcell.adapters.adk import AdkToolset, from_adk
-from toolcell_tools import ImageBlock, ToolResult
+from toolcell_tools import ImageBlock
 
 pytestmark = pytest.mark.anyio
-PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
 
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
     return "asyncio"  # ADK needs asyncio
-
-
-@tool
-def add(a: int, b: int = 1) -> dict[str, int]:
-    """Add."""
-    return {"sum": a + b}
-
-
-@tool
-def fail() -> str:
-    """Fail."""
-    raise ToolFailure("no such user; call list_users first")
-
-
-@tool
-def crash() -> str:
-    """Crash."""
-    import ctypes
-
-    return ctypes.string_at(0).decode()
-
-
-@tool
-def draw() -> ToolResult:
-    """Draw."""
-    return ToolResult(output={"points": 3}, content=[ImageBlock.from_bytes(PNG, "image/png")])
-
-
-@tool(requires_approval=True, preview=lambda amount: f"Spend {amount}")
-def pay(amount: int) -> str:
-    """Pay."""
-    return f"paid {amount}"
-
-
-@tool
-def who(ctx: ToolContext) -> str:
-    """The call's id."""
-    return ctx.call_id
-
-
-@tool
-def wait(ctx: ToolContext) -> None:
-    """Wait."""
-    import time
-
-    ctx.progress("waiting", 0.5)
-    time.sleep(60)
 
 
 class Shout(BaseTool):
@@ -132,8 +85,8 @@ def stream(to: int) -> Any:
 
 ASK = from_adk("google.adk.tools._request_input_tool:request_input", name="ask", needs={Capability.READ})
 TOOLS = [
+    *SCENARIO,
     ASK,
-    add, fail, crash, draw, pay, who, wait,
     from_adk(Shout(), needs={Capability.READ}),  # so that ADK is loaded in cells of these tools only
     from_adk(FunctionTool(picture), needs={Capability.READ}),
     from_adk(FunctionTool(where)),

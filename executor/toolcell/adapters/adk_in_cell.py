@@ -48,16 +48,16 @@ def _split(value: Any, depth: int = 0) -> tuple[Any, list[Content]]:
     """The value without its media, which ADK looks for in the value and in containers one level below."""
     if isinstance(value, types.Part):
         return None, [_block(value)]
-    if depth > 1 or not isinstance(value, dict | list | tuple):
+    if depth > 1 or not isinstance(cast("object", value), dict | list | tuple):
         return value, []
-    held: dict[Any, Any] | list[Any] | tuple[Any, ...] = value
-    pairs: Iterable[tuple[Any, Any]] = held.items() if isinstance(held, dict) else enumerate(held)
+    is_named = isinstance(cast("object", value), dict)
+    pairs: Iterable[tuple[Any, Any]] = value.items() if is_named else enumerate(cast("list[Any]", value))
     split = [(key, _split(one, depth + 1)) for key, one in pairs]
     content = [block for _, (_, blocks) in split for block in blocks]
     if not content:
-        return held, []
+        return value, []
     kept = [(key, rest) for key, (rest, blocks) in split if rest is not None or not blocks]
-    return (dict(kept) if isinstance(held, dict) else [rest for _, rest in kept]) or None, content
+    return (dict(kept) if is_named else [rest for _, rest in kept]) or None, content
 
 
 def _block(part: types.Part) -> Content:
