@@ -1,0 +1,101 @@
+"""Tools that the tests of all adapters call, and what they expect of them."""
+
+from base64 import b64decode
+from pathlib import Path
+from time import sleep
+
+from toolcell import (
+    Annotations,
+    ImageBlock,
+    PermissionTier,
+    Supervisor,
+    Tool,
+    ToolContext,
+    ToolFailure,
+    ToolResult,
+    base_tools,
+    tool,
+)
+
+PNG = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
+
+
+@tool(
+    requires_approval=lambda arguments: arguments["amount"] > 10,
+    preview=lambda amount: f"Spend {amount}",
+    annotations=Annotations(sequential=False),
+)
+def pay(ctx: ToolContext, amount: int) -> dict[str, int]:
+    """Pay an amount.
+
+    Args:
+        amount: How much.
+    """
+    return {"paid": amount}
+
+
+@tool
+def fail(why: str) -> None:
+    """Fail."""
+    raise ToolFailure(f"it failed: {why}")
+
+
+@tool
+def crash() -> None:
+    """Die of a signal."""
+    import os
+    import signal
+
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@tool
+def steps(ctx: ToolContext, number: int) -> int:
+    """Report progress."""
+    for one in range(number):
+        ctx.progress(f"step {one}", one / number)
+    return number
+
+
+@tool
+def picture() -> ToolResult:
+    """Draw a picture."""
+    return ToolResult(output={"drawn": True}, content=[ImageBlock.from_bytes(PNG, "image/png")])
+
+
+@tool(tier=PermissionTier.WORKSPACE, needs={"write"}, timeout=60)
+def hang(ctx: ToolContext) -> None:
+    """Say that it runs, and never end."""
+    ctx.require.writer.write_text("running", "")
+    sleep(60)
+
+
+@tool
+def call_id(ctx: ToolContext) -> str:
+    """Tell the id of the call."""
+    return ctx.call_id
+
+
+@tool(annotations=Annotations(sequential=False))
+def nap() -> float:
+    """Sleep for a moment, and tell when it began."""
+    from time import monotonic
+
+    began = monotonic()
+    sleep(0.3)
+    return began
+
+
+KIT: list[Tool[..., object]] = [*base_tools(), pay, fail, crash, steps, picture, hang, call_id, nap]
+
+
+def is_idle(supervisor: Supervisor) -> bool:
+    """Whether no call of the supervisor runs or waits."""
+    from toolcell.supervisor import runtime_of
+
+    return "0 busy" in repr(runtime_of(supervisor).pool) or "busy" not in repr(runtime_of(supervisor).pool)
+
+
+def started(workspace: Path) -> bool:
+    """Whether `hang` runs in this workspace."""
+    return (workspace / "running").exists()
