@@ -8,7 +8,6 @@ from toolcell import (
     Annotations,
     ImageBlock,
     PermissionTier,
-    Supervisor,
     Tool,
     ToolContext,
     ToolFailure,
@@ -19,11 +18,14 @@ from toolcell import (
 
 PNG = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
 
+NAP_S = 1.0
+"""How long a call of `nap` lasts, and so the least time between the beginnings of two that wait for one another."""
+
 
 @tool(
     requires_approval=lambda arguments: arguments["amount"] > 10,
     preview=lambda amount: f"Spend {amount}",
-    annotations=Annotations(sequential=False),
+    output_schema=dict[str, int],
 )
 def pay(ctx: ToolContext, amount: int) -> dict[str, int]:
     """Pay an amount.
@@ -82,18 +84,11 @@ def nap() -> float:
     from time import monotonic
 
     began = monotonic()
-    sleep(0.3)
+    sleep(NAP_S)
     return began
 
 
 KIT: list[Tool[..., object]] = [*base_tools(), pay, fail, crash, steps, picture, hang, call_id, nap]
-
-
-def is_idle(supervisor: Supervisor) -> bool:
-    """Whether no call of the supervisor runs or waits."""
-    from toolcell.supervisor import runtime_of
-
-    return "0 busy" in repr(runtime_of(supervisor).pool) or "busy" not in repr(runtime_of(supervisor).pool)
 
 
 def started(workspace: Path) -> bool:

@@ -1,6 +1,6 @@
 """pydantic-ai's own loop, with a scripted model, over real cells."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 from pydantic_ai.tools import RunContext, ToolApproved, ToolDefinition, ToolDenied
-from tests.adapters.kit import KIT, PNG, started
+from tests.adapters.kit import KIT, NAP_S, PNG, started
 
 from toolcell import Session, Supervisor, UsageError
 from toolcell.adapters.pydantic_ai import ToolProgressEvent, from_pydantic_ai, toolcell_toolset
@@ -70,11 +70,11 @@ class Script:
     async def stream(self, messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
         for part in self.answer(messages, info).parts:
             if isinstance(part, ToolCallPart):
-                yield {0: DeltaToolCall(part.tool_name, part.args_as_json_str(), part.tool_call_id)}
+                yield {0: DeltaToolCall(part.tool_name, part.args_as_json_str(), tool_call_id=part.tool_call_id)}
             elif isinstance(part, TextPart):
                 yield part.content
 
-    def told(self) -> list[ToolReturnPart]:
+    def told(self) -> list[Any]:
         """What the last request told the model of its calls."""
         last = self.seen[-1][-1]
         assert isinstance(last, ModelRequest)
@@ -85,7 +85,7 @@ def agent_of(session: Session, script: Script, **options: Any) -> Agent[None, An
     return Agent(script.model, toolsets=[toolcell_toolset(session)], output_type=[str, DeferredToolRequests], **options)
 
 
-async def told_of(session: Session, *calls: ToolCallPart) -> list[ToolReturnPart]:
+async def told_of(session: Session, *calls: ToolCallPart) -> list[Any]:
     script = Script(calls)
     await agent_of(session, script).run("go")
     return script.told()
@@ -154,13 +154,13 @@ async def test_the_call_id_is_the_framework_s(main: Session) -> None:
 
 async def test_calls_of_one_turn_run_side_by_side(main: Session) -> None:
     first, second = await told_of(main, call("nap", {}), call("nap", {}, "c2"))
-    assert abs(first.content - second.content) < 0.3
+    assert abs(first.content - second.content) < NAP_S
 
 
 async def test_progress_is_in_the_event_stream(main: Session) -> None:
     seen: list[ToolProgressEvent] = []
 
-    async def handle(_ctx: RunContext[None], events: AsyncIterator[Any]) -> None:
+    async def handle(_ctx: RunContext[None], events: AsyncIterable[Any]) -> None:
         seen.extend([event async for event in events if isinstance(event, ToolProgressEvent)])
 
     script = Script([call("steps", {"number": 2})])

@@ -5,11 +5,13 @@
 Needs the extra `[langchain]`.
 """
 
+from collections.abc import Callable
+from contextvars import copy_context
 from typing import Any, Literal, NoReturn, Unpack, cast
 
 from langchain_core.callbacks import adispatch_custom_event
 from langchain_core.runnables.config import ensure_config
-from langchain_core.tools import BaseTool, ToolException
+from langchain_core.tools import BaseTool, StructuredTool, ToolException
 from langgraph.config import get_stream_writer
 from langgraph.types import interrupt
 from pydantic import PrivateAttr
@@ -20,12 +22,12 @@ from toolcell.errors import UsageError
 from toolcell.session import Session
 from toolcell_tools.content import AudioBlock, Content, ImageBlock
 from toolcell_tools.declaration import ToolDeclaration
-from toolcell_tools.dynamic import DynamicTool
+from toolcell_tools.definition import Tool
 from toolcell_tools.failures import ToolFailure
 from toolcell_tools.options import DynamicOptions
 from toolcell_tools.result import ToolResult
 
-from .foreign import cell_tool, found
+from .foreign import cell_function, cell_tool, found
 from .results import blocks_of, in_text, text_of
 from .session_calls import ApprovalNeeded, SessionCalls, question_data
 
@@ -106,7 +108,7 @@ class LangChainSessionTool(BaseTool):
 
 def _reporter(tool: str, call_id: str | None) -> OnProgress:
     """A function that reports progress to the stream and to the callbacks of the present context."""
-    config = ensure_config()
+    config, context = ensure_config(), copy_context()
     try:
         write = get_stream_writer()
     except (KeyError, RuntimeError):  # no graph runs
@@ -115,7 +117,7 @@ def _reporter(tool: str, call_id: str | None) -> OnProgress:
     async def report(message: str, fraction: float | None) -> None:
         data = {"tool": tool, "call_id": call_id, "message": message, "fraction": fraction}
         if write is not None:
-            write({"toolcell_progress": data})
+            context.run(write, {"toolcell_progress": data})
         await adispatch_custom_event("toolcell_progress", data, config=config)
 
     return report
@@ -171,12 +173,13 @@ def _block(block: Content) -> dict[str, Any]:
     return {"type": "text", "text": in_text(block)}
 
 
-def from_langchain(tool: BaseTool | str, **options: Unpack[DynamicOptions]) -> DynamicTool:
+def from_langchain(tool: BaseTool | str, **options: Unpack[DynamicOptions]) -> Tool[..., Any]:
     """A LangChain tool, or its import path, as a tool that runs in a cell, with its schema, name and description.
 
-    Given as an object, it is sent by value: what it holds must pickle, and a client or a key that it holds goes to the
-    cell. Raises UsageError if LangGraph injects arguments, because the graph's state stays in its process. A
-    ToolException is an ExecutionError. `options` are those of `dynamic_tool`.
+    If the tool wraps a function, the cell runs the function without LangChain. Any other tool is sent by value: what it
+    holds must pickle, a client or a key goes to the cell too, and each new cell imports LangChain, which takes about
+    half a second. A ToolException is an ExecutionError. Raises UsageError if LangGraph injects arguments, because the
+    graph's state stays in its process. `options` are those of `dynamic_tool`.
     """
     given = found(tool)
     if not isinstance(given, BaseTool):
@@ -188,13 +191,23 @@ def from_langchain(tool: BaseTool | str, **options: Unpack[DynamicOptions]) -> D
             f"The LangChain tool {given.name!r} has arguments that the graph injects ({', '.join(injected)}), and no "
             "cell has them. Make a toolcell tool of it: ctx.values of ToolContext crosses calls."
         )
+    fn = _function_of(given)
+    if fn is not None:
+        return cell_function(fn, name=given.name, description=given.description, parameters=parameters, **options)
     return cell_tool(tool, _invoke, name=given.name, description=given.description, parameters=parameters, **options)
+
+
+def _function_of(tool: BaseTool) -> Callable[..., Any] | None:
+    """The function that a tool only wraps, so that a cell need not import LangChain."""
+    if type(tool) is not StructuredTool or tool.response_format != "content":
+        return None
+    return tool.func or tool.coroutine
 
 
 def _schema(model: Any) -> dict[str, Any]:
     """The JSON Schema of a tool's arguments, which LangChain has as one or as a pydantic model."""
-    schema: dict[str, Any] = model if isinstance(model, dict) else model.model_json_schema()
-    return schema
+    schema: Any = model.model_json_schema() if hasattr(model, "model_json_schema") else model
+    return cast("dict[str, Any]", schema)
 
 
 def _names(schema: dict[str, Any]) -> set[str]:

@@ -7,13 +7,14 @@ Needs the extra `[pydantic-ai]`.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, Unpack
+from typing import Any, Generic, Unpack, cast
 
 from pydantic_ai import ApprovalRequired, CustomEvent, ModelRetry, RunContext, Tool, ToolFailed
 from pydantic_ai.messages import BinaryContent, ToolReturn
 from pydantic_ai.tools import AgentDepsT, ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
+from typing_extensions import TypeIs
 
 from toolcell.approvals import Approved
 from toolcell.errors import UsageError
@@ -146,7 +147,8 @@ def from_pydantic_ai(
     Raises UsageError if the function takes a RunContext, because the agent's dependencies stay in its process. A tool
     with `requires_approval=True` needs the supervisor's approval. `options` are those of `dynamic_tool`.
     """
-    made = _as_tool(found(tool))
+    given = found(tool)
+    made = given if _is_tool(given) else Tool[Any](cast("Callable[..., Any]", given))
     if made.takes_ctx:
         raise UsageError(
             f"The pydantic-ai tool {made.name!r} takes a RunContext, which no cell has. Make a toolcell tool of it: "
@@ -164,5 +166,5 @@ def from_pydantic_ai(
     )
 
 
-def _as_tool(given: Any) -> Tool[Any]:
-    return given if isinstance(given, Tool) else Tool(given)
+def _is_tool(given: object) -> TypeIs[Tool[Any]]:
+    return isinstance(given, Tool)
