@@ -1,8 +1,10 @@
 """`SessionCalls`: a session as the adapters of agent frameworks use it."""
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import anyio
 
@@ -12,6 +14,7 @@ from toolcell.backends.threads import in_thread
 from toolcell.dispatch.ask_ahead import asked_ahead
 from toolcell.dispatch.context import CallContext
 from toolcell.dispatch.reports import OnProgress
+from toolcell.errors import UsageError
 from toolcell.session import Session, core_of
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.result import ToolResult
@@ -38,6 +41,12 @@ def question_data(request: ApprovalRequest) -> dict[str, Any]:
     return to_data(request)
 
 
+_Asked = dict[tuple[str, str], tuple[Mapping[str, Any], ApprovalRequest]]
+_ASKED: WeakKeyDictionary[Session, _Asked] = WeakKeyDictionary()
+"""What each session's models have asked for and nobody has answered, by call id and tool: the arguments, before any
+hook, and the request. It belongs to the session, because a program may make its agent anew for the answer."""
+
+
 class SessionCalls:
     """A session's declarations and calls, with approval by the framework's person.
 
@@ -58,11 +67,20 @@ class SessionCalls:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self._asked: dict[tuple[str, str], tuple[Mapping[str, Any], ApprovalRequest]] = {}
+        self._asked = _ASKED.setdefault(session, {})
 
     async def declarations(self) -> list[ToolDeclaration]:
         """The tools that the session may use now, except those that a model provider runs. Raises ToolsetError."""
         return [one for one in await self.session.tools() if one.kind != "provider"]
+
+    async def declaration(self, name: str) -> ToolDeclaration:
+        """The declaration of one tool. Raises UsageError if the session may not use a tool of this name."""
+        found = {one.name: one for one in await self.declarations()}
+        if name not in found:
+            near = get_close_matches(name, found, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise UsageError(f"The session {self.session.id} has no tool named {name!r} that it may use.{hint}")
+        return found[name]
 
     async def question(self, name: str, arguments: Mapping[str, Any], *, call_id: str) -> ApprovalRequest | None:
         """The request to put to a person before this call, with the supervisor's preview. None if the call needs no
