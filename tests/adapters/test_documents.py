@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from tests.docs.pages import EXTRAS, PAGES, programs, shows
 from tests.docs.test_blocks import RUN, run
 

@@ -22,4 +22,6 @@ def test_smoke_takes_something_of_every_folder_of_unit_tests() -> None:
 def test_pytest_looks_for_tests_in_every_folder_that_has_some() -> None:
     settings = tomllib.loads((HERE.parent / "pyproject.toml").read_text())
     listed = [path.removeprefix("tests/") for path in settings["tool"]["pytest"]["ini_options"]["testpaths"]]
-    assert {path.partition("/")[0] for path in listed} == {path.relative_to(HERE).parts[0] for path in HERE.rglob("test_*.py")}
+    assert {path.partition("/")[0] for path in listed} == {
+        path.relative_to(HERE).parts[0] for path in HERE.rglob("test_*.py")
+    }

@@ -30,9 +30,9 @@ from toolcell.session import Session
 from toolcell_tools.errors import ExecutionError, PermissionDenied, Timeout, ValidationError
 from toolcell_tools.result import ToolResult
 
-from .in_cell import workspace_tools
 from .langchain import with_interrupts
 from .session_calls import SessionCalls
+from .workspace import workspace_tools
 
 __all__ = ["SessionSandbox", "workspace_tools"]
 

@@ -1,118 +1,44 @@
-"""Tools of which sandbox backends of frameworks are made: run a command, put and get files. Programs call them, and
-models do not see them.
+"""Run the function of a framework's tool in a cell. The framework is not imported: that takes seconds and 100 MB."""
 
-    Supervisor([*workspace_tools(), …])
-"""
-
-import os
-from base64 import b64decode, b64encode
-from pathlib import Path
+import sys
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from inspect import isawaitable, unwrap
 from typing import Any
 
-from toolcell_tools.annotations import Annotations
-from toolcell_tools.capability import Capability, PermissionTier
-from toolcell_tools.context import ToolContext
-from toolcell_tools.definition import Tool
-from toolcell_tools.failures import ToolFailure
-from toolcell_tools.function import tool
+from pydantic import ConfigDict, validate_call
+from pydantic.errors import PydanticUserError
 
-__all__ = ["FOR_PROGRAMS", "OUTPUT_BYTES", "workspace_tools"]
-
-OUTPUT_BYTES = 1024 * 1024
-"""The most that is kept of each stream of a command: its beginning."""
-FOR_PROGRAMS = {"audience": "program"}
-"""The metadata of a tool that adapters do not offer to models."""
-_PARALLEL = Annotations(destructive=True, open_world=True, sequential=False)
+__all__ = ["function_runner"]
 
 
-@tool(
-    needs={Capability.READ, Capability.WRITE, Capability.EXEC},
-    uses={Capability.NET},
-    tier=PermissionTier.SYSTEM,
-    annotations=_PARALLEL,
-    metadata=FOR_PROGRAMS,
-)
-def workspace_run(
-    ctx: ToolContext, command: list[str], env: dict[str, str] | None = None, merged: bool = False
-) -> dict[str, Any]:
-    """Run a program in the workspace. Output goes to files, so a child that keeps a pipe open delays nothing.
+def function_runner(attribute: str, framework: str, returned: str) -> Callable[[Any, dict[str, Any]], Any]:
+    """A `run` for `cell_tool`: call a function, or the function in `attribute` of a framework's tool.
 
-    Args:
-        command: The program and its arguments, or one text for /bin/sh, which may be longer than an argument may be.
-        env: Further environment variables.
-        merged: Whether stderr goes to stdout.
+    If the function has loaded `framework`, its value may be an object of the framework. Then the function at the path
+    `returned`, "module:name", converts it.
     """
-    import subprocess
-    import tempfile
-
-    with tempfile.NamedTemporaryFile("w") as script, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        if len(command) == 1:
-            script.write(command[0])
-            script.flush()
-            command = ["/bin/sh", script.name]
-        try:
-            done = subprocess.run(
-                command,
-                cwd=ctx.workspace_root,
-                env={**os.environ, **(env or {})},
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT if merged else err,
-                check=False,
-            )
-        except FileNotFoundError:
-            return {"exit_code": 127, "stdout": "", "stderr": f"{command[0]}: not found", "truncated": False}
-        texts: list[str] = []
-        truncated = False
-        for stream in (out, err):
-            stream.seek(0)
-            data = stream.read(OUTPUT_BYTES + 1)
-            truncated = truncated or len(data) > OUTPUT_BYTES
-            texts.append(data[:OUTPUT_BYTES].decode(errors="replace"))
-    return {"exit_code": done.returncode, "stdout": texts[0], "stderr": texts[1], "truncated": truncated}
+    return partial(_run, attribute=attribute, framework=framework, returned=returned)
 
 
-@tool(needs={Capability.WRITE}, tier=PermissionTier.WORKSPACE, annotations=_PARALLEL, metadata=FOR_PROGRAMS)
-def workspace_put(ctx: ToolContext, path: str, data: str) -> None:
-    """Write a file, and make its directory.
-
-    Args:
-        path: Where, absolute or below the workspace.
-        data: The bytes, as base64.
-    """
-    place = _place(ctx, path)
-    with _as_failure():
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(b64decode(data, validate=True))
+async def _run(given: Any, arguments: dict[str, Any], *, attribute: str, framework: str, returned: str) -> Any:
+    fn = getattr(given, attribute, given)
+    value = _converting(fn)(**arguments)
+    if isawaitable(value):
+        value = await value
+    if framework not in sys.modules:
+        return value
+    module, _, name = returned.partition(":")
+    return getattr(import_module(module), name)(value)
 
 
-@tool(needs={Capability.READ}, tier=PermissionTier.READ_ONLY, metadata=FOR_PROGRAMS)
-def workspace_get(ctx: ToolContext, path: str) -> str:
-    """Read a file, as base64.
-
-    Args:
-        path: Where, absolute or below the workspace.
-    """
-    with _as_failure():
-        return b64encode(_place(ctx, path).read_bytes()).decode("ascii")
-
-
-def _place(ctx: ToolContext, path: str) -> Path:
-    return Path(ctx.workspace_root) / path
-
-
-class _as_failure:
-    """Turns an OSError into a ToolFailure, whose data has the name of the error, such as "ENOENT"."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError):
-            from errno import errorcode
-
-            raise ToolFailure(error.strerror or str(error), {"errno": errorcode.get(error.errno or 0, "")}) from error
-
-
-def workspace_tools() -> list[Tool[..., Any]]:
-    """The tools that a sandbox backend needs in its supervisor: `workspace_run`, `workspace_put`, `workspace_get`."""
-    return [workspace_run, workspace_put, workspace_get]
+def _converting(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with arguments converted from JSON to their annotated types, as frameworks do."""
+    if not getattr(unwrap(fn), "__annotations__", None):
+        return fn
+    try:
+        checked: Callable[..., Any] = validate_call(config=ConfigDict(arbitrary_types_allowed=True))(fn)
+    except (NameError, TypeError, PydanticUserError):  # an annotation that pydantic cannot read is for people
+        return fn
+    return checked

@@ -71,7 +71,7 @@ class SessionCalls:
 
     async def declarations(self) -> list[ToolDeclaration]:
         """The tools for a model, that the session may use now: not those that a provider runs, nor those of backends
-        (`in_cell`). Raises ToolsetError."""
+        (`workspace`). Raises ToolsetError."""
         return [
             one
             for one in await self.session.tools()
