@@ -8,6 +8,7 @@ The modules without a framework in their names are the base of all adapters:
 - `session_calls`: `SessionCalls`, a session as an adapter uses it: declarations, approval asked ahead, calls.
 - `results`: the parts of a result in the forms that frameworks take.
 - `foreign`: a framework's tool as a tool that runs in a cell.
+- `workspace`: the tools of which sandbox backends are made.
 
 The contract of an adapter:
 

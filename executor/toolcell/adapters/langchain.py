@@ -31,7 +31,7 @@ from .foreign import cell_function, cell_tool, found
 from .results import blocks_of, in_text, text_of
 from .session_calls import ApprovalNeeded, SessionCalls, question_data
 
-__all__ = ["LangChainSessionTool", "from_langchain", "to_langchain_tool", "to_langchain_tools"]
+__all__ = ["LangChainSessionTool", "from_langchain", "to_langchain_tool", "to_langchain_tools", "with_interrupts"]
 
 
 async def to_langchain_tools(session: Session) -> "list[LangChainSessionTool]":
@@ -90,20 +90,33 @@ class LangChainSessionTool(BaseTool):
 
     async def _arun(self, *args: Any, **kwargs: Any) -> tuple[Any, ToolResult]:
         arguments, call_id = cast("tuple[dict[str, Any], str | None]", args)
-        report = _reporter(self.name, call_id)
-        request = await self._calls.question(self.name, arguments, call_id=call_id or "")
-        answer: Approved | Denied | None = None
-        while True:
-            if request is not None:
-                answer = _decision_of_a_person(request, arguments)
-            try:
-                result = await self._calls.call(
-                    self.name, arguments, call_id=call_id, answer=answer, on_progress=report
-                )
-            except ApprovalNeeded as needed:
-                request = needed.request
-                continue
-            return _content(result), result
+        result = await with_interrupts(
+            self._calls, self.name, arguments, call_id=call_id, on_progress=_reporter(self.name, call_id)
+        )
+        return _content(result), result
+
+
+async def with_interrupts(
+    calls: SessionCalls,
+    name: str,
+    arguments: dict[str, Any],
+    *,
+    call_id: str | None = None,
+    on_progress: OnProgress | None = None,
+    timeout: float | None = None,
+) -> ToolResult:
+    """Make a call; if it needs approval, interrupt the graph first. Raises ToolException outside a graph."""
+    request = await calls.question(name, arguments, call_id=call_id or "")
+    answer: Approved | Denied | None = None
+    while True:
+        if request is not None:
+            answer = _decision_of_a_person(request, arguments)
+        try:
+            return await calls.call(
+                name, arguments, call_id=call_id, answer=answer, on_progress=on_progress, timeout=timeout
+            )
+        except ApprovalNeeded as needed:
+            request = needed.request
 
 
 def _reporter(tool: str, call_id: str | None) -> OnProgress:

@@ -70,8 +70,13 @@ class SessionCalls:
         self._asked = _ASKED.setdefault(session, {})
 
     async def declarations(self) -> list[ToolDeclaration]:
-        """The tools that the session may use now, except those that a model provider runs. Raises ToolsetError."""
-        return [one for one in await self.session.tools() if one.kind != "provider"]
+        """The tools for a model, that the session may use now: not those that a provider runs, nor those of backends
+        (`workspace`). Raises ToolsetError."""
+        return [
+            one
+            for one in await self.session.tools()
+            if one.kind != "provider" and one.metadata.get("audience") != "program"
+        ]
 
     async def declaration(self, name: str) -> ToolDeclaration:
         """The declaration of one tool. Raises UsageError if the session may not use a tool of this name."""
