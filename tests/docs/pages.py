@@ -5,7 +5,7 @@ A block is what its language says. An HTML comment in the line before it says mo
     <!-- setup: session -->    a fragment; it follows the program of that name in tests/docs/setups/
     <!-- continues -->         it follows the block before it on the page, in one program
     <!-- pytest -->            it is a part of the page's test file
-    <!-- extra: langchain -->  a program that needs this extra; tests/adapters runs it
+    <!-- extra: langchain -->  a program that needs this extra, and a `model`, which tests/adapters/models has
     <!-- exit: 2 -->           a console block's command ends with this status
 """
 
@@ -21,6 +21,8 @@ _DOCS = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.
 PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", *DESIGN, *_DOCS)
 EXTRAS = ("adk", "deepagents", "fastmcp", "langchain", "llama-index", "openai-agents", "pydantic-ai", "smolagents")
 """The extras whose programs `tests/adapters/test_documents.py` runs."""
+MODELS = ROOT / "tests/adapters/models"
+"""What defines each framework's scripted `model`."""
 _BLOCK = re.compile(
     r"^(?:<!-- (?P<mark>[a-z]+)(?:: (?P<value>\S+))? -->\n\n?)?"
     r"^(?P<indent> *)```(?P<language>\S*)\n(?P<text>.*?)^(?P=indent)```$",
@@ -85,6 +87,8 @@ def programs(page: str, extra: str = "") -> list[Program]:
             else:
                 start = (SETUPS / f"{block.value}.py").read_text() + "\n" if block.mark == "setup" else ""
                 needs = block.value if block.mark == "extra" else ""
+                if needs:
+                    start = (MODELS / f"{needs.replace('-', '_')}.py").read_text() + "\n"
                 made.append(Program(page, block.line, start + block.text, None, needs))
         before = block.language
     return [program for program in made if program.extra == extra]
