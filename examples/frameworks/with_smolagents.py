@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Callable
+from typing import Any
 
 from smolagents import CodeAgent, InferenceClientModel, Model
 
@@ -28,7 +29,7 @@ class Terminal:
 
 
 def main(model: Model, ask: Callable[[str], str] = input) -> None:
-    tools = [*base_tools(), pay, PythonCell()]
+    tools: list[Any] = [*base_tools(), pay, PythonCell()]
     with tempfile.TemporaryDirectory() as project, Supervisor(tools, approver=Terminal(ask)) as supervisor:
         session = supervisor.open_session("main", workspace=project)
         executor = CellPythonExecutor(session)
