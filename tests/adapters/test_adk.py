@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from tests.adapters.kit import KIT, NAP_S, PNG, pay, started
 from tests.helpers import until
 
-from toolcell import Capability, Session, Supervisor, UsageError
+from toolcell import Capability, Session, Supervisor, UsageError, tool
 from toolcell.adapters.adk import AdkToolset, from_adk
 from toolcell_tools import ImageBlock
 
@@ -48,6 +48,12 @@ class Shout(BaseTool):
         if args["text"] == "picture":
             return {"text": "here", "picture": types.Part.from_bytes(data=PNG, mime_type="image/png")}
         return {"error": "too quiet"} if not args["text"] else args["text"].upper()
+
+
+@tool(return_direct=True)
+def decide() -> str:
+    """Decide."""
+    return "decided"
 
 
 class Depth(BaseModel):
@@ -86,6 +92,7 @@ def stream(to: int) -> Any:
 ASK = from_adk("google.adk.tools._request_input_tool:request_input", name="ask", needs={Capability.READ})
 TOOLS = [
     *KIT,
+    decide,
     ASK,
     from_adk(Shout(), needs={Capability.READ}),  # so that ADK is loaded in cells of these tools only
     from_adk(FunctionTool(draw), needs={Capability.READ}),
@@ -230,6 +237,12 @@ async def test_a_cancelled_run_ends_the_call_in_its_cell(main: Session, shared: 
         await until(lambda: started(workspace))
         tasks.cancel_scope.cancel()
     await until(lambda: "busy" not in repr(shared))
+
+
+async def test_a_tool_that_returns_directly_ends_the_turn(main: Session) -> None:
+    agent = Agent(AdkToolset(main), ("decide", {}))
+    assert responses(await agent.run())[0].response == {"result": "decided"}
+    assert len(agent.model.requests) == 1
 
 
 async def test_a_toolset_takes_a_filter_and_a_prefix(main: Session) -> None:

@@ -28,10 +28,11 @@ from toolcell_tools.options import DynamicOptions
 from toolcell_tools.result import ToolResult
 
 from .adk_in_cell import returned, run
-from .foreign import cell_tool, found
+from .foreign import cell_tool
 from .in_cell import function_runner
 from .results import blocks_of, in_text, value_of
 from .session_calls import ApprovalNeeded, SessionCalls, question_data
+from .whereabouts import located
 
 __all__ = ["AdkTool", "AdkToolset", "OnAdkProgress", "from_adk"]
 
@@ -177,7 +178,7 @@ def from_adk(
     of `dynamic_tool`; without `needs`, the tool gets no capability. Raises UsageError for a tool that works on objects
     of ADK's process.
     """
-    one = found(tool)
+    one, by_path = located(tool)
     if not isinstance(one, BaseTool):
         raise UsageError(
             f"{tool!r} is no tool of ADK but a {type(one).__name__}. Pass a BaseTool, or FunctionTool(fn)."
@@ -191,7 +192,7 @@ def from_adk(
     schema = declared.parameters.json_schema if declared.parameters is not None else None
     parameters = schema.model_dump(exclude_none=True, mode="json", by_alias=True) if schema is not None else None
     return cell_tool(
-        tool if isinstance(tool, str) or not isinstance(one, FunctionTool) else one.func,
+        tool if by_path else one.func if isinstance(one, FunctionTool) else one,
         _RUN_FUNCTION if isinstance(one, FunctionTool) else run,
         name=name or one.name,
         description=one.description if description is None else description,

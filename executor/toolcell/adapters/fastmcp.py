@@ -35,9 +35,10 @@ from toolcell_tools.options import DynamicOptions
 from toolcell_tools.result import ToolResult as CellResult
 
 from .fastmcp_in_cell import returned, run
-from .foreign import cell_tool, found
+from .foreign import cell_tool
 from .in_cell import function_runner
 from .session_calls import ApprovalNeeded, SessionCalls
+from .whereabouts import located
 
 __all__ = ["FastMCPTool", "SessionProvider", "from_fastmcp"]
 
@@ -70,7 +71,7 @@ class SessionProvider(Provider):
 
     async def _list_tools(self) -> Sequence[Tool]:
         declared = await self._calls.declarations()
-        self._tools = {one.name: fastmcp_tool(self._calls, one, elicits=self._elicits) for one in declared}
+        self._tools = {one.name: FastMCPTool.of(self._calls, one, elicits=self._elicits) for one in declared}
         return list(self._tools.values())
 
     async def _get_tool(self, name: str, version: VersionSpec | None = None) -> Tool | None:
@@ -85,6 +86,23 @@ class FastMCPTool(Tool):
     _calls: SessionCalls = PrivateAttr()
     _export: Export = PrivateAttr()
     _elicits: bool = PrivateAttr()
+
+    @classmethod
+    def of(cls, calls: SessionCalls, declaration: ToolDeclaration, *, elicits: bool) -> "FastMCPTool":
+        """The tool with this declaration. With `elicits`, a call that needs approval asks its client."""
+        export = mcp([declaration])
+        (entry,) = export.tools
+        made = cls(
+            name=declaration.name,
+            title=declaration.annotations.title,
+            description=declaration.description,
+            parameters=entry["inputSchema"],
+            output_schema=entry.get("outputSchema"),
+            annotations=mcp_types.ToolAnnotations.model_validate(entry["annotations"]),
+            meta=entry["_meta"],
+        )
+        made._calls, made._export, made._elicits = calls, export, elicits
+        return made
 
     async def run(self, arguments: dict[str, Any]) -> ToolResult:
         """Make the call in a cell of the session. A tool, a model or a sandbox never makes it raise."""
@@ -130,23 +148,6 @@ class FastMCPTool(Tool):
     def _result(self, result: CellResult) -> ToolResult:
         rendered = self._export.result_for(ModelCall(self.name, {}, result.call_id), result)
         return ToolResult.from_mcp_result(mcp_types.CallToolResult.model_validate(rendered))
-
-
-def fastmcp_tool(calls: SessionCalls, declaration: ToolDeclaration, *, elicits: bool) -> FastMCPTool:
-    """One tool of a session for a FastMCP server."""
-    export = mcp([declaration])
-    (entry,) = export.tools
-    made = FastMCPTool(
-        name=declaration.name,
-        title=declaration.annotations.title,
-        description=declaration.description,
-        parameters=entry["inputSchema"],
-        output_schema=entry.get("outputSchema"),
-        annotations=mcp_types.ToolAnnotations.model_validate(entry["annotations"]),
-        meta=entry["_meta"],
-    )
-    made._calls, made._export, made._elicits = calls, export, elicits
-    return made
 
 
 async def _report(context: Context, progress: MemoryObjectReceiveStream[Told]) -> None:
@@ -210,7 +211,7 @@ def from_fastmcp(
     without `needs`, the tool gets no capability. Raises UsageError for a function that takes FastMCP's Context or
     another dependency.
     """
-    given = found(tool)
+    given, by_path = located(tool)
     if not isinstance(given, Tool) and not callable(given):
         raise UsageError(f"{tool!r} is no tool of FastMCP but a {type(given).__name__}. Use Tool.from_function(fn).")
     one = given if isinstance(given, Tool) else Tool.from_function(given)
@@ -232,7 +233,7 @@ def from_fastmcp(
         options.setdefault("timeout", one.timeout)
     is_function = isinstance(one, FunctionTool)
     return cell_tool(
-        tool if isinstance(tool, str) or not isinstance(one, FunctionTool) else one.fn,
+        tool if by_path else one.fn if isinstance(one, FunctionTool) else one,
         _RUN_FUNCTION if is_function else run,
         name=name or one.name,
         description=(one.description or "") if description is None else description,

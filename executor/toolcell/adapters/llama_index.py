@@ -32,11 +32,12 @@ from toolcell_tools.errors import ToolFailed
 from toolcell_tools.options import DynamicOptions
 from toolcell_tools.result import ToolResult
 
-from .foreign import cell_tool, found
+from .foreign import cell_tool
 from .in_cell import function_runner
 from .llama_index_in_cell import returned, run
 from .results import blocks_of, in_text, text_of
 from .session_calls import ApprovalNeeded, SessionCalls, question_data
+from .whereabouts import located
 
 __all__ = ["CellProgressEvent", "LlamaIndexTool", "WholeSchema", "from_llama_index", "to_llama_index_tools"]
 
@@ -203,7 +204,7 @@ def from_llama_index(
     one with callbacks or partial parameters, is sent whole. `options` are those of `dynamic_tool`; without `needs`, the
     tool gets no capability. Raises UsageError for a function that takes the workflow's Context.
     """
-    one = found(tool)
+    one, by_path = located(tool)
     if not isinstance(one, BaseTool):
         raise UsageError(
             f"{tool!r} is no tool of LlamaIndex but a {type(one).__name__}. Use FunctionTool.from_defaults."
@@ -219,7 +220,7 @@ def from_llama_index(
     )
     options.setdefault("return_direct", one.metadata.return_direct)
     return cell_tool(
-        tool if is_whole or isinstance(tool, str) else cast("FunctionTool", one).real_fn,
+        tool if by_path else one if is_whole else cast("FunctionTool", one).real_fn,
         run if is_whole else _RUN_FUNCTION,
         name=name or named or "tool",
         description=one.metadata.description if description is None else description,

@@ -28,12 +28,13 @@ from toolcell_tools.dynamic import DynamicTool
 from toolcell_tools.options import DynamicOptions
 from toolcell_tools.result import ToolResult
 
-from .foreign import cell_tool, found
+from .foreign import cell_tool
 from .in_cell import function_runner
 from .python_cell import INTERPRETER
 from .results import blocks_of, in_text, text_of, value_of
 from .smolagents_in_cell import returned, run
 from .smolagents_inputs import inputs_of, parameters_of
+from .whereabouts import located
 
 __all__ = ["OnCallProgress", "SmolagentsTool", "SmolagentsToolError", "from_smolagents", "to_smolagents_tools"]
 
@@ -135,7 +136,7 @@ def from_smolagents(
     Any other tool is sent whole, and `setup` runs in the cell. `options` are those of `dynamic_tool`; without `needs`,
     the tool gets no capability. Raises UsageError for a tool with pictures or sound among its inputs.
     """
-    one = found(tool)
+    one, by_path = located(tool)
     if not isinstance(one, Tool):
         raise UsageError(
             f"{tool!r} is no tool of smolagents but a {type(one).__name__}. Decorate it with smolagents.tool."
@@ -149,7 +150,7 @@ def from_smolagents(
     is_function = type(one).__name__ == "SimpleTool"
     fn = unwrap(type(one).forward) if is_function else None
     return cell_tool(
-        tool if fn is None or isinstance(tool, str) else fn,
+        tool if by_path else one if fn is None else fn,
         run if fn is None else _RUN_FUNCTION,
         name=name or one.name,
         description=one.description if description is None else description,
