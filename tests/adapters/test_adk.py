@@ -17,7 +17,7 @@ from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.tool_context import ToolContext as AdkContext
 from google.genai import types
 from pydantic import BaseModel
-from tests.adapters.scenario import PNG, SCENARIO, add
+from tests.adapters.kit import KIT, NAP_S, PNG, pay, started
 from tests.helpers import until
 
 from toolcell import Capability, Session, Supervisor, UsageError
@@ -66,7 +66,7 @@ def where(depth: Depth) -> list[str]:
     return [*os.listdir("/"), f"{depth.levels} levels", f"ADK: {'google.adk' in sys.modules}"]
 
 
-async def picture(text: str) -> Any:
+async def draw(text: str) -> Any:
     """Draw."""
     if not text:
         return {"error": "nothing to draw"}
@@ -85,10 +85,10 @@ def stream(to: int) -> Any:
 
 ASK = from_adk("google.adk.tools._request_input_tool:request_input", name="ask", needs={Capability.READ})
 TOOLS = [
-    *SCENARIO,
+    *KIT,
     ASK,
     from_adk(Shout(), needs={Capability.READ}),  # so that ADK is loaded in cells of these tools only
-    from_adk(FunctionTool(picture), needs={Capability.READ}),
+    from_adk(FunctionTool(draw), needs={Capability.READ}),
     from_adk(FunctionTool(where)),
     from_adk(FunctionTool(where, require_confirmation=True), name="asked_where", needs={Capability.READ}),
 ]  # fmt: skip
@@ -141,30 +141,30 @@ async def answers(main: Session, *calls: tuple[str, dict[str, Any]], **options: 
 
 
 async def test_an_agent_calls_tools_and_the_model_gets_their_results(main: Session) -> None:
-    agent = Agent(AdkToolset(main), ("add", {"a": 2, "b": 3}), ("who", {}))
+    agent = Agent(AdkToolset(main), ("pay", {"amount": 5}), ("call_id", {}))
     events = await agent.run()
-    added, who = responses(events)
-    assert (added.name, added.response) == ("add", {"sum": 5})
-    assert who.response == {"result": who.id}
+    paid, id = responses(events)
+    assert (paid.name, paid.response) == ("pay", {"paid": 5})
+    assert id.response == {"result": id.id}
     assert events[-1].content and events[-1].content.parts and events[-1].content.parts[0].text == "done"
 
 
 async def test_the_model_sees_the_whole_schemas(main: Session) -> None:
-    agent = Agent(AdkToolset(main), ("who", {}))
+    agent = Agent(AdkToolset(main), ("call_id", {}))
     await agent.run()
     (offered,) = agent.model.requests[0].config.tools or []
     assert isinstance(offered, types.Tool)
     declared = {one.name: one for one in offered.function_declarations or []}
-    assert declared["add"].parameters_json_schema == add.declaration.parameters_schema
-    assert declared["add"].response_json_schema == add.declaration.output_schema
+    assert declared["pay"].parameters_json_schema == pay.declaration.parameters_schema
+    assert declared["pay"].response_json_schema == pay.declaration.output_schema
 
 
 @pytest.mark.parametrize(
     ("call", "kind", "word"),
     [
-        (("fail", {}), "execution", "call list_users first"),
-        (("crash", {}), "crashed", "SIGSEGV"),
-        (("add", {"a": "x"}), "validation", "a"),
+        (("fail", {"why": "no reason"}), "execution", "it failed: no reason"),
+        (("crash", {}), "crashed", "SIGKILL"),
+        (("pay", {"amount": "x"}), "validation", "amount"),
     ],
 )
 async def test_an_error_is_an_error_dict(main: Session, call: tuple[str, dict[str, Any]], kind: str, word: str) -> None:
@@ -173,22 +173,23 @@ async def test_an_error_is_an_error_dict(main: Session, call: tuple[str, dict[st
 
 
 async def test_an_image_arrives_as_a_part_of_the_response(main: Session) -> None:
-    (answer,) = await answers(main, ("draw", {}))
-    assert answer.response == {"points": 3}
+    (answer,) = await answers(main, ("picture", {}))
+    assert answer.response == {"drawn": True}
     (part,) = answer.parts or []
     assert part.inline_data and (part.inline_data.data, part.inline_data.mime_type) == (PNG, "image/png")
 
 
 async def test_parallel_calls_run_side_by_side(main: Session) -> None:
-    both = await answers(main, ("add", {"a": 1}), ("add", {"a": 2}), ("fail", {}))
-    assert [one.response for one in both][:2] == [{"sum": 2}, {"sum": 3}]
+    first, second, failed = await answers(main, ("nap", {}), ("nap", {}), ("fail", {"why": "alone"}))
+    assert first.response and second.response and failed.response
+    assert abs(first.response["result"] - second.response["result"]) < NAP_S and "error" in failed.response
 
 
 @pytest.mark.parametrize(
     ("confirmation", "expected"),
     [
-        ({"confirmed": True}, "paid 50"),
-        ({"confirmed": True, "payload": {"arguments": {"amount": 20}}}, "paid 20"),
+        ({"confirmed": True}, "'paid': 50"),
+        ({"confirmed": True, "payload": {"arguments": {"amount": 20}}}, "'paid': 20"),
         ({"confirmed": False}, "rejected"),
         ({"confirmed": False, "payload": {"message": "ask me tomorrow"}}, "ask me tomorrow"),
     ],
@@ -196,7 +197,7 @@ async def test_parallel_calls_run_side_by_side(main: Session) -> None:
 async def test_a_confirmation_shows_the_preview_and_decides(
     main: Session, confirmation: dict[str, Any], expected: str
 ) -> None:
-    agent = Agent(AdkToolset(main), ("pay", {"amount": 50}), ("add", {"a": 1}))
+    agent = Agent(AdkToolset(main), ("pay", {"amount": 50}), ("call_id", {}))
     events = await agent.run()
     assert len(agent.model.requests) == 1  # the model waits for the person
     (asked,) = [one for event in events for one in event.get_function_calls() if "confirmation" in (one.name or "")]
@@ -212,26 +213,30 @@ async def test_a_confirmation_of_a_call_runs_it_once(main: Session) -> None:
     (asked,) = [one for event in await agent.run() for one in event.get_function_calls() if one.name != "pay"]
     response = types.FunctionResponse(id=asked.id, name=asked.name, response={"confirmed": True})
     part = types.Part(function_response=response)
-    assert [one.response for one in responses(await agent.run(part))] == [{"result": "paid 50"}]
+    assert [one.response for one in responses(await agent.run(part))] == [{"paid": 50}]
     assert not responses(await agent.run(part))
 
 
-async def test_a_cancelled_run_ends_the_call_in_its_cell(main: Session, shared: Supervisor) -> None:
+async def test_progress_is_told_with_adk_s_context(main: Session) -> None:
     told: list[tuple[str | None, str, float | None]] = []
     toolset = AdkToolset(main, on_progress=lambda ctx, *said: told.append((ctx.function_call_id, *said)))
+    (answer,) = responses(await Agent(toolset, ("steps", {"number": 2})).run())
+    assert answer.id and told == [(answer.id, "step 0", 0.0), (answer.id, "step 1", 0.5)]
+
+
+async def test_a_cancelled_run_ends_the_call_in_its_cell(main: Session, shared: Supervisor, workspace: Path) -> None:
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(Agent(toolset, ("wait", {})).run)
-        await until(lambda: told)
+        tasks.start_soon(Agent(AdkToolset(main), ("hang", {})).run)
+        await until(lambda: started(workspace))
         tasks.cancel_scope.cancel()
-    assert told[0][0] and told[0][1:] == ("waiting", 0.5)
     await until(lambda: "busy" not in repr(shared))
 
 
 async def test_a_toolset_takes_a_filter_and_a_prefix(main: Session) -> None:
-    toolset = AdkToolset(main, tool_filter=["who", "add"], tool_name_prefix="cell")
-    assert {one.name for one in await toolset.get_tools_with_prefix()} == {"cell_who", "cell_add"}
-    (answer,) = responses(await Agent(toolset, ("cell_add", {"a": 1})).run())
-    assert answer.response == {"sum": 2}
+    toolset = AdkToolset(main, tool_filter=["call_id", "pay"], tool_name_prefix="cell")
+    assert {one.name for one in await toolset.get_tools_with_prefix()} == {"cell_call_id", "cell_pay"}
+    (answer,) = responses(await Agent(toolset, ("cell_pay", {"amount": 1})).run())
+    assert answer.response == {"paid": 1}
 
 
 @pytest.mark.parametrize("closes", [True, False])
@@ -258,9 +263,9 @@ async def test_errors_and_media_of_tools_of_adk_are_results(main: Session) -> No
     assert error and "tool_context.state" in error.message
     result = await main.call("shout", {"text": "picture"})
     assert result.output == {"text": "here"} and result.content[0].type == "image"
-    result = await main.call("picture", {"text": "owl"})
+    result = await main.call("draw", {"text": "owl"})
     assert result.output == ["owl"] and result.content == [ImageBlock.from_bytes(PNG, "image/png")]
-    error = (await main.call("picture", {"text": ""})).error
+    error = (await main.call("draw", {"text": ""})).error
     assert error and error.message == "nothing to draw"
 
 

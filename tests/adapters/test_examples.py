@@ -20,7 +20,9 @@ def test_every_example_runs_and_asks(example: Path, capsys: pytest.CaptureFixtur
         return "yes"
 
     model = runpy.run_path(str(MODELS / f"{name}.py"))["model"]
-    asyncio.run(runpy.run_path(str(example))["main"](model, ask))
+    running = runpy.run_path(str(example))["main"](model, ask)
+    if running is not None:  # smolagents is synchronous
+        asyncio.run(running)
     said = capsys.readouterr().out
     assert ("42" in said and "hello.py" in said) if name == "deepagents" else ("paid" in said and len(asked) == 1)
 

@@ -16,10 +16,10 @@ from llama_index.core.tools.calling import acall_tool, call_tool
 from llama_index.core.tools.types import AsyncBaseTool
 from llama_index.core.workflow import Context
 from pydantic import BaseModel
-from tests.adapters.scenario import PNG, SCENARIO
+from tests.adapters.kit import KIT, NAP_S, PNG, pay, started
 from tests.conftest import Supervise
 from tests.helpers import until
-from workflows.events import Event, HumanResponseEvent, InputRequiredEvent
+from workflows.events import HumanResponseEvent, InputRequiredEvent
 from workflows.handler import WorkflowHandler
 
 from toolcell import Capability, Session, Supervisor, ToolFailed, UsageError, tool
@@ -61,7 +61,7 @@ def repeat(text: str, times: int) -> str:
     return text * times
 
 
-def picture(text: str) -> Any:
+def draw(text: str) -> Any:
     """Draw."""
     return [LlamaText(text=text), LlamaImage(image=PNG, image_mimetype="image/png")]
 
@@ -90,11 +90,11 @@ class Shout(AsyncBaseTool):
 
 READ = {Capability.READ}  # so that LlamaIndex is loaded in cells of these tools only
 TOOLS = [
-    *SCENARIO,
+    *KIT,
     greet,
     from_llama_index(FunctionTool.from_defaults(where)),
     from_llama_index(FunctionTool.from_defaults(repeat, partial_params={"times": 3}), needs=READ),
-    from_llama_index(FunctionTool.from_defaults(picture), needs=READ),
+    from_llama_index(FunctionTool.from_defaults(draw), needs=READ),
     from_llama_index(Shout(), needs=READ),
 ]
 
@@ -151,9 +151,9 @@ async def outputs(session: Session, *calls: tuple[str, dict[str, Any]]) -> list[
 
 
 async def test_an_agent_calls_tools_and_the_model_gets_their_results(main: Session) -> None:
-    added, who = await outputs(main, ("add", {"a": 2, "b": 3}), ("who", {}))
-    assert (added.content, added.raw_output, added.is_error) == ('{"sum":5}', {"sum": 5}, False)
-    assert who.raw_output == "id-1"  # the model's call id
+    paid, id = await outputs(main, ("pay", {"amount": 5}), ("call_id", {}))
+    assert (paid.content, paid.raw_output, paid.is_error) == ('{"paid":5}', {"paid": 5}, False)
+    assert id.raw_output == "id-1"  # the model's call id
 
 
 async def test_the_model_sees_the_whole_schemas(main: Session) -> None:
@@ -167,9 +167,9 @@ async def test_the_model_sees_the_whole_schemas(main: Session) -> None:
 @pytest.mark.parametrize(
     ("call", "kind", "word"),
     [
-        (("fail", {}), "execution", "call list_users first"),
-        (("crash", {}), "crashed", "SIGSEGV"),
-        (("add", {"a": "x"}), "validation", "a"),
+        (("fail", {"why": "no reason"}), "execution", "it failed: no reason"),
+        (("crash", {}), "crashed", "SIGKILL"),
+        (("pay", {"amount": "x"}), "validation", "amount"),
     ],
 )
 async def test_an_error_is_an_output_that_says_so(
@@ -181,16 +181,16 @@ async def test_an_error_is_an_output_that_says_so(
 
 
 async def test_an_image_arrives_as_a_block(main: Session) -> None:
-    (output,) = await outputs(main, ("draw", {}))
+    (output,) = await outputs(main, ("picture", {}))
     text, image = output.blocks
-    assert isinstance(text, LlamaText) and text.text == '{"points":3}'
+    assert isinstance(text, LlamaText) and text.text == '{"drawn":true}'
     assert isinstance(image, LlamaImage) and image.resolve_image().read() == PNG
     assert image.image_mimetype == "image/png"
 
 
 async def test_parallel_calls_run_side_by_side_and_one_may_fail(main: Session) -> None:
-    both = await outputs(main, ("add", {"a": 1}), ("add", {"a": 2}), ("fail", {}))
-    assert [one.raw_output for one in both][:2] == [{"sum": 2}, {"sum": 3}] and both[2].is_error
+    first, second, failed = await outputs(main, ("nap", {}), ("nap", {}), ("fail", {"why": "alone"}))
+    assert abs(first.raw_output - second.raw_output) < NAP_S and failed.is_error
 
 
 async def test_a_tool_that_returns_directly_is_the_agent_s_answer(main: Session) -> None:
@@ -201,14 +201,14 @@ async def test_a_tool_that_returns_directly_is_the_agent_s_answer(main: Session)
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        ({"response": "Yes"}, "paid 50"),
-        ({"response": "yes", "arguments": {"amount": 20}}, "paid 20"),
+        ({"response": "Yes"}, '{"paid":50}'),
+        ({"response": "yes", "arguments": {"amount": 20}}, '{"paid":20}'),
         ({"response": "no"}, "not approved"),
         ({"response": "ask me tomorrow"}, "ask me tomorrow"),
     ],
 )
 async def test_a_person_is_asked_in_the_event_stream(main: Session, answer: dict[str, Any], expected: str) -> None:
-    handler, model = await start(main, ("pay", {"amount": 50}), ("add", {"a": 1}))
+    handler, model = await start(main, ("pay", {"amount": 50}), ("call_id", {}))
     asked: list[InputRequiredEvent] = []
     async for event in handler.stream_events():
         if isinstance(event, InputRequiredEvent):
@@ -218,7 +218,7 @@ async def test_a_person_is_asked_in_the_event_stream(main: Session, answer: dict
     await handler
     (question,) = asked
     assert question.prefix.startswith("Spend 50") and question.request["arguments"] == {"amount": 50}
-    (paid,) = [str(one.content) for one in model.turns[1] if "sum" not in str(one.content) and one.role == "tool"]
+    (paid,) = [str(one.content) for one in model.turns[1] if "id-" not in str(one.content) and one.role == "tool"]
     assert expected in paid
 
 
@@ -230,11 +230,11 @@ async def test_two_equal_calls_take_an_approval_each(main: Session) -> None:
             asked += 1
             handler.ctx.send_event(response(response="yes", request_id=event.request_id))
     await handler
-    assert [one.content for one in model.turns[1] if one.role == "tool"] == ['"paid 50"'] * 2 and asked >= 2
+    assert [one.content for one in model.turns[1] if one.role == "tool"] == ['{"paid":50}'] * 2 and asked >= 2
 
 
 async def test_a_question_that_nobody_answers_is_a_denial(supervise: Supervise, workspace: Path) -> None:
-    async with supervise(SCENARIO, approval_timeout_s=1) as supervisor:
+    async with supervise([pay], approval_timeout_s=1) as supervisor:
         session = await supervisor.open_session("main", workspace=workspace)
         (output,) = await outputs(session, ("pay", {"amount": 50}))
         assert output.is_error and "Nobody approved" in output.content
@@ -246,26 +246,29 @@ async def test_outside_of_an_agent_nobody_is_asked(main: Session) -> None:
     assert output.is_error and output.raw_output["error"]["kind"] == "permission_denied"
 
 
-async def test_progress_is_in_the_event_stream_and_a_cancelled_run_ends_the_call(
-    main: Session, shared: Supervisor
-) -> None:
-    handler, _ = await start(main, ("wait", {}))
-    async for event in handler.stream_events():
-        if isinstance(event, CellProgressEvent):
-            told: Event = event
-            assert (event.tool_name, event.tool_id, event.message, event.fraction) == ("wait", "id-0", "waiting", 0.5)
-            await handler.cancel_run()
-    assert told
+async def test_progress_is_in_the_event_stream(main: Session) -> None:
+    handler, _ = await start(main, ("steps", {"number": 2}))
+    told = [one async for one in handler.stream_events() if isinstance(one, CellProgressEvent)]
+    assert [(one.tool_name, one.tool_id, one.message, one.fraction) for one in told] == [
+        ("steps", "id-0", "step 0", 0.0),
+        ("steps", "id-0", "step 1", 0.5),
+    ]
+
+
+async def test_a_cancelled_run_ends_the_call_in_its_cell(main: Session, shared: Supervisor, workspace: Path) -> None:
+    handler, _ = await start(main, ("hang", {}))
+    await until(lambda: started(workspace))
+    await handler.cancel_run()
     await until(lambda: "busy" not in repr(shared))
 
 
 async def test_a_tool_works_without_an_agent_by_name_by_place_and_from_a_thread(main: Session) -> None:
     tools = await tools_of(main)
-    assert (await acall_tool(tools["add"], {"a": 1, "b": 2})).raw_output == {"sum": 3}
-    assert (await tools["add"].acall(4)).raw_output == {"sum": 5}
-    assert (await anyio.to_thread.run_sync(call_tool, tools["add"], {"a": 5})).raw_output == {"sum": 6}
+    assert (await acall_tool(tools["pay"], {"amount": 1})).raw_output == {"paid": 1}
+    assert (await tools["pay"].acall(4)).raw_output == {"paid": 4}
+    assert (await anyio.to_thread.run_sync(call_tool, tools["pay"], {"amount": 5})).raw_output == {"paid": 5}
     with pytest.raises(UsageError, match="acall"):
-        tools["add"](a=1)
+        tools["pay"](amount=1)
 
 
 async def test_tools_of_llama_index_run_in_cells(main: Session) -> None:
@@ -278,7 +281,7 @@ async def test_tools_of_llama_index_run_in_cells(main: Session) -> None:
 
 
 async def test_blocks_and_errors_of_tools_of_llama_index_are_results(main: Session) -> None:
-    result = await main.call("picture", {"text": "owl"})
+    result = await main.call("draw", {"text": "owl"})
     assert [one.type for one in result.content] == ["text", "image"]
     assert result.content[1] == ImageBlock.from_bytes(PNG, "image/png")
     assert (await main.call("shout", {"input": "hi"})).output == "HI"

@@ -1,0 +1,9 @@
+from typing import Any as _Any
+
+from fastmcp import Client as _Client
+
+
+async def model(client: _Client[_Any]) -> str:
+    """Call `pay` once, then say how it went."""
+    result = await client.call_tool("pay", {"amount": 50}, raise_on_error=False)
+    return str(result.content[0].text)
