@@ -2,7 +2,7 @@
 
     server = FastMCP("workshop", providers=[SessionProvider(session)])
 
-Needs the extra `[fastmcp]`. For a server of toolcell's own, with sessions for clients, see `toolcell serve`.
+Needs the extra `[fastmcp]`.
 """
 
 from collections.abc import Callable, Sequence

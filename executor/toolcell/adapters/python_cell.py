@@ -83,7 +83,7 @@ class PythonCell(TypedTool[PythonStep]):
     def setup(self, ctx: ToolContext) -> None:
         """Begin with no variables."""
         self._names: dict[str, Any] = {"__name__": "__main__"}
-        self._run: _Run | None = None
+        self._run: _CodeRun | None = None
 
     def call(self, ctx: ToolContext, input: PythonStep) -> PythonEvent:
         """Go on to the next event."""
@@ -93,7 +93,7 @@ class PythonCell(TypedTool[PythonStep]):
         if input.action == "run":
             if self._run is not None:
                 self._run.abandon()
-            self._run = _Run(input.code, self._names, input.tools)
+            self._run = _CodeRun(input.code, self._names, input.tools)
             return self._run.next_event()
         if self._run is None or not self._run.waits:
             raise ToolFailure("No code waits for the answer of a tool: its process has ended. Run the code again.")
@@ -101,7 +101,7 @@ class PythonCell(TypedTool[PythonStep]):
         return self._run.next_event()
 
 
-class _Run:
+class _CodeRun:
     """Code that runs in a thread of its own."""
 
     def __init__(self, code: str, names: dict[str, Any], tools: Iterable[str]) -> None:
