@@ -1,7 +1,6 @@
 """pydantic-ai: a session as the workspace in which an agent's capabilities run commands and keep files.
 
-    agent = Agent(model, capabilities=[…])
-    await agent.run("…", workspace=Workspace(SessionWorkspace(session)))
+    await agent.run("…", workspace=SessionWorkspace(session))
 
 The supervisor has `workspace_tools()`. Needs the extra `[pydantic-ai]`.
 """
