@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
+from toolcell.approvals import Approver
 from toolcell.telemetry.tracing import CallTrace
 from toolcell_tools.errors import ValidationError
 
@@ -43,3 +44,5 @@ class CallContext(NamedTuple):
     on_log: OnLog | None = None
     fate: CallFate | None = None
     """Filled in if the caller is cancelled. None if nobody asks."""
+    approver: Approver | None = None
+    """Decides on this call if the session has no approver."""
