@@ -56,6 +56,7 @@ SMOKE = (
     "cli/test_app.py",
     "config/test_load.py",
     "config/test_schema.py",
+    "mcp/client/test_register.py",
     "test_batch.py",
     "test_channel_policy.py",
     "test_policy.py",

@@ -19,7 +19,7 @@ from toolcell_tools.result import ToolResult
 from . import misuse
 from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from .call import ToolCall
-from .dispatch.context import CallContext, Repair
+from .dispatch.context import CallContext, CallFate, Repair
 from .dispatch.decided import explained_call
 from .dispatch.pipeline import attempt, dispatch
 from .dispatch.reports import OnProgress
@@ -194,7 +194,7 @@ class Session:
         if timeout is not None:
             misuse.seconds("timeout", timeout, ", or None for the tool's own")
         if call_id is None:
-            call_id = f"{core.caller.id}-{next(core.numbers)}"
+            call_id = f"{core.prefix}-{next(core.numbers)}"
         elif type(call_id) is not str:
             misuse.check_texts(call_id=call_id)
         if on_progress is not None:
@@ -206,7 +206,7 @@ class Session:
         arguments: Mapping[str, Any] = {} if args is None else args
         context = made(
             CallContext,
-            (core.services, core.caller, core.routes, call_id, timeout, on_progress, on_output, self, None),
+            (core.services, core.caller, core.routes, call_id, timeout, on_progress, on_output, self, None, None),
         )
         telemetry = core.services.telemetry
         if repair is None and idempotency_key is None:
@@ -216,11 +216,12 @@ class Session:
         misuse.check_callable("repair", repair)
         misuse.check_texts(idempotency_key=idempotency_key)
         step = dispatch if telemetry is None else partial(traced, telemetry)
-        run = partial(step, context, name, arguments, repair)
         if idempotency_key is None:
-            return await run()
+            return await step(context, name, arguments, repair)
+        context = context._replace(fate=CallFate())
         asked = (name, json.dumps(arguments, sort_keys=True, default=repr))
-        return await core.idempotent.once(idempotency_key, asked, run, call_id)
+        run = partial(step, context, name, arguments, repair)
+        return await core.idempotent.once(idempotency_key, asked, run, call_id, context.fate)
 
     async def call_many(
         self,
@@ -299,7 +300,7 @@ class Session:
         core = self._core
         core.check_open()
         named = core.name_of(name)
-        id = call_id or f"{core.caller.id}-{next(core.numbers)}"
+        id = call_id or f"{core.prefix}-{next(core.numbers)}"
 
         async def run(number: int, left_s: float | None) -> ToolResult:
             return await self.call(

@@ -152,6 +152,12 @@ class Supervisor:
         return self._runtime.approvals()
 
     @property
+    def policy(self) -> "Policy":
+        """The policy in force, with the denials of a project's settings. `policy.explain(call)` names the rule that
+        decides, if the policy can tell."""
+        return self._runtime.settings.policy
+
+    @property
     def metrics(self) -> "Metrics":
         """The counts, times and memory of all calls so far."""
         return self._runtime.metrics

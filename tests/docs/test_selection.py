@@ -5,7 +5,7 @@ import tomllib
 import pytest
 from tests.selection import HERE, LONGEST, SMOKE
 
-ELSEWHERE = {"extras": "pytest tests/extras"}
+ELSEWHERE = {"extras": "pytest tests/extras", "mcp/published": "python -m tests.mcp.published"}
 """Folders with tests of what is installed for them alone, and the command that runs them."""
 
 

@@ -23,6 +23,7 @@ from toolcell.sessions.protection import Protection
 from toolcell.sessions.reading import RuledWeb, SeenLinks
 from toolcell.sessions.speaking import ChannelAccess
 from toolcell.sessions.toolbox import Toolbox
+from toolcell.state import StateDirectory
 from toolcell.state.results import ResultStore
 from toolcell.telemetry import Metrics
 from toolcell.telemetry.tracing import Telemetry
@@ -45,6 +46,8 @@ class Services:
     journal: Journal
     durable: DurableJournal | None
     """The same journal, if the supervisor has a state directory: it takes each call's intent."""
+    state: StateDirectory | None
+    """Its state directory, which no cell may see."""
     metrics: Metrics
     catalog: Catalog
     hooks: tuple[object, ...]

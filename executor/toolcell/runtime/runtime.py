@@ -23,6 +23,7 @@ from toolcell.dispatch.catalog import Catalog
 from toolcell.dispatch.describe import describe
 from toolcell.dispatch.gate import Gate
 from toolcell.dispatch.guards import PendingRules, unknown_arguments
+from toolcell.dispatch.listing import listed
 from toolcell.dispatch.overflow import Overflow
 from toolcell.dispatch.protected_names import audit_kept, record_findings
 from toolcell.dispatch.services import Caller, Services
@@ -37,14 +38,17 @@ from toolcell.profile import Profile
 from toolcell.sessions import ending, tree
 from toolcell.sessions.capacity import default_max_cells, default_max_connections
 from toolcell.sessions.data import SessionData
+from toolcell.sessions.foreign import ForeignTool
 from toolcell.sessions.links import WrittenPlaces
 from toolcell.sessions.modules import ModuleSource
 from toolcell.sessions.opening import Opening, require_apart, require_texts, workspace_of
-from toolcell.sessions.policy import resolved, session_grants, within
+from toolcell.sessions.policy import code_roots, resolved, session_grants, within
 from toolcell.sessions.protection import Protection
 from toolcell.sessions.reading import SeenLinks
 from toolcell.sessions.speaking import ChannelAccess
 from toolcell.sessions.toolbox import Toolbox
+from toolcell.state import StateDirectory
+from toolcell.state.problems import unusable_state
 from toolcell.state.results import ResultStore
 from toolcell.telemetry import Metrics
 from toolcell.usage_limits import UsageLimits, UsageMeter
@@ -122,8 +126,10 @@ class Runtime:
 
     async def close(self) -> None:
         """End every call, session and process, from any task. Do nothing if the supervisor has ended or was never
-        started.
+        started. Do nothing in a fork of the program: the processes and files are those of its parent.
         """
+        if self._pid and not self.is_of_this_process:
+            return
         if self._life.is_cut_off:
             self.abandon()
         await self._life.end()
@@ -215,27 +221,37 @@ class Runtime:
         if state is None:
             return
         try:
-            for profile in self.settings.profiles.values():
-                for path in (*profile.readable, *profile.writable, *profile.system):
-                    state.require_apart(path, "a profile's path")
+            self._require_apart(state)
             state.open_to_write()
-            self._durable = DurableJournal(state.log, state.database, self.settings.journal)
             self._results = ResultStore(state.results)
+            self._durable = DurableJournal(state.log, state.database, self.settings.journal, (self._results.sync,))
             begun = self._results.begun()
             ends = self._durable.open((each.session_id, each.call_id) for each in begun)
             for each in begun:
                 self._results.settle(each, ends.get((each.session_id, each.call_id)))
             self._approvals = Approvals(state.approvals, state.key(), used=self._durable.used_approvals())
-        except (OSError, sqlite3.Error, BrokenChain) as error:
+        except BaseException as error:
+            if self._durable is not None:
+                self._durable.give_up()
             if self._results is not None:
                 self._results.close()
             self._durable = self._results = None
             state.close()
-            raise UsageError(
-                f"The state directory {str(state.path)!r} cannot be used: {error} "
-                "Look at it with `toolcell audit verify`, and move the journal away or restore a copy."
-            ) from error
+            if isinstance(error, (OSError, sqlite3.Error, BrokenChain)):
+                raise UsageError(unusable_state(state, error)) from error
+            raise
         self.journal = self._durable
+
+    def _require_apart(self, state: StateDirectory) -> None:
+        """Raise UsageError if the state directory is where each cell could see it, or files of cells are moved to."""
+        state.require_outside_of_interpreter()
+        for path in code_roots():
+            state.require_apart(path, "the code that each cell loads")
+        for profile in self.settings.profiles.values():
+            for path in (*profile.readable, *profile.writable, *profile.system):
+                state.require_apart(path, "a profile's path")
+        if self.settings.quarantine is not None:
+            state.require_apart(str(self.settings.quarantine), "the quarantine")
 
     def _close_state(self) -> None:
         if self._approvals is not None:
@@ -257,6 +273,7 @@ class Runtime:
             reactor=self._life.reactor,
             journal=self.journal,
             durable=self._durable,
+            state=settings.state,
             metrics=self.metrics,
             catalog=self.catalog,
             hooks=settings.hooks,
@@ -375,8 +392,16 @@ class Runtime:
         if Capability.WRITE in core.caller.grants:
             self._written.add(str(root), *profile.writable)
         self._sessions[id] = core
-        data = {"event": "opened", "kind": str(opening.kind), "parent": parent.caller.id if parent else None}
+        data = {
+            "event": "opened",
+            "kind": str(opening.kind),
+            "agent": opening.agent_id,
+            "workspace": str(root),
+            "parent": parent.caller.id if parent else None,
+        }
         services.journal.write(Record("session", id, data=data))
+        if opening.session_id and self._durable is not None:
+            core.prefix = f"{id}-{self._durable.head.number}"  # an earlier session of this id has other calls
         return core
 
     def _require_own_links(self, workspace: str | Path, root: Path) -> None:
@@ -395,7 +420,8 @@ class Runtime:
         require_apart(self.record.path, (str(root), *profile.writable))
         if self.settings.state is not None:
             self.settings.state.require_apart(str(root), "the workspace")
-            for path in (*profile.readable, *profile.writable, *profile.system):
+            own = () if opening.profile is None else opening.profile.system  # the others were checked at the start
+            for path in (*profile.readable, *profile.writable, *own):
                 self.settings.state.require_apart(path, "the profile's path")
         return profile if parent is None else within(profile, parent.caller.profile)
 
@@ -466,6 +492,27 @@ class Runtime:
         """The module's description of its tools, read in a cell of this session. For `ModuleToolset`."""
         core = self._sessions[session.session_id]
         return await describe(core.services, core.caller, core.routes, source)
+
+    async def ask_source(self, session: SessionInfo, lister: ForeignTool, wall_s: float) -> object | None:
+        """The list of tools that a source gives in its cell of this session; None if it may not start there. For
+        toolsets of foreign tools. Raises ToolsetError."""
+        core = self.session(session.session_id)
+        return await listed(core.services, core.caller, core.routes, lister, wall_s)
+
+    def require_apart(self, profile: Profile) -> None:
+        """Raise UsageError if a source's profile shows what the supervisor keeps for itself."""
+        require_apart(self.record.path, profile.writable)
+        if self.settings.state is not None:
+            for path in (*profile.readable, *profile.writable, *profile.system):
+                self.settings.state.require_apart(path, "the profile's path")
+
+    def report_source(self, session: SessionInfo, source: str, what: str) -> None:
+        """Record that a source of foreign tools has misbehaved, or has tools that cannot be taken."""
+        report_refused(self.services, session.session_id, source, what)
+
+    def session(self, id: str) -> SessionCore:
+        """The open session with this id."""
+        return self._sessions[id]
 
     def forget(self, session: SessionCore) -> None:
         self._sessions.pop(session.caller.id, None)
