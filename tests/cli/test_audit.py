@@ -12,11 +12,12 @@ from typing import Any
 
 import anyio
 import pytest
+from tests import programs
 
 from toolcell import Session, Supervisor, tool
 from toolcell.testing import misbehaving
 
-pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio]
+pytestmark = [pytest.mark.anyio, pytest.mark.few_on_trio, pytest.mark.usefixtures("warm")]
 
 
 def greet(name: str, password: str = "") -> str:
@@ -36,7 +37,7 @@ async def session(tmp_path: Path, workspace: Path) -> AsyncIterator[Session]:
 
 def audit(state: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-I", "-m", "toolcell.cli", "audit", *words, "--state", str(state)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return programs.run(command, timeout=30)
 
 
 async def ran(state: Path, *words: str) -> str:

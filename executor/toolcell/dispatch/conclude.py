@@ -24,17 +24,18 @@ from .streams import READ_ON
 
 async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: Ran) -> ToolResult:
     """The result of a call that has run."""
-    route, draft, outcome, used, run, watch = ran
+    route, outcome, used, run, watch = ran
     services, caller, tool = context.services, context.caller, route.tool
     if context.trace is not None and run is not None:
         reused = not run.is_first_of_cell
         context.trace.ran(run.queued_at, used["queue_s"], run.started_at, used["wall_s"], reused=reused)
     # render
-    result, lie = result_of(draft, route, call, outcome, used)
-    if run is not None and run.cell is not None and run.cell.in_userns:
-        result = result.model_copy(update={"sandbox": in_userns(result.sandbox)})
-    if run is not None and run.state_lost:
-        result = result.model_copy(update={"notices": (*result.notices, state_lost(tool.name, run.state_lost))})
+    result, lie = result_of(route, call, outcome, used)
+    if run is not None:
+        if run.cell is not None and run.cell.in_userns:
+            result = result.model_copy(update={"sandbox": in_userns(result.sandbox)})
+        if run.state_lost:
+            result = result.model_copy(update={"notices": (*result.notices, state_lost(tool.name, run.state_lost))})
     answered = outcome.ending == "result"
     if lie and run is not None and run.cell is not None:
         run.cell.calls.condemn(run, lie)
@@ -42,12 +43,13 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
         denied = trespass(caller.workspace, route.declaration, route.spec.profile, watch)
         if denied is not None:
             result = result.model_copy(update={**NOTHING, "error": denied})
-    if watch is not None and watch.tells:
-        found = [quarantined(caller.workspace, route.spec.profile, watch)] if watch.findings else []
-        not_all = [unchecked(watch)] if watch.unknown else []
-        result = result.model_copy(update={"notices": (*result.notices, *found, *not_all)})
-    elif watch is not None and watch.bound and (busy := held(caller.workspace, watch, result)) is not None:
-        result = result.model_copy(update={"notices": (*result.notices, busy)})
+    if watch is not None:
+        if watch.tells:
+            found = [quarantined(caller.workspace, route.spec.profile, watch)] if watch.findings else []
+            not_all = [unchecked(watch)] if watch.unknown else []
+            result = result.model_copy(update={"notices": (*result.notices, *found, *not_all)})
+        elif watch.bound and (busy := held(caller.workspace, watch, result)) is not None:
+            result = result.model_copy(update={"notices": (*result.notices, busy)})
     schema = checks.output if answered else None
     if schema is not None and result.error is None:
         result = fitting(result, schema)

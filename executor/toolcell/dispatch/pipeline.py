@@ -22,7 +22,6 @@ from .grant import mutates
 from .permit import allowed_by, permit
 from .record import intend, record
 from .resolve import resolved
-from .result import drafted
 from .validate import Valid
 
 MAX_ATTEMPTS = 3  # ADR-0004: at most two retries of a call whose arguments do not validate
@@ -116,12 +115,13 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
         admission, wall_s = admitted, admitted.wall_s
     used: Used | None = None
     try:
-        allowed = ""
-        if services.durable is not None and (verdict or "allowed" not in route.asked):
-            allowed = allowed_by(services.policy, call, offer, verdict, caller.data.info)
-        unrecorded = intend(services, caller.id, call, route.asked, allowed)
-        if unrecorded is not None:
-            return refused(context, call, tool, unrecorded)
+        if services.durable is not None:
+            allowed = ""
+            if verdict or "allowed" not in route.asked:
+                allowed = allowed_by(services.policy, call, offer, verdict, caller.data.info)
+            unrecorded = intend(services.durable, caller.id, call, route.asked, allowed)
+            if unrecorded is not None:
+                return refused(context, call, tool, unrecorded)
         # run
         if tool.placement == "host":
             try:
@@ -133,11 +133,12 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
                     fate.delivered, fate.effect = True, not offer.declaration.annotations.read_only
                 record(services, caller.id, call, tool.version, approve.closed(call.tool))
                 raise
-            return await concluded(context, call, checks, Ran(route, drafted(route, call), outcome, used))
+            return await concluded(context, call, checks, Ran(route, outcome, used))
         ran = await in_cell(context, route, call, packed, changes, wall_s)
         if type(ran) is not Ran:
             return refused(context, call, tool, ran, intended=True)
-        used = ran.used if ran.is_delivered else None
+        if admission is not None and ran.is_delivered:
+            used = ran.used
         try:
             return await concluded(context, call, checks, ran)
         except BaseException:  # the caller has gone during a hook or the write of a file

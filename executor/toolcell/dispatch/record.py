@@ -6,6 +6,7 @@ from typing import Any
 
 from toolcell.call import ToolCall
 from toolcell.journal import Record
+from toolcell.journal.durable import DurableJournal
 from toolcell.journal.redact import REDACTED, arguments_for_journal, is_secret, secrets_in, without_secrets
 from toolcell.pool.run import NOTHING_USED, Outcome, Used
 from toolcell_tools.artifact import Artifact
@@ -29,17 +30,15 @@ def facts_of(call: ToolCall, version: str, used: Used) -> dict[str, Any]:
 
 
 def intend(
-    services: Services, session_id: str, call: ToolCall, asked: Mapping[str, object], allowed: str
+    journal: DurableJournal, session_id: str, call: ToolCall, asked: Mapping[str, object], allowed: str
 ) -> SandboxUnavailable | None:
-    """With a state directory, write the intent of a call, which will be sent next. `asked` are the facts that all calls
-    of its route share, `allowed` is what has allowed it, "" if `asked` says so. Returns the error of a call that may
-    not be sent, because its intent could not be written."""
-    if services.durable is None:
-        return None
+    """Write the intent of a call, which will be sent next, to the journal of a supervisor with a state directory.
+    `asked` are the facts that all calls of its route share, `allowed` is what has allowed it, "" if `asked` says so.
+    Returns the error of a call that may not be sent, because its intent could not be written."""
     facts = {**asked, "attempt": call.attempt, **arguments_for_journal(call.arguments)}
     if allowed:
         facts["allowed"] = allowed
-    why = services.durable.intend(Record.now("intent", session_id, call.id, facts))
+    why = journal.intend(Record.now("intent", session_id, call.id, facts))
     if not why:
         return None
     cure = "Free space on the disk of the state directory."
