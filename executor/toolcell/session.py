@@ -106,6 +106,15 @@ class Session:
     def closed(self) -> bool:
         return self._core.caller.life.closed
 
+    def allow_urls(self, urls: Iterable[str]) -> None:
+        """Let calls of this session, and of those below it, fetch these URLs. For a profile with the web rule "seen".
+
+        A URL is compared as a whole, without its fragment. Raises UsageError for a URL that is never fetched, for more
+        than 10,000 of them, and if no rule of the profile is about seen links.
+        """
+        self._core.check_open()
+        self._core.allow_urls((urls,) if isinstance(urls, str) else urls)
+
     @property
     def config(self) -> Mapping[str, Any]:
         """The mapping that tools get as `ctx.config`. A new one takes effect with the next call."""

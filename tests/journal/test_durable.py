@@ -39,9 +39,15 @@ def kinds(place: Path) -> list[str]:
 def test_calls_without_an_end_are_found_with_what_is_known_of_them() -> None:
     refused = Record("denied", "main-1", "b", {"operation": "memory.store"})  # of an operation, so it ends no call
     records = [intent("a"), intent("b"), refused, intent("c"), Record("queued", "main-1", "c"), end("a")]
-    assert [(record.call_id, sent) for record, sent in interrupted(records)] == [("b", "outcome unknown"), ("c", "not started")]
+    assert [(record.call_id, sent) for record, sent in interrupted(records)] == [
+        ("b", "outcome unknown"),
+        ("c", "not started"),
+    ]
     sent = [*records, Record("sent", "main-1", "c")]
-    assert [(record.call_id, sent) for record, sent in interrupted(sent)] == [("b", "outcome unknown"), ("c", "outcome unknown")]
+    assert [(record.call_id, sent) for record, sent in interrupted(sent)] == [
+        ("b", "outcome unknown"),
+        ("c", "outcome unknown"),
+    ]
 
 
 @pytest.mark.parametrize(

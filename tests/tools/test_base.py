@@ -305,7 +305,7 @@ def test_web_search_gives_hits(ctx: ToolContext) -> None:
     assert hits == [{"title": "http://a", "url": "http://a", "snippet": "q"}]
 
 
-def test_web_fetch_gives_the_text_of_a_page(ctx: ToolContext) -> None:
+def test_web_fetch_gives_a_page_as_markdown(ctx: ToolContext) -> None:
     page(ctx, PAGE.encode())
     result = call(ctx, "web_fetch", url="http://a")
     assert result.output == {
@@ -313,7 +313,7 @@ def test_web_fetch_gives_the_text_of_a_page(ctx: ToolContext) -> None:
         "status": 200,
         "content_type": "text/html",
         "title": "A & B",
-        "text": "# Big\n\nOne two three.\nfour\n\n- first\n- second\n\n  a\n    b\n\n1\t2",
+        "text": "# Big\n\nOne two [three](http://a/x).\nfour\n\n- first\n- second\n\n```\n  a\n    b\n```\n\n1\t2",
     }
     assert result.display.startswith("Fetched A & B (200, ")
 

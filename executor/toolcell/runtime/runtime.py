@@ -6,23 +6,24 @@ import sqlite3
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import cache, partial
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from toolcell.approvals import Approvals, Approver
-from toolcell.backends.channel import LogChannel
+from toolcell.backends.channels.log import LogChannel
 from toolcell.backends.egress import Gateway
-from toolcell.backends.memory import SQLiteMemory
-from toolcell.backends.protocols import Channel, WebClient
+from toolcell.backends.protocols import Channel, MemoryStore, WebClient
 from toolcell.backends.web import PublicWeb
 from toolcell.dispatch.catalog import Catalog
 from toolcell.dispatch.describe import describe
 from toolcell.dispatch.gate import Gate
 from toolcell.dispatch.guards import PendingRules, unknown_arguments
+from toolcell.dispatch.listing import listed
 from toolcell.dispatch.overflow import Overflow
 from toolcell.dispatch.protected_names import audit_kept, record_findings
 from toolcell.dispatch.services import Caller, Services
@@ -37,17 +38,21 @@ from toolcell.profile import Profile
 from toolcell.sessions import ending, tree
 from toolcell.sessions.capacity import default_max_cells, default_max_connections
 from toolcell.sessions.data import SessionData
+from toolcell.sessions.foreign import ForeignTool
 from toolcell.sessions.links import WrittenPlaces
 from toolcell.sessions.modules import ModuleSource
 from toolcell.sessions.opening import Opening, require_apart, require_texts, workspace_of
 from toolcell.sessions.policy import code_roots, resolved, session_grants, within
 from toolcell.sessions.protection import Protection
+from toolcell.sessions.reading import SeenLinks
+from toolcell.sessions.speaking import ChannelAccess
 from toolcell.sessions.toolbox import Toolbox
 from toolcell.state import StateDirectory
 from toolcell.state.problems import unusable_state
 from toolcell.state.results import ResultStore
 from toolcell.telemetry import Metrics
 from toolcell.usage_limits import UsageLimits, UsageMeter
+from toolcell.web_rules import SEEN
 from toolcell.workplaces.record import RunRecord
 from toolcell_sandbox.profile import is_below
 from toolcell_tools.capability import Capability, SessionKind
@@ -61,6 +66,9 @@ from .past import begin_record
 from .settings import Settings
 from .status_file import keep_status
 from .tasks import CallTask, CallTasks
+
+if TYPE_CHECKING:
+    from .backends import OwnMemory
 
 _log = logging.getLogger("toolcell")
 MAX_HOST_THREADS = 40  # of synchronous host tools; the supervisor's own work in threads has another limit
@@ -96,7 +104,7 @@ class Runtime:
         self.is_entered = False
         self._pid = 0
         self._durable: DurableJournal | None = None
-        self._memory: SQLiteMemory | None = None
+        self._memory: OwnMemory | None = None
         self._approvals: Approvals | None = None
         self._results: ResultStore | None = None
         self.tasks = CallTasks()
@@ -372,6 +380,7 @@ class Runtime:
         if id in self._sessions:
             raise UsageError(f"There is an open session of this id already: {id!r}. Close it or choose another.")
         profile = self._profile(opening, root, parent)
+        opening = self._with_defaults(opening, parent)
         owners = _owned_channels(opening.channel, parent)
         core = SessionCore(
             services,
@@ -426,6 +435,7 @@ class Runtime:
         owners: list[Channel],
     ) -> Caller:
         settings, above = self.settings, None if parent is None else parent.caller
+        borrowed = None if above is None or opening.channel is not None else above.access
         grants = session_grants(opening.kind, profile, None if above is None else above.grants)
         channel = opening.channel or (LogChannel() if above is None else above.channel)
         data = SessionData(
@@ -449,12 +459,14 @@ class Runtime:
             profile=profile,
             grants=grants,
             channel=channel,
+            access=ChannelAccess(channel, profile.channel, borrowed),
             memory=opening.memory or (self._default_memory() if above is None else above.memory),
-            web=_web(opening.web, above),
+            web=_web(opening.web, above, settings.web),
             http=opening.http or (settings.http if above is None else above.http),
             approver=approver,
             onlookers=onlookers,
             meter=_meter(opening.usage_limits, above),
+            seen=_seen(profile, above),
             life=ending.SessionLife(profile.limits.grace_s),
             data=data,
             toolbox=Toolbox(
@@ -481,13 +493,42 @@ class Runtime:
         core = self._sessions[session.session_id]
         return await describe(core.services, core.caller, core.routes, source)
 
+    async def ask_source(self, session: SessionInfo, lister: ForeignTool, wall_s: float) -> object | None:
+        """The list of tools that a source gives in its cell of this session; None if it may not start there. For
+        toolsets of foreign tools. Raises ToolsetError."""
+        core = self.session(session.session_id)
+        return await listed(core.services, core.caller, core.routes, lister, wall_s)
+
+    def require_apart(self, profile: Profile) -> None:
+        """Raise UsageError if a source's profile shows what the supervisor keeps for itself."""
+        require_apart(self.record.path, profile.writable)
+        if self.settings.state is not None:
+            for path in (*profile.readable, *profile.writable, *profile.system):
+                self.settings.state.require_apart(path, "the profile's path")
+
+    def report_source(self, session: SessionInfo, source: str, what: str) -> None:
+        """Record that a source of foreign tools has misbehaved, or has tools that cannot be taken."""
+        report_refused(self.services, session.session_id, source, what)
+
+    def session(self, id: str) -> SessionCore:
+        """The open session with this id."""
+        return self._sessions[id]
+
     def forget(self, session: SessionCore) -> None:
         self._sessions.pop(session.caller.id, None)
         self.services.gate.breaker.forget(session.caller.id)
 
-    def _default_memory(self) -> SQLiteMemory:
+    def _with_defaults(self, opening: Opening, parent: SessionCore | None) -> Opening:
+        """The opening of a root session with the supervisor's channel, if it has none of its own."""
+        channel = self.settings.channel
+        return opening if parent is not None or opening.channel is not None else replace(opening, channel=channel)
+
+    def _default_memory(self) -> MemoryStore:
+        """The memory of sessions that were given none. The one that is made here is closed with the supervisor."""
+        if self.settings.memory is not None:
+            return self.settings.memory
         if self._memory is None:
-            self._memory = SQLiteMemory()
+            self._memory = self.settings.new_memory()
         return self._memory
 
 
@@ -503,16 +544,25 @@ def _meter(limits: UsageLimits | None, above: Caller | None) -> UsageMeter | Non
     return meter if limits is None else UsageMeter(limits, meter)
 
 
-def _web(own: WebClient | None, above: Caller | None) -> Callable[[], WebClient]:
+def _web(
+    own: WebClient | None, above: Caller | None, default: Callable[[], WebClient] | None
+) -> Callable[[], WebClient]:
     if own is not None:
         return lambda: own
-    return cache(PublicWeb) if above is None else above.web
+    return above.web if above is not None else default or cache(PublicWeb)
+
+
+def _seen(profile: Profile, above: Caller | None) -> SeenLinks | None:
+    """The links of a session with a rule for them. It sees those of the sessions above it too."""
+    inherited = None if above is None else above.seen
+    return SeenLinks(inherited) if any(rule.startswith(SEEN) for rule in profile.web) else inherited
 
 
 def _asked(approver: Approver | None, owners: list[Channel]) -> tuple[Approver | None, tuple[Channel, ...]]:
-    """The approver of a session's calls, and the channels that only show the question."""
+    """The approver of a session's calls, and the channels that only show the question: those that are nearer than the
+    approver, or the nearest one if the supervisor has an approver."""
     if approver is not None:
-        return approver, ()
+        return approver, tuple(owners[:1])
     nearest = next((each for each in owners if isinstance(each, Approver)), None)
     return nearest, tuple(takewhile(lambda each: not isinstance(each, Approver), owners))
 

@@ -23,6 +23,7 @@ KEY_BYTES: Final = 32
 LOCK_S: Final = 0.3
 """How long to wait for the lock: `toolcell status` has it for a moment, to see whether a supervisor runs."""
 LOG, DATABASE, APPROVALS, RESULTS = "journal.log", "journal.sqlite", "approvals.sqlite", "results.sqlite"
+MEMORY = "memory.sqlite"
 
 
 _directories: weakref.WeakSet["StateDirectory"] = weakref.WeakSet()
@@ -48,6 +49,7 @@ class StateDirectory:
     - `journal.sqlite`: an index of the journal, made from it.
     - `approvals.sqlite`: requests for approval and their answers (`toolcell.approvals`).
     - `results.sqlite`: results of calls with an idempotency key, and of tasks (`results`).
+    - `memory.sqlite`: the agents' memory (`toolcell.backends.memory`).
     - `status.json`: what the supervisor does now, written once a second.
     """
 
@@ -76,6 +78,10 @@ class StateDirectory:
     @property
     def status(self) -> Path:
         return self.path / "status.json"
+
+    @property
+    def memory(self) -> Path:
+        return self.path / MEMORY
 
     @property
     def results(self) -> Path:
