@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from toolcell_tools.base.nearest import nearest
 from toolcell_tools.coding.patch import Hunk, parsed
-from toolcell_tools.coding.place import Misplaced, applied, nearest
+from toolcell_tools.coding.place import Misplaced, applied
 
 LINES = st.lists(st.sampled_from(["a", "b", "c", "", "  d", "e"]), max_size=25)
 TEXT = "def f():\n    return 1\n\n\ndef g():\n    return 1\n"
