@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-EXTRAS = ("mcp",)
-"""Folders with the tests of extras, which `pytest` alone leaves out."""
 LONGEST = (
     "escape/test_escape.py",
     "behaviour/outcomes/test_budgets.py",
@@ -58,8 +56,11 @@ SMOKE = (
     "cli/test_app.py",
     "config/test_load.py",
     "config/test_schema.py",
+    "mcp/client/test_register.py",
     "test_batch.py",
+    "test_channel_policy.py",
     "test_policy.py",
+    "test_web_rules.py",
     "test_retrying.py",
     "dispatch/test_validate.py",
     "escape/test_escape.py::test_no_namespaces_is_no_worse_where_not_even_an_empty_unshare_is_allowed",

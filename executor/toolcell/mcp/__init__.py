@@ -4,6 +4,7 @@ from importlib import import_module
 
 TYPE_CHECKING = False  # type checkers know this name; an import of typing would take milliseconds
 if TYPE_CHECKING:
+    from .client.toolset import McpToolset, mcp_toolset
     from .server.asking import Answers, InputRequired, accepted, elicitation, mcp_metadata, roots, sampling
     from .server.bounds import ServerBounds
     from .server.http import HttpOptions, McpApp
@@ -17,6 +18,7 @@ _HOME_OF = {
     "HttpOptions": "server.http",
     "InputRequired": "server.asking",
     "McpApp": "server.http",
+    "McpToolset": "client.toolset",
     "Prompts": "server.sources",
     "Resources": "server.sources",
     "ServerBounds": "server.bounds",
@@ -25,6 +27,7 @@ _HOME_OF = {
     "accepted": "server.asking",
     "elicitation": "server.asking",
     "mcp_metadata": "server.asking",
+    "mcp_toolset": "client.toolset",
     "roots": "server.asking",
     "sampling": "server.asking",
 }
@@ -35,6 +38,7 @@ __all__ = [
     "HttpOptions",
     "InputRequired",
     "McpApp",
+    "McpToolset",
     "Prompts",
     "Resources",
     "ServerBounds",
@@ -43,6 +47,7 @@ __all__ = [
     "accepted",
     "elicitation",
     "mcp_metadata",
+    "mcp_toolset",
     "roots",
     "sampling",
 ]
