@@ -38,6 +38,7 @@ LONGEST = (
 is missing here, or has become fast, ends later or earlier."""
 
 SMOKE = (
+    "adapters/test_session_calls.py",
     "approvals/test_store.py",
     "backends/egress/test_head.py",
     "backends/egress/test_rules.py",

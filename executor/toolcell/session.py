@@ -17,6 +17,7 @@ from toolcell_tools.definition import Tool
 from toolcell_tools.result import ToolResult
 
 from . import misuse
+from .approvals import Approver
 from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from .call import ToolCall
 from .dispatch.context import CallContext, CallFate, Repair
@@ -51,6 +52,7 @@ class CallOptions(TypedDict, total=False):
     on_progress: OnProgress | None
     on_output: OnOutput | None
     on_log: OnLog | None
+    approver: Approver | None
 
 
 class Session:
@@ -170,6 +172,7 @@ class Session:
         on_progress: OnProgress | None = None,
         on_output: OnOutput | None = None,
         on_log: OnLog | None = None,
+        approver: Approver | None = None,
         **others: Never,
     ) -> ToolResult:
         """Call a tool and wait for its result.
@@ -186,7 +189,9 @@ class Session:
         and in order, and the last one before the result. If an async `on_output` is too slow, some output is dropped,
         with a count in its place, and the result waits for it for up to 1 s. A plain function runs on the event loop
         and blocks all calls until it returns; the log warns of one that takes 0.1 s. `on_log(level, message, fields)`
-        is called with what the tool logs, on the event loop. An exception of a callback is logged.
+        is called with what the tool logs, on the event loop. An exception of a callback is logged. `approver` decides
+        if the call needs approval and the session has nobody to ask: the supervisor's approver and channels that can
+        approve come first.
         """
         core = self._core
         if core.caller.life.closed or not core.is_here():
@@ -220,8 +225,9 @@ class Session:
                 on_output,
                 self,
                 None,
-                None,
                 on_log,
+                None,
+                approver,
             ),
         )
         telemetry = core.services.telemetry

@@ -4,6 +4,7 @@ import dataclasses
 import importlib
 import inspect
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import get_args
 
@@ -177,7 +178,10 @@ def test_every_public_name_is_in_the_api_reference_once() -> None:
         f"toolcell.{name}" for name in package.__all__
     )
     for module in (name for name in shown if name.removeprefix("toolcell.") not in package.__all__):
-        importlib.import_module(module)
+        if module.startswith("toolcell.adapters."):  # it may need a framework
+            assert find_spec(module) is not None
+        else:
+            importlib.import_module(module)
 
 
 # -- hosts ------------------------------------------------------------------------------------------------------------
