@@ -9,9 +9,11 @@ from typing import Any
 import anyio
 import click
 
+from toolcell.config.config import Config
 from toolcell.config.load import load_config
 from toolcell.errors import ToolcellError, UsageError
 from toolcell.supervisor import Supervisor
+from toolcell_sandbox.errors import SandboxError
 from toolcell_tools.base import base_tools
 from toolcell_tools.capability import SessionKind
 from toolcell_tools.toolsets import Toolset
@@ -69,7 +71,7 @@ def run(options: ServeOptions) -> int:
     return 0
 
 
-_SHOWN = (ToolcellError, ValueError, OSError, KeyboardInterrupt)
+_SHOWN = (ToolcellError, SandboxError, ValueError, OSError, KeyboardInterrupt)
 """What ends the server and needs no traceback."""
 
 
@@ -92,7 +94,7 @@ async def _serve(options: ServeOptions, own: tuple[int, int] | None) -> None:
 
     tokens = _tokens(options)
     config = load_config(".", file=options.config)
-    tools, toolsets = _tools(options)
+    tools, toolsets = _tools(options, config)
     profile = None if options.profile is None else config.profiles[SessionKind(options.profile)]
     async with (
         Supervisor(tools, toolsets=toolsets, config=config, state=options.state) as supervisor,
@@ -120,14 +122,14 @@ def _source(path: str | None) -> Any:
     return None if path is None else imported(path)
 
 
-def _tools(options: ServeOptions) -> tuple[list[Any], list[Toolset]]:
+def _tools(options: ServeOptions, config: Config) -> tuple[list[Any], list[Toolset]]:
     tools: list[Any] = list(base_tools()) if options.base else []
     toolsets: list[Toolset] = []
     for path in options.tools:
         more, sets = tools_at(path)
         tools += more
         toolsets += sets
-    if not tools and not toolsets:
+    if not tools and not toolsets and not config.servers:
         raise UsageError("There is nothing to serve. Name tools, such as my_tools:TOOLS, or pass --base-tools.")
     return tools, toolsets
 

@@ -36,7 +36,7 @@ class Unreadable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _KeptArtifact:
     artifact: Artifact
     resource: types.Resource
     bytes: int
@@ -48,7 +48,7 @@ class Artifacts:
     def __init__(self, workspace: Path, bounds: ServerBounds) -> None:
         self._workspace = workspace
         self._most, self._most_bytes = bounds.artifacts, bounds.kept_bytes
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._kept: OrderedDict[str, _KeptArtifact] = OrderedDict()
         self._bytes = 0
         self.count = 0
         """The artifacts that were ever kept."""
@@ -72,7 +72,7 @@ class Artifacts:
         )
         size = len(artifact.data or "")
         self.count += 1
-        self._kept[uri] = _Kept(artifact, resource, size)
+        self._kept[uri] = _KeptArtifact(artifact, resource, size)
         self._bytes += size
         while len(self._kept) > self._most or (self._bytes > self._most_bytes and len(self._kept) > 1):
             self._bytes -= self._kept.popitem(last=False)[1].bytes

@@ -17,7 +17,7 @@ FRAME_BYTES = 512
 
 
 @dataclass(frozen=True, slots=True)
-class _SentMessage:
+class _StreamMessage:
     owner: object
     stream: str
     message: JSONRPCMessage | None
@@ -29,7 +29,7 @@ class EventLog:
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
-        self._events: OrderedDict[str, _SentMessage] = OrderedDict()
+        self._events: OrderedDict[str, _StreamMessage] = OrderedDict()
         self._numbers = count(1)
         self.bytes = 0
 
@@ -37,7 +37,7 @@ class EventLog:
         """Keep a message of a stream, and return its id."""
         size = 0 if message is None else len(message.model_dump_json(by_alias=True, exclude_unset=True))
         id = str(next(self._numbers))
-        self._events[id] = event = _SentMessage(owner, stream, message, size + FRAME_BYTES)
+        self._events[id] = event = _StreamMessage(owner, stream, message, size + FRAME_BYTES)
         self.bytes += event.bytes
         while self.bytes > self._most_bytes and self._events:
             self.bytes -= self._events.popitem(last=False)[1].bytes

@@ -32,7 +32,7 @@ async def serve(principal: PrincipalServer, bounds: ServerBounds, own: tuple[int
     with claimed_stdio() if own is None else nullcontext(own) as (read_fd, write_fd):
         to_server, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         outgoing, from_server = anyio.create_memory_object_stream[SessionMessage](0)
-        pipe = _Lines(read_fd, write_fd, bounds)
+        pipe = _JsonLines(read_fd, write_fd, bounds)
         server = principal.server
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(pipe.read, to_server)
@@ -60,7 +60,7 @@ def claimed_stdio() -> Generator[tuple[int, int]]:
             os.close(private)
 
 
-class _Lines:
+class _JsonLines:
     """Lines of JSON on two descriptors."""
 
     def __init__(self, read_fd: int, write_fd: int, bounds: ServerBounds) -> None:
