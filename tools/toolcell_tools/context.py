@@ -82,6 +82,8 @@ class ToolContext(_Reporting):
     `deadline` is in seconds of the monotonic clock. `config` is the agent's; tools read it only, by convention. What a
     tool puts into `values` is copied back to the session after the call. `workspace` is always there, and raises
     MissingCapability if READ was not granted. So does each handle of `require`.
+    `user_id` and `invocation_id` name the person and the turn for which the call is made, or are "". `context` is the
+    summary that the session's parent gave to it, or "".
     `trace` is the W3C trace context of the call (`traceparent`, and `tracestate` if there is one), or empty.
     """
 
@@ -91,14 +93,17 @@ class ToolContext(_Reporting):
         "call_id",
         "channel",
         "config",
+        "context",
         "deadline",
         "http",
+        "invocation_id",
         "memory",
         "memory_writer",
         "session_id",
         "session_kind",
         "shell",
         "trace",
+        "user_id",
         "values",
         "web",
         "workspace",
@@ -127,6 +132,9 @@ class ToolContext(_Reporting):
         memory_writer: MemoryWriter | None = None,
         web: WebHandle | None = None,
         http: HttpHandle | None = None,
+        user_id: str = "",
+        invocation_id: str = "",
+        context: str = "",
     ) -> None:
         self.call_id = call_id
         self.session_id = session_id
@@ -145,6 +153,9 @@ class ToolContext(_Reporting):
         self.memory_writer = memory_writer
         self.web = web
         self.http = http
+        self.user_id = user_id
+        self.invocation_id = invocation_id
+        self.context = context
         self.trace: Mapping[str, str] = _NO_TRACE
         self._reporter = reporter
 
@@ -207,10 +218,22 @@ class HostContext(_Reporting, Generic[S]):
     """What a host tool knows about its call. It has no handles: it runs unrestricted in the supervisor's process.
 
     `session` is the Session that called, for a tool that opens children or calls other tools. `deadline` is in seconds
-    of the monotonic clock. What a tool puts into `values` is copied back to the session after the call.
+    of the monotonic clock. What a tool puts into `values` is copied back to the session after the call. `user_id`,
+    `invocation_id` and `context` are those of a ToolContext.
     """
 
-    __slots__ = ("agent_id", "call_id", "config", "deadline", "session", "session_id", "values")
+    __slots__ = (
+        "agent_id",
+        "call_id",
+        "config",
+        "context",
+        "deadline",
+        "invocation_id",
+        "session",
+        "session_id",
+        "user_id",
+        "values",
+    )
 
     def __init__(
         self,
@@ -223,11 +246,17 @@ class HostContext(_Reporting, Generic[S]):
         deadline: float,
         config: dict[str, Any] | None = None,
         values: dict[str, Any] | None = None,
+        user_id: str = "",
+        invocation_id: str = "",
+        context: str = "",
     ) -> None:
         self.call_id = call_id
         self.session_id = session_id
         self.agent_id = agent_id
         self.session = session
+        self.user_id = user_id
+        self.invocation_id = invocation_id
+        self.context = context
         self.deadline = deadline
         self.config: dict[str, Any] = {} if config is None else config
         self.values: dict[str, Any] = {} if values is None else values

@@ -25,6 +25,7 @@ from toolcell.call import ToolCall
 from toolcell.errors import UsageError
 from toolcell.journal import Record
 from toolcell.journal.redact import arguments_for_journal
+from toolcell.session_result import SessionState
 from toolcell.sessions.ending import SessionLife
 from toolcell_tools.declaration import ToolDeclaration
 from toolcell_tools.definition import Tool
@@ -80,21 +81,25 @@ async def ask(
         expires_at=time.time() + services.approval_timeout_s,
     )
     if caller.life.closed:  # while the preview was made
-        return closed(tool.name)
+        return closed(tool.name, caller.life)
     began = time.monotonic()
     answer, why = await _answer(context, approver, request, declaration)
     if context.trace is not None:
         context.trace.approval_asked(began, time.monotonic(), why)
     if caller.life.closed:
-        return closed(tool.name)
+        return closed(tool.name, caller.life)
     if isinstance(answer, Approved):
         return call.arguments if answer.arguments is None else answer.arguments
     return _denied(declaration, answer.message or f"The call of {tool.name!r} was not approved.", why)
 
 
-def closed(tool: str) -> Cancelled:
-    """The error of a call whose session was closed before the call ran."""
-    return Cancelled(message=f"The call of {printable(tool)!r} was cancelled: its session was closed.")
+def closed(tool: str, life: SessionLife) -> Cancelled:
+    """The error of a call whose session was closed, or suspended, before the call ran."""
+    if life.state is SessionState.SUSPENDED:
+        why = "its session was suspended. Call again after session.resume()."
+    else:
+        why = "its session has expired." if life.state is SessionState.EXPIRED else "its session was closed."
+    return Cancelled(message=f"The call of {printable(tool)!r} was cancelled: {why}")
 
 
 async def _answer(
@@ -166,8 +171,9 @@ async def _until_closed(
     supervisor does not."""
     with life.doing(f"{approver or store!r}, which was asked for approval,") as work, work.scope:
         return await _first_answer(store, approver, request)
-    if store.is_ending:
-        return _Ending(Denied(), "not answered before the supervisor ended")
+    if store.is_ending or life.state is SessionState.SUSPENDED:
+        what = "supervisor ended" if store.is_ending else "session was suspended"
+        return _Ending(Denied(), f"not answered before the {what}")
     with anyio.CancelScope(shield=True):
         try:
             await in_thread(partial(store.withdraw, request.id))

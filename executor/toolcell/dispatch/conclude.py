@@ -18,6 +18,7 @@ from .present import NOTHING, fitting, left_by_hooks
 from .protected_names import held, quarantined, trespass, unchecked
 from .record import record
 from .result import in_userns, result_of, state_lost
+from .route import Route
 from .streams import READ_ON
 
 
@@ -56,7 +57,7 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
     received = used["received_bytes"]
     if services.hooks:
         returned = result
-        result = await hooks.after(services.hooks, caller.life, call, returned)
+        result = await hooks.after(services.hooks, caller.life, call, returned, services.hook_timeout_s)
         if returned.error is not None or result.output is not returned.output:
             schema = checks.output
         result = left_by_hooks(result, tool, route.limits, schema)  # always: a hook may have changed it in place
@@ -72,7 +73,43 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
     if result.error is not None or services.gate.breaker.circuits:
         judge(services, caller, call.id, route.declaration, result.error)
     # record
+    tally = caller.tally  # added to here, because a call of a method would take time in each call
+    tally.calls += 1
+    tally.cpu_s += used["cpu_s"]
+    tally.wall_s += used["wall_s"]
+    tally.bytes += used["sent_bytes"] + used["received_bytes"]
+    if result.artifacts:
+        tally.made(result.artifacts)
+    if result.error is not None:
+        tally.failed(call.id, call.tool, result.error)
     record(services, caller.id, call, tool.version, result.error, used, outcome, result.display, result.notices)
+    return result
+
+
+async def put_in_place(
+    context: CallContext, call: ToolCall, checks: Checks, route: Route, given: ToolResult, by: str
+) -> ToolResult:
+    """The result that a hook put in place of the call, which is allowed and does not run. It is checked as any."""
+    services, caller, tool = context.services, context.caller, route.tool
+    parts = {name: getattr(given, name) for name in ("output", "display", "artifacts", "content", "error")}
+    result = ToolResult.build(
+        **parts,
+        usage=Usage(attempts=call.attempt),
+        call_id=call.id,
+        tool=tool.name,
+        version=tool.version,
+        session_id=caller.id,
+        arguments={**call.arguments},
+        sandbox=route.sandbox,
+    )
+    result = await hooks.after(services.hooks, caller.life, call, result, services.hook_timeout_s)
+    result = left_by_hooks(result, tool, route.limits, checks.output)
+    if result.error is None and not services.overflow.fits(0):
+        own = caller.workspace if caller.grants >= READ_ON else None
+        result = await services.overflow.spilled(result, own)
+    if result.error is not None:
+        caller.tally.failed(call.id, call.tool, result.error)
+    record(services, caller.id, call, tool.version, result.error, display=result.display, by=by)
     return result
 
 
@@ -82,6 +119,7 @@ def refused(context: CallContext, call: ToolCall, tool: Tool[..., Any] | None, e
     call = call._replace(tool=str(call.tool)[:64])
     version = tool.version if tool is not None else ""
     record(services, session_id, call, version, error)
+    context.caller.tally.failed(call.id, call.tool, error)
     return ToolResult.build(
         error=error,
         usage=Usage(attempts=call.attempt),

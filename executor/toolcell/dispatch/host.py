@@ -50,7 +50,7 @@ async def run(
 async def _run(
     context: CallContext, tool: Tool[..., Any], call: ToolCall, work: Work, wall_s: float, result_bytes: int
 ) -> tuple[Outcome, Used]:
-    caller = context.caller
+    caller, info = context.caller, context.caller.data.info
     started = time.monotonic()
     grace_s = min(wall_s * GRACE_SHARE, caller.profile.limits.grace_s)
     reporter = _HostReporter(context, call, started + wall_s, started + wall_s - grace_s, work)
@@ -61,8 +61,11 @@ async def _run(
         session=context.session,
         reporter=reporter,
         deadline=started + wall_s,
-        config=dict(caller.data.info.config),
-        values=dict(caller.data.info.values),
+        config=dict(info.config),
+        values=dict(info.values),
+        user_id=info.user_id,
+        invocation_id=info.invocation_id,
+        context=info.context,
     )
     outcome = Outcome(ending="timeout")
     try:

@@ -15,7 +15,7 @@ from toolcell_tools.result import ToolResult
 from . import approve, hooks, host
 from .admit import Admission, admit
 from .catalog import Checks
-from .conclude import concluded, refused
+from .conclude import concluded, put_in_place, refused
 from .context import CallContext, Repair
 from .execute import UNROUTABLE, Ran, in_cell, unusable
 from .grant import mutates
@@ -37,11 +37,13 @@ async def dispatch(
         result = await attempt(context, name, arguments, number)
         error = result.error
         if repair is None or number >= MAX_ATTEMPTS or not isinstance(error, ValidationError) or not error.retryable:
+            if number >= MAX_ATTEMPTS and isinstance(error, ValidationError) and error.retryable:
+                context.caller.tally.failed(context.call_id, result.tool, error, for_good=True)
             return result
         with context.caller.life.doing(f"the repair of call {context.call_id}") as work, work.scope:
             arguments, number = await repair(error), number + 1
         if work.scope.cancelled_caught:
-            return result.model_copy(update={"error": approve.closed(result.tool)})
+            return result.model_copy(update={"error": approve.closed(result.tool, context.caller.life)})
 
 
 async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any], number: int = 1) -> ToolResult:
@@ -65,8 +67,10 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
         return refused(context, ToolCall(call_id, name, arguments, number), tool, valid)
     call, packed = ToolCall(call_id, name, valid.arguments, number, caller.data.info, offer.declaration), valid.packed
     # before hooks
+    given: ToolResult | None = None
+    by = ""
     if services.hooks:
-        hooked, denied = await hooks.before(services.hooks, caller.life, call)
+        hooked, denied, given, by = await hooks.before(services.hooks, caller.life, call, services.hook_timeout_s)
         if denied is not None:
             return refused(context, hooked, tool, denied)
         valid = _replaced(checks, hooked.arguments, "a hook")  # always, because a hook may have changed them in place
@@ -99,13 +103,15 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
     if isinstance(changes, PermissionDenied):
         return refused(context, call, tool, changes)
     if caller.life.closed:  # it may have been closed while a toolset, a hook or an approver ran
-        return refused(context, call, tool, approve.closed(call.tool))
+        return refused(context, call, tool, approve.closed(call.tool, caller.life))
     try:
         if services.hooks or verdict or tool.sometimes_mutates:  # the program's code has run since the first offer
             offer = routes.offer(tool)
         route = routes.to(offer, changes=changes)
     except UNROUTABLE as error:
         return refused(context, call, tool, unusable(error))
+    if given is not None:
+        return await put_in_place(context, call, checks, route, given, by)
     # admit
     wall_s = timeout_s if timeout_s is not None else tool.timeout or route.limits.wall_s
     admission: Admission | None = None
@@ -126,7 +132,7 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
                     context, tool, call, wall_s=wall_s, result_bytes=route.limits.result_bytes
                 )
             except BaseException:
-                record(services, caller.id, call, tool.version, approve.closed(call.tool))
+                record(services, caller.id, call, tool.version, approve.closed(call.tool, caller.life))
                 raise
             return await concluded(context, call, checks, Ran(route, drafted(route, call), outcome, used))
         ran = await in_cell(context, route, call, packed, changes, wall_s)

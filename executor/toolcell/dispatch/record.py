@@ -22,6 +22,8 @@ def facts_of(call: ToolCall, version: str, used: Used) -> dict[str, Any]:
     """The facts in the record of a call without an error, which used `used`."""
     facts: dict[str, Any] = {"tool": call.tool, "version": version, "attempt": call.attempt, "error": None, **used}
     del facts["attempts"]  # only `Usage` has it
+    if call.session is not None and (call.session.invocation_id or call.session.user_id):
+        facts |= {"user": call.session.user_id, "invocation": call.session.invocation_id}
     return facts
 
 
@@ -34,6 +36,8 @@ def intend(
     if services.durable is None:
         return None
     facts = {**asked, "attempt": call.attempt, **arguments_for_journal(call.arguments)}
+    if call.session is not None and call.session.invocation_id:
+        facts["invocation"] = call.session.invocation_id
     why = services.durable.intend(Record.now("intent", session_id, call.id, facts))
     if not why:
         return None
@@ -53,9 +57,13 @@ def record(
     outcome: Outcome | None = None,
     display: str = "",
     notices: Sequence[Notice] = (),
+    by: str = "",
 ) -> None:
-    """Record the call: the facts, the error, and the stack trace of a tool that raised."""
+    """Record the call: the facts, the error, and the stack trace of a tool that raised. `by` names the hook that gave
+    the result in place of the call."""
     kind, facts = "call", facts_of(call, version, used)
+    if by:
+        facts["by"] = f"hook {by}"
     if error is not None:
         facts["error"], facts["message"], facts["outcome"] = error.kind, error.message, error.outcome
         kind = "denied" if error.kind == "permission_denied" else "call"

@@ -20,6 +20,7 @@ from toolcell.profile import Profile
 from toolcell.sessions.data import SessionData
 from toolcell.sessions.ending import SessionLife
 from toolcell.sessions.protection import Protection
+from toolcell.sessions.tally import Tally
 from toolcell.sessions.toolbox import Toolbox
 from toolcell.state.results import ResultStore
 from toolcell.telemetry import Metrics
@@ -44,6 +45,7 @@ class Services:
     """The same journal, if the supervisor has a state directory: it takes each call's intent."""
     metrics: Metrics
     catalog: Catalog
+    hook_timeout_s: float
     hooks: tuple[object, ...]
     policy: Policy
     rule_files: Mapping[str, str]
@@ -89,5 +91,6 @@ class Caller:
     life: SessionLife
     data: SessionData
     toolbox: Toolbox
+    tally: Tally
     meter: UsageMeter | None = None
     """Adds up what its calls use, if it or a session above it has usage limits."""

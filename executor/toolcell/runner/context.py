@@ -83,6 +83,8 @@ class Contexts:
             "agent_id": given["agent_id"],
             "session_kind": SessionKind(given["session_kind"]),
             "workspace_root": root,
+            "user_id": given.get("user_id", ""),
+            "context": given.get("context", ""),
             "workspace": (WorkspaceReader if Capability.READ in grants else DeniedWorkspace)(root),
             "shell": Shell(root, relay=Relay(link, stream_bytes)) if Capability.EXEC in grants else None,
             **{name: handle(link) for name, (capability, handle) in _BROKERED.items() if capability in grants},
@@ -102,6 +104,7 @@ class Contexts:
             ctx.config = given.get("config", ctx.config)
             ctx.values = given.get("values", ctx.values)
             ctx.attempt = given.get("attempt", 1)
+            ctx.invocation_id = given.get("invocation_id", "")
             if "trace" in given:
                 ctx.trace = given["trace"]
                 reporter.spans = count(1)

@@ -16,6 +16,7 @@ VERSION: Final = 1
 """The version of the files in a state directory. It is the number in the file `version`."""
 KEY_BYTES: Final = 32
 LOG, DATABASE, APPROVALS, RESULTS = "journal.log", "journal.sqlite", "approvals.sqlite", "results.sqlite"
+SESSIONS: Final = "sessions.sqlite"
 
 
 _directories: weakref.WeakSet["StateDirectory"] = weakref.WeakSet()
@@ -35,11 +36,13 @@ class StateDirectory:
 
     - `version`: the version of the other files, in decimal.
     - `lock`: locked (flock(2)) by the supervisor that writes here.
-    - `key`: the key for the HMAC of approvals, 0600. It guards against edited rows, not against the same user.
+    - `key`: the key for the HMAC of approvals and sessions, 0600. It guards against edited rows, not against the same
+      user.
     - `journal.log`: the journal (`toolcell.journal.chain`).
     - `journal.sqlite`: an index of the journal, made from it.
     - `approvals.sqlite`: requests for approval and their answers (`toolcell.approvals`).
     - `results.sqlite`: results of calls with an idempotency key, and of tasks (`results`).
+    - `sessions.sqlite`: suspended sessions (`sessions`).
     - `status.json`: what the supervisor does now, written once a second.
     """
 
@@ -70,6 +73,10 @@ class StateDirectory:
     @property
     def results(self) -> Path:
         return self.path / RESULTS
+
+    @property
+    def sessions(self) -> Path:
+        return self.path / SESSIONS
 
     def require_apart(self, directory: str, what: str) -> None:
         """Raise UsageError if cells may see a part of the state directory, or a directory that contains it, through

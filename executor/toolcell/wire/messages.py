@@ -22,8 +22,8 @@ class Call(NamedTuple):
     """Run a tool. `seq` numbers the calls of one cell; every answer repeats it.
 
     `context` is the part of the context that changes from call to call; the rest was in `Load`. It has `remaining_s`
-    and, if they are not empty, `config`, `values`, `attempt` (from the second on), `preview` and `trace` (the W3C trace
-    context). The arguments come last, because they may be encoded before the message is made.
+    and, if they are not empty, `config`, `values`, `invocation_id`, `attempt` (from the second on), `preview` and
+    `trace` (the W3C trace context). The arguments come last, because they may be encoded before the message is made.
     """
 
     seq: int
