@@ -19,6 +19,7 @@ from toolcell_tools.result import ToolResult
 
 from . import misuse
 from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
+from .backends.threads import in_thread
 from .call import ToolCall
 from .dispatch.context import CallContext, Repair
 from .dispatch.decided import explained_call
@@ -261,6 +262,20 @@ class Session:
             return await run()
         asked = (name, json.dumps(arguments, sort_keys=True, default=repr))
         return await core.idempotent.once(idempotency_key, asked, run, call_id)
+
+    async def call_again(self, confirmation: str, **options: Unpack[CallOptions]) -> ToolResult:
+        """Make the call again that asked for this confirmation, `result.confirmation`, when it is answered. It has the
+        same arguments, and the tool gets the answer from `ctx.confirm`. Raises UsageError if the request is not of this
+        session, or is not answered."""
+        core = self._core
+        core.check_open()
+        entry = await in_thread(partial(core.services.approvals().get, confirmation))
+        asked = entry.request
+        if asked is None or asked.asks != "confirmation" or asked.session_id != core.caller.id:
+            raise UsageError(f"There is no request for confirmation {confirmation!r} of the session {core.caller.id}.")
+        if entry.state not in ("approved", "denied"):
+            raise UsageError(f"The request {entry.id} is {entry.state}. Answer it in supervisor.approvals first.")
+        return await self.call(asked.tool, asked.arguments, **options)
 
     async def call_many(
         self,

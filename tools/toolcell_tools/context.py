@@ -14,8 +14,10 @@ from .failures import MissingCapability
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
 
+    from .confirmation import Confirmation
     from .handles import ChannelHandle, HttpHandle, MemoryReader, MemoryWriter, WebHandle
     from .shell import Shell
+    from .signals import Signal, SignalKind
     from .workspace import WorkspaceReader, WorkspaceWriter
 
 __all__ = ["HostContext", "Reporter", "ToolContext", "require"]
@@ -36,6 +38,8 @@ class Reporter(Protocol):
     def span(self, name: str, attributes: Mapping[str, Any]) -> AbstractContextManager[None]: ...
     def remaining(self) -> float: ...
     def cancelled(self) -> bool: ...
+    def signal(self, signal: Signal) -> None: ...
+    def confirm(self, hint: str, payload: object) -> Confirmation: ...
 
 
 class _Reporting:
@@ -61,6 +65,26 @@ class _Reporting:
         Does nothing if the supervisor has no `telemetry`. At most 128 spans of a call are kept.
         """
         return self._reporter.span(name, attributes)
+
+    def signal(self, kind: SignalKind, *, to: str = "", reason: str = "") -> None:
+        """Tell the loop that called the tool something beside the result: `result.signals`. The tool declares
+        `signals`. A call that fails gives no signals. Raises ValueError for an unknown kind, and UsageError for one
+        that is not declared.
+        """
+        from .signals import Signal
+
+        self._reporter.signal(Signal(kind, to, reason))
+
+    def confirm(self, hint: str, payload: object = None) -> Confirmation:
+        """Ask a person or the program for a confirmation, and return the answer. The tool declares `confirms=True`.
+
+        The first time, this ends the call by an exception that is no `Exception`, and `result.confirmation` names the
+        request. When it is answered in `supervisor.approvals` and the same call is made again, the tool runs from its
+        beginning and gets the answer here. So ask before the tool changes anything: after an effect through a handle,
+        this raises UsageError. `hint` is the question, and `payload` is JSON data to show with it. The answer holds for
+        this question and for exactly these arguments of the call.
+        """
+        return self._reporter.confirm(hint, payload)
 
     def remaining(self) -> float:
         """Seconds until the deadline, never less than 0."""

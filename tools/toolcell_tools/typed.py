@@ -13,6 +13,7 @@ from .definition import Tool
 from .failures import ToolDefinitionError
 from .options import FailureMode, Kind, Lifetime, ToolOptions
 from .rules import suggested_name
+from .signals import SignalKind
 from .signature import evaluated
 from .whole import WholeTool, object_schema, without_none
 
@@ -53,6 +54,9 @@ class TypedTool(ABC, Generic[In]):
     long_running: bool
     return_direct: bool
     metadata: Mapping[str, Any]
+    instructions: str
+    signals: Iterable[SignalKind]
+    confirms: bool
     # requires_approval and mutates have no annotation, because a subclass may define them as methods
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -63,7 +63,7 @@ async def ask(
             "Do without it."
         )
         summary = Preview.of_call(tool.name, call.arguments).for_people().summary
-        _show(context, f"The call was denied, because nobody can be asked who could approve it: {summary} ({reason})")
+        show(context, f"The call was denied, because nobody can be asked who could approve it: {summary} ({reason})")
         return _denied(declaration, message, "no approver, and no session above owns a channel that can approve")
     request = ApprovalRequest(
         tool=tool.name,
@@ -110,28 +110,30 @@ async def _answer(
     try:
         standing = await in_thread(partial(store.covering, request))
         if standing is not None:
-            _record(context, request, f"approved by the standing approval {standing.id}", by=standing.approved_by)
+            record_approval(
+                context, request, f"approved by the standing approval {standing.id}", by=standing.approved_by
+            )
             return Approved(), "approved"
         for id, why in await in_thread(partial(store.refused, request)):
-            _record(context, request, f"the approval {id} {why}", event="refused")
+            record_approval(context, request, f"the approval {id} {why}", event="refused")
         kept = await in_thread(partial(store.submit, request, declaration.parameters_schema))
         try:
-            _record(context, kept, "", event="asked")
-            _show(context, f"Approval is asked, and is not given here: {kept.preview.summary} ({kept.reason})")
+            record_approval(context, kept, "", event="asked")
+            show(context, f"Approval is asked, and is not given here: {kept.preview.summary} ({kept.reason})")
             outcome = await _until_closed(context.caller.life, store, approver, kept)
         finally:
             store.leave(kept.id)
     except* (sqlite3.Error, NoThread, UsageError) as failures:
         failed = failures
     else:
-        _record(context, kept, outcome.why, by=outcome.by, used=outcome.used)
+        record_approval(context, kept, outcome.why, by=outcome.by, used=outcome.used)
         return outcome.answer, outcome.why
     _log.error("approval of the call %s cannot be asked", request.call_id, exc_info=failed)
-    _record(context, request, f"could not be asked: {failed.exceptions[0]}")
+    record_approval(context, request, f"could not be asked: {failed.exceptions[0]}")
     return _NOT_PUT_UP, "the request could not be kept"
 
 
-def _record(
+def record_approval(
     context: CallContext,
     request: ApprovalRequest,
     answer: str,
@@ -140,6 +142,7 @@ def _record(
     by: str = "",
     used: bool = False,
 ) -> None:
+    """Record an event of a request for approval or confirmation."""
     data: dict[str, Any] = {"event": event, "tool": request.tool, "version": request.version, "request": request.id}
     data |= {"digest": request.digest, "reason": request.reason, "expires_at": request.expires_at, "answer": answer}
     data |= {"used": used, "by": by}
@@ -148,7 +151,7 @@ def _record(
     context.services.journal.write(Record("approval", context.caller.id, context.call_id, data))
 
 
-def _show(context: CallContext, text: str) -> None:
+def show(context: CallContext, text: str) -> None:
     """Show the question to the channels that cannot answer it."""
     services, caller = context.services, context.caller
     sender = f"{caller.agent_id}/{caller.id}"
@@ -174,12 +177,19 @@ async def _until_closed(
     if store.is_ending or life.state is SessionState.SUSPENDED:
         what = "supervisor ended" if store.is_ending else "session was suspended"
         return _Ending(Denied(), f"not answered before the {what}")
+    await withdrawn(life, store, request.id)
+    return _Ending(Denied(), "withdrawn, for the session was closed")
+
+
+async def withdrawn(life: SessionLife, store: Approvals, id: str) -> None:
+    """Withdraw the question of a session that was closed. One of a suspended session stays."""
+    if store.is_ending or life.state is SessionState.SUSPENDED:
+        return
     with anyio.CancelScope(shield=True):
         try:
-            await in_thread(partial(store.withdraw, request.id))
+            await in_thread(partial(store.withdraw, id))
         except (sqlite3.Error, NoThread, UsageError):  # the answer came in this moment, and nobody will use it
-            _log.info("the request %s for approval is not withdrawn", request.id, exc_info=True)
-    return _Ending(Denied(), "withdrawn, for the session was closed")
+            _log.info("the request %s for approval is not withdrawn", id, exc_info=True)
 
 
 async def _first_answer(store: Approvals, approver: Approver | None, request: ApprovalRequest) -> _Ending:
@@ -189,13 +199,13 @@ async def _first_answer(store: Approvals, approver: Approver | None, request: Ap
     with anyio.move_on_after(wait_s):
         async with anyio.create_task_group() as tasks:
             if approver is not None:
-                tasks.start_soon(_put_to, approver, request, store, answered)
+                tasks.start_soon(put_to, approver, request, store, answered)
             found = await _taken(store, request.id, answered)
             tasks.cancel_scope.cancel()
     return found or _Ending(Denied(f"Nobody approved the call within {wait_s:.4g} s."), "expired")
 
 
-async def _put_to(approver: Approver, request: ApprovalRequest, store: Approvals, answered: anyio.Event) -> None:
+async def put_to(approver: Approver, request: ApprovalRequest, store: Approvals, answered: anyio.Event) -> None:
     """Ask the approver, and keep the answer."""
     answer: Approved | Denied = _NOT_PUT_UP
     by = _FAILED

@@ -24,7 +24,7 @@ from .streams import READ_ON
 
 async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: Ran) -> ToolResult:
     """The result of a call that has run."""
-    route, draft, outcome, used, run, watch = ran
+    route, draft, outcome, used, run, watch, confirmation = ran
     services, caller, tool = context.services, context.caller, route.tool
     if context.trace is not None and run is not None:
         reused = not run.is_first_of_cell
@@ -36,6 +36,8 @@ async def concluded(context: CallContext, call: ToolCall, checks: Checks, ran: R
     if run is not None and run.state_lost:
         result = result.model_copy(update={"notices": (*result.notices, state_lost(tool.name, run.state_lost))})
     answered = outcome.ending == "result"
+    if confirmation:
+        result, answered = result.model_copy(update={"confirmation": confirmation}), False
     if lie and run is not None and run.cell is not None:
         run.cell.calls.condemn(run, lie)
     elif watch is not None and (answered or outcome.ending == "error"):
@@ -91,7 +93,8 @@ async def put_in_place(
 ) -> ToolResult:
     """The result that a hook put in place of the call, which is allowed and does not run. It is checked as any."""
     services, caller, tool = context.services, context.caller, route.tool
-    parts = {name: getattr(given, name) for name in ("output", "display", "artifacts", "content", "error")}
+    names = ("output", "display", "artifacts", "content", "error", "signals")
+    parts = {name: getattr(given, name) for name in names}
     result = ToolResult.build(
         **parts,
         usage=Usage(attempts=call.attempt),

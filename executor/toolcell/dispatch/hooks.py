@@ -180,4 +180,4 @@ def _identified(answer: ToolResult, result: ToolResult) -> ToolResult:
     return answer.model_copy(update=kept)
 
 
-_FACTS = ("call_id", "tool", "version", "session_id", "arguments", "notices", "usage", "sandbox")
+_FACTS = ("call_id", "tool", "version", "session_id", "arguments", "notices", "usage", "sandbox", "confirmation")

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolcell.call import ToolCall
-from toolcell.pool.run import Used
+from toolcell.pool.run import NOTHING_USED, Outcome, Used
 from toolcell_tools.errors import Cancelled, ErrorBase, PermissionDenied, ValidationError
 from toolcell_tools.result import ToolResult
 
-from . import approve, hooks, host
+from . import approve, confirming, hooks, host
 from .admit import Admission, admit
 from .catalog import Checks
 from .conclude import concluded, put_in_place, refused
@@ -25,6 +25,7 @@ from .resolve import resolved
 from .result import drafted
 from .validate import Valid
 
+UNCONFIRMED = confirming.Standing([])
 MAX_ATTEMPTS = 3  # ADR-0004: at most two retries of a call whose arguments do not validate
 
 
@@ -82,7 +83,10 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
     if not isinstance(verdict, str):
         return refused(context, call, tool, verdict)
     # approve
-    if verdict:
+    confirmed = UNCONFIRMED
+    if tool.confirms:
+        confirmed = await confirming.standing(context, tool, call)
+    if verdict and not (confirmed.approved or confirmed.pending):
         packed = None  # encode again, so that the cell gets exactly the arguments that the approver sees
         try:
             approved = await approve.ask(context, tool, call, verdict)
@@ -98,6 +102,8 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
             again = permit(services.policy, call, offer, caller.data.info)  # a rule may deny the new arguments
             if not isinstance(again, str):
                 return refused(context, call, tool, again)
+            if tool.confirms:
+                confirmed = await confirming.standing(context, tool, call)
     # grants
     changes = mutates(call, tool) if tool.sometimes_mutates else True
     if isinstance(changes, PermissionDenied):
@@ -112,6 +118,9 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
         return refused(context, call, tool, unusable(error))
     if given is not None:
         return await put_in_place(context, call, checks, route, given, by)
+    if confirmed.pending:
+        asked = Ran(route, drafted(route, call), Outcome("result"), NOTHING_USED)
+        return await concluded(context, call, checks, confirming.pending(asked, confirmed.pending, confirmed.hint))
     # admit
     wall_s = timeout_s if timeout_s is not None else tool.timeout or route.limits.wall_s
     admission: Admission | None = None
@@ -126,20 +135,25 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
         if unrecorded is not None:
             return refused(context, call, tool, unrecorded)
         # run
+        confirm = confirmed.given if tool.confirms else None
         if tool.placement == "host":
+            most = route.limits.result_bytes
             try:
-                outcome, used = await host.run(
-                    context, tool, call, wall_s=wall_s, result_bytes=route.limits.result_bytes
-                )
+                outcome, used = await host.run(context, tool, call, wall_s=wall_s, result_bytes=most, confirm=confirm)
             except BaseException:
                 record(services, caller.id, call, tool.version, approve.closed(call.tool, caller.life))
                 raise
-            return await concluded(context, call, checks, Ran(route, drafted(route, call), outcome, used))
-        ran = await in_cell(context, route, call, packed, changes, wall_s)
+            ran = Ran(route, drafted(route, call), outcome, used)
+            if confirm is not None and confirming.has_asked(outcome):
+                ran = await confirming.waiting(context, tool, call, ran, confirm, approved=bool(verdict))
+            return await concluded(context, call, checks, ran)
+        ran = await in_cell(context, route, call, packed, changes, wall_s, confirm)
         if type(ran) is not Ran:
             return refused(context, call, tool, ran)
         used = ran.used if ran.is_delivered else None
         try:
+            if confirm is not None and confirming.has_asked(ran.outcome):
+                ran = await confirming.waiting(context, tool, call, ran, confirm, approved=bool(verdict))
             return await concluded(context, call, checks, ran)
         except BaseException:  # the caller has gone during a hook or the write of a file
             if ran.run is not None:

@@ -60,7 +60,7 @@ class IdempotentCalls:
         mine = self._known[key] = _Known(asked, anyio.Event())
         try:
             result = await run()
-            if result.error is None or result.error.outcome == "outcome unknown":
+            if not result.confirmation and (result.error is None or result.error.outcome == "outcome unknown"):
                 mine.result = result
             if self._store is not None:
                 self._keep(kept, mine.result)

@@ -61,6 +61,8 @@ def context_of(run: Run, now: float) -> dict[str, Field]:
         context["attempt"] = call.attempt
     if run.preview:
         context["preview"] = True
+    if run.confirm is not None:
+        context["confirm"] = run.confirm
     if run.trace is not None:
         context["trace"] = run.trace
     return context
