@@ -7,7 +7,8 @@ process. It asks a model, and calls tools in the child session that it gets.
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
-from typing import Any, Final, cast
+from copy import deepcopy
+from typing import Any, Final
 
 import anyio
 
@@ -210,15 +211,8 @@ async def _opened(
     except UsageError as error:
         raise ToolFailure(f"The agent {name!r} cannot be started: {error}") from error
     chosen = [key for key in ctx.values if (not key.startswith("_") if values is None else key in values)]
-    child.values = {key: _copied(ctx.values[key]) for key in chosen}
+    child.values = deepcopy({key: ctx.values[key] for key in chosen})
     return child
-
-
-def _copied(value: Any) -> Any:
-    """A deep copy of JSON data."""
-    if isinstance(value, dict):
-        return {key: _copied(each) for key, each in cast("dict[str, Any]", value).items()}
-    return [_copied(each) for each in cast("list[Any]", value)] if isinstance(value, list) else value
 
 
 async def _answer(given: Awaitable[Any] | AsyncIterator[Any]) -> Any:
@@ -239,7 +233,8 @@ async def _answer(given: Awaitable[Any] | AsyncIterator[Any]) -> Any:
 def _result(answer: Any, *, skip_summarization: bool) -> ToolResult:
     signals = (Signal("skip_summarization"),) if skip_summarization else ()
     if isinstance(answer, ToolResult):
-        return answer.model_copy(update={"signals": (*answer.signals, *signals)})
+        said: ToolResult = answer  # pyright: ignore[reportUnknownVariableType] - isinstance tells it of no R
+        return said.model_copy(update={"signals": (*said.signals, *signals)})
     return ToolResult(output=answer, display=_text(answer), signals=signals)
 
 

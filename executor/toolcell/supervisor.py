@@ -101,7 +101,7 @@ class Supervisor:
         concurrency: "Concurrency | None" = None,
         circuit_breaker: "CircuitBreaker | None" = None,
         telemetry: "Telemetry | None" = None,
-        session_ttl_s: "Mapping[SessionKind | str, float] | None" = None,
+        session_ttl_s: "Mapping[SessionKind, float] | Mapping[str, float] | None" = None,
         hook_timeout_s: float | None = None,
     ) -> None:
         with Uncollected():  # imported here, because a program that only defines tools or prints help does not need it

@@ -9,7 +9,7 @@ import inspect
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, cast
 
 import anyio
 
@@ -101,7 +101,7 @@ async def before(hooks: Sequence[object], life: SessionLife, call: ToolCall, tim
             if isinstance(answer, ToolCall) and (answer.id, answer.tool) != (call.id, call.tool):
                 raise TypeError("before_call returned a call of another id or tool; it may replace arguments only")
             if isinstance(answer, ToolResult):
-                answer = _checked(answer)
+                answer = _checked(cast("Any", answer))
             elif not (answer is None or isinstance(answer, (ToolCall, Deny))):
                 raise TypeError(f"before_call returned {answer!r}; it returns a ToolCall, a Deny, a ToolResult or None")
         except Exception:
@@ -139,7 +139,7 @@ async def after(
                 if not (answer is None or isinstance(answer, ToolResult)):
                     raise TypeError(f"{name} returned {answer!r}; it returns a ToolResult or None")
                 if isinstance(answer, ToolResult):
-                    answer = _checked(answer)
+                    answer = _checked(cast("Any", answer))
             except Exception:
                 _log.exception("hook %r failed after call %s of %s", hook, call.id, call.tool)
                 message = f"The call has run, but its result is withheld, because the hook {_name(hook)} failed."
@@ -149,7 +149,7 @@ async def after(
     return result
 
 
-def _checked(put_in: ToolResult) -> ToolResult:
+def _checked(put_in: Any) -> ToolResult:
     """A hook's result, validated again, because model_copy validates nothing."""
     return ToolResult.model_validate({key: getattr(put_in, key) for key in put_in.model_fields_set})
 

@@ -147,9 +147,10 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
             if confirm is not None and confirming.has_asked(outcome):
                 ran = await confirming.waiting(context, tool, call, ran, confirm, approved=bool(verdict))
             return await concluded(context, call, checks, ran)
-        ran = await in_cell(context, route, call, packed, changes, wall_s, confirm)
-        if type(ran) is not Ran:
-            return refused(context, call, tool, ran)
+        answered = await in_cell(context, route, call, packed, changes, wall_s, confirm)
+        if type(answered) is not Ran:
+            return refused(context, call, tool, answered)
+        ran = answered
         used = ran.used if ran.is_delivered else None
         try:
             if confirm is not None and confirming.has_asked(ran.outcome):

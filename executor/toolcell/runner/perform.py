@@ -25,6 +25,7 @@ from .spans import set_environment
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
+    from toolcell_tools.confirmation import ConfirmationAsked
     from toolcell_tools.signals import Signal
 
 MESSAGE_CHARS = 4_000
@@ -74,7 +75,8 @@ def run(tools: Loaded, call: Call, contexts: Contexts) -> Result | Error:
     except BaseException as error:
         confirmation = sys.modules.get("toolcell_tools.confirmation")  # if it is not imported, nothing has asked
         if confirmation is not None and isinstance(error, confirmation.ConfirmationAsked):
-            return Error(seq, "confirm", error.hint, {"payload": error.payload})
+            asked = cast("ConfirmationAsked", error)
+            return Error(seq, "confirm", asked.hint, {"payload": asked.payload})
         return _failure(seq, error)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, cast
 
 from toolcell.backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from toolcell.errors import UsageError
@@ -103,12 +103,19 @@ _OWN = frozenset(Profile.__dataclass_fields__) - frozenset(CellProfile.__datacla
 
 
 def _wire(profile: Profile) -> dict[str, Any]:
-    own = {name: getattr(profile, name) for name in _OWN}
-    return profile.to_wire() | {name: list(value) if isinstance(value, tuple) else value for name, value in own.items()}
+    return profile.to_wire() | {name: _listed(getattr(profile, name)) for name in _OWN}
 
 
 def _profile(wire: Mapping[str, Any] | None) -> Profile | None:
     if wire is None:
         return None
-    own = {name: tuple(value) if isinstance(value, list) else value for name, value in wire.items() if name in _OWN}
+    own = {name: _tupled(wire[name]) for name in _OWN & wire.keys()}
     return Profile.from_wire({name: value for name, value in wire.items() if name not in _OWN}).replace(**own)
+
+
+def _listed(value: object) -> object:
+    return list(cast("tuple[object, ...]", value)) if isinstance(value, tuple) else value
+
+
+def _tupled(value: object) -> object:
+    return tuple(cast("list[object]", value)) if isinstance(value, list) else value

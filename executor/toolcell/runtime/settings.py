@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from toolcell import misuse
 from toolcell.approvals import Approver
@@ -92,7 +92,7 @@ def settings_of(
     concurrency: Concurrency | None,
     circuit_breaker: CircuitBreaker | None,
     telemetry: Telemetry | None,
-    session_ttl_s: Mapping[SessionKind | str, float] | None,
+    session_ttl_s: Mapping[SessionKind, float] | Mapping[str, float] | None,
     hook_timeout_s: float | None,
 ) -> Settings:
     """Make the settings from the arguments of `Supervisor`. Raises UsageError for a wrong one."""
@@ -112,7 +112,7 @@ def settings_of(
         denials = config.denials
         concurrency = config.concurrency if concurrency is None else concurrency
         circuit_breaker = config.circuit_breaker if circuit_breaker is None else circuit_breaker
-        session_ttl_s = {**config.session_ttl_s, **misuse.mapping("session_ttl_s", session_ttl_s)}
+        session_ttl_s = {**config.session_ttl_s, **_lifetimes(session_ttl_s)}
         hook_timeout_s = config.hook_timeout_s if hook_timeout_s is None else hook_timeout_s
     is_file_policy = config is not None and policy is not None and policy is config.policy
     approval_timeout_s = APPROVAL_TIMEOUT_S if approval_timeout_s is None else approval_timeout_s
@@ -156,8 +156,8 @@ def settings_of(
     )
 
 
-def _lifetimes(given: Mapping[SessionKind | str, float] | None) -> dict[SessionKind, float]:
-    found = misuse.mapping("session_ttl_s", given)
+def _lifetimes(given: Mapping[SessionKind, float] | Mapping[str, float] | None) -> dict[SessionKind, float]:
+    found = misuse.mapping("session_ttl_s", cast("Mapping[str, float] | None", given))
     return {
         misuse.session_kind(kind): misuse.seconds(f"session_ttl_s[{str(kind)!r}]", value, ", or math.inf for no end")
         for kind, value in found.items()

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
 import anyio
 
@@ -119,11 +119,8 @@ class Closing(Protocol):
         ...
 
 
-C = TypeVar("C", bound=Closing)
-
-
 async def close(
-    roots: Iterable[C],
+    roots: Iterable[Closing],
     most_s: float = math.inf,
     outcome: SessionState = SessionState.COMPLETED,
     summary: str = "",
@@ -156,7 +153,7 @@ def _end(session: Closing, summary: str) -> None:
         session.life.ended.set()
 
 
-async def suspend(root: C, most_s: float = math.inf) -> list[Closing]:
+async def suspend(root: Closing, most_s: float = math.inf) -> list[Closing]:
     """Suspend a session and all below it. Returns those that were active. Their calls end as at a close, except that
     questions to approvers stay in the store. If the session is closed meanwhile, the close counts."""
     suspending: list[Closing] = []

@@ -16,7 +16,6 @@ import anyio
 from toolcell import Supervisor, base_tools
 from toolcell.supervisor import runtime_of
 
-
 STABLE_S = 0.3  # a count of mounts that stays the same for so long is final
 PATIENCE_S = 10
 
