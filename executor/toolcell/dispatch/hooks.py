@@ -50,8 +50,8 @@ class Hook:
 
         The arguments are validated again after all hooks, even if they were changed in place. A result counts only if
         no hook denies the call, the session holds what the tool needs, and the policy and the approver allow the call.
-        It is checked like any other, and `after_call` gets it. The first result of several counts. A later hook that
-        replaces the arguments discards it.
+        It is checked like any other, and `after_call` gets it. The first result of several counts. A later hook or an
+        approver that replaces the arguments discards it.
         """
 
     async def after_call(self, call: ToolCall, result: ToolResult) -> ToolResult | None:

@@ -99,6 +99,7 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
             if isinstance(valid, ValidationError):
                 return refused(context, call, tool, valid)
             call, packed = call._replace(arguments=valid.arguments), valid.packed
+            given = None  # it was for other arguments
             again = permit(services.policy, call, offer, caller.data.info)  # a rule may deny the new arguments
             if not isinstance(again, str):
                 return refused(context, call, tool, again)

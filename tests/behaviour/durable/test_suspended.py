@@ -64,7 +64,7 @@ async def test_a_suspended_tree_is_resumed_after_a_restart_with_everything_that_
     assert main.state is SessionState.SUSPENDED
     async with supervise(TOOLS, state=state) as supervisor:
         assert set(supervisor.suspended_sessions()) == {"m", "c"}
-        with pytest.raises(UsageError, match="child of 'm'. Resume that session first"):
+        with pytest.raises(UsageError, match="Resume that session first"):
             await supervisor.resume_session("c")
         with pytest.raises(UsageError, match="suspended session of this id: 'm'"):
             await supervisor.open_session("main", workspace=workspace, session_id="m")
@@ -136,7 +136,9 @@ async def test_rights_and_limits_are_no_wider_after_a_restart(
 async def test_what_no_file_can_hold_is_passed_again(supervise: Supervise, workspace: Path, tmp_path: Path) -> None:
     state, channel, memory = tmp_path / "state", ListChannel(), ListMemory()
     async with supervise(TOOLS, state=state) as supervisor:
-        main = await supervisor.open_session("main", workspace=workspace, session_id="m", channel=channel, memory=memory)
+        main = await supervisor.open_session(
+            "main", workspace=workspace, session_id="m", channel=channel, memory=memory
+        )
         await main.suspend()
     async with supervise(TOOLS, state=state) as supervisor:
         with pytest.raises(UsageError, match=r"its own channel, memory.*Pass channel=…, memory=…"):

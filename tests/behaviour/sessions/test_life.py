@@ -95,7 +95,9 @@ async def test_a_close_gives_a_result_that_reaches_the_parent(main: Session) -> 
     assert (result.session_id, result.agent_id, result.outcome) == (child.id, "builder", SessionState.FAILED)
     assert result.summary == "made one file" and [one.path for one in result.artifacts] == ["made.txt"]
     assert result.usage.calls == 2 and result.usage.cpu_s > 0 and result.usage.bytes > 0
-    assert [(one.call_id, one.tool, one.error.message) for one in result.errors] == [("the one", "fail", "no such user")]
+    assert [(one.call_id, one.tool, one.error.message) for one in result.errors] == [
+        ("the one", "fail", "no such user")
+    ]
     assert main.results == (result,) and main.usage == result.usage
     assert [one.path for one in main.artifacts] == ["made.txt"]
     assert await child.close(summary="another") is result and child.state is SessionState.FAILED and child.closed
@@ -253,7 +255,7 @@ async def test_a_suspended_session_holds_no_cell_and_refuses_calls_until_it_is_r
     await until(lambda: ids.isdisjoint(cell.spec.key.session_id for cell in pool.cells.values()))
     for session in (main, child):
         assert session.state is SessionState.SUSPENDED and not session.closed
-        with pytest.raises(UsageError, match="is suspended. Resume it first"):
+        with pytest.raises(UsageError, match="Resume it first"):
             await session.call("whoami")
     with pytest.raises(UsageError, match="suspended"):
         await main.open_child("worker")
@@ -371,7 +373,9 @@ class Faulty:
         await anyio.sleep_forever()
 
 
-async def test_hooks_hear_of_sessions_and_one_that_fails_or_hangs_stops_nothing(supervise: Any, workspace: Path) -> None:
+async def test_hooks_hear_of_sessions_and_one_that_fails_or_hangs_stops_nothing(
+    supervise: Any, workspace: Path
+) -> None:
     witness = Witness()
     async with supervise(TOOLS, hooks=[Faulty(), witness], hook_timeout_s=0.1) as supervisor:
         main = await supervisor.open_session("main", workspace=workspace, session_id="m")
