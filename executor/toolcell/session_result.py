@@ -26,14 +26,14 @@ class SessionState(StrEnum):
         return self not in (SessionState.ACTIVE, SessionState.SUSPENDED)
 
 
-class _Report(BaseModel):
+class _FromSession(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     session_id: str
     agent_id: str
 
 
-class CallReport(_Report):
+class CallReport(_FromSession):
     """A call that failed for good: its error is not retryable, or its retries are used up. `at` is in Unix seconds."""
 
     call_id: str
@@ -42,7 +42,7 @@ class CallReport(_Report):
     at: float
 
 
-class SessionResult(_Report):
+class SessionResult(_FromSession):
     """What a session that has ended leaves to its parent.
 
     `outcome` is a final state, and `summary` the text that the program gave to `Session.close`. `artifacts` are the

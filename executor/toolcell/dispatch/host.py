@@ -27,7 +27,8 @@ from toolcell.wire.frames import Field, encoded_bytes
 from toolcell.wire.messages import VALUES_BYTES, Progress
 from toolcell.wire.protocol import result_fits
 from toolcell_sandbox.limits import GRACE_SHARE
-from toolcell_tools.confirmation import Confirmation, ConfirmationAsked, given_or_asked
+from toolcell_tools.asking import given_or_asked
+from toolcell_tools.confirmation import Confirmation, ConfirmationAsked
 from toolcell_tools.context import HostContext
 from toolcell_tools.definition import Tool
 from toolcell_tools.encode import encode_json, encode_return
