@@ -1,7 +1,7 @@
 """Confirmation from within a tool: `ctx.confirm` asks, and the call runs again with the answer."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 __all__ = ["Confirmation", "ConfirmationAsked"]
 
@@ -26,3 +26,13 @@ class ConfirmationAsked(BaseException):
         super().__init__(hint)
         self.hint = hint
         self.payload = payload
+
+
+def asked_in(error: BaseException) -> ConfirmationAsked | None:
+    """The question with which a tool has ended, also if one of its tasks has asked."""
+    if isinstance(error, ConfirmationAsked):
+        return error
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        return next(filter(None, map(asked_in, group.exceptions)), None)
+    return None

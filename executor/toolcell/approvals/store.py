@@ -30,6 +30,9 @@ DAY_S: Final = 86_400.0
 KEPT_S: Final = 7 * DAY_S
 """The time for which a state directory keeps a request after its expiry."""
 MAX_PENDING: Final = 10_000
+MAX_QUESTIONS: Final = 100
+"""The most pending confirmations of one tool in one session: no call waits for them, so a model could fill the
+store."""
 COMPARED: Final = 100
 """How many earlier requests of a tool are compared with a new one, to report those that nearly fit."""
 
@@ -181,6 +184,8 @@ class Approvals:
                 if entry.request is not None and is_free and not differences(entry.request, request):
                     self._waited.add(entry.id)
                     return entry.request
+            if request.asks == "confirmation" and self._questions(request) >= MAX_QUESTIONS:
+                raise UsageError(f"{MAX_QUESTIONS} questions of the tool {request.tool!r} are open in its session.")
             if self._table.pending() >= MAX_PENDING:
                 raise UsageError(f"{MAX_PENDING:,} requests for approval are pending. Answer or withdraw some of them.")
             kept = self._table.add(request, schema)
@@ -275,6 +280,13 @@ class Approvals:
         with self._lock, self._table.transaction():
             yield
             self._changes += 1
+
+    def _questions(self, like: ApprovalRequest) -> int:
+        """How many confirmations of this tool are pending in this session."""
+        asked = (each.request for each in self._table.unused(like.tool) if each.state == "pending")
+        return sum(
+            each is not None and each.asks == "confirmation" and each.session_id == like.session_id for each in asked
+        )
 
     def _found(self, id: str) -> ApprovalEntry:
         entries = self._table.named(id) if id else []

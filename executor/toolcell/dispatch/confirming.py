@@ -8,7 +8,7 @@ import json
 import logging
 import sqlite3
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -17,17 +17,24 @@ from typing import Any, NamedTuple, cast
 import anyio
 
 from toolcell.approvals import ApprovalRequest, Approved, Denied
+from toolcell.approvals.request import canonical
 from toolcell.backends.threads import NoThread, in_thread
 from toolcell.call import ToolCall
 from toolcell.errors import UsageError
 from toolcell.pool.run import Outcome
+from toolcell.sessions.ending import SessionLife
 from toolcell.wire.frames import Field
+from toolcell.wire.messages import VALUES_BYTES
+from toolcell_tools.asking import HINT_CHARS
 from toolcell_tools.definition import Tool
-from toolcell_tools.preview import Preview
+from toolcell_tools.encode import encode_json
+from toolcell_tools.failures import Unencodable
+from toolcell_tools.preview import Preview, printable
 
 from . import approve
 from .context import CallContext
 from .execute import Ran
+from .services import Services
 
 _log = logging.getLogger("toolcell.approval")
 MAX_CONFIRMATIONS = 8
@@ -74,7 +81,13 @@ async def waiting(
         return _failed(ran, "ctx.confirm was called after the call had an effect. Ask first.")
     if len(given) >= MAX_CONFIRMATIONS:
         return _failed(ran, f"The call has asked for {MAX_CONFIRMATIONS} confirmations, and asks for another one.")
-    payload = outcome.payload.get("payload")
+    try:
+        payload = encode_json(outcome.payload.get("payload"))
+        too_long = len(outcome.message) > HINT_CHARS or len(canonical(payload)) > VALUES_BYTES
+    except Unencodable as refusal:
+        return _failed(ran, f"The payload of ctx.confirm is not JSON data: {refusal}")
+    if too_long:
+        return _failed(ran, "The question of ctx.confirm is too long. Ask in fewer words.")
     request = _request(context, tool, call, outcome.message, payload, given, approved=approved)
     store = context.services.approvals()
     try:
@@ -82,8 +95,9 @@ async def waiting(
     except (sqlite3.Error, NoThread, UsageError) as error:
         _log.exception("the confirmation of call %s cannot be asked", call.id)
         approve.record_approval(context, request, f"could not be asked: {error}")
-        return _failed(ran, "The question for confirmation could not be kept.")
+        return _failed(ran, f"The question for confirmation could not be kept. {_why(error)}".rstrip())
     store.leave(kept.id)
+    context.caller.tally.questions.append(kept.id)
     approve.record_approval(context, kept, "", event="asked")
     approve.show(context, f"A tool asks for confirmation: {kept.preview.summary}")
     if context.caller.approver is not None:
@@ -95,7 +109,7 @@ def pending(ran: Ran, id: str, hint: str) -> Ran:
     """The call as one that waits for the answer to this question."""
     message = f"A person is asked: {hint} The call has done nothing yet. Do not repeat it before you are told to."
     output: dict[str, Field] = {"handle_id": id, "status": STATUS, "message": message}
-    payload: Mapping[str, Field] = {"output": output, "display": f"Waits for confirmation: {hint}"}
+    payload: Mapping[str, Field] = {"output": output, "display": f"Waits for confirmation: {printable(hint)}"}
     outcome = replace(ran.outcome, ending="result", reason="", message="", payload=payload)
     return ran._replace(outcome=outcome, confirmation=id)
 
@@ -109,6 +123,16 @@ async def _asked_of(context: CallContext, request: ApprovalRequest) -> None:
             await approve.put_to(approver, request, store, anyio.Event())
         return
     await approve.withdrawn(context.caller.life, store, request.id)
+
+
+def _why(error: Exception) -> str:
+    return str(error) if isinstance(error, UsageError) else ""
+
+
+async def withdraw_all(services: Services, life: SessionLife, ids: Sequence[str]) -> None:
+    """Withdraw the open questions of a session that was closed, unless the supervisor ends."""
+    for id in ids:
+        await approve.withdrawn(life, services.approvals(), id)
 
 
 def _failed(ran: Ran, message: str) -> Ran:

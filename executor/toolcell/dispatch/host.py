@@ -28,7 +28,7 @@ from toolcell.wire.messages import VALUES_BYTES, Progress
 from toolcell.wire.protocol import result_fits
 from toolcell_sandbox.limits import GRACE_SHARE
 from toolcell_tools.asking import given_or_asked
-from toolcell_tools.confirmation import Confirmation, ConfirmationAsked
+from toolcell_tools.confirmation import Confirmation, ConfirmationAsked, asked_in
 from toolcell_tools.context import HostContext
 from toolcell_tools.definition import Tool
 from toolcell_tools.encode import encode_json, encode_return
@@ -142,7 +142,12 @@ async def _attempt(
         if began or tool.is_async:  # the tool itself could start no thread
             return _failed("exception", str(error), error, None)
         return Outcome(ending="overloaded", message=str(error), retry_after_s=NO_THREAD_RETRY_S)
-    except ConfirmationAsked as asked:
+    except (ConfirmationAsked, BaseExceptionGroup) as error:
+        asked = asked_in(error)
+        if asked is None:
+            if not isinstance(error, ExceptionGroup):
+                raise
+            return _failed("exception", f"{type(error).__name__}: {error}", error, None)
         return Outcome(ending="error", reason="confirm", message=asked.hint, payload={"payload": asked.payload})
     except ToolFailure as failure:
         return _failed("failure", str(failure.message), failure, _data_of(failure))

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 SOON_S = 0.001
 IN_FLIGHT = 200  # of the 256 of wire.protocol.CallLimits
 _READING = frozenset({"memory.search", "web.search", "web.fetch"})
-"""Operations without an effect. A request of HTTP counts as an effect, whatever its method."""
+"""Operations without an effect."""
 _OVER = "The call is over, so its unanswered requests were dropped."
 _libc = ctypes.CDLL(None)
 _READS_WHOLE = is_on("whole_frame")
@@ -238,7 +238,7 @@ class Link:
         except TooLarge as error:
             raise ToolFailure(f"The request of {operation} is too large: {error}. Send less at a time.") from error
         self._last_request += 1
-        if operation not in _READING:
+        if operation not in _READING and not _is_safe(operation, arguments):
             self.acted = True
         return self._last_request
 
@@ -275,6 +275,11 @@ class Link:
                 self.cancelled = True
             elif isinstance(event, Violation):
                 _lost()
+
+
+def _is_safe(operation: str, arguments: dict[str, Field]) -> bool:
+    """Whether this is a request of HTTP without an effect (RFC 9110, section 9.2.1)."""
+    return operation == "http.request" and str(arguments.get("method")).upper() in ("GET", "HEAD", "OPTIONS", "TRACE")
 
 
 def _settle(future: "asyncio.Future[Reply]", reply: Reply) -> None:

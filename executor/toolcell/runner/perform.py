@@ -74,8 +74,8 @@ def run(tools: Loaded, call: Call, contexts: Contexts) -> Result | Error:
         return Error(seq, "memory", "MemoryError", {})
     except BaseException as error:
         confirmation = sys.modules.get("toolcell_tools.confirmation")  # if it is not imported, nothing has asked
-        if confirmation is not None and isinstance(error, confirmation.ConfirmationAsked):
-            asked = cast("ConfirmationAsked", error)
+        asked = cast("ConfirmationAsked | None", confirmation.asked_in(error)) if confirmation is not None else None
+        if asked is not None:
             return Error(seq, "confirm", asked.hint, {"payload": asked.payload})
         return _failure(seq, error)
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import count
 from typing import Any, Protocol, cast
 
-from toolcell.dispatch import session_hooks
+from toolcell.dispatch import confirming, session_hooks
 from toolcell.dispatch.offer import lacking
 from toolcell.dispatch.resolve import resolved
 from toolcell.dispatch.route import Routes
@@ -224,6 +224,9 @@ class SessionCore:
         outcome = self.life.state
         self.stop_clock()
         self.result = self.caller.tally.result(outcome, summary)
+        if self.caller.tally.questions and not self.services.approvals().is_ending:
+            questions = self.caller.tally.questions
+            self.services.in_background(confirming.withdraw_all, self.services, self.life, questions)
         if self.parent is not None:
             self.parent._children.pop(self.caller.id, None)
         self.services.pool.end_session(self.caller.id)

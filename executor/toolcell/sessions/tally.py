@@ -30,6 +30,7 @@ class Tally:
         "calls",
         "cpu_s",
         "errors",
+        "questions",
         "reports",
         "results",
         "wall_s",
@@ -43,6 +44,8 @@ class Tally:
         self.calls = self.bytes = 0
         self.cpu_s = self.wall_s = 0.0
         self._artifacts: dict[str, Artifact] = {}
+        self.questions: list[str] = []
+        """The ids of the requests for confirmation that its calls have made."""
         self.errors: list[CallReport] = []
         """The session's own calls that failed for good."""
         self.reports: list[CallReport] = []

@@ -98,6 +98,25 @@ def forges() -> None:
     write_frames(frame_of(17, call_number(), "confirm", "Shall I?", {"payload": None}))
 
 
+@tool(confirms=True)
+def asks_by_hand(hint: str, payload: Any) -> None:
+    """Send the frame of a question."""
+    write_frames(frame_of(17, call_number(), "confirm", hint, {"payload": payload}))
+
+
+@tool(confirms=True)
+async def asks_in_a_task(ctx: ToolContext) -> bool:
+    """Ask from a task of the tool."""
+    import asyncio
+
+    async def ask() -> bool:
+        return bool(ctx.confirm("From a task?"))
+
+    async with asyncio.TaskGroup() as tasks:
+        asked = tasks.create_task(ask())
+    return asked.result()
+
+
 @tool(confirms=True, requires_approval=True)
 def both(ctx: ToolContext, amount: int) -> str:
     """Need an approval and a confirmation."""
@@ -119,6 +138,7 @@ def in_a_thread(ctx: HostContext) -> bool:
 
 TOOLS = [
     *(remove, twice, writes_first, runs_first, sends_first, hides_that_it_sent, undeclared, forges, both),
+    *(asks_by_hand, asks_in_a_task),
     *(here, in_a_thread, *base_tools()),
 ]
 
@@ -205,8 +225,12 @@ async def test_a_cell_cannot_hide_an_effect_or_ask_without_saying_so(shared: Sup
     assert not [one for one in shared.approvals.pending() if one.request and one.request.session_id == main.id]
 
 
-async def test_host_tools_ask_too(shared: Supervisor, main: Session) -> None:
-    for name, arguments, output in (("here", {"name": "x"}, "x: True"), ("in_a_thread", {}, True)):
+async def test_host_tools_and_tasks_of_tools_ask_too(shared: Supervisor, main: Session) -> None:
+    for name, arguments, output in (
+        ("here", {"name": "x"}, "x: True"),
+        ("in_a_thread", {}, True),
+        ("asks_in_a_task", {}, True),
+    ):
         asked = await main.call(name, arguments)
         shared.approvals.approve(asked.confirmation)
         assert (await main.call_again(asked.confirmation)).output == output
@@ -331,6 +355,34 @@ async def test_a_question_survives_a_restart_with_a_state_directory(
         main = await supervisor.open_session("main", workspace=workspace, session_id="m")
         with pytest.raises(UsageError, match="is used"):
             await main.call_again(asked.confirmation)
+
+
+async def test_the_close_of_a_session_withdraws_its_questions(supervise: Supervise, workspace: Path) -> None:
+    async with supervise(TOOLS) as supervisor:
+        main = await supervisor.open_session("main", workspace=workspace)
+        asked = [(await main.call("here", {"name": name})).confirmation for name in ("x", "y")]
+        supervisor.approvals.approve(asked[0])
+        await main.call_again(asked[0])
+        await main.close()
+        await until(lambda: supervisor.approvals.get(asked[1]).state == "withdrawn")
+        assert supervisor.approvals.get(asked[0]).state == "used"
+
+
+async def test_a_model_cannot_fill_the_store_with_questions(
+    shared: Supervisor, main: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolcell.approvals.store.MAX_QUESTIONS", 2)
+    results = [await main.call("here", {"name": name}) for name in "abc"]
+    assert all(one.confirmation for one in results[:2])
+    assert isinstance(results[2].error, ExecutionError) and "2 questions" in results[2].error.message
+    assert (await main.call("twice", {"name": "x"})).confirmation, "another tool"
+
+
+@pytest.mark.parametrize(("hint", "payload"), [("x" * 3000, None), ("x", "y" * 70_000)], ids=["hint", "payload"])
+async def test_a_cells_question_is_bounded_whatever_it_sends(main: Session, hint: str, payload: object) -> None:
+    result = await main.call("asks_by_hand", {"hint": hint, "payload": payload})
+    assert isinstance(result.error, ExecutionError) and "too long" in result.error.message
+    assert result.confirmation == ""
 
 
 def test_without_await_too(tmp_path: Path) -> None:
