@@ -173,6 +173,8 @@ async def _until_closed(
     """The answer, how it came about, and who gave it. The close of the session withdraws the question; the end of the
     supervisor does not."""
     with life.doing(f"{approver or store!r}, which was asked for approval,") as work, work.scope:
+        if life.closed:  # while the request was kept, so nothing else ends the wait
+            work.scope.cancel()
         return await _first_answer(store, approver, request)
     if store.is_ending or life.state is SessionState.SUSPENDED:
         what = "supervisor ended" if store.is_ending else "session was suspended"

@@ -119,6 +119,8 @@ async def _asked_of(context: CallContext, request: ApprovalRequest) -> None:
     store, approver = context.services.approvals(), context.caller.approver
     assert approver is not None
     with context.caller.life.doing(f"{approver!r}, which was asked for confirmation,") as work, work.scope:
+        if context.caller.life.closed:  # while the request was kept
+            work.scope.cancel()
         with anyio.move_on_after(max(0.0, request.expires_at - time.time())):
             await approve.put_to(approver, request, store, anyio.Event())
         return

@@ -147,7 +147,8 @@ async def _attempt(
         if asked is None:
             if not isinstance(error, ExceptionGroup):
                 raise
-            return _failed("exception", f"{type(error).__name__}: {error}", error, None)
+            grouped = cast("ExceptionGroup[Exception]", error)
+            return _failed("exception", f"{type(grouped).__name__}: {grouped}", grouped, None)
         return Outcome(ending="error", reason="confirm", message=asked.hint, payload={"payload": asked.payload})
     except ToolFailure as failure:
         return _failed("failure", str(failure.message), failure, _data_of(failure))

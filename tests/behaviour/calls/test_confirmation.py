@@ -242,7 +242,7 @@ async def test_a_confirmation_cannot_stand_for_other_calls_and_an_approval_has_n
     asked = await main.call("here", {"name": "x"})
     for wrong in ({"for_session": True}, {"pattern": {"name": "*"}}, {"arguments": {"name": "y"}}):
         with pytest.raises(UsageError, match="holds for one call"):
-            shared.approvals.approve(asked.confirmation, **wrong)  # type: ignore[arg-type]
+            shared.approvals.approve(asked.confirmation, **wrong)
     shared.approvals.withdraw(asked.confirmation)
     assert (await main.call("here", {"name": "x"})).confirmation != asked.confirmation
 

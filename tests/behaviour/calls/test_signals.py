@@ -155,7 +155,7 @@ async def test_signals_are_declared_and_checked_when_the_tool_is_made(main: Sess
     with pytest.raises(ToolDefinitionError, match="there is no signal 'stop'"):
         tool(forges, signals={"stop"})  # type: ignore[arg-type]
     with pytest.raises(ToolDefinitionError, match="Pass a set"):
-        tool(forges, signals="end_turn")
+        tool(forges, signals="end_turn")  # type: ignore[arg-type]
     for wrong in ({"kind": "transfer"}, {"kind": "end_turn", "to": "bob"}, {"kind": "end_turn", "reason": "x" * 1001}):
         with pytest.raises(ValueError, match="signal"):
             Signal(**wrong)  # type: ignore[arg-type]

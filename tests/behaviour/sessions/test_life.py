@@ -1,6 +1,7 @@
 """The life of a session: its states, its time, its suspension, and what it leaves to its parent."""
 
 import math
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from tests.helpers import SOON_S, until
 import toolcell.blocking
 from toolcell import (
     Approved,
+    CallReport,
     Cancelled,
     Capability,
     Hook,
@@ -106,20 +108,20 @@ async def test_a_close_gives_a_result_that_reaches_the_parent(main: Session) -> 
 
 async def test_a_call_that_failed_for_good_is_reported_to_the_parent_and_to_nobody_else(main: Session) -> None:
     child, sibling = await main.open_child("worker"), await main.open_child("worker")
-    grandparent_sees_nothing = main.reports
 
-    async def repair(error: object) -> dict[str, Any]:
+    async def repair(_error: object) -> dict[str, Any]:
         return {"wrong": 1}
 
     await child.call("fail", {"wrong": 1})
-    assert main.reports == grandparent_sees_nothing == (), "a model may correct its arguments"
+    assert main.reports == (), "a model may correct its arguments"
     await child.call("fail", {"wrong": 1}, call_id="repaired twice", repair=repair)
     await child.call("write", {"path": "a", "content": "b"}, call_id="denied")
-    assert [(one.session_id, one.call_id, one.error.kind) for one in main.reports] == [
+    reports: tuple[CallReport, ...] = main.reports
+    assert [(one.session_id, one.call_id, one.error.kind) for one in reports] == [
         (child.id, "repaired twice", "validation"),
         (child.id, "denied", "permission_denied"),
     ]
-    assert sibling.reports == child.reports == () and core_of(sibling).caller.tally.errors == []
+    assert sibling.reports == child.reports == () and not core_of(sibling).caller.tally.errors
 
 
 async def test_reports_are_bounded_and_the_oldest_goes_first(main: Session) -> None:
@@ -235,7 +237,7 @@ async def test_lifetimes_are_by_kind_and_can_be_set(supervise: Any, workspace: P
         assert left(main) == math.inf and 85 < branch <= 90 and 55 < worker <= 60
     for wrong in (0, -1, "long"):
         with pytest.raises(UsageError, match="session_ttl_s"):
-            Supervisor(session_ttl_s={"worker": wrong})  # type: ignore[dict-item]
+            Supervisor(session_ttl_s={"worker": wrong})  # type: ignore[arg-type]
 
 
 # -- its suspension ----------------------------------------------------------------------------------------------------
@@ -306,6 +308,30 @@ async def test_a_question_for_approval_outlives_the_suspension(supervise: Any, w
         supervisor.approvals.approve(entry.id)
         await main.resume()
         assert (await main.call("pay", {"amount": 5})).output == "paid 5"
+
+
+@pytest.mark.parametrize("end", ["suspend", "close"])
+async def test_a_session_that_ends_while_a_question_is_being_kept_does_not_wait_for_the_answer(
+    supervise: Any, workspace: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    kept, ended = threading.Event(), threading.Event()
+    async with supervise(TOOLS) as supervisor:
+        main = await supervisor.open_session("main", workspace=workspace, channel=Silent())
+        submit = supervisor.approvals.submit
+
+        def slow(*given: Any) -> Any:
+            found = submit(*given)
+            kept.set()
+            assert ended.wait(SOON_S)
+            return found
+
+        monkeypatch.setattr(supervisor.approvals, "submit", slow)
+        with anyio.fail_after(2 * SOON_S):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(main.call, "pay", {"amount": 5})
+                await until(kept.is_set)
+                await getattr(main, end)()
+                ended.set()
 
 
 class Silent:
