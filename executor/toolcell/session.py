@@ -21,7 +21,7 @@ from . import misuse
 from .backends.protocols import Channel, HttpClient, MemoryStore, WebClient
 from .backends.threads import in_thread
 from .call import ToolCall
-from .dispatch.context import CallContext, Repair
+from .dispatch.context import CallContext, CallFate, Repair
 from .dispatch.decided import explained_call
 from .dispatch.pipeline import attempt, dispatch
 from .dispatch.reports import OnProgress
@@ -154,6 +154,15 @@ class Session:
         life = self._core.life
         return life.closed and life.state is not SessionState.SUSPENDED
 
+    def allow_urls(self, urls: Iterable[str]) -> None:
+        """Let calls of this session, and of those below it, fetch these URLs. For a profile with the web rule "seen".
+
+        A URL is compared as a whole, without its fragment. Raises UsageError for a URL that is never fetched, for more
+        than 10,000 of them, and if no rule of the profile is about seen links.
+        """
+        self._core.check_open()
+        self._core.allow_urls((urls,) if isinstance(urls, str) else urls)
+
     @property
     def config(self) -> Mapping[str, Any]:
         """The mapping that tools get as `ctx.config`. A new one takes effect with the next call."""
@@ -235,7 +244,7 @@ class Session:
         if timeout is not None:
             misuse.seconds("timeout", timeout, ", or None for the tool's own")
         if call_id is None:
-            call_id = f"{core.caller.id}-{next(core.numbers)}"
+            call_id = f"{core.prefix}-{next(core.numbers)}"
         elif type(call_id) is not str:
             misuse.check_texts(call_id=call_id)
         if on_progress is not None:
@@ -247,7 +256,7 @@ class Session:
         arguments: Mapping[str, Any] = {} if args is None else args
         context = made(
             CallContext,
-            (core.services, core.caller, core.routes, call_id, timeout, on_progress, on_output, self, None),
+            (core.services, core.caller, core.routes, call_id, timeout, on_progress, on_output, self, None, None),
         )
         telemetry = core.services.telemetry
         if repair is None and idempotency_key is None:
@@ -257,11 +266,12 @@ class Session:
         misuse.check_callable("repair", repair)
         misuse.check_texts(idempotency_key=idempotency_key)
         step = dispatch if telemetry is None else partial(traced, telemetry)
-        run = partial(step, context, name, arguments, repair)
         if idempotency_key is None:
-            return await run()
+            return await step(context, name, arguments, repair)
+        context = context._replace(fate=CallFate())
         asked = (name, json.dumps(arguments, sort_keys=True, default=repr))
-        return await core.idempotent.once(idempotency_key, asked, run, call_id)
+        run = partial(step, context, name, arguments, repair)
+        return await core.idempotent.once(idempotency_key, asked, run, call_id, context.fate)
 
     async def call_again(self, confirmation: str, **options: Unpack[CallOptions]) -> ToolResult:
         """Make the call again that asked for this confirmation, `result.confirmation`, when it is answered. It has the
@@ -354,7 +364,7 @@ class Session:
         core = self._core
         core.check_open()
         named = core.name_of(name)
-        id = call_id or f"{core.caller.id}-{next(core.numbers)}"
+        id = call_id or f"{core.prefix}-{next(core.numbers)}"
 
         async def run(number: int, left_s: float | None) -> ToolResult:
             return await self.call(

@@ -3,13 +3,13 @@
 import json
 
 from toolcell import Artifact, Cancelled, ExecutionError, SessionState, SessionUsage, Timeout
-from toolcell.sessions.tally import MAX_ARTIFACTS, MAX_REPORTS, Tally
+from toolcell.sessions.tally import MAX_ARTIFACTS, MAX_REPORTS, SessionTally
 
 
 def test_only_calls_that_failed_for_good_are_reported_and_only_to_the_parent() -> None:
-    root = Tally("root", "agent")
-    middle = Tally("middle", "agent", root)
-    leaf = Tally("leaf", "agent", middle)
+    root = SessionTally("root", "agent")
+    middle = SessionTally("middle", "agent", root)
+    leaf = SessionTally("leaf", "agent", middle)
     leaf.failed("1", "t", Cancelled(message="closed"))
     leaf.failed("2", "t", Timeout(message="late", elapsed=1.0))
     leaf.failed("3", "t", ExecutionError(message="no"))
@@ -19,11 +19,11 @@ def test_only_calls_that_failed_for_good_are_reported_and_only_to_the_parent() -
 
 
 def test_everything_is_bounded() -> None:
-    root = Tally("root", "agent")
-    leaf = Tally("leaf", "agent", root)
+    root = SessionTally("root", "agent")
+    leaf = SessionTally("leaf", "agent", root)
     for number in range(MAX_REPORTS + 1):
         leaf.failed(str(number), "t", ExecutionError(message="no"))
-        Tally(str(number), "agent", root).result(SessionState.COMPLETED, "")
+        SessionTally(str(number), "agent", root).result(SessionState.COMPLETED, "")
     assert len(leaf.errors) == len(root.reports) == len(root.results) == MAX_REPORTS
     assert root.results[0].session_id == "1"
     leaf.made(Artifact(str(number), "created") for number in range(MAX_ARTIFACTS + 2))
@@ -33,8 +33,8 @@ def test_everything_is_bounded() -> None:
 
 
 def test_the_result_of_a_child_counts_for_its_parent() -> None:
-    root = Tally("root", "agent")
-    leaf = Tally("leaf", "agent", root)
+    root = SessionTally("root", "agent")
+    leaf = SessionTally("leaf", "agent", root)
     root.calls, leaf.calls, leaf.cpu_s, leaf.bytes = 1, 2, 0.5, 10
     leaf.made([Artifact("a", "created")])
     result = leaf.result(SessionState.FAILED, "why")
@@ -44,13 +44,13 @@ def test_the_result_of_a_child_counts_for_its_parent() -> None:
 
 
 def test_a_tally_is_restored_from_its_data() -> None:
-    root = Tally("root", "agent")
-    leaf = Tally("leaf", "agent", root)
+    root = SessionTally("root", "agent")
+    leaf = SessionTally("leaf", "agent", root)
     leaf.calls, leaf.wall_s = 2, 1.5
     leaf.made([Artifact("a", "created", size=1)])
     leaf.failed("1", "t", ExecutionError(message="no", data={"n": [1]}))
     leaf.result(SessionState.COMPLETED, "done")
-    again = Tally("root", "agent")
+    again = SessionTally("root", "agent")
     again.restore(json.loads(json.dumps(root.to_data())))
     assert again.to_data() == root.to_data() and again.results == root.results and again.reports == root.reports
     assert again.usage == root.usage and again.artifacts == root.artifacts

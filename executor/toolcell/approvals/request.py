@@ -103,12 +103,12 @@ def to_data(request: ApprovalRequest) -> dict[str, Any]:
 def from_data(data: Mapping[str, Any]) -> ApprovalRequest:
     """The request of what `to_data` made."""
     return ApprovalRequest(
-        **{name: data[name] for name in _TEXTS},
+        **{name: data[name] for name in _TEXTS if name in data},  # an earlier version had fewer
         arguments=data["arguments"],
         preview=Preview.from_dict(data["preview"]),
         tier=PermissionTier(data["tier"]),
         session_kind=SessionKind(data["session_kind"]),
-        given=tuple(data["given"]),
+        given=tuple(data.get("given", ())),
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from toolcell.circuit_breaker import CircuitBreaker
 from toolcell.concurrency import Concurrency
@@ -18,6 +19,7 @@ class Config:
     """Settings for a Supervisor: `Supervisor(config=…)`. `files` are the files that were read, the lowest layer first.
     None means the supervisor's default. `denials` are those of a project's file; they hold with every policy.
     `rule_files` has the file of each rule of both, by the rule's name in explanations.
+    `channel`, `memory` and `web` are the tables of these names, from which the supervisor makes its own.
     `credentials` are by host, for `BrokeredHttp`. They name the place of a secret, never the secret.
     """
 
@@ -31,6 +33,9 @@ class Config:
     state: str | None = None
     policy: TierPolicy | None = None
     denials: tuple[TierPolicy, ...] = ()
+    channel: Mapping[str, Any] | None = None
+    memory: Mapping[str, Any] | None = None
+    web: Mapping[str, Any] | None = None
     concurrency: Concurrency | None = None
     circuit_breaker: CircuitBreaker | None = None
     session_ttl_s: Mapping[SessionKind, float] = field(default_factory=lambda: MappingProxyType[SessionKind, float]({}))

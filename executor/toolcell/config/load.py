@@ -132,6 +132,12 @@ def _overlaid(below: Config, source: ConfigSource) -> tuple[Config, list[ConfigP
     settings = cast("Table", source.table.get("supervisor", {}))
     if settings and not source.trusted:
         problems.append(source.problem(("supervisor",), f"is for every project, and {_ONLY_NARROWS} {_remedy(source)}"))
+    if "state" in source.table:  # the same as in [supervisor]
+        if not source.trusted:
+            problems.append(source.problem(("state",), f"is for every project, and {_ONLY_NARROWS} {_remedy(source)}"))
+        elif "state" in settings:
+            problems.append(source.problem(("state",), "is set twice, here and in [supervisor]. Remove one of them."))
+        settings = {**settings, "state": source.table["state"]}
     config = replace(
         below,
         profiles=MappingProxyType(profiles),
@@ -158,10 +164,26 @@ def _setting(name: str, value: Any, source: ConfigSource, below: Config) -> Any:
             )
         case "quarantine" | "state":
             return source.path(value)
+        case "channel" | "memory" | "web":
+            return _with_paths(value, source)
         case "credentials":
             return MappingProxyType({**below.credentials, **_credentials(value, source)})
         case _:
             return value
+
+
+def _with_paths(table: Table, source: ConfigSource) -> Table:
+    """A table in which the paths of files are absolute."""
+    return MappingProxyType(
+        {
+            key: source.path(value)
+            if key in ("path", "value_file")
+            else _with_paths(cast("Table", value), source)
+            if isinstance(value, Mapping)
+            else value
+            for key, value in table.items()
+        }
+    )
 
 
 _ONLY_DENIES = "a project's file can only deny."
@@ -196,6 +218,8 @@ def _field(profile: Profile, name: str, value: Any, source: ConfigSource) -> obj
             return tuple(source.path(path) for path in value)
         case "env":
             return {**profile.env, **value}
+        case "channel":
+            return replace(profile.channel, **value)
         case "pass_env" | "http":
             return tuple(value)
         case "protected":

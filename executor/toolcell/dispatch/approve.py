@@ -78,7 +78,8 @@ async def ask(
         session_id=caller.id,
         agent_id=caller.agent_id,
         session_kind=caller.kind,
-        expires_at=time.time() + services.approval_timeout_s,
+        expires_at=(now := services.approvals().now()) + services.approval_timeout_s,
+        created_at=now,
     )
     if caller.life.closed:  # while the preview was made
         return closed(tool.name, caller.life)
@@ -196,7 +197,7 @@ async def withdrawn(life: SessionLife, store: Approvals, id: str) -> None:
 
 async def _first_answer(store: Approvals, approver: Approver | None, request: ApprovalRequest) -> _Ending:
     """The answer that comes first, by the approver or in the store."""
-    wait_s, answered = max(0.0, request.expires_at - time.time()), anyio.Event()
+    wait_s, answered = max(0.0, request.expires_at - store.now()), anyio.Event()
     found: _Ending | None = None
     with anyio.move_on_after(wait_s):
         async with anyio.create_task_group() as tasks:

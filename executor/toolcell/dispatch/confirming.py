@@ -7,7 +7,6 @@ question. No cell and no caller waits for the answer. While it is missing, the s
 import json
 import logging
 import sqlite3
-import time
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -121,7 +120,7 @@ async def _asked_of(context: CallContext, request: ApprovalRequest) -> None:
     with context.caller.life.doing(f"{approver!r}, which was asked for confirmation,") as work, work.scope:
         if context.caller.life.closed:  # while the request was kept
             work.scope.cancel()
-        with anyio.move_on_after(max(0.0, request.expires_at - time.time())):
+        with anyio.move_on_after(max(0.0, request.expires_at - store.now())):
             await approve.put_to(approver, request, store, anyio.Event())
         return
     await approve.withdrawn(context.caller.life, store, request.id)
@@ -166,7 +165,8 @@ def _request(
         session_id=caller.id,
         agent_id=caller.agent_id,
         session_kind=caller.kind,
-        expires_at=time.time() + context.services.approval_timeout_s,
+        created_at=(now := context.services.approvals().now()),
+        expires_at=now + context.services.approval_timeout_s,
         asks="confirmation",
         hint=hint,
         payload=payload,

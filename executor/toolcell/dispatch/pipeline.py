@@ -19,10 +19,9 @@ from .conclude import concluded, put_in_place, refused
 from .context import CallContext, Repair
 from .execute import UNROUTABLE, Ran, in_cell, unusable
 from .grant import mutates
-from .permit import permit
+from .permit import allowed_by, permit
 from .record import intend, record
 from .resolve import resolved
-from .result import drafted
 from .validate import Valid
 
 UNCONFIRMED = confirming.Standing([])
@@ -49,7 +48,7 @@ async def dispatch(
 
 async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any], number: int = 1) -> ToolResult:
     """Make one attempt at a call, step by step. The first attempt has `number` 1."""
-    services, caller, routes, call_id, timeout_s, _, _, _, _ = context
+    services, caller, routes, call_id, timeout_s, _, _, _, _, fate = context
     # resolve
     tool = caller.toolbox.found(name)
     if tool is None:
@@ -120,7 +119,7 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
     if given is not None:
         return await put_in_place(context, call, checks, route, given, by)
     if confirmed.pending:
-        asked = Ran(route, drafted(route, call), Outcome("result"), NOTHING_USED)
+        asked = Ran(route, Outcome("result"), NOTHING_USED)
         return await concluded(context, call, checks, confirming.pending(asked, confirmed.pending, confirmed.hint))
     # admit
     wall_s = timeout_s if timeout_s is not None else tool.timeout or route.limits.wall_s
@@ -132,9 +131,13 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
         admission, wall_s = admitted, admitted.wall_s
     used: Used | None = None
     try:
-        unrecorded = intend(services, caller.id, call, route.asked)
-        if unrecorded is not None:
-            return refused(context, call, tool, unrecorded)
+        if services.durable is not None:
+            allowed = ""
+            if verdict or "allowed" not in route.asked:
+                allowed = allowed_by(services.policy, call, offer, verdict, caller.data.info)
+            unrecorded = intend(services.durable, caller.id, call, route.asked, allowed)
+            if unrecorded is not None:
+                return refused(context, call, tool, unrecorded)
         # run
         confirm = confirmed.given if tool.confirms else None
         if tool.placement == "host":
@@ -142,22 +145,27 @@ async def attempt(context: CallContext, name: str, arguments: Mapping[str, Any],
             try:
                 outcome, used = await host.run(context, tool, call, wall_s=wall_s, result_bytes=most, confirm=confirm)
             except BaseException:
+                if fate is not None:
+                    fate.delivered, fate.effect = True, not offer.declaration.annotations.read_only
                 record(services, caller.id, call, tool.version, approve.closed(call.tool, caller.life))
                 raise
-            ran = Ran(route, drafted(route, call), outcome, used)
+            ran = Ran(route, outcome, used)
             if confirm is not None and confirming.has_asked(outcome):
                 ran = await confirming.waiting(context, tool, call, ran, confirm, approved=bool(verdict))
             return await concluded(context, call, checks, ran)
         answered = await in_cell(context, route, call, packed, changes, wall_s, confirm)
         if type(answered) is not Ran:
-            return refused(context, call, tool, answered)
+            return refused(context, call, tool, answered, intended=True)
         ran = answered
-        used = ran.used if ran.is_delivered else None
+        if admission is not None and ran.is_delivered:
+            used = ran.used
         try:
             if confirm is not None and confirming.has_asked(ran.outcome):
                 ran = await confirming.waiting(context, tool, call, ran, confirm, approved=bool(verdict))
             return await concluded(context, call, checks, ran)
         except BaseException:  # the caller has gone during a hook or the write of a file
+            if fate is not None:
+                fate.delivered, fate.effect = ran.is_delivered, ran.has_effect
             if ran.run is not None:
                 ran.run.leave()
             raise

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from toolcell.policy import tier_rule
 from toolcell.pool.run import CellKey, CellSpec
 from toolcell.sessions import broker
 from toolcell.sessions.grants import grants_for
@@ -173,6 +174,8 @@ class Routes:
         profile = confine(caller.profile, given, caller.workspace, limits)
         if source is not None:
             profile = profile.replace(readable=(*profile.readable, source.directory))
+            if services.state is not None:  # the other paths were checked when the session was opened
+                services.state.require_apart(source.directory, "the directory of a module")
         # Writing tools are sequential by default. On a route that may not write, such a tool may overlap.
         writes = Capability.WRITE in tool.needs | tool.uses
         alone = tool.declaration.annotations.sequential and (not writes or Capability.WRITE in given)
@@ -194,6 +197,11 @@ class Routes:
                 **({"user": caller.data.info.user_id} if caller.data.info.user_id else {}),
                 "session_kind": str(caller.kind),
                 "grants": sorted(map(str, given)),
+                "fingerprint": tool.declaration.fingerprint,
+                "placement": tool.placement,
+                "workspace": str(caller.workspace),
+                "network": summary_for(services.sandbox, profile.reach).network,
+                **({"allowed": rule} if (rule := tier_rule(services.policy, tool.declaration)) else {}),
             },
             is_misplaced=place.is_taken and profile.cwd == self._path,
         )

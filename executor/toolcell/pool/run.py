@@ -162,6 +162,9 @@ class ServingCalls(Protocol):
 class ServingCell(Protocol):
     """The cell of a run, as the run's owner uses it."""
 
+    pid: int
+    """The init's pid on the host."""
+
     @property
     def in_userns(self) -> bool: ...
     @property

@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any, Protocol, cast
 
@@ -26,6 +26,7 @@ from toolcell.sessions.reach import as_offered
 from toolcell.sessions.shipping import latest
 from toolcell.state.sessions import KeptSession
 from toolcell.usage_limits import SessionUsage
+from toolcell.web_rules import ALL, SEEN
 from toolcell_tools.capability import SessionKind
 from toolcell_tools.declaration import Declared, ToolDeclaration
 from toolcell_tools.definition import Tool
@@ -102,7 +103,9 @@ class SessionCore:
         "left_s",
         "numbers",
         "opening",
+        "owns_channel",
         "parent",
+        "prefix",
         "public",
         "result",
         "routes",
@@ -117,6 +120,7 @@ class SessionCore:
         *,
         owner: SessionOwner,
         opening: Opening,
+        owns_channel: bool,
         ttl_s: float,
     ) -> None:
         self.services = services
@@ -124,6 +128,7 @@ class SessionCore:
         self.routes = Routes(services, caller)
         self.parent = parent
         self.opening = opening
+        self.owns_channel = owns_channel
         self.result: SessionResult | None = None
         """What it has left to its parent, when it has ended."""
         self.left_s = ttl_s
@@ -133,8 +138,9 @@ class SessionCore:
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.public: Any = None
         """The `Session` of this core."""
+        self.prefix = caller.id
+        """With a number, the id of a call to which the program gives none."""
         self.numbers = count(1)
-        """Numbers for the ids of calls that the program gives no id."""
         self.is_here = services.reactor.is_here
         self._owner = owner
         self._children: dict[str, SessionCore] = {}
@@ -169,11 +175,19 @@ class SessionCore:
         self._children[child.caller.id] = child
         return child
 
-    # -- its end ------------------------------------------------------------------------------------------------------
+    def allow_urls(self, urls: Iterable[str]) -> None:
+        """Count these URLs as seen."""
+        pages, seen = self.caller.profile.web, self.caller.seen
+        if pages == ALL:
+            return
+        if seen is None or not any(rule.startswith(SEEN) for rule in pages):
+            raise UsageError(
+                f"The profile of the session {self.caller.id} has no web rule 'seen', without which allow_urls has no "
+                "effect. List the hosts in Profile.web, or add 'seen' to it."
+            )
+        seen.give(urls)
 
-    @property
-    def owns_channel(self) -> bool:
-        return self.opening.channel is not None
+    # -- its end ------------------------------------------------------------------------------------------------------
 
     def usage(self) -> SessionUsage:
         """What its calls and those of the sessions below it have used."""
@@ -321,7 +335,7 @@ class SessionCore:
         declared = [tool.declaration for tool in tools if not lacking(caller, tool)]
         declared += [tool.declaration for tool in self._owner.settings.provider_tools.values()]
         offered = [one for one in declared if is_offered(services.policy, one, caller.data.info)]
-        return [as_offered(one, caller.profile, caller.web) for one in offered]
+        return [as_offered(one, caller.profile, caller.web, caller.memory) for one in offered]
 
     async def is_idempotent(self, name: str) -> bool:
         """Whether a call of this tool may be repeated: it is idempotent, or changes nothing."""

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import Any, cast
 
 from toolcell.backends.protocols import Channel, HttpClient, MemoryStore, WebClient
+from toolcell.channel_policy import ChannelPolicy
 from toolcell.errors import UsageError
 from toolcell.profile import Profile
 from toolcell.sessions.opening import Opening
@@ -114,8 +115,12 @@ def _profile(wire: Mapping[str, Any] | None) -> Profile | None:
 
 
 def _listed(value: object) -> object:
+    if isinstance(value, ChannelPolicy):
+        return asdict(value)
     return list(cast("tuple[object, ...]", value)) if isinstance(value, tuple) else value
 
 
 def _tupled(value: object) -> object:
+    if isinstance(value, dict):
+        return ChannelPolicy(**cast("dict[str, Any]", value))
     return tuple(cast("list[object]", value)) if isinstance(value, list) else value

@@ -18,7 +18,7 @@ MAX_REPORTS: Final = 100
 MAX_ARTIFACTS: Final = 1_000
 
 
-class Tally:
+class SessionTally:
     """The figures of one session. A step of the pipeline adds to them directly, because each call does."""
 
     __slots__ = (
@@ -36,7 +36,7 @@ class Tally:
         "wall_s",
     )
 
-    def __init__(self, session_id: str, agent_id: str, above: Optional["Tally"] = None) -> None:
+    def __init__(self, session_id: str, agent_id: str, above: Optional["SessionTally"] = None) -> None:
         """`above` is the tally of the parent, which gets the reports of failed calls."""
         self._id = session_id
         self._agent_id = agent_id

@@ -14,6 +14,7 @@ import pytest
 
 from toolcell import (
     Capability,
+    ChannelPolicy,
     Profile,
     SessionState,
     Supervisor,
@@ -114,7 +115,11 @@ async def test_rights_and_limits_are_no_wider_after_a_restart(
 ) -> None:
     state = tmp_path / "state"
     narrow = Profile.for_kind("main").replace(
-        grants=frozenset({Capability.READ}), http=("GET https://api.example.com",), env={"A": "1"}
+        grants=frozenset({Capability.READ}),
+        http=("GET https://api.example.com",),
+        env={"A": "1"},
+        web=("seen",),
+        channel=ChannelPolicy(level="ask", burst=3),
     )
     async with supervise(TOOLS, state=state) as supervisor:
         main = await supervisor.open_session(
