@@ -480,6 +480,10 @@ class Supervisor:
         return self._inner.approvals
 
     @property
+    def policy(self) -> Policy:
+        return self._inner.policy
+
+    @property
     def metrics(self) -> Metrics:
         return self._inner.metrics
 

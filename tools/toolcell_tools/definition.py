@@ -25,7 +25,6 @@ from .rules import (
     suggested_name,
     tier_of,
 )
-from .signals import declared_signals
 from .signature import MISSING, Parameter, context_parameter, evaluated, is_async, is_generator, parameters, underlying
 
 if TYPE_CHECKING:
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from .declaration import ToolDeclaration
     from .docstrings import Documented
     from .preview import Preview, Previewer
+    from .signals import SignalKind
 
 __all__ = ["Tool"]
 
@@ -269,7 +269,7 @@ class Tool(Generic[P, R_co]):
         self.return_direct = options.get("return_direct", False)
         check_flag(self.name, "long_running", self.long_running)
         check_flag(self.name, "return_direct", self.return_direct)
-        self.signals = declared_signals(self.name, options.get("signals"))
+        self.signals = self._declared_signals(options)
         self.confirms = options.get("confirms", False)
         check_flag(self.name, "confirms", self.confirms)
         self.instructions = check_instructions(self.name, options.get("instructions", ""))
@@ -301,6 +301,14 @@ class Tool(Generic[P, R_co]):
                 f"tool {self.name!r} keeps one process over its calls, which has what any of them is granted. Leave "
                 'mutates out, or lifetime="session".'
             )
+
+    def _declared_signals(self, options: ToolOptions) -> "frozenset[SignalKind]":
+        given = options.get("signals")
+        if not given:
+            return frozenset()
+        from .signals import declared_signals  # only for tools that give some
+
+        return declared_signals(self.name, given)
 
     def _own_name(self) -> str:
         return _own_name(self.fn)

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from .capability import Capability, PermissionTier
-from .signals import SignalKind
 
 if TYPE_CHECKING:
     from .annotations import Annotations
+    from .signals import SignalKind
 
 __all__ = [
     "Approval",
@@ -62,7 +62,7 @@ class _Behaviour(TypedDict, total=False):
     failure_mode: FailureMode
     preview: Callable[..., object] | None
     long_running: bool
-    signals: Iterable[SignalKind]
+    signals: "Iterable[SignalKind]"
     confirms: bool
 
 

@@ -13,7 +13,6 @@ from .definition import Tool
 from .failures import ToolDefinitionError
 from .options import FailureMode, Kind, Lifetime, ToolOptions
 from .rules import suggested_name
-from .signals import SignalKind
 from .signature import evaluated
 from .whole import WholeTool, object_schema, without_none
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from .declaration import ToolDeclaration
     from .docstrings import Documented
     from .preview import Preview
+    from .signals import SignalKind
 
 __all__ = ["TypedTool", "TypedToolAdapter", "as_tool"]
 
@@ -55,7 +55,7 @@ class TypedTool(ABC, Generic[In]):
     return_direct: bool
     metadata: Mapping[str, Any]
     instructions: str
-    signals: Iterable[SignalKind]
+    signals: "Iterable[SignalKind]"
     confirms: bool
     # requires_approval and mutates have no annotation, because a subclass may define them as methods
 

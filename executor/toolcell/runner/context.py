@@ -16,7 +16,6 @@ from toolcell_tools.definition import Tool
 from toolcell_tools.encode import encode_json
 from toolcell_tools.failures import UsageError
 from toolcell_tools.shell import Shell
-from toolcell_tools.signals import undeclared
 from toolcell_tools.workspace import DeniedWorkspace, Protects, WorkspaceReader, WorkspaceWriter
 
 from . import handles
@@ -64,6 +63,8 @@ class LinkReporter:
 
     def signal(self, signal: "Signal") -> None:
         if signal.kind not in self.tool.signals:
+            from toolcell_tools.signals import undeclared
+
             raise UsageError(f"{undeclared(self.tool.name, signal.kind)}.")
         self.signals = [*self.signals, signal]
 
